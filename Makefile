@@ -1,0 +1,51 @@
+# Everything a person or CI types. The work is done in scripts/; `make` alone explains.
+.DEFAULT_GOAL := help
+.PHONY: help bootstrap demo demo-down test test-quick lint format docs-lint unit sanity molecule artifact bench lock clean
+
+PY := .venv/bin/python
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
+
+demo: bootstrap  ## boot two simulated Sparks, serve models on them, show what runs where
+	@$(PY) scripts/demo.py up
+
+demo-down: bootstrap  ## stop the demo and remove its nodes (built images are kept)
+	@$(PY) scripts/demo.py down
+
+test: bootstrap  ## everything: lint, docs, unit, sanity, molecule, artifact
+	@$(PY) scripts/suite.py all
+
+test-quick: bootstrap  ## the part to run between edits: lint, docs, unit (under 3 minutes)
+	@$(PY) scripts/suite.py quick
+
+lint docs-lint unit sanity artifact: bootstrap
+	@$(PY) scripts/suite.py $@
+
+# One scenario: make molecule SCENARIO=service
+molecule: bootstrap
+	@$(PY) scripts/suite.py molecule $(if $(SCENARIO),--scenario $(SCENARIO))
+
+lint:       ## ansible-lint, yamllint, ruff, mypy
+docs-lint:  ## documentation of modules and roles, changelog
+unit:       ## unit tests and the repository's own promises
+sanity:     ## ansible-test sanity and syntax check on every supported ansible-core at hand
+molecule:   ## every molecule scenario on two simulated Sparks (SCENARIO=name for one)
+artifact:   ## build the collection, install it in an empty place, use it from there
+
+format: bootstrap  ## format the Python code as lint wants it
+	@.venv/bin/ruff check --quiet --fix-only --select I . && .venv/bin/ruff format .
+
+bench: bootstrap  ## time site.yml on the running demo against bare pings
+	@$(PY) tests/bench/site_bench.py
+
+lock: bootstrap  ## resolve requirements-dev.in into requirements-dev.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
+	  --upgrade requirements-dev.in -o requirements-dev.txt
+	@git diff --stat -- requirements-dev.txt
+
+clean: ## remove .venv, caches and build results (images and running nodes stay: make demo-down first)
+	rm -rf .venv .cache .ansible .pytest_cache .mypy_cache .ruff_cache
+
+bootstrap:
+	@scripts/bootstrap

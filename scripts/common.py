@@ -1,0 +1,60 @@
+"""What the runners share: where things are, the environment for the tools, and running commands."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache"
+BIN = ROOT / ".venv" / "bin"
+SPARKSIM = ROOT / "tests" / "sim" / "sparksim"
+
+
+def tool_env(**extra: str) -> dict[str, str]:
+    """The caller's environment with our tools first on PATH and a UTF-8 locale, which Ansible insists on."""
+    env = dict(os.environ)
+    # A user's own Ansible or Molecule settings would make the same command mean something else on two machines.
+    for name in [
+        key for key in env if key.startswith(("ANSIBLE_", "MOLECULE_")) or key in ("VIRTUAL_ENV", "PYTHONHOME")
+    ]:
+        del env[name]
+    env["PATH"] = f"{BIN}{os.pathsep}{env['PATH']}"
+    env["LC_ALL"] = "C.UTF-8"
+    env["PYTHONPATH"] = str(ROOT / "collections")
+    env.update(extra)
+    return env
+
+
+def heading(text: str) -> None:
+    """Print a line that stands out between the output of tools."""
+    bold, plain = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")
+    print(f"\n{bold}== {text} {'=' * max(3, 96 - len(text))}{plain}", flush=True)
+
+
+def run(*argv: str | Path, cwd: Path = ROOT, env: dict[str, str] | None = None) -> int:
+    """Run a command with its output on the screen; returns its exit code."""
+    return subprocess.run([str(part) for part in argv], cwd=cwd, env=env or tool_env(), check=False).returncode
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person reads them: ``4.2 s``, ``3 min 07 s``."""
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+
+
+class Stopwatch:
+    """Measures from its creation."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the creation."""
+        return time.monotonic() - self._start
+
+    def __str__(self) -> str:
+        return duration(self.seconds)
