@@ -1,0 +1,644 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan: from inventory, recipes and (where known) host facts to what each host will run. Pure functions.
+
+The same input gives the same plan on any machine; nothing here reads a file, a clock or a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import preflight, recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import check_launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils.docker_facts import FINGERPRINT_LABEL
+from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils.launch import render
+from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import InputError
+
+SCHEMA = 1
+GIB = 2**30
+
+VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
+    "spark_services": (list, [], "services of this host, see the table of service keys"),
+    "spark_defaults": (dict, {}, "what all services of the host share: args, env, image, api_key_file ..."),
+    "spark_recipe_dirs": (list, [], "further folders with recipes, on the controller; later ones win"),
+    "spark_model_dir": (str, "", "folder on the controller that model.path is relative to"),
+    "spark_management_address": (str, "", "address that keyed engines listen on; asked from the host when left out"),
+    "spark_listen": (str, "", "address that every engine of the host listens on, whatever else holds"),
+    "spark_hf_home": (str, "/srv/huggingface", "HF_HOME on the host: where weights are kept"),
+    "spark_cache_dir": (str, "/var/cache/dgxspark", "compile and JIT caches on the host, a folder per service"),
+    "spark_hf_token_file": (str, "", "file on the controller with a Hugging Face token, for gated models"),
+    "spark_hf_endpoint": (str, "", "address of a Hugging Face mirror; the public hub when left out"),
+    "spark_gpu_args": (list, ["--gpus", "all"], "how docker run is given the GPU"),
+    "spark_ulimits": (list, ["memlock=-1", "stack=67108864"], "ulimits of the engines' containers"),
+    "spark_shm_size": (str, "8g", "private /dev/shm of each engine; an upper bound, taken from the same memory"),
+    "spark_docker_args": (list, [], "further options of docker run for every engine of the host"),
+    "spark_sysroot": (str, "/", "where the host's /proc and /sys are read; for simulated hosts"),
+    "spark_total_gib": ((int, float), None, "total memory as CUDA reports it, GiB; measured, else 119.67"),
+    "spark_os_reserve_gib": ((int, float), 5.2, "memory of everything but the services, GiB"),
+    "spark_safety_margin_gib": ((int, float), 2.0, "memory kept free above the reserve, GiB"),
+    "spark_overheads": (dict, {}, "overheads of an engine, see the module memory_budget"),
+    "spark_image_catalogue": (list, [], "further entries of the image catalogue"),
+    "spark_ignore_rules": (list, [], "ids of rules that the host does not want to hear of"),
+    "spark_plan_facts": (
+        str,
+        "auto",
+        "whether hosts are asked before planning: auto, never or required; site.yml asks unless told never, plan.yml only when told by -e",
+    ),
+    "spark_plan_file": (str, "", "where plan.json is written, on the controller"),
+    "spark_status_timeout": ((int, float), 10, "seconds that status.yml gives a service for its answer"),
+    "spark_cluster": (dict, {}, "one engine across several hosts"),
+    "spark_reset_confirm": (bool, False, "lets reset.yml run"),
+    "spark_reset_weights": (bool, False, "lets reset.yml remove the weights too"),
+}
+"""Every variable that a person writes: type, default, meaning."""
+
+# What an engine's host-side processes hold beside its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
+# the 4B of "Two Qwen3 models on one DGX Spark").
+HOST_SIDE_GIB = 1.83
+CONTAINER_HF_HOME = "/root/.cache/huggingface"
+CONTAINER_CACHE = "/root/.cache/dgxspark"
+CONTAINER_SECRETS = "/run/dgxspark/secrets"
+WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
+STOP_SECONDS = 60
+MEMORY_WAIT_SECONDS = 240
+STARTS = 3
+RESTART_SECONDS = 10
+
+
+class Inventory(Exception):
+    """The inventory cannot be planned; C(messages) says everything that is wrong."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__("\n".join(messages))
+        self.messages = messages
+
+
+def make_plan(hosts: Mapping[str, Mapping[str, Any]], known_recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Plan every host.
+
+    hosts: host name to C({vars, address, measured, images}): the C(spark_*) variables, C(ansible_host),
+    C(spark) of M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.image_info) by reference or null.
+    known_recipes: recipe name to recipe.
+    Returns C({schema, hosts, clusters}); raises C(Inventory) with all messages when the input is malformed.
+    """
+    messages: list[str] = []
+    resolved: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
+    for host in sorted(hosts):
+        settings, services, problems = _read_host(host, hosts[host], known_recipes)
+        messages.extend(problems)
+        resolved[host] = (settings, services)
+    if messages:
+        raise Inventory(messages)
+    planned = {}
+    for host in sorted(hosts):
+        try:
+            planned[host] = _plan_host(hosts[host], *resolved[host])
+        except InputError as error:
+            messages += [f"host {host}: {message}" for message in error.messages]
+        except ValueError as error:
+            messages.append(f"host {host}: {error}")
+    if messages:
+        raise Inventory(messages)
+    return {"schema": SCHEMA, "hosts": planned, "clusters": {}}
+
+
+def plan_findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the findings of all hosts, each with its host, errors first."""
+    order = {"error": 0, "warning": 1, "info": 2}
+    found = [{"host": host, **finding} for host, body in plan["hosts"].items() for finding in body["findings"]]
+    return sorted(found, key=lambda finding: order[finding["severity"]])
+
+
+def _read_host(
+    host: str, given: Mapping[str, Any], known_recipes: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]]:
+    """Check one host's variables and merge its services."""
+    problems = recipes.Problems(f"host {host}")
+    variables = given.get("vars") or {}
+    settings: dict[str, Any] = {}
+    for name in variables:
+        if name.startswith("spark_") and name not in VARIABLES:
+            hint = recipes.nearest(name, VARIABLES)
+            if hint != ".":
+                problems.add(f"unknown variable '{name}'{hint}")
+    for name, (types, default, _meaning) in VARIABLES.items():
+        value = variables.get(name)
+        if value is None:
+            value = default
+        elif not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
+            wanted = types[0] if isinstance(types, tuple) else types
+            problems.add(f"'{name}' is {recipes.kind(value)}; it must be {recipes.kind(wanted())}.")
+            value = default
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
+            problems.add(f"'{name}' is {value}; a size in GiB cannot be negative.")
+        settings[name] = value
+    if settings["spark_plan_facts"] not in ("auto", "never", "required"):
+        problems.add(f"'spark_plan_facts' is '{settings['spark_plan_facts']}'; it must be auto, never or required.")
+    if settings["spark_cluster"]:
+        problems.add(
+            "'spark_cluster' is set, but this release serves a model on one host only. "
+            "Move its services to spark_services of the hosts."
+        )
+    for name in ("spark_hf_home", "spark_cache_dir", "spark_sysroot"):
+        if not str(settings[name]).startswith("/") or recipes.CONTROL.search(str(settings[name])):
+            problems.add(f"'{name}' is '{settings[name]}'; it must be an absolute path.")
+    problems.unknown(
+        [str(key).replace("-", "_") for key in settings["spark_defaults"]],
+        recipes.DEFAULTS_KEYS,
+        "key of spark_defaults:",
+    )
+
+    services: list[dict[str, Any]] = []
+    messages: list[str] = []
+    for index, entry in enumerate(settings["spark_services"]):
+        service, wrong = recipes.resolve_service(
+            entry, f"host {host}, spark_services[{index}]", known_recipes, settings["spark_defaults"]
+        )
+        services.append(service)
+        messages.extend(wrong)
+    for key, what in (("name", "service name"), ("port", "port")):
+        seen: dict[Any, int] = {}
+        for index, service in enumerate(services):
+            value = service.get(key)
+            if value in seen:
+                messages.append(
+                    f"host {host}, spark_services[{index}]: {what} {value!r} is used twice on this host, "
+                    f"first by spark_services[{seen[value]}] ({services[seen[value]].get('name')})."
+                )
+            elif value is not None:
+                seen[value] = index
+    return settings, services, problems.messages + messages
+
+
+def _plan_host(given: Mapping[str, Any], settings: dict[str, Any], services: list[dict[str, Any]]) -> dict[str, Any]:
+    measured: Mapping[str, Any] | None = given.get("measured")
+    images: Mapping[str, Any] = given.get("images") or {}
+    findings: list[dict[str, Any]] = []
+    launches = {service["name"]: _check_launch(service, settings, measured, images) for service in services}
+    for launch in launches.values():
+        findings.extend(launch["findings"])
+
+    budget = _budget(settings, services, launches, measured)
+    findings.extend(budget["findings"])
+    order = [name for name in budget["start_order"] if name in launches]
+    order += [name for name in sorted(launches) if name not in order]
+    by_name = {service["name"]: service for service in services}
+    planned: list[dict[str, Any]] = []
+    for position, name in enumerate(order, start=1):
+        planned.append(
+            _plan_service(
+                given,
+                settings,
+                by_name[name],
+                launches[name],
+                budget["services"].get(name) or {},
+                position,
+                order[: position - 1],
+            )
+        )
+    if measured:
+        wants = {
+            "uses_gpu": any("--gpus" in str(arg) or arg == "--runtime" for arg in settings["spark_gpu_args"]),
+            "hf_home": settings["spark_hf_home"],
+            "download_gib": _download_gib(planned, measured),
+        }
+        findings.extend(finding.to_dict() for finding in preflight.check_host(measured, planned, wants))
+    for service in planned:
+        findings.extend(finding.to_dict() for finding in _service_findings(service))
+    ignored = set(settings["spark_ignore_rules"])
+    return {
+        "services": planned,
+        "verdict": budget["verdict"],
+        "start_order": order,
+        "utilization_sum": budget["utilization_sum"],
+        "findings": [f for f in findings if f["rule"] not in ignored],
+        "memory_map": budget["memory_map"],
+        "basis": "measured" if measured else "inventory",
+        "images": sorted({service["image"]["ref"] for service in planned}),
+        "models": _models(planned),
+        "settings": {
+            "hf_home": settings["spark_hf_home"],
+            "cache_dir": settings["spark_cache_dir"],
+            "sysroot": settings["spark_sysroot"],
+            "hf_endpoint": settings["spark_hf_endpoint"],
+            "hf_token_file": settings["spark_hf_token_file"],
+        },
+    }
+
+
+def _check_launch(
+    service: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    measured: Mapping[str, Any] | None,
+    images: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Ask the compatibility engine about one launch; a probed fact beats what the recipe says."""
+    image = service["image"]
+    probed = images.get(image["ref"]) or {}
+    gpu = (measured or {}).get("gpu") or {}
+    request: dict[str, Any] = {
+        "image": image["ref"],
+        "vllm_version": image.get("vllm_version") or probed.get("vllm_version"),
+        "model": {
+            "repo": service["model"].get("repo") or service["name"],
+            "config": service["config"],
+            "quant_config": service["quant_config"],
+        },
+        "args": service["args"],
+        "env": service["env"],
+        "nodes": 1,
+        "ignore": [*settings["spark_ignore_rules"], *service["ignore"]],
+        "catalogue": settings["spark_image_catalogue"],
+    }
+    family = image.get("entrypoint") or _known(probed.get("entrypoint_family"))
+    if family:
+        request["entrypoint"] = family
+    if gpu.get("driver_version"):
+        request["driver_version"] = gpu["driver_version"]
+    result = check_launch(request)
+    architecture = probed.get("architecture")
+    host_architecture = {"aarch64": "arm64", "x86_64": "amd64"}.get(str((measured or {}).get("architecture")))
+    if architecture and host_architecture and architecture != host_architecture:
+        result["findings"].append(
+            Finding(
+                rule="image.architecture",
+                severity="error",
+                basis="probed",
+                message=f"image {image['ref']} is built for {architecture}, the host is {host_architecture}.",
+                fix=f"Name an image that has a {host_architecture} build.",
+            ).to_dict()
+        )
+    for finding in result["findings"]:
+        finding["service"] = service["name"]
+        finding.setdefault("basis", "inventory")
+    return result
+
+
+def _known(family: Any) -> str | None:
+    return family if family in ("serve", "passthrough") else None
+
+
+SOLVED = ("gpu-memory-utilization", "max-model-len")
+
+
+def _budget(
+    settings: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]],
+    launches: Mapping[str, Mapping[str, Any]],
+    measured: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Solve what was left open, then judge it.
+
+    What is left open is solved from totals alone: a figure that followed the momentary free memory would change from
+    run to run, and every run would restart the engines. What the host says then decides whether that can start.
+    """
+    request = _budget_request(settings, services, launches, measured)
+    solved = memory_budget(request)
+    memory = (measured or {}).get("memory") or {}
+    if memory.get("available_gib") is None:
+        return solved
+    for entry in request["services"]:
+        figures = solved["services"].get(entry["name"]) or {}
+        entry["args"] = {**entry["args"], **_solved_args(entry["args"], figures)}
+    wanted = {service["name"] for service in services}
+    resident, leaving = [], 0.0
+    for holder in (measured or {}).get("resident") or []:
+        holds = float(holder["gib"] or 0.0) + HOST_SIDE_GIB
+        if holder["name"] in wanted:
+            resident.append({"name": holder["name"], "gib": holds})
+        else:  # a service of ours that this run removes before it starts anything
+            leaving += holds
+    request["measured"] = {"mem_available_gib": memory["available_gib"] + leaving, "resident": resident}
+    return memory_budget(request)
+
+
+def _solved_args(args: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were left out or C(auto), with the values that the budget found."""
+    found = {key: figures.get(key.replace("-", "_")) for key in SOLVED}
+    return {key: value for key, value in found.items() if value is not None and args.get(key) in (None, "auto", -1)}
+
+
+def _budget_request(
+    settings: Mapping[str, Any],
+    services: Sequence[Mapping[str, Any]],
+    launches: Mapping[str, Mapping[str, Any]],
+    measured: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    request: dict[str, Any] = {
+        "os_reserve_gib": settings["spark_os_reserve_gib"],
+        "safety_margin_gib": settings["spark_safety_margin_gib"],
+        "overheads": settings["spark_overheads"],
+        "services": [
+            {
+                "name": service["name"],
+                "config": service["config"],
+                "quant_config": service["quant_config"],
+                "weights_gib": service["weights_gib"],
+                "draft_weights_gib": service["draft_weights_gib"],
+                "vllm_version": launches[service["name"]]["vllm_version"],
+                "args": launches[service["name"]]["args"],
+            }
+            for service in services
+        ],
+    }
+    total = settings["spark_total_gib"] or ((measured or {}).get("memory") or {}).get("total_gib")
+    if total:
+        request["total_gib"] = total
+    return request
+
+
+def _listen(given: Mapping[str, Any], settings: Mapping[str, Any], service: Mapping[str, Any]) -> str:
+    """Loopback without a key, the management address with one; the service and spark_listen overrule."""
+    if settings["spark_listen"] or service["host"]:
+        return str(settings["spark_listen"] or service["host"])
+    if "VLLM_API_KEY" not in service["secrets"]:
+        return "127.0.0.1"
+    if settings["spark_management_address"]:
+        return str(settings["spark_management_address"])
+    address = str(given.get("address") or "")
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        measured = (given.get("measured") or {}).get("management_address")
+        return str(measured or address or "0.0.0.0")
+    return address
+
+
+def _probe_address(listen: str) -> str:
+    """The address that the host itself reaches the engine by."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, f"[{listen}]" if ":" in listen else listen)
+
+
+def _plan_service(
+    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    service: Mapping[str, Any],
+    launch: Mapping[str, Any],
+    memory: Mapping[str, Any],
+    position: int,
+    before: Sequence[str],
+) -> dict[str, Any]:
+    name = service["name"]
+    listen = _listen(given, settings, service)
+    url = f"http://{_probe_address(listen)}:{service['port']}"
+    args = {**launch["args"], **_solved_args(launch["args"], memory)}
+    image = _image(service["image"]["ref"], (given.get("images") or {}).get(service["image"]["ref"]) or {})
+    model = _model(settings, service)
+    secrets = [
+        {"name": variable, "source": source, "path": f"/etc/dgxspark/secrets/{name}/{variable}"}
+        for variable, source in service["secrets"].items()
+    ]
+    cache_dir = f"{settings['spark_cache_dir']}/{name}"
+    env = {
+        "HF_HOME": CONTAINER_HF_HOME,
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_CACHE_ROOT": f"{CONTAINER_CACHE}/vllm",
+        "TRITON_CACHE_DIR": f"{CONTAINER_CACHE}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{CONTAINER_CACHE}/inductor",
+        "FLASHINFER_WORKSPACE_BASE": CONTAINER_CACHE,
+        **service["env"],
+    }
+    serve = {**args, "host": listen, "port": service["port"], "served-model-name": service["served_model_name"]}
+    if model["revision"] and model["repo"]:
+        serve.setdefault("revision", model["revision"])
+    command = render_command(launch["entrypoint"], model["argument"], serve, bool(secrets))
+    requested = memory.get("requested_bytes")
+    probe = {
+        "name": name,
+        "url": url,
+        "model": service["served_model_name"],
+        "api_key_file": next((s["path"] for s in secrets if s["name"] == "VLLM_API_KEY"), None),
+    }
+    result = {
+        "name": name,
+        "unit": f"spark-{name}.service",
+        "container": f"spark-{name}",
+        "rank": 0,
+        "order": position,
+        "after": [f"spark-{earlier}.service" for earlier in before],
+        "recipe": service["recipe"],
+        "variant": service["variant"],
+        "model": model,
+        "served_model_name": service["served_model_name"],
+        "host": listen,
+        "port": service["port"],
+        "url": url,
+        "image": image,
+        "vllm_version": launch["vllm_version"],
+        "version_source": launch["version_source"],
+        "entrypoint": launch["entrypoint"],
+        "args": args,
+        "command": command,
+        "env": env,
+        "env_file": f"/etc/dgxspark/env/{name}.env",
+        "secrets": secrets,
+        "checks": service["checks"],
+        "start_timeout": service["start_timeout"],
+        "limits": _limits(service["start_timeout"]),
+        "cache_dir": cache_dir,
+        "folders": _folders(name, cache_dir, secrets),
+        "memory": dict(memory),
+        "probe": probe,
+        "settings": {
+            **probe,
+            "unit": f"spark-{name}.service",
+            "container": f"spark-{name}",
+            # The probes give up a little before systemd would, so that the journal says why.
+            "start_deadline_seconds": service["start_timeout"] - 30,
+            "memory_gib": round(requested / GIB, 2) if requested else 0.0,
+            "memory_wait_seconds": min(MEMORY_WAIT_SECONDS, service["start_timeout"] // 2),
+            "sysroot": settings["spark_sysroot"],
+        },
+    }
+    argv = docker_argv(settings, service, result)
+    result["fingerprint"] = fingerprint(argv, env)
+    # Behind `docker run`: what the container was started from, for the next run to compare with.
+    result["argv"] = [*argv[:2], "--label", f"{FINGERPRINT_LABEL}={result['fingerprint']}", *argv[2:]]
+    running = _running(given.get("measured"), name)
+    result["stale"] = running is not None and running != result["fingerprint"]
+    return result
+
+
+def fingerprint(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Return a short hash of what an engine is started from."""
+    return hashlib.sha256(json.dumps([list(argv), dict(env)], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
+    """Return the fingerprint of the service's running container, or None where there is none.
+
+    It differs from the plan's when an earlier run wrote new files and was cut off before it restarted the unit.
+    """
+    for container in (measured or {}).get("containers") or []:
+        if container.get("service") == name and container.get("state") == "running":
+            found = container.get("fingerprint")
+            return None if found is None else str(found)
+    return None
+
+
+def _limits(start_timeout: int) -> dict[str, int]:
+    """Return the bounds of a unit, in seconds and starts.
+
+    The interval spans all starts at their longest, or a start that always times out would be tried for ever.
+    """
+    return {
+        "starts": STARTS,
+        "restart_seconds": RESTART_SECONDS,
+        "stop_seconds": STOP_SECONDS,
+        "start_interval": STARTS * (start_timeout + STOP_SECONDS + RESTART_SECONDS) + 60,
+    }
+
+
+def _folders(name: str, cache_dir: str, secrets: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return the folders that a service needs before its files."""
+    folders = [{"path": cache_dir, "mode": "0755"}]
+    return [*folders, {"path": f"/etc/dgxspark/secrets/{name}", "mode": "0700"}] if secrets else folders
+
+
+def _image(ref: str, probed: Mapping[str, Any]) -> dict[str, Any]:
+    digests = probed.get("repo_digests") or []
+    digest = next((d for d in digests if d.split("@")[0] == ref.split("@")[0].rsplit(":", 1)[0]), None)
+    return {"ref": ref, "id": probed.get("id"), "digest": digest, "run": digest or probed.get("id") or ref}
+
+
+def _model(settings: Mapping[str, Any], service: Mapping[str, Any]) -> dict[str, Any]:
+    model = service["model"]
+    extra = [
+        {"repo": e["repo"], "revision": e.get("revision") or "main", "only": list(e.get("only") or [])}
+        for e in model.get("extra") or []
+    ]
+    if model.get("path"):
+        path = str(model["path"])
+        leaf = path.rstrip("/").rsplit("/", 1)[-1]
+        source = path if path.startswith("/") else f"{settings['spark_model_dir'].rstrip('/') or '.'}/{path}"
+        return {
+            "repo": None,
+            "revision": None,
+            "source": source,
+            "extra": extra,
+            "path": f"{settings['spark_hf_home']}/local/{leaf}",
+            "argument": f"{CONTAINER_HF_HOME}/local/{leaf}",
+        }
+    return {
+        "repo": model["repo"],
+        "revision": model.get("revision") or "main",
+        "source": None,
+        "path": None,
+        "extra": extra,
+        "argument": model["repo"],
+    }
+
+
+def render_command(entrypoint: str, model: str, args: Mapping[str, Any], with_secrets: bool) -> list[str]:
+    """Return what follows the image name: as short as the image's entrypoint allows, whole behind the secrets' wrapper."""
+    serve = ["vllm", "serve"] if with_secrets or entrypoint == "passthrough" else []
+    wrapper = [WITH_SECRETS] if with_secrets and entrypoint == "passthrough" else []
+    return [*wrapper, *serve, model, *render(dict(args))]
+
+
+def docker_argv(settings: Mapping[str, Any], service: Mapping[str, Any], planned: Mapping[str, Any]) -> list[str]:
+    """Return the whole C(docker run) of a planned service, one argument per list item."""
+    name = planned["container"]
+    argv = [
+        "/usr/bin/docker",
+        "run",
+        "--rm",
+        "--name",
+        name,
+        "--pull",
+        "never",
+        "--label",
+        "dgxspark.managed=true",
+        "--label",
+        f"dgxspark.service={planned['name']}",
+        "--network",
+        "host",
+        "--ipc",
+        "private",
+        "--shm-size",
+        service["shm_size"] or settings["spark_shm_size"],
+        "--stop-timeout",
+        str(STOP_SECONDS),
+        "--log-driver",
+        "local",
+        "--env-file",
+        planned["env_file"],
+        "--volume",
+        f"{settings['spark_hf_home']}:{CONTAINER_HF_HOME}",
+        "--volume",
+        f"{planned['cache_dir']}:{CONTAINER_CACHE}",
+    ]
+    for ulimit in settings["spark_ulimits"]:
+        argv += ["--ulimit", str(ulimit)]
+    argv += [str(arg) for arg in settings["spark_gpu_args"]]
+    if planned["secrets"]:
+        argv += [
+            "--mount",
+            f"type=bind,src=/etc/dgxspark/secrets/{planned['name']},dst={CONTAINER_SECRETS},readonly",
+            "--mount",
+            f"type=bind,src={WITH_SECRETS},dst={WITH_SECRETS},readonly",
+        ]
+        if planned["entrypoint"] == "serve":
+            argv += ["--entrypoint", WITH_SECRETS]
+    argv += [str(arg) for arg in settings["spark_docker_args"]]
+    argv += service["docker_args"]
+    return [*argv, planned["image"]["run"], *planned["command"]]
+
+
+def _models(planned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every model snapshot that the host needs, once, with an image that can fetch it."""
+    wanted: dict[tuple[str, str], dict[str, Any]] = {}
+    for service in planned:
+        model = service["model"]
+        if model["source"]:
+            wanted[(model["path"], "")] = {"source": model["source"], "path": model["path"]}
+        else:
+            key = (model["repo"], model["revision"])
+            wanted[key] = {"repo": key[0], "revision": key[1], "only": [], "image": service["image"]["run"]}
+        for extra in model["extra"]:
+            key = (extra["repo"], extra["revision"])
+            wanted.setdefault(key, {**extra, "image": service["image"]["run"]})
+    return [wanted[key] for key in sorted(wanted)]
+
+
+def _download_gib(planned: Sequence[Mapping[str, Any]], measured: Mapping[str, Any]) -> float:
+    """GiB of weights that are not on the host yet."""
+    there = set(measured.get("models") or [])
+    missing = [s for s in planned if s["model"]["repo"] and s["model"]["repo"] not in there]
+    return sum((s["memory"].get("weights_bytes") or 0) / GIB for s in missing)
+
+
+def _service_findings(service: Mapping[str, Any]) -> list[Finding]:
+    findings = []
+    if service["model"]["repo"] and service["model"]["revision"] == "main":
+        findings.append(
+            Finding(
+                rule="model.moving_revision",
+                severity="info",
+                service=service["name"],
+                message=f"{service['model']['repo']} is taken at 'main', which moves.",
+                fix="Set model.revision to a commit; refs/main of the model below HF_HOME names the one that was fetched.",
+            )
+        )
+    if service["host"] == "0.0.0.0" and not service["secrets"]:
+        findings.append(
+            Finding(
+                rule="service.open",
+                severity="warning",
+                service=service["name"],
+                message="the engine listens on every address without an API key.",
+                fix="Set api_key_file, or leave 'host' out to keep it on loopback.",
+            )
+        )
+    return findings

@@ -1,0 +1,198 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Receipts: what was deployed on a host, and how it measured there.
+
+A receipt is C({schema: 1, service, deployed, measured, baseline}). C(deployed) is deterministic (image, argv, env
+names, revision ...) and the only part that counts as a change. C(measured) are the latest figures; C(baseline) those of
+the first proof of this C(deployed), so that a slow slide over many runs is seen as well as a sudden drop.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+
+SCHEMA = 1
+
+# figure -> (which way is worse, share that is noise, absolute difference that is noise, unit, what to look at).
+# The shares are wide on purpose: one short request per run scatters, and false alarms cost more trust than late ones.
+FIGURES: dict[str, tuple[str, float, float, str, str]] = {
+    "decode_tokens_per_second": (
+        "lower",
+        0.20,
+        0.5,
+        "tokens/s",
+        "check the GPU clock and power, swap in use, and what else runs on the host",
+    ),
+    "ttft_seconds": (
+        "higher",
+        1.00,
+        1.0,
+        "s",
+        "check what else runs on the host and whether prefix caching is still on",
+    ),
+    "warmup_seconds": (
+        "higher",
+        1.00,
+        60.0,
+        "s",
+        "check that the compile cache directory is still kept between starts",
+    ),
+    "start_seconds": (
+        "higher",
+        0.50,
+        60.0,
+        "s",
+        "check the disk that holds the weights and that compile caches are kept between starts",
+    ),
+    "residency_gib": (
+        "higher",
+        0.05,
+        2.0,
+        "GiB",
+        "compare the engine's log of both starts; re-plan with the measured figure",
+    ),
+    "kv_cache_tokens": (
+        "lower",
+        0.05,
+        1024.0,
+        "tokens",
+        "see what else holds memory on the host since the first start",
+    ),
+}
+
+
+def build(
+    service: str, deployed: dict[str, Any], measured: dict[str, Any], previous: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Return the receipt to write; the baseline of C(previous) is kept while C(deployed) is the same."""
+    same = previous is not None and previous["deployed"] == deployed
+    baseline = dict(previous["baseline"]) if same and previous is not None else {}
+    for name in FIGURES:
+        if isinstance(measured.get(name), (int, float)) and name not in baseline:
+            baseline[name] = measured[name]
+    return {"schema": SCHEMA, "service": service, "deployed": deployed, "measured": measured, "baseline": baseline}
+
+
+def dump(receipt: dict[str, Any]) -> str:
+    """Return the text of a receipt file: sorted keys, so that equal receipts are equal files."""
+    return json.dumps(receipt, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def load(text: str) -> dict[str, Any]:
+    """Parse the text of a receipt file. Raises ValueError saying what is wrong with it."""
+    receipt = json.loads(text)
+    if not isinstance(receipt, dict):
+        raise ValueError("it is not a JSON object")
+    if receipt.get("schema") != SCHEMA:
+        raise ValueError(f"its schema is {receipt.get('schema')!r}, expected {SCHEMA}")
+    for part in ("deployed", "measured", "baseline"):
+        if not isinstance(receipt.setdefault(part, {}), dict):
+            raise ValueError(f"its {part} is not an object")
+    return receipt
+
+
+def differences(before: Any, after: Any, path: str = "") -> list[str]:
+    """Name the paths at which two nested values differ, like C(env.VLLM_USE_V1); lists are compared as wholes."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found: list[str] = []
+        for key in sorted(set(before) | set(after), key=str):
+            where = f"{path}.{key}" if path else str(key)
+            if key not in before or key not in after:
+                found.append(where)
+            else:
+                found.extend(differences(before[key], after[key], where))
+        return found
+    return [] if before == after else [path]
+
+
+def drift(previous: dict[str, Any] | None, deployed: dict[str, Any], service: str) -> list[dict[str, Any]]:
+    """Return a finding when what is deployed is not what the last receipt says, naming every key that differs."""
+    if previous is None:
+        return []
+    keys = differences(previous["deployed"], deployed)
+    if not keys:
+        return []
+    return [
+        Finding(
+            rule="receipt.drift",
+            severity="info",
+            service=service,
+            message=f"{service} is deployed differently than its last receipt says: {', '.join(keys)}",
+            fix="nothing, if the change was meant; else compare the inventory with the receipt",
+            basis="measured",
+        ).to_dict()
+    ]
+
+
+def regressions(
+    previous: dict[str, Any] | None, measured: dict[str, Any], service: str, same: bool
+) -> list[dict[str, Any]]:
+    """Return a warning for every figure that is worse than the baseline by more than its noise.
+
+    same: whether C(deployed) is unchanged; if not, the comparison is with the last measurement and says so.
+    """
+    if previous is None:
+        return []
+    reference = previous["baseline"] if same else previous["measured"]
+    since = "when this deployment was first proved" if same else "before the deployment was changed"
+    found = []
+    for name, (worse, share, absolute, unit, fix) in FIGURES.items():
+        old, new = reference.get(name), measured.get(name)
+        if not isinstance(old, (int, float)) or not isinstance(new, (int, float)):
+            continue
+        loss = old - new if worse == "lower" else new - old
+        if loss > absolute and loss > share * abs(old):
+            percent = f" ({abs(new - old) / abs(old):.0%} {worse})" if old else ""
+            found.append(
+                Finding(
+                    rule=f"receipt.{name}",
+                    severity="warning",
+                    service=service,
+                    message=f"{name} of {service} is {new:g} {unit}; it was {old:g} {unit} {since}{percent}",
+                    fix=fix,
+                    basis="measured",
+                ).to_dict()
+            )
+    return found
+
+
+def over_plan(planned: dict[str, Any], measured: dict[str, Any], service: str) -> list[dict[str, Any]]:
+    """Return a warning when an engine holds more than the most that the plan expects of it.
+
+    planned: C({residency_gib: {low, typical, high}}), where the plan has it.
+    """
+    expected = planned.get("residency_gib")
+    most = expected.get("high") if isinstance(expected, dict) else None
+    held = measured.get("residency_gib")
+    if not isinstance(most, (int, float)) or not isinstance(held, (int, float)) or held <= most:
+        return []
+    return [
+        Finding(
+            rule="receipt.over_plan",
+            severity="warning",
+            service=service,
+            message=f"{service} holds {held:.2f} GiB of GPU memory; the plan expects at most {most:.2f} GiB",
+            fix="plan again with the host's facts before anything is added to this host, or lower gpu-memory-utilization",
+            basis="measured",
+        ).to_dict()
+    ]
+
+
+def compare(
+    previous: dict[str, Any] | None,
+    deployed: dict[str, Any],
+    measured: dict[str, Any],
+    service: str,
+    planned: dict[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Return all findings of a new proof: C(drift), C(regressions) against the previous receipt, C(over_plan)."""
+    same = previous is not None and previous["deployed"] == deployed
+    return (
+        drift(previous, deployed, service)
+        + regressions(previous, measured, service, same)
+        + over_plan(planned or {}, measured, service)
+    )

@@ -1,0 +1,651 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One service as the memory budget sees it: its input checked, its model read, its overheads estimated.
+
+C(read_params) checks everything that a person wrote and reports all mistakes at once; C(resolve) turns one service into an
+C(Engine), which answers how much it asks for, how much is left for its KV cache, and how much it holds once it runs.
+No I/O, no Ansible.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.geometry import (
+    Attention,
+    Config,
+    Geometry,
+    Refusal,
+    checkpoint_kv_dtype,
+    read_geometry,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils.kv_cache import (
+    COMPARED_MINORS,
+    GIB,
+    KVPlan,
+    KVSettings,
+    PlanFailure,
+    Release,
+    error_align,
+    parse_release,
+    plan_kv_cache,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils.weights import Weights, weights_bytes
+
+LEVELS = ("low", "typical", "high")
+
+# What cannot be derived from a config: (low, typical, high). Fitted on published DGX Spark figures:
+#   A  Qwen3-4B at 0.10: 11.97 requested, 7.49 weights, 3.5 left for the cache, 13.8 GiB held (vLLM 0.19, batch 2048)
+#   B  Qwen3.6-35B NVFP4 with MTP at 0.85: 101.72 requested, 21.94 loaded, 76.49 left for the cache (batch 8192, vision)
+#   C  Qwen3-Next-80B FP8 at 0.80 and 0.85: 95.74 and 101.72 requested, 93.5 and 101.5 GiB held
+#   D  eugr/spark-vllm-docker#388: 5.4 GiB between weights plus cache and the requested memory
+#   E  113.69 GiB free for vLLM of 116.43 available on the host; 29.83 of 32.40 (llamastash#81)
+OVERHEADS: dict[str, tuple[float, float, float]] = {
+    "inside_base_gib": (0.3, 0.63, 1.6),  # A: CUDA libraries, NCCL, profiling peak of a small batch; high: D
+    "inside_batch_gib": (0.07, 0.14, 0.28),  # A and B: peak activations for every 1024 of max-num-batched-tokens
+    "inside_weights_share": (0.0, 0.01, 0.02),  # repacking and workspaces grow with the weights; high: D
+    "inside_vision_gib": (0.4, 0.75, 1.2),  # B: the encoder's peak at profiling
+    "inside_drafter_gib": (0.3, 0.57, 0.9),  # B: the drafter's activations and graphs
+    "kept_share": (0.0, 0.5, 1.0),  # A against C: the part of all this that stays allocated after the start
+    "outside_gib": (1.2, 1.83, 2.5),  # A: CUDA context, graphs and host memory outside the requested memory
+    "snapshot_gib": (0.0, 2.65, 2.7),  # E: gone between the host's MemAvailable and vLLM's first look at it
+}
+
+# Defaults of vLLM on GB10, whose memory cannot be read through NVML (vllm/engine/arg_utils.py, get_batch_defaults).
+DEFAULT_BATCHED_TOKENS = 2048
+DEFAULT_SEQS = 256
+# Gemma 4 attends to an image in both directions: the default batch holds the largest item (0.33.0).
+PREFIX_LM_BATCHED_TOKENS = 2496
+# A service that leaves both its memory and its length to the solver gets at least this context.
+SOLVER_MIN_LENGTH = 4096
+
+_SPEC_WITHOUT_MODEL = frozenset(("ngram", "ngram_gpu", "suffix"))
+_SPEC_WITH_MODEL = frozenset(("eagle", "eagle3", "draft_model"))
+
+_TOP_KEYS = ("total_gib", "os_reserve_gib", "measured", "overheads", "safety_margin_gib", "services")
+_MEASURED_KEYS = ("mem_available_gib", "mem_free_gib", "resident")
+_SERVICE_KEYS = (
+    "name",
+    "config",
+    "quant_config",
+    "weights_gib",
+    "draft_config",
+    "draft_weights_gib",
+    "memory_gib",
+    "vllm_version",
+    "args",
+    "available_kv_bytes",
+    "overheads",
+)
+_POSITIVE_ARGS = (
+    "max-num-seqs",
+    "max-num-batched-tokens",
+    "tensor-parallel-size",
+    "pipeline-parallel-size",
+    "block-size",
+    "num-gpu-blocks-override",
+    "kv-cache-memory-bytes",
+)
+_FLAG_ARGS = (
+    "enable-prefix-caching",
+    "enable-chunked-prefill",
+    "enforce-eager",
+    "async-scheduling",
+    "language-model-only",
+    "disable-hybrid-kv-cache-manager",
+)
+_TEXT_ARGS = (
+    "kv-cache-dtype",
+    "mamba-cache-mode",
+    "mamba-cache-dtype",
+    "mamba-ssm-cache-dtype",
+    "dtype",
+    "quantization",
+)
+_OTHER_ARGS = (
+    "gpu-memory-utilization",
+    "max-model-len",
+    "speculative-config",
+    "kv-cache-dtype-skip-layers",
+    "limit-mm-per-prompt",
+)
+
+
+class InputError(ValueError):
+    """The input itself is wrong; C(messages) has one sentence for every mistake."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__("; ".join(messages))
+        self.messages = messages
+
+
+@dataclass(frozen=True)
+class Host:
+    """The node: sizes in bytes. C(resident) maps the services that run now to what they hold."""
+
+    total: int
+    os_reserve: int
+    margin: int
+    available: int | None
+    free: int | None
+    resident: dict[str, int]
+
+
+@dataclass(frozen=True)
+class ServiceInput:
+    """One service as it was written, its types checked."""
+
+    name: str
+    args: Config
+    overheads: dict[str, tuple[float, float, float]]
+    config: Config | None = None
+    quant_config: Config | None = None
+    weights_gib: float | None = None
+    draft_config: Config | None = None
+    draft_weights_gib: float | None = None
+    memory_gib: float | None = None
+    vllm_version: str = ""
+    available_kv_bytes: int | None = None
+
+
+# Reading what a person wrote ----------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Collects every mistake instead of stopping at the first."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def wrong(self, where: str, key: str, text: str) -> None:
+        """Note a mistake."""
+        self.messages.append(f"{where}{key}: {text}")
+
+    def keys(self, value: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+        """Note keys that are not known, with the nearest that is."""
+        for key in value:
+            if key not in known:
+                self.wrong(where, str(key), f"unknown key{_nearest(str(key), known)}")
+
+    def number(
+        self, value: Mapping[str, Any], key: str, where: str, *, minimum: float = 0.0, above: bool = False
+    ) -> float | None:
+        """Read a finite number of at least (or above) C(minimum)."""
+        found = value.get(key)
+        if found is None:
+            return None
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not math.isfinite(found):
+            self.wrong(where, key, f"expected a number, got {found!r}")
+        elif found < minimum or (above and found == minimum):
+            self.wrong(where, key, f"must be {'above' if above else 'at least'} {minimum:g}, got {found!r}")
+        else:
+            return float(found)
+        return None
+
+    def whole(self, value: Mapping[str, Any], key: str, where: str, minimum: int = 1) -> int | None:
+        """Read a whole number."""
+        found = value.get(key)
+        if found is None:
+            return None
+        if isinstance(found, bool) or not isinstance(found, int) or found < minimum:
+            self.wrong(where, key, f"expected a whole number of at least {minimum}, got {found!r}")
+            return None
+        return found
+
+    def mapping(self, value: Mapping[str, Any], key: str, where: str) -> dict[str, Any] | None:
+        """Read a mapping."""
+        found = value.get(key)
+        if found is None:
+            return None
+        if not isinstance(found, Mapping):
+            self.wrong(where, key, f"expected a mapping, got {found!r}")
+            return None
+        return dict(found)
+
+    def overheads(self, value: Mapping[str, Any], where: str) -> dict[str, tuple[float, float, float]]:
+        """Read overrides of the overheads: a number for all levels, or a mapping of levels."""
+        merged: dict[str, tuple[float, float, float]] = {}
+        known = (*OVERHEADS, "inside_gib")
+        self.keys(value, known, where)
+        for key in known:
+            given = value.get(key)
+            if given is None:
+                continue
+            if isinstance(given, Mapping):
+                self.keys(given, LEVELS, f"{where}{key}.")
+                default = OVERHEADS.get(key)
+                if default is None and set(given) != set(LEVELS):
+                    self.wrong(where, key, "needs low, typical and high")
+                    continue
+                start = default or (0.0, 0.0, 0.0)
+                values = []
+                for index, level in enumerate(LEVELS):
+                    number = self.number(given, level, f"{where}{key}.")
+                    values.append(start[index] if number is None else number)
+            else:
+                number = self.number(value, key, where)
+                values = [number or 0.0] * 3
+            if not values[0] <= values[1] <= values[2]:
+                self.wrong(where, key, f"low, typical and high must not fall, got {values}")
+            merged[key] = (values[0], values[1], values[2])
+        return merged
+
+
+def _nearest(key: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches  # only needed when something is wrong
+
+    near = get_close_matches(key.replace("_", "-") if "-" in "".join(known) else key, known, n=1, cutoff=0.6)
+    return f", did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
+
+
+def _read_args(args: dict[str, Any], reader: _Reader, where: str) -> Config:
+    """Check the arguments that matter here; the others are the business of the command line, not of memory."""
+    mine = (*_POSITIVE_ARGS, *_FLAG_ARGS, *_TEXT_ARGS, *_OTHER_ARGS)
+    for key in args:
+        if not isinstance(key, str):
+            reader.wrong(where, repr(key), "expected the name of an argument")
+        elif "_" in key or key.startswith("-"):
+            reader.wrong(where, key, f"write it as {key.lstrip('-').replace('_', '-')}")
+    kept = {key: value for key, value in args.items() if key in mine and value is not None}
+    for key in _POSITIVE_ARGS:
+        reader.whole(kept, key, where)
+    for key in _FLAG_ARGS:
+        if key in kept and not isinstance(kept[key], bool):
+            reader.wrong(where, key, f"expected true or false, got {kept[key]!r}")
+    for key in _TEXT_ARGS:
+        if key in kept and not isinstance(kept[key], str):
+            reader.wrong(where, key, f"expected a text, got {kept[key]!r}")
+    utilization = reader.number(kept, "gpu-memory-utilization", where, above=True)
+    if utilization is not None and utilization > 1:
+        reader.wrong(where, "gpu-memory-utilization", f"is a share of all memory, at most 1, got {utilization:g}")
+    length = kept.get("max-model-len")
+    if length in ("auto", -1) and not isinstance(length, bool):
+        kept["max-model-len"] = "auto"
+    elif length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+        reader.wrong(where, "max-model-len", f"expected a whole number of tokens, or auto, got {length!r}")
+    spec = kept.get("speculative-config")
+    if isinstance(spec, str):
+        try:
+            spec = json.loads(spec)
+        except ValueError:
+            spec = None
+    if "speculative-config" in kept:
+        if not isinstance(spec, Mapping):
+            reader.wrong(
+                where, "speculative-config", f"expected a mapping or its JSON text, got {kept['speculative-config']!r}"
+            )
+        else:
+            kept["speculative-config"] = dict(spec)
+            reader.whole(spec, "num_speculative_tokens", f"{where}speculative-config.")
+    skip = kept.get("kv-cache-dtype-skip-layers")
+    if skip is not None:
+        items = skip if isinstance(skip, list) else [skip]
+        if not all(isinstance(item, (str, int)) and not isinstance(item, bool) for item in items):
+            reader.wrong(where, "kv-cache-dtype-skip-layers", f"expected a list of layers, got {skip!r}")
+        kept["kv-cache-dtype-skip-layers"] = tuple(str(item) for item in items)
+    return kept
+
+
+def _read_service(
+    value: Any, index: int, common: dict[str, tuple[float, float, float]], reader: _Reader
+) -> ServiceInput:
+    if not isinstance(value, Mapping):
+        reader.wrong("", f"services[{index}]", f"expected a mapping, got {value!r}")
+        return ServiceInput("", {}, {})
+    name = value.get("name")
+    if not isinstance(name, str) or not name:
+        reader.wrong(f"services[{index}].", "name", f"expected a text, got {name!r}")
+        name = f"services[{index}]"
+    where = f"service {name}: "
+    reader.keys(value, _SERVICE_KEYS, where)
+    version = value.get("vllm_version")
+    if version is not None and not isinstance(version, str):
+        reader.wrong(where, "vllm_version", f'expected a text such as "0.23.0", got {version!r}')
+    own = reader.overheads(reader.mapping(value, "overheads", where) or {}, f"{where}overheads.")
+    read = ServiceInput(
+        name=name,
+        args=_read_args(reader.mapping(value, "args", where) or {}, reader, f"{where}args."),
+        overheads={**OVERHEADS, **common, **own},
+        config=reader.mapping(value, "config", where),
+        quant_config=reader.mapping(value, "quant_config", where),
+        weights_gib=reader.number(value, "weights_gib", where, above=True),
+        draft_config=reader.mapping(value, "draft_config", where),
+        draft_weights_gib=reader.number(value, "draft_weights_gib", where),
+        memory_gib=reader.number(value, "memory_gib", where, above=True),
+        vllm_version=version if isinstance(version, str) else "",
+        available_kv_bytes=reader.whole(value, "available_kv_bytes", where, minimum=0),
+    )
+    if value.get("config") is None and value.get("memory_gib") is None:
+        reader.wrong(
+            where, "config", "give the config of the model, or memory_gib for a service that is no vLLM engine"
+        )
+    return read
+
+
+def read_params(params: Mapping[str, Any]) -> tuple[Host, list[ServiceInput]]:
+    """Check the input of the memory budget and give it a shape.
+
+    Raises C(InputError) with every mistake in it.
+    """
+    reader = _Reader()
+    reader.keys(params, _TOP_KEYS, "")
+    common = reader.overheads(reader.mapping(params, "overheads", "") or {}, "overheads.")
+    total = reader.number(params, "total_gib", "", above=True)
+    reserve = reader.number(params, "os_reserve_gib", "")
+    margin = reader.number(params, "safety_margin_gib", "")
+    measured = reader.mapping(params, "measured", "") or {}
+    reader.keys(measured, _MEASURED_KEYS, "measured.")
+    available = reader.number(measured, "mem_available_gib", "measured.")
+    free = reader.number(measured, "mem_free_gib", "measured.")
+    resident: dict[str, int] = {}
+    listed = measured.get("resident")
+    for index, item in enumerate(listed if isinstance(listed, list) else []):
+        where = f"measured.resident[{index}]."
+        if not isinstance(item, Mapping) or not isinstance(item.get("name"), str):
+            reader.wrong("", where[:-1], f"expected a mapping of name and gib, got {item!r}")
+            continue
+        reader.keys(item, ("name", "gib"), where)
+        if item.get("gib") is None:
+            reader.wrong(where, "gib", "is missing")
+        if item["name"] in resident:
+            reader.wrong(where, "name", f"{item['name']!r} stands twice")
+        resident[item["name"]] = int((reader.number(item, "gib", where) or 0.0) * GIB)
+    if listed is not None and not isinstance(listed, list):
+        reader.wrong("measured.", "resident", f"expected a list, got {listed!r}")
+    services = params.get("services")
+    if not isinstance(services, list) or not services:
+        reader.wrong("", "services", f"expected a list with at least one service, got {services!r}")
+        services = []
+    inputs = [_read_service(item, index, common, reader) for index, item in enumerate(services)]
+    names = [item.name for item in inputs]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        reader.wrong("services: ", "name", f"{name!r} stands {names.count(name)} times, names must be unique on a host")
+    if reader.messages:
+        raise InputError(reader.messages)
+    return Host(
+        total=int((119.67 if total is None else total) * GIB),
+        os_reserve=int((5.2 if reserve is None else reserve) * GIB),
+        margin=int((2.0 if margin is None else margin) * GIB),
+        available=None if available is None else int(available * GIB),
+        free=None if free is None else int(free * GIB),
+        resident=resident,
+    ), inputs
+
+
+# One engine ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A service whose memory can be reasoned about; sizes in bytes, overheads by level.
+
+    plan: how its KV cache is cut; C(None) for a service that only states what it needs (C(fixed)).
+    inside: used inside the requested memory besides weights and cache. outside: used beside it.
+    utilization, length, sequences: as given; C(None) is left to the solver (a length: or to C(auto)).
+    limit: the longest context that the model allows.
+    """
+
+    name: str
+    overheads: dict[str, tuple[float, float, float]]
+    fixed: int | None = None
+    plan: KVPlan | None = None
+    release: Release | None = None
+    weights: int = 0
+    draft: int = 0
+    load_peak: int = 0
+    inside: dict[str, float] = field(default_factory=dict)
+    utilization: float | None = None
+    length: int | None = None
+    length_auto: bool = False
+    limit: int = 0
+    sequences: int | None = None
+    pool: int | None = None
+    blocks: int | None = None
+    needs_state_blocks: bool = False
+    align_error: str = ""
+    align_block: int = 0
+
+    def overhead(self, key: str, level: str) -> float:
+        """A term in bytes (or a share, as it is) at a level."""
+        value = self.overheads[key][LEVELS.index(level)]
+        return value * GIB if key.endswith("_gib") else value
+
+    def available(self, requested: int, level: str) -> int:
+        """Memory for the KV cache when C(requested) bytes are asked for; C(level) is that of the overheads."""
+        if self.pool is not None:
+            return self.pool
+        return int(requested - self.weights - self.draft - self.inside[level])
+
+    def residency(self, requested: int, level: str) -> float:
+        """What the service holds once it runs: the least, a typical and the most.
+
+        What is used inside the requested memory makes the cache smaller and is then given back, all or in part: the more
+        it was, the less is held.
+        """
+        if self.fixed is not None:
+            return self.fixed
+        kept, outside = self.overhead("kept_share", level), self.overhead("outside_gib", level)
+        if self.blocks is not None and self.plan is not None:
+            return (
+                self.weights
+                + self.draft
+                + self.blocks * self.plan.bytes_per_block
+                + kept * self.inside[level]
+                + outside
+            )
+        if self.pool is not None:
+            return self.weights + self.draft + self.pool + kept * self.inside[level] + outside
+        opposite = LEVELS[-1 - LEVELS.index(level)]
+        return max(requested, self.weights + self.draft) - (1 - kept) * self.inside[opposite] + outside
+
+    def num_blocks(self, available: int) -> int:
+        """Blocks of the cache, as overridden or as many as fit."""
+        if self.plan is None:
+            return 0
+        return self.plan.num_blocks(available) if self.blocks is None else self.blocks
+
+    @property
+    def default_sequences(self) -> int:
+        """C(max-num-seqs) as given, else vLLM's default."""
+        return DEFAULT_SEQS if self.sequences is None else self.sequences
+
+
+def _speculation(item: ServiceInput, geometry: Geometry) -> tuple[int, tuple[Attention, ...], bool]:
+    """Return the draft tokens, the drafter's layers that own a cache, and whether the model's own MTP layers draft."""
+    spec = item.args.get("speculative-config")
+    if not spec:
+        return 0, (), False
+    method, count = spec.get("method"), spec.get("num_speculative_tokens")
+    key = "args.speculative-config"
+    if count is None:
+        raise Refusal(f"{key}.num_speculative_tokens", "the number of draft tokens is missing")
+    if method in _SPEC_WITHOUT_MODEL:
+        return count, (), False
+    if method == "mtp" or str(method).endswith("_mtp"):
+        if geometry.model_type.startswith("gemma4"):
+            # The assistant attends to the cache of the model itself (vllm-project/speculators#586).
+            if item.draft_weights_gib is None:
+                raise Refusal(
+                    "draft_weights_gib",
+                    "the size of the assistant model is not known",
+                    "give draft_weights_gib, the size of its safetensors files",
+                )
+            return count, (), False
+        if geometry.mtp_layer is None:
+            raise Refusal(
+                f"{key}.method",
+                "the config of the model names no MTP layers",
+                "leave speculative-config out, or use a checkpoint with MTP layers",
+            )
+        return count, (geometry.mtp_layer,) * geometry.mtp_layers, True
+    if method in _SPEC_WITH_MODEL:
+        if item.draft_config is None:
+            raise Refusal("draft_config", f"method {method} needs the config of the draft model", "give draft_config")
+        return count, read_geometry(item.draft_config).attention, False
+    raise Refusal(f"{key}.method", f"the speculative method {method!r} is not known")
+
+
+def _weights(item: ServiceInput, config: Config, geometry: Geometry, vision: bool, mtp: bool) -> Weights:
+    args = item.args
+    ranks, stages = args.get("tensor-parallel-size", 1), args.get("pipeline-parallel-size", 1)
+
+    def counted(source: Config, of: Geometry, see: bool, heads: bool) -> Weights:
+        return weights_bytes(
+            source,
+            of,
+            quant_config=item.quant_config,
+            tensor_parallel=ranks,
+            pipeline_parallel=stages,
+            runtime_quantization=args.get("quantization", ""),
+            vision=see,
+            mtp=heads,
+        )
+
+    if item.weights_gib is not None:
+        target = int(item.weights_gib * GIB / ranks / stages)
+        made = Weights(target, 0, target)
+        if mtp and item.draft_weights_gib is None:
+            made = replace(made, draft=counted(config, geometry, False, True).draft)
+    else:
+        made = counted(config, geometry, vision, mtp)
+    if item.draft_weights_gib is not None:
+        return replace(made, draft=int(item.draft_weights_gib * GIB / ranks))
+    if item.draft_config is not None:
+        return replace(made, draft=counted(item.draft_config, read_geometry(item.draft_config), False, False).target)
+    return made
+
+
+def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Release, batch: int) -> KVPlan:
+    args = item.args
+    dtype = args.get("kv-cache-dtype", "auto")
+    if dtype == "auto":
+        dtype = checkpoint_kv_dtype(config, item.quant_config)
+    drafts, draft_layers, _mtp = _speculation(item, geometry)
+    return plan_kv_cache(
+        geometry,
+        KVSettings(
+            release=release,
+            max_num_batched_tokens=batch,
+            kv_cache_dtype=dtype,
+            # Off for hybrid models up to 0.25, on for all others.
+            prefix_caching=args.get("enable-prefix-caching", release.since(26) or not geometry.recurrent),
+            tensor_parallel=args.get("tensor-parallel-size", 1),
+            pipeline_parallel=args.get("pipeline-parallel-size", 1),
+            num_speculative_tokens=drafts,
+            draft_layers=draft_layers,
+            block_size=args.get("block-size", 0),
+            mamba_cache_mode=args.get("mamba-cache-mode", ""),
+            mamba_cache_dtype=args.get("mamba-cache-dtype", "auto"),
+            mamba_ssm_cache_dtype=args.get("mamba-ssm-cache-dtype", "auto"),
+            skip_layers=args.get("kv-cache-dtype-skip-layers", ()),
+            hybrid_manager=not args.get("disable-hybrid-kv-cache-manager", False),
+            async_scheduling=args.get("async-scheduling", True),
+        ),
+    )
+
+
+def _batch(args: Config, geometry: Geometry) -> int:
+    default = PREFIX_LM_BATCHED_TOKENS if geometry.prefix_lm else DEFAULT_BATCHED_TOKENS
+    batch = int(args.get("max-num-batched-tokens", default))
+    if args.get("enable-chunked-prefill") is False:
+        length = args.get("max-model-len")
+        batch = max(batch, length if isinstance(length, int) else geometry.max_position_embeddings)
+    return batch
+
+
+def resolve(item: ServiceInput) -> Engine:
+    """Turn one service into an engine.
+
+    Raises C(Refusal) for what this engine does not know, C(PlanFailure) where vLLM would not plan.
+    """
+    args = item.args
+    utilization = args.get("gpu-memory-utilization")
+    if item.config is None:
+        return Engine(item.name, item.overheads, fixed=int((item.memory_gib or 0) * GIB), utilization=utilization)
+    config = item.config
+    geometry = read_geometry(config)
+    dtype = str(args.get("dtype", "auto"))
+    if dtype != "auto":
+        name = {"half": "float16", "float": "float32"}.get(dtype, dtype)
+        if name not in ("float16", "bfloat16", "float32"):
+            raise Refusal("args.dtype", f"dtype {dtype!r} is not known")
+        geometry = replace(geometry, dtype=name)
+    elif geometry.dtype == "float32":
+        geometry = replace(geometry, dtype="bfloat16")  # vLLM casts 32-bit checkpoints unless it is told not to
+    batch = _batch(args, geometry)
+    limit = geometry.max_position_embeddings
+    length = args.get("max-model-len")
+
+    if item.vllm_version:
+        release = parse_release(item.vllm_version)
+        plan = _plan(item, geometry, config, release, batch)
+        align = error_align(plan)
+    else:
+        # Any version may be in the image: plan with the one that needs most, and mind the checks of all.
+        plans = [_plan(item, geometry, config, Release("", minor, False), batch) for minor in COMPARED_MINORS]
+        plan = max(plans, key=lambda each: each.needed_bytes(length if isinstance(length, int) else limit))
+        release = plan.settings.release
+        align = next((text for text in map(error_align, plans) if text), "")
+
+    limits = args.get("limit-mm-per-prompt")
+    text_only = bool(args.get("language-model-only")) or (
+        isinstance(limits, Mapping) and bool(limits) and not any(limits.values())
+    )
+    vision = geometry.has_vision and not text_only
+    drafts, _layers, mtp = _speculation(item, geometry)
+    weights = _weights(item, config, geometry, vision, mtp)
+    terms = item.overheads
+    inside = {}
+    for index, level in enumerate(LEVELS):
+        if "inside_gib" in terms:
+            inside[level] = terms["inside_gib"][index] * GIB
+            continue
+        inside[level] = GIB * (
+            terms["inside_base_gib"][index]
+            + terms["inside_batch_gib"][index] * batch / 1024
+            + (terms["inside_vision_gib"][index] if vision else 0.0)
+            + (terms["inside_drafter_gib"][index] if drafts else 0.0)
+        ) + terms["inside_weights_share"][index] * (weights.target + weights.draft)
+    pool = args.get("kv-cache-memory-bytes") if item.available_kv_bytes is None else item.available_kv_bytes
+    return Engine(
+        name=item.name,
+        overheads=terms,
+        plan=plan,
+        release=release,
+        weights=weights.target,
+        draft=weights.draft,
+        load_peak=weights.load_peak,
+        inside=inside,
+        utilization=utilization,
+        length=length if isinstance(length, int) else None,
+        length_auto=length == "auto",
+        limit=limit,
+        sequences=args.get("max-num-seqs"),
+        pool=pool,
+        blocks=args.get("num-gpu-blocks-override"),
+        # Full CUDA graphs want one state block for every sequence. With a drafter the graphs may be piecewise.
+        needs_state_blocks=bool(geometry.recurrent)
+        and release.since(20)
+        and not args.get("enforce-eager")
+        and not drafts,
+        align_error=align,
+        align_block=plan.block_size,
+    )
+
+
+__all__ = [
+    "LEVELS",
+    "OVERHEADS",
+    "Engine",
+    "Host",
+    "InputError",
+    "PlanFailure",
+    "ServiceInput",
+    "read_params",
+    "resolve",
+]

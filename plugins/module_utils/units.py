@@ -1,0 +1,96 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What systemd says about the units of the services: pure parsers and the commands to feed them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+UNIT_GLOB = "spark-*.service"
+
+PROPERTIES = (
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "NRestarts",
+    "UnitFileState",
+    "ActiveEnterTimestamp",
+    "MainPID",
+    "Job",
+)
+
+
+def show_command(units: list[str]) -> list[str]:
+    """Return the one call that describes C(units); names and patterns may be mixed.
+
+    Run it with TZ=UTC and LC_ALL=C: systemctl formats times itself. A pattern matches loaded units only, so unit files
+    that lie on the disk have to be named.
+    """
+    return ["systemctl", "show", "--no-pager", "--property=" + ",".join(PROPERTIES), "--", *units]
+
+
+def journal_command(unit: str, lines: int) -> list[str]:
+    """Return the call that prints the last C(lines) messages of a unit, without times and names."""
+    return ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={lines}", f"--unit={unit}"]
+
+
+def parse_show(text: str) -> list[dict[str, Any]]:
+    """Parse the output of C(show_command).
+
+    Returns C([{name, load_state, active_state, sub_state, result, n_restarts, enabled, active_since, main_pid, queued}])
+    by name, each unit once. enabled is True, False or None where systemd has no unit file; active_since is a UTC time in
+    ISO form or None; queued tells that a job waits for its turn, as a start does behind C(After=). Units that do
+    not exist come back with C(load_state=not-found).
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for block in text.strip().split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        name = values.get("Id")
+        if not name or name in found:
+            continue
+        restarts, pid = values.get("NRestarts", ""), values.get("MainPID", "")
+        state = values.get("UnitFileState", "")
+        found[name] = {
+            "name": name,
+            "load_state": values.get("LoadState", ""),
+            "active_state": values.get("ActiveState", ""),
+            "sub_state": values.get("SubState", ""),
+            "result": values.get("Result", ""),
+            "n_restarts": int(restarts) if restarts.isdigit() else 0,
+            "enabled": state.startswith("enabled") if state else None,
+            "active_since": parse_time(values.get("ActiveEnterTimestamp", "")),
+            "main_pid": int(pid) if pid.isdigit() and pid != "0" else None,
+            "queued": values.get("Job", "0") not in ("", "0"),
+        }
+    return [found[name] for name in sorted(found)]
+
+
+def parse_time(text: str) -> str | None:
+    """Turn systemd's C(Fri 2026-11-20 12:00:00 UTC) into C(2026-11-20T12:00:00+00:00); None for anything else."""
+    try:
+        moment = datetime.strptime(text.strip(), "%a %Y-%m-%d %H:%M:%S UTC")
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=timezone.utc).isoformat()
+
+
+def why_dead(unit: dict[str, Any] | None, name: str, restarts_before: int) -> str | None:
+    """Say why waiting for a unit's endpoint is pointless, or None while there is hope.
+
+    restarts_before: C(n_restarts) when the wait began. One restart can be bad luck; after the second the engine is in a
+    loop that more waiting does not end.
+    """
+    if unit is None or unit["load_state"] == "not-found":
+        return f"the unit {name} does not exist"
+    if unit["active_state"] == "failed":
+        return f"the unit {name} has failed (result: {unit['result']}, restarts: {unit['n_restarts']})"
+    if unit["active_state"] == "inactive" and not unit["queued"]:
+        return f"the unit {name} is not running (inactive)"
+    grown = unit["n_restarts"] - restarts_before
+    if grown >= 2:
+        return f"the unit {name} restarts again and again ({grown} times during this wait)"
+    return None

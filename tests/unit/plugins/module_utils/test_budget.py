@@ -1,0 +1,616 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The budget of a node: the published co-residency report, what vLLM would say, solving, and bad input."""
+
+from __future__ import annotations
+
+import copy
+import random
+import re
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_fixture import GIB, config, fast, heavy, load, service
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import InputError, error_free_memory, memory_budget
+
+TOTAL = 119.67
+RESIDENT_4B = {"mem_available_gib": 98.51, "resident": [{"name": "fast", "gib": 16.0}]}
+
+
+def budget(*services: dict[str, Any], **params: Any) -> dict[str, Any]:
+    return memory_budget({"services": list(services), **params})
+
+
+def errors(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [finding for finding in found["findings"] if finding["severity"] == "error"]
+
+
+def rules(found: dict[str, Any], severity: str = "error") -> list[tuple[str, str]]:
+    return [(item["service"], item["rule"].split(".")[1]) for item in found["findings"] if item["severity"] == severity]
+
+
+def apply_fix(services: list[dict[str, Any]], fix: str) -> list[dict[str, Any]]:
+    """Do what a fix says."""
+    changed = copy.deepcopy(services)
+    match = re.search(r"[Ss]et (gpu-memory-utilization|max-model-len|max-num-seqs) of (\S+) to ([\d.]+\d)", fix)
+    assert match, fix
+    for item in changed:
+        if item["name"] == match.group(2):
+            item["args"][match.group(1)] = float(match.group(3)) if "." in match.group(3) else int(match.group(3))
+    return changed
+
+
+# The pair of the published report -------------------------------------------------------------------------------------
+
+
+def test_the_80b_at_085_beside_the_4b_is_refused_with_vllms_own_sentence() -> None:
+    services = [heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.12)]
+    found = budget(*services, measured=RESIDENT_4B)
+    assert found["verdict"] == "fails"
+    finding = next(item for item in errors(found) if item["service"] == "heavy")
+    assert finding["vllm_error"] == (
+        "ValueError: Free memory on device cuda:0 (98.51/119.67 GiB) on startup is less than desired GPU memory utilization "
+        "(0.85, 101.72 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+    )
+    assert finding["basis"] == "measured"
+    assert finding["fix"] == "Set gpu-memory-utilization of heavy to 0.80."
+    again = budget(*apply_fix(services, finding["fix"]), measured=RESIDENT_4B)
+    assert errors(again) == []
+
+
+def test_the_same_pair_is_refused_from_the_inventory_alone() -> None:
+    services = [heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.12)]
+    found = budget(*services)
+    assert rules(found) == [("heavy", "free_at_restart"), ("", "utilization_sum")]
+    finding = errors(found)[0]
+    assert "101.22 GiB are free when it is restarted" in finding["message"]
+    assert "(101.22/119.67 GiB)" in finding["vllm_error"]
+    assert finding["basis"] == "inventory"
+    for each in errors(found):
+        assert errors(budget(*apply_fix(services, each["fix"]))) == []
+
+
+def test_the_pair_that_really_ran_is_not_called_failing() -> None:
+    found = budget(heavy(gpu_memory_utilization=0.80), fast(gpu_memory_utilization=0.10))
+    assert found["verdict"] == "tight"
+    assert errors(found) == []
+    assert found["start_order"] == ["heavy", "fast"]
+    assert found["utilization_sum"] == 0.9
+    assert found["utilization_bound"] == pytest.approx(0.926, abs=0.0005)
+
+
+def test_an_unchanged_live_pair_replans_green() -> None:
+    resident = [{"name": "heavy", "gib": 93.5}, {"name": "fast", "gib": 13.8}]
+    for available in (TOTAL - 5.2 - 93.5 - 13.8, TOTAL - 4.0 - 93.5 - 13.8):
+        found = budget(
+            heavy(gpu_memory_utilization=0.80),
+            fast(gpu_memory_utilization=0.10),
+            measured={"mem_available_gib": available, "resident": resident},
+        )
+        assert errors(found) == []
+        assert not any(rule.startswith(("free", "node")) for _name, rule in rules(found, "warning"))
+
+
+def test_a_resident_service_that_grows_is_counted() -> None:
+    resident = [{"name": "heavy", "gib": 60.0}, {"name": "fast", "gib": 13.8}]
+    measured = {"mem_available_gib": TOTAL - 5.2 - 60.0 - 13.8, "resident": resident}
+    found = budget(heavy(gpu_memory_utilization=0.88), fast(gpu_memory_utilization=0.10), measured=measured)
+    assert ("heavy", "free_at_start") in rules(found)
+
+
+@pytest.mark.parametrize(
+    ("who", "utilization", "published"),
+    [(heavy, 0.80, 93.5), (heavy, 0.85, 101.5), (fast, 0.10, 13.8), (fast, 0.12, 16.0)],
+)
+def test_published_residencies(who: Any, utilization: float, published: float) -> None:
+    found = budget(who(gpu_memory_utilization=utilization))
+    held = next(iter(found["services"].values()))["residency_gib"]
+    assert held["low"] <= published <= held["high"]
+    assert held["typical"] == pytest.approx(published, rel=0.05)
+
+
+def test_nineteen_restarts_of_the_4b() -> None:
+    """Beside the 80B at 0.85 the 4B at 0.12 finds less than it asks for, and dies at every start."""
+    found = budget(heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.12))
+    finding = next(
+        item for item in found["findings"] if (item["service"], item["rule"]) == ("fast", "memory.free_at_start")
+    )
+    assert "14.36 GiB)" in finding["vllm_error"]
+
+
+def test_the_4b_at_010_holds_16k_but_not_32k() -> None:
+    given = {**fast(gpu_memory_utilization=0.10, max_model_len=32768), "available_kv_bytes": int(3.5 * GIB)}
+    found = budget(given)
+    assert errors(found)[0]["vllm_error"] == (
+        "ValueError: To serve at least one request with the models's max seq len (32768), (4.5 GiB KV cache is needed, which is "
+        "larger than the available KV cache memory (3.5 GiB). Based on the available memory, the estimated maximum model length "
+        "is 25472. Try increasing `gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine. See "
+        "https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details."
+    )
+    shorter = {**fast(gpu_memory_utilization=0.10), "available_kv_bytes": int(3.5 * GIB)}
+    assert errors(budget(shorter)) == []
+    assert budget(shorter)["services"]["fast"]["max_concurrency"] == pytest.approx(1.55, abs=0.005)
+
+
+def test_the_cache_that_remains_at_080() -> None:
+    """About 20.8 GiB by the report: requested less weights, before overheads."""
+    found = budget(heavy(gpu_memory_utilization=0.80))["services"]["heavy"]
+    assert (found["requested_bytes"] - found["weights_bytes"]) / GIB == pytest.approx(20.88, abs=0.01)
+    assert (
+        found["available_kv_bytes"]["low"]
+        < found["available_kv_bytes"]["typical"]
+        < found["available_kv_bytes"]["high"]
+    )
+
+
+def test_a_single_80b_at_075_has_room_for_64k() -> None:
+    """The report blamed pages for "No available memory"; alone on the node the same settings fit."""
+    found = budget(heavy(gpu_memory_utilization=0.75))
+    assert found["verdict"] == "fits"
+    assert found["services"]["heavy"]["max_concurrency"] > 8
+
+
+def test_a_pool_as_a_log_reports_it() -> None:
+    given = service(
+        "guide",
+        "Qwen3.6-35B-A3B",
+        "NVFP4",
+        "0.23.0",
+        gpu_memory_utilization=0.85,
+        max_model_len=65536,
+        max_num_seqs=4,
+        max_num_batched_tokens=8192,
+        kv_cache_dtype="fp8",
+        enable_prefix_caching=True,
+        speculative_config={"method": "mtp", "num_speculative_tokens": 3},
+    )
+    found = budget({**given, "available_kv_bytes": 82130512117})["services"]["guide"]
+    assert (found["block_size"], found["bytes_per_block"], found["num_blocks"]) == (2144, 24150016, 3400)
+    assert found["gpu_kv_cache_size_tokens"] == 4843965
+    estimated = budget(given)["services"]["guide"]["available_kv_bytes"]
+    assert estimated["low"] < 82130512117 < estimated["high"]
+    assert estimated["typical"] == pytest.approx(82130512117, rel=0.02)
+
+
+# What vLLM would say --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", load()["request_memory"], ids=lambda row: f"{row['version']} {row['util']}")
+def test_every_row_of_vllms_request_memory(row: dict[str, Any]) -> None:
+    given = service("one", "Qwen3-8B", None, row["version"], gpu_memory_utilization=row["util"], max_model_len=4096)
+    found = budget(given, measured={"mem_available_gib": row["free"]})
+    if row["error"]:
+        assert row["error"] in [item.get("vllm_error") for item in errors(found)]
+    else:
+        assert found["services"]["one"]["requested_bytes"] == row["requested_bytes"]
+        assert ("one", "free_at_start") not in rules(found)
+
+
+def test_free_memory_text_prints_the_utilisation_as_given() -> None:
+    assert "(0.8, 95.74 GiB)" in error_free_memory(90 * GIB, int(TOTAL * GIB), 0.8, 102795747263)
+
+
+@pytest.mark.parametrize(("version", "wording"), [("0.19.0", "the engine. See"), ("0.22.0", "despite its name). See")])
+def test_nothing_left_for_the_cache(version: str, wording: str) -> None:
+    found = budget(
+        service("big", "Qwen3-Next-80B-A3B", "FP8", version, gpu_memory_utilization=0.55, max_model_len=65536)
+    )
+    assert rules(found) == [("big", "no_cache_memory")]
+    finding = errors(found)[0]
+    assert finding["vllm_error"].startswith("ValueError: No available memory for the cache blocks.")
+    assert wording in finding["vllm_error"]
+    again = apply_fix(
+        [service("big", "Qwen3-Next-80B-A3B", "FP8", version, gpu_memory_utilization=0.55, max_model_len=65536)],
+        finding["fix"],
+    )
+    assert errors(budget(*again)) == []
+
+
+def test_the_block_of_2128_is_found_before_fifteen_minutes_of_loading() -> None:
+    args: dict[str, Any] = {
+        "gpu_memory_utilization": 0.55,
+        "max_model_len": 131072,
+        "kv_cache_dtype": "fp8",
+        "enable_prefix_caching": True,
+        "speculative_config": {"method": "mtp", "num_speculative_tokens": 2},
+        "max_num_seqs": 4,
+    }
+    found = budget(service("qwen", "Qwen3.6-35B-A3B", "NVFP4", "0.23.0", **args))
+    assert errors(found)[0]["vllm_error"] == (
+        "AssertionError: In Mamba cache align mode, block_size (2128) must be <= max_num_batched_tokens (2048)."
+    )
+    assert "max-num-batched-tokens of qwen to at least 2128" in errors(found)[0]["fix"]
+    assert (
+        errors(budget(service("qwen", "Qwen3.6-35B-A3B", "NVFP4", "0.23.0", max_num_batched_tokens=8192, **args))) == []
+    )
+    assert errors(budget(service("qwen", "Qwen3.6-35B-A3B", "NVFP4", "0.33.0", **args))) == []
+
+
+def test_state_blocks_for_every_sequence_from_0_20() -> None:
+    args: dict[str, Any] = {"gpu_memory_utilization": 0.69, "max_model_len": 4096}
+    found = budget(service("h", "Qwen3-Next-80B-A3B", "FP8", "0.23.0", max_num_seqs=800, **args))
+    assert rules(found) == [("h", "state_blocks")]
+    assert errors(found)[0]["vllm_error"].startswith(
+        "ValueError: max_num_seqs (800) exceeds available Mamba cache blocks ("
+    )
+    assert (
+        errors(
+            budget(
+                *apply_fix(
+                    [service("h", "Qwen3-Next-80B-A3B", "FP8", "0.23.0", max_num_seqs=800, **args)],
+                    errors(found)[0]["fix"],
+                )
+            )
+        )
+        == []
+    )
+    assert errors(budget(service("h", "Qwen3-Next-80B-A3B", "FP8", "0.19.0", max_num_seqs=800, **args))) == []
+    assert (
+        errors(
+            budget(service("h", "Qwen3-Next-80B-A3B", "FP8", "0.23.0", max_num_seqs=800, enforce_eager=True, **args))
+        )
+        == []
+    )
+
+
+def test_auto_length_that_cannot_be() -> None:
+    found = budget(fast(gpu_memory_utilization=0.06, max_model_len="auto"))
+    assert errors(found)[0]["vllm_error"].startswith("ValueError: Cannot auto-fit max_model_len: not enough GPU memory")
+
+
+def test_auto_length() -> None:
+    given = {
+        **fast(gpu_memory_utilization=0.10, max_model_len="auto", max_num_seqs=1),
+        "available_kv_bytes": int(3.5 * GIB),
+    }
+    found = budget(given)["services"]["fast"]
+    assert (found["max_model_len"], found["max_concurrency"], found["solved"]) == (25472, 1.0, ["max-model-len"])
+
+
+def test_quantisation_at_run_time_needs_its_peak_free() -> None:
+    given = service(
+        "gemma", "Gemma-4-26B-A4B", None, "0.23.0", max_model_len=8192, max_num_seqs=2, gpu_memory_utilization=0.5
+    )
+    given["args"]["quantization"] = "fp8"
+    assert errors(budget(given)) == []
+    found = budget(given, {"name": "asr", "memory_gib": 70})
+    assert ("gemma", "load") in rules(found)
+
+
+def test_page_cache_is_pointed_out() -> None:
+    found = budget(fast(gpu_memory_utilization=0.3), measured={"mem_available_gib": 110, "mem_free_gib": 5})
+    assert ("fast", "page_cache") in rules(found, "info")
+
+
+def test_weights_that_no_node_holds() -> None:
+    found = budget(service("big", "Qwen3-235B-A22B", "GPTQ", max_model_len=4096))
+    assert found["verdict"] == "fails"
+    fits = budget(service("big", "Qwen3-235B-A22B", "GPTQ", max_model_len=4096, tensor_parallel_size=2))
+    assert fits["verdict"] == "fits"
+
+
+def test_refused_by_name_and_the_others_are_planned() -> None:
+    odd = service("odd", "Qwen3-8B")
+    odd["config"]["model_type"] = "rwkv7"
+    found = budget(odd, fast(gpu_memory_utilization=0.3))
+    assert rules(found) == [("odd", "refused")]
+    assert "config.model_type: the model family 'rwkv7' is not known" in errors(found)[0]["message"]
+    assert found["services"]["odd"] == {"verdict": "fails"}
+    assert found["services"]["fast"]["verdict"] == "fits"
+
+
+@pytest.mark.parametrize(("version", "wanted"), [("0.14.0", "0.15 or later"), ("latest", "vllm --version")])
+def test_versions_that_are_not_planned(version: str, wanted: str) -> None:
+    found = budget(service("old", "Qwen3-8B", None, version))
+    assert rules(found) == [("old", "refused")]
+    assert wanted in errors(found)[0]["fix"]
+
+
+def test_an_unknown_version_is_planned_for_the_worst() -> None:
+    given = service("gemma", "Gemma-4-31B", "NVFP4", max_model_len=65536, gpu_memory_utilization=0.6)
+    unknown = budget({**given, "vllm_version": None})
+    newest = budget({**given, "vllm_version": "0.33.0"})
+    assert rules(unknown, "warning")[0] == ("gemma", "version")
+    needed = "needed_bytes_one_request"
+    assert unknown["services"]["gemma"][needed] == newest["services"]["gemma"][needed]
+
+
+@pytest.mark.parametrize(
+    ("version", "exact"), [("0.19.0", True), ("0.21.0", False), ("0.23.1", True), ("0.40.0", False)]
+)
+def test_the_answer_says_whether_it_is_exact(version: str, exact: bool) -> None:
+    found = budget(service("one", "Qwen3-8B", None, version, max_model_len=4096))
+    assert found["services"]["one"]["exact"] is exact
+    assert (("one", "version") in rules(found, "info")) is not exact
+
+
+# Speculative decoding -------------------------------------------------------------------------------------------------
+
+
+def test_an_assistant_that_reads_the_cache_of_its_model_needs_only_its_weights() -> None:
+    args: dict[str, Any] = {"max_model_len": 8192, "gpu_memory_utilization": 0.6, "max_num_batched_tokens": 8192}
+    spec = {"method": "mtp", "model": "google/gemma-4-26B-A4B-it-assistant", "num_speculative_tokens": 4}
+    plain = budget(service("g", "Gemma-4-26B-A4B", None, "0.23.0", **args))["services"]["g"]
+    given = service("g", "Gemma-4-26B-A4B", None, "0.23.0", speculative_config=spec, **args)
+    assert rules(budget(given)) == [("g", "refused")]
+    drafted = budget({**given, "draft_weights_gib": 0.81})["services"]["g"]
+    assert drafted["bytes_per_block"] == plain["bytes_per_block"]
+    assert drafted["draft_bytes"] == int(0.81 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"method": "mtp", "num_speculative_tokens": 2}, "names no MTP layers"),
+        ({"method": "eagle3", "num_speculative_tokens": 2}, "needs the config of the draft model"),
+        ({"method": "psychic", "num_speculative_tokens": 2}, "'psychic' is not known"),
+        ({"method": "ngram"}, "number of draft tokens is missing"),
+    ],
+)
+def test_speculation_that_cannot_be_planned(spec: dict[str, Any], message: str) -> None:
+    found = budget(service("one", "Qwen3-8B", max_model_len=4096, speculative_config=spec))
+    assert message in errors(found)[0]["message"]
+
+
+def test_a_draft_model_brings_its_own_cache() -> None:
+    given = service(
+        "big",
+        "Qwen3-30B-A3B",
+        max_model_len=4096,
+        max_num_seqs=1,
+        speculative_config={"method": "draft_model", "num_speculative_tokens": 3},
+    )
+    found = budget({**given, "draft_config": config("Qwen3-4B-Instruct-2507")})["services"]["big"]
+    assert found["bytes_per_block"] == 1572864 + 2359296
+    assert found["draft_bytes"] == 8044936192
+
+
+# Solving --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_example_solves() -> None:
+    found = budget(heavy(), fast())
+    assert found["verdict"] == "fits"
+    assert errors(found) == []
+    assert {name: each["gpu_memory_utilization"] for name, each in found["services"].items()} == {
+        "heavy": 0.70,
+        "fast": 0.19,
+    }
+    assert found["services"]["heavy"]["max_concurrency"] >= 4
+    assert rules(found, "warning") == [("fast", "concurrency")]
+    assert [part["label"] for part in found["memory_map"]] == ["system", "heavy", "fast", "free"]
+    assert sum(part["gib"] for part in found["memory_map"]) == pytest.approx(TOTAL, abs=0.02)
+
+
+def test_what_was_solved_holds_when_it_is_given() -> None:
+    found = budget(heavy(), fast())
+    pinned = [heavy(gpu_memory_utilization=0.70), fast(gpu_memory_utilization=0.19)]
+    again = budget(*pinned)
+    for name, each in found["services"].items():
+        assert {**each, "solved": []} == again["services"][name]
+
+
+def test_one_step_less_does_not_serve_one_request() -> None:
+    found = budget(fast(max_num_seqs=1))
+    share = found["services"]["fast"]["gpu_memory_utilization"]
+    assert budget(fast(max_num_seqs=1, gpu_memory_utilization=share))["verdict"] == "fits"
+    assert budget(fast(max_num_seqs=1, gpu_memory_utilization=round(share - 0.01, 2)))["verdict"] != "fits"
+
+
+def test_length_and_utilisation_are_both_worked_out() -> None:
+    found = budget(
+        service("one", "Qwen3-4B-Instruct-2507"), service("two", "Qwen3-8B"), {"name": "asr", "memory_gib": 3}
+    )
+    assert found["verdict"] == "fits"
+    assert found["services"]["one"]["solved"] == ["gpu-memory-utilization", "max-model-len"]
+    assert found["services"]["one"]["max_model_len"] <= found["services"]["one"]["largest_safe_max_model_len"]
+    assert found["services"]["two"]["max_model_len"] == 40960
+    assert found["services"]["asr"]["residency_gib"]["typical"] == 3
+
+
+def test_a_fixed_pool_needs_a_utilisation_that_covers_it() -> None:
+    found = budget(fast(kv_cache_memory_bytes=4 * GIB))["services"]["fast"]
+    assert found["available_kv_bytes"] == {"low": 4 * GIB, "typical": 4 * GIB, "high": 4 * GIB}
+    assert found["requested_bytes"] > found["weights_bytes"] + 4 * GIB
+
+
+def test_blocks_that_were_overridden() -> None:
+    found = budget(fast(num_gpu_blocks_override=2048, gpu_memory_utilization=0.3))["services"]["fast"]
+    assert (found["num_blocks"], found["gpu_kv_cache_size_tokens"]) == (2048, 32768)
+
+
+def test_overheads_can_be_overridden() -> None:
+    found = budget(
+        {**fast(gpu_memory_utilization=0.10), "overheads": {"inside_gib": 1.0, "outside_gib": {"typical": 2.0}}},
+        overheads={"kept_share": 0},
+    )
+    each = found["services"]["fast"]
+    assert each["overhead_gib"] == {"low": 1.0, "typical": 1.0, "high": 1.0}
+    assert each["residency_gib"]["typical"] == pytest.approx(11.97 - 1.0 + 2.0, abs=0.01)
+
+
+def test_a_small_machine() -> None:
+    found = budget(
+        service("one", "Qwen3-30B-A3B", "FP8", max_model_len=32768, max_num_seqs=4), total_gib=60.0, os_reserve_gib=4.0
+    )
+    assert found["verdict"] == "fits"
+    assert budget(heavy(), total_gib=60.0)["verdict"] == "fails"
+
+
+# Bad input ------------------------------------------------------------------------------------------------------------
+
+
+def test_all_mistakes_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        memory_budget(
+            {
+                "total_gib": -1,
+                "safety_margin": 2,
+                "measured": {"mem_available_gib": "much", "resident": [{"name": "x"}]},
+                "overheads": {"inside_bas_gib": 1, "outside_gib": {"low": 3, "typical": 2}},
+                "services": [
+                    {
+                        "name": "heavy",
+                        "weight_gib": 7,
+                        "config": {},
+                        "args": {"max_model_len": 4096, "gpu-memory-utilization": 1.5},
+                    },
+                    {"name": "fast", "memory_gib": -3},
+                    {"name": "fast", "memory_gib": 3, "args": {"max-model-len": "64k", "enforce-eager": "yes"}},
+                    "tts",
+                    {"memory_gib": 1},
+                ],
+            }
+        )
+    assert caught.value.messages == [
+        "safety_margin: unknown key, did you mean safety_margin_gib?",
+        "overheads.inside_bas_gib: unknown key, did you mean inside_base_gib?",
+        "overheads.outside_gib: low, typical and high must not fall, got [3.0, 2.0, 2.5]",
+        "total_gib: must be above 0, got -1",
+        "measured.mem_available_gib: expected a number, got 'much'",
+        "measured.resident[0].gib: is missing",
+        "service heavy: weight_gib: unknown key, did you mean weights_gib?",
+        "service heavy: args.max_model_len: write it as max-model-len",
+        "service heavy: args.gpu-memory-utilization: is a share of all memory, at most 1, got 1.5",
+        "service fast: memory_gib: must be above 0, got -3",
+        "service fast: args.enforce-eager: expected true or false, got 'yes'",
+        "service fast: args.max-model-len: expected a whole number of tokens, or auto, got '64k'",
+        "services[3]: expected a mapping, got 'tts'",
+        "services[4].name: expected a text, got None",
+        "services: name: 'fast' stands 2 times, names must be unique on a host",
+    ]
+
+
+@pytest.mark.parametrize("services", [None, [], {}, "heavy", 3])
+def test_services_must_be_a_list(services: Any) -> None:
+    with pytest.raises(InputError, match="expected a list with at least one service"):
+        memory_budget({"services": services})
+
+
+def test_a_service_without_config_or_memory() -> None:
+    with pytest.raises(InputError, match="give the config of the model, or memory_gib"):
+        budget({"name": "one"})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), True, "1", [1]])
+def test_numbers_are_numbers(value: Any) -> None:
+    with pytest.raises(InputError, match="total_gib: expected a number"):
+        budget(fast(), total_gib=value)
+
+
+def test_mutated_configs_are_refused_or_planned() -> None:
+    """Two thousand broken configs, from a fixed seed: a finding or a plan, never a traceback."""
+    chance = random.Random(20260)
+    values = [None, 0, -1, 1, 7, "x", True, [], {}, [1], {"a": 1}, 1.5, 10**9, -0.5, ["q"]]
+    models = list(load()["configs"])
+    verdicts = set()
+    for _round in range(2000):
+        model = chance.choice(models)
+        quantization = [key[len(model) + 1 :] for key in load()["quantization"] if key.startswith(model)]
+        found = config(model, chance.choice([None, *quantization]))
+        for _change in range(chance.choice([1, 2, 4])):
+            target = found
+            while isinstance(target.get("text_config"), dict) and chance.random() < 0.7:
+                target = target["text_config"]
+            target[chance.choice(list(target) or ["model_type"])] = chance.choice(values)
+        given = {
+            "name": "one",
+            "config": found,
+            "vllm_version": chance.choice(["0.15.0", "0.19.0", "0.23.0", "0.33.0", None]),
+            "args": {"max-num-seqs": 2, "gpu-memory-utilization": chance.choice([0.3, 0.9, None])},
+        }
+        verdicts.add(budget(given)["verdict"])
+    assert verdicts >= {"fits", "fails"}
+
+
+# Properties -----------------------------------------------------------------------------------------------------------
+
+SERVICES = st.lists(
+    st.builds(
+        lambda model, utilization, length, seqs: (model, utilization, length, seqs),
+        st.sampled_from(
+            [
+                ("Qwen3-4B-Instruct-2507", None),
+                ("Qwen3-8B", None),
+                ("Qwen3-30B-A3B", "FP8"),
+                ("Qwen3.6-35B-A3B", "NVFP4"),
+                ("gpt-oss-20b", "MXFP4"),
+                ("Qwen3-Next-80B-A3B", "FP8"),
+            ]
+        ),
+        st.one_of(st.none(), st.integers(5, 95).map(lambda value: value / 100)),
+        st.sampled_from([4096, 32768, 131072]),
+        st.integers(1, 16),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def build(drawn: list[Any]) -> list[dict[str, Any]]:
+    services = []
+    for index, ((model, quantization), utilization, length, seqs) in enumerate(drawn):
+        given = service(
+            f"s{index}",
+            model,
+            quantization,
+            "0.23.0",
+            max_model_len=length,
+            max_num_seqs=seqs,
+            max_num_batched_tokens=8192,
+        )
+        if utilization is not None:
+            given["args"]["gpu-memory-utilization"] = utilization
+        services.append(given)
+    return services
+
+
+@settings(max_examples=50, deadline=None)
+@given(SERVICES)
+def test_the_order_of_services_is_no_matter(drawn: list[Any]) -> None:
+    services = build(drawn)
+    first, second = budget(*services), budget(*reversed(services))
+    assert (first["verdict"], first["start_order"]) == (second["verdict"], second["start_order"])
+    assert first["services"] == second["services"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(SERVICES)
+def test_what_is_solved_passes_when_it_is_given(drawn: list[Any]) -> None:
+    services = build(drawn)
+    found = budget(*services)
+    for each in services:
+        each["args"]["gpu-memory-utilization"] = found["services"][each["name"]]["gpu_memory_utilization"]
+    assert budget(*services)["verdict"] == found["verdict"]
+
+
+@settings(max_examples=80, deadline=None)
+@given(SERVICES)
+def test_a_fix_of_an_error_removes_it(drawn: list[Any]) -> None:
+    services = build(drawn)
+    for finding in errors(budget(*services)):
+        if "et gpu-memory-utilization of" in finding["fix"]:
+            again = budget(*apply_fix(services, finding["fix"]))
+            assert (finding["service"], finding["rule"]) not in {
+                (item["service"], item["rule"]) for item in errors(again)
+            }
+
+
+def test_a_node_of_four_takes_milliseconds() -> None:
+    services = [
+        heavy(),
+        fast(),
+        service("eight", "Qwen3-8B", max_model_len=8192, max_num_seqs=1),
+        {"name": "asr", "memory_gib": 2},
+    ]
+    best = 1.0
+    for _round in range(5):
+        start = time.perf_counter()
+        budget(*services)
+        best = min(best, time.perf_counter() - start)
+    assert best < 0.1

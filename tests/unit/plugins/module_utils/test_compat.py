@@ -1,0 +1,553 @@
+"""The rules: each has a launch that fires it and one that does not; launches that are right pass."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue_data
+from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import (
+    FAMILIES,
+    RULES,
+    check_launch,
+    entrypoint_argv,
+)
+
+NGC_1904 = "nvcr.io/nvidia/vllm:26.04-py3"
+NGC_2608 = "nvcr.io/nvidia/vllm:26.08-py3"
+HUB_24 = "vllm/vllm-openai:v0.24.0-ubuntu2404"
+GEMMA_0505 = "vllm/vllm-openai:gemma4-0505-arm64-cu130"
+
+QWEN36 = {
+    "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+    "model_type": "qwen3_5_moe",
+    "text_config": {
+        "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"],
+        "max_position_embeddings": 262144,
+        "mtp_num_hidden_layers": 1,
+        "num_experts": 256,
+    },
+}
+QWEN36_NVFP4 = {
+    **QWEN36,
+    "quantization_config": {
+        "quant_method": "modelopt",
+        "quant_algo": "NVFP4",
+        "ignore": ["lm_head", "mtp.layers.0*", "mtp*"],
+    },
+}
+QWEN36_COMPRESSED = {
+    **QWEN36,
+    "quantization_config": {
+        "quant_method": "compressed-tensors",
+        "format": "nvfp4-pack-quantized",
+        "ignore": ["re:.*mtp.*", "lm_head"],
+    },
+}
+QWEN_NEXT_FP8 = {
+    "architectures": ["Qwen3NextForCausalLM"],
+    "model_type": "qwen3_next",
+    "max_position_embeddings": 262144,
+    "num_experts": 512,
+    "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
+}
+QWEN3_4B = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "max_position_embeddings": 262144}
+QWEN3_8B = {**QWEN3_4B, "max_position_embeddings": 40960}
+QWEN3_MOE = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "model_type": "qwen3_moe",
+    "max_position_embeddings": 40960,
+    "num_experts": 128,
+}
+GEMMA4 = {
+    "architectures": ["Gemma4ForConditionalGeneration"],
+    "model_type": "gemma4",
+    "text_config": {"max_position_embeddings": 262144, "num_experts": 128},
+}
+GEMMA4_NVFP4 = {**GEMMA4, "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "max_position_embeddings": 131072,
+    "num_local_experts": 128,
+    "quantization_config": {"quant_method": "mxfp4"},
+}
+
+# What the source documents run, word for word.
+QWEN36_ARGV = [
+    "vllm",
+    "serve",
+    "RedHatAI/Qwen3.6-35B-A3B-NVFP4",
+    "--tokenizer",
+    "Qwen/Qwen3.6-35B-A3B",
+    "--quantization",
+    "compressed-tensors",
+    "--kv-cache-dtype",
+    "fp8",
+    "--trust-remote-code",
+    "--max-model-len",
+    "131072",
+    "--gpu-memory-utilization",
+    "0.55",
+    "--enable-auto-tool-choice",
+    "--tool-call-parser",
+    "qwen3_coder",
+    "--reasoning-parser",
+    "qwen3",
+    "--speculative-config",
+    '{"method":"mtp","num_speculative_tokens":2}',
+    "--enable-prefix-caching",
+    "--max-num-batched-tokens",
+    "8192",
+    "--host",
+    "0.0.0.0",
+    "--port",
+    "8000",
+]
+GEMMA4_ARGV = [
+    "google/gemma-4-26B-A4B-it",
+    "--quantization",
+    "fp8",
+    "--kv-cache-dtype",
+    "fp8",
+    "--trust-remote-code",
+    "--max-model-len",
+    "65536",
+    "--gpu-memory-utilization",
+    "0.80",
+    "--enable-auto-tool-choice",
+    "--tool-call-parser",
+    "hermes",
+    "--speculative-config",
+    '{"method":"mtp","model":"google/gemma-4-26B-A4B-it-assistant","num_speculative_tokens":4}',
+    "--enable-prefix-caching",
+    "--host",
+    "0.0.0.0",
+    "--max-num-batched-tokens",
+    "8192",
+    "--port",
+    "8000",
+]
+
+
+def launch(image: str = NGC_1904, args: Any = None, config: Any = None, repo: str = "org/model", **more: Any) -> Any:
+    """Build the parameters of one launch; a list as args is an argv."""
+    params: dict[str, Any] = {"image": image, "model": {"repo": repo, "config": config or {}}, **more}
+    params["argv" if isinstance(args, list) else "args"] = args or {}
+    return params
+
+
+def version(of: str, args: Any = None, config: Any = None, **more: Any) -> Any:
+    """A launch in an image of which only the version matters."""
+    return launch("example.org/vllm:1", args, config, vllm_version=of, entrypoint="serve", **more)
+
+
+def spec(**keys: Any) -> dict[str, Any]:
+    """Options with only a speculative configuration."""
+    return {"speculative-config": {"num_speculative_tokens": 2, **keys}}
+
+
+# rule: (a launch that fires it, a launch next to it that does not)
+CASES: dict[str, tuple[Any, Any]] = {
+    "SPK101": (version("0.19.0", {"swap-space": 4}), version("0.17.1", {"swap-space": 4})),
+    "SPK102": (launch(args=["M", "--enforce-eager", "true"]), launch(args=["M", "--enforce-eager"])),
+    "SPK103": (launch(HUB_24, ["vllm", "serve", "M"]), launch(NGC_1904, ["vllm", "serve", "M"])),
+    "SPK104": (launch(args={"max-num-seqs": "many"}), launch(args={"max-num-seqs": "8"})),
+    "SPK105": (launch(args={"max-num": 8}), launch(args={"max-num-s": 8})),
+    "SPK106": (launch(args={"port": 1}, refuse_service_keys=True), launch(args={"port": 8001})),
+    "SPK107": (launch(args=["--model", "M"]), launch(args=["M"])),
+    "SPK108": (version("0.33.0", {"dtype": "fp7"}), version("0.33.0", {"dtype": "bfloat16"})),
+    "SPK109": (launch(args={"speculative-disable-by-batch-size": 32}), launch(args=spec(method="ngram"))),
+    "SPK110": (launch("example.org/vllm:1", {"fork-only": 1}), version("0.19.0", {"fork-only": 1})),
+    "SPK201": (launch(env={"VLLM_USE_V1": "1"}), version("0.11.0", env={"VLLM_USE_V1": "1"})),
+    "SPK202": (
+        launch(env={"VLLM_FLASHINFER_MOE_BACKEND": "latency"}),
+        launch(env={"VLLM_FLASHINFER_MOE_BACKEND": "throughput", "VLLM_USE_FLASHINFER_MOE_FP4": "1"}),
+    ),
+    "SPK203": (
+        launch(env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}),
+        version("0.13.0", env={"VLLM_ATTENTION_BACKEND": "FLASHINFER"}),
+    ),
+    "SPK204": (
+        version("0.23.0", env={"VLLM_USE_FLASHINFER_MOE_FP4": "1"}),
+        version("0.21.0", env={"VLLM_USE_FLASHINFER_MOE_FP4": "1"}),
+    ),
+    "SPK205": (
+        version("0.31.0", spec(method="ngram"), env={"VLLM_USE_V2_MODEL_RUNNER": "1"}),
+        version("0.32.0", spec(method="ngram"), env={"VLLM_USE_V2_MODEL_RUNNER": "1"}),
+    ),
+    "SPK206": (
+        version("0.19.0", {"fail-on-environ-validation": True}, env={"VLLM_USE_V1": "1"}),
+        version("0.19.0", {"fail-on-environ-validation": True}, env={"VLLM_CACHE_ROOT": "/c"}),
+    ),
+    "SPK301": (launch("vllm/vllm-openai:v0.31.0-cu129"), launch("vllm/vllm-openai:v0.31.0")),
+    "SPK302": (launch("vllm/vllm-openai:latest"), launch(f"vllm/vllm-openai:latest@sha256:{'0' * 64}")),
+    "SPK303": (launch("vllm/vllm-openai:v0.28.0rc2"), launch("vllm/vllm-openai:v0.28.0")),
+    "SPK304": (launch("nvcr.io/nvidia/vllm:26.06-py3"), launch("nvcr.io/nvidia/vllm:26.05-py3")),
+    "SPK305": (
+        launch("nvcr.io/nvidia/vllm:26.07-py3"),
+        launch("nvcr.io/nvidia/vllm:26.07-py3", {"enable-auto-tool-choice": True, "tool-call-parser": "hermes"}),
+    ),
+    "SPK306": (launch("example.org/vllm:1"), launch("example.org/vllm:1", entrypoint="serve")),
+    "SPK307": (launch("example.org/vllm:1"), version("0.19.0")),
+    "SPK308": (launch(HUB_24, driver_version="570.124.06"), launch(HUB_24, driver_version="580.159.03")),
+    "SPK309": (launch(NGC_2608, driver_version="580.142"), launch(NGC_2608, driver_version="615.65.02")),
+    "SPK310": (launch(NGC_1904, entrypoint="serve"), launch(NGC_1904)),
+    "SPK311": (version("0.11.0"), version("0.11.1")),
+    "SPK401": (version("0.16.0", config=QWEN36), version("0.17.0", config=QWEN36)),
+    "SPK402": (
+        launch(args={"quantization": "modelopt"}, config=QWEN36_COMPRESSED),
+        launch(args={"quantization": "modelopt"}, config=QWEN36_NVFP4),
+    ),
+    "SPK403": (
+        launch(args={"max-model-len": "64K"}, config=QWEN3_8B),
+        launch(args={"max-model-len": "64K"}, config=QWEN3_8B, env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}),
+    ),
+    "SPK404": (
+        version("0.28.0", {"quantization": "bitsandbytes"}),
+        version("0.27.1", {"quantization": "bitsandbytes"}),
+    ),
+    "SPK405": (version("0.19.0", config=GEMMA4_NVFP4), version("0.20.0", config=GEMMA4_NVFP4)),
+    "SPK501": (
+        launch(args={"attention-backend": "flash_attn", "kv-cache-dtype": "fp8"}),
+        launch(args={"attention-backend": "flashinfer", "kv-cache-dtype": "fp8"}),
+    ),
+    "SPK502": (version("0.31.0", {"kv-cache-dtype": "nvfp4"}), version("0.32.0", {"kv-cache-dtype": "nvfp4"})),
+    "SPK503": (
+        launch(args={"moe-backend": "flashinfer_trtllm"}, config=QWEN36_NVFP4),
+        launch(args={"moe-backend": "flashinfer_cutlass"}, config=QWEN36_NVFP4),
+    ),
+    "SPK504": (
+        launch(args={"moe-backend": "marlin", **spec(method="mtp")}, config=QWEN36_NVFP4),
+        launch(args={"moe-backend": "marlin", **spec(method="mtp", moe_backend="triton")}, config=QWEN36_NVFP4),
+    ),
+    "SPK505": (version("0.28.0", {"moe-backend": "b12x"}), version("0.29.0", {"moe-backend": "b12x"})),
+    "SPK506": (
+        version("0.24.0", {"attention-backend": "FLASHINFER"}, GPT_OSS),
+        version("0.28.0", {"attention-backend": "FLASHINFER"}, GPT_OSS),
+    ),
+    "SPK507": (
+        version("0.24.0", {"kv-cache-dtype": "int4_per_token_head"}),
+        version("0.27.1", {"kv-cache-dtype": "int4_per_token_head"}),
+    ),
+    "SPK601": (
+        version("0.19.0", spec(method="dflash", model="z-lab/draft")),
+        version("0.20.0", spec(method="dflash", model="z-lab/draft")),
+    ),
+    "SPK602": (version("0.19.1", spec(method="mtp"), GEMMA4), launch(GEMMA_0505, spec(method="mtp"), GEMMA4)),
+    "SPK603": (
+        launch(GEMMA_0505, spec(method="draft_model", model="google/gemma-4-26B-A4B-it-assistant"), GEMMA4),
+        launch(GEMMA_0505, spec(method="mtp", model="google/gemma-4-26B-A4B-it-assistant"), GEMMA4),
+    ),
+    "SPK604": (
+        version("0.17.0", spec(method="mtp", disable_by_batch_size=8)),
+        version("0.16.0", spec(method="mtp", disable_by_batch_size=8)),
+    ),
+    "SPK605": (
+        version("0.23.0", {"kv-cache-dtype": "fp8", **spec(method="dflash")}),
+        version("0.24.0", {"kv-cache-dtype": "fp8", **spec(method="dflash")}),
+    ),
+    "SPK606": (launch(args=spec(method="suffix")), launch(args=spec(method="ngram"))),
+    "SPK607": (
+        launch(args=spec(method="mtp", num_speculative_tokens=3), config=QWEN36),
+        launch(args=spec(method="mtp", num_speculative_tokens=2), config=QWEN36),
+    ),
+    "SPK608": (version("0.14.1", spec(method="draft_model")), version("0.15.1", spec(method="draft_model"))),
+    "SPK701": (
+        launch(args={"enable-auto-tool-choice": True, "tool-call-parser": "nemotron_v3"}),
+        launch(
+            args={"enable-auto-tool-choice": True, "tool-call-parser": "nemotron_v3", "tool-parser-plugin": "/p.py"}
+        ),
+    ),
+    "SPK702": (
+        version("0.17.0", {"reasoning-parser": "nemotron_v3"}),
+        version("0.17.1", {"reasoning-parser": "nemotron_v3"}),
+    ),
+    "SPK703": (
+        launch(args={"enable-auto-tool-choice": True}),
+        launch(args={"enable-auto-tool-choice": True, "tool-call-parser": "hermes"}),
+    ),
+    "SPK704": (
+        launch(GEMMA_0505, {"tool-call-parser": "hermes"}, GEMMA4),
+        launch(GEMMA_0505, {"tool-call-parser": "gemma4"}, GEMMA4),
+    ),
+    "SPK705": (
+        launch(
+            args={"enable-auto-tool-choice": True, "tool-call-parser": "hermes"},
+            repo="Qwen/Qwen3-Next-80B-A3B-Thinking-FP8",
+        ),
+        launch(
+            args={"enable-auto-tool-choice": True, "tool-call-parser": "hermes"},
+            repo="Qwen/Qwen3-Next-80B-A3B-Instruct-FP8",
+        ),
+    ),
+    "SPK706": (
+        launch(args={"tool-call-parser": "hermes"}),
+        launch(args={"enable-auto-tool-choice": True, "tool-call-parser": "hermes"}),
+    ),
+    "SPK801": (launch(args=["M", "-tp", "2"]), launch(args=["M", "-tp", "2"], nodes=2, executor="mp")),
+    "SPK802": (
+        launch(args=["M", "-tp", "2"], nodes=2, executor="ray"),
+        launch("nvcr.io/nvidia/vllm:25.11-py3", ["M", "-tp", "2"], nodes=2, executor="ray"),
+    ),
+    "SPK803": (
+        version("0.24.0", {"nnodes": 2, "distributed-executor-backend": "ray"}),
+        version("0.24.0", {"nnodes": 2, "distributed-executor-backend": "mp"}),
+    ),
+    "SPK804": (launch(env={"NCCL_IB_GID_INDEX": 3}), launch(env={"NCCL_IB_HCA": "rocep1s0f0"})),
+    "SPK805": (launch(args=["M", "-tp", "2"], nodes=2), launch(args=["M", "-tp", "2", "-n", "2"], nodes=2)),
+    "SPK806": (launch(args=["M", "-ep"]), launch(args=["M", "-ep", "-tp", "2"], nodes=2)),
+    "SPK807": (
+        version("0.11.0", ["M", "-tp", "2"], nodes=2, executor="mp"),
+        version("0.12.0", ["M", "-tp", "2"], nodes=2, executor="mp"),
+    ),
+    "SPK901": (launch(args={"gpu-memory-utilization": 80}), launch(args={"gpu-memory-utilization": 1.0})),
+    "SPK902": (launch(args={"gpu-memory-utilization": 0.95}), launch(args={"gpu-memory-utilization": 0.9})),
+    "SPK903": (
+        launch(args={"enable-prefix-caching": True}, config=QWEN36),
+        launch(args={"enable-prefix-caching": True, "max-num-batched-tokens": 8192}, config=QWEN36),
+    ),
+    "SPK904": (
+        launch(args={"kv-cache-memory-bytes": "8G"}),
+        launch(args={"kv-cache-memory-bytes": "8G", "max-num-seqs": 8}),
+    ),
+    "SPK905": (launch(args={"enable-sleep-mode": True}), launch(args={"enable-sleep-mode": False})),
+    "SPK906": (launch(args={"cpu-offload-gb": 8}), launch(args={"cpu-offload-gb": 0})),
+}
+
+
+def fired(params: Any) -> dict[str, dict[str, Any]]:
+    return {finding["rule"]: finding for finding in check_launch(params)["findings"]}
+
+
+def test_every_rule_has_both_cases() -> None:
+    assert sorted(CASES) == [rule.id for rule in RULES]
+
+
+def test_ids_are_unique_and_in_a_family() -> None:
+    ids = [rule.id for rule in RULES]
+    assert len(ids) == len(set(ids)) >= 24
+    assert all(rule.id[:3] == "SPK" and rule.id[3] in FAMILIES and len(rule.id) == 6 for rule in RULES)
+
+
+@pytest.mark.parametrize("rule", [rule.id for rule in RULES])
+def test_rule_fires(rule: str) -> None:
+    finding = fired(CASES[rule][0])[rule]
+    expected = next(each for each in RULES if each.id == rule)
+    assert finding["severity"] == expected.severity
+    assert finding["source"] == expected.source
+    assert finding["message"] and finding["fix"]
+    texts = " ".join(finding[key] for key in ("message", "fix", "vllm_error") if key in finding)
+    assert not re.search(r"\{\w+\}|\bNone\b", texts.replace("model_max_length=None", ""))
+
+
+@pytest.mark.parametrize("rule", [rule.id for rule in RULES])
+def test_rule_keeps_silent(rule: str) -> None:
+    assert rule not in fired(CASES[rule][1])
+
+
+@pytest.mark.parametrize("rule", [rule.id for rule in RULES])
+def test_rule_can_be_ignored(rule: str) -> None:
+    assert rule not in fired({**CASES[rule][0], "ignore": [rule]})
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        launch(
+            NGC_1904,
+            QWEN36_ARGV,
+            QWEN36_COMPRESSED,
+            driver_version="590.48.01",
+            env={"VLLM_FLASHINFER_MOE_BACKEND": "latency", "VLLM_USE_V1": "1"},
+        ),
+        launch(GEMMA_0505, GEMMA4_ARGV, GEMMA4, env={"VLLM_DISABLE_COMPILE_CACHE": "1"}),
+        launch(
+            NGC_1904,
+            {
+                "gpu-memory-utilization": 0.80,
+                "max-model-len": 65536,
+                "max-num-seqs": 4,
+                "enable-auto-tool-choice": True,
+                "tool-call-parser": "hermes",
+            },
+            QWEN_NEXT_FP8,
+            repo="Qwen/Qwen3-Next-80B-A3B-Instruct-FP8",
+        ),
+        launch(NGC_1904, {"gpu-memory-utilization": 0.10, "max-model-len": 16384, "max-num-seqs": 8}, QWEN3_4B),
+        launch(
+            HUB_24,
+            {
+                "moe-backend": "marlin",
+                "load-format": "fastsafetensors",
+                "enable-auto-tool-choice": True,
+                "tool-call-parser": "qwen3_coder",
+                "gpu-memory-utilization": 0.5,
+                **spec(method="mtp", moe_backend="triton"),
+            },
+            QWEN36_NVFP4,
+        ),
+    ],
+    ids=["qwen3.6", "gemma4", "80b", "4b", "recipe"],
+)
+def test_launches_that_are_known_to_run_have_no_error(params: Any) -> None:
+    assert check_launch(params)["compatible"] is True
+
+
+def test_what_the_units_of_the_pair_get_wrong() -> None:
+    qwen = fired(
+        launch(
+            NGC_1904, QWEN36_ARGV, QWEN36_COMPRESSED, env={"VLLM_FLASHINFER_MOE_BACKEND": "latency", "VLLM_USE_V1": "1"}
+        )
+    )
+    assert sorted(qwen) == ["SPK201", "SPK202"]
+    assert sorted(fired(launch(GEMMA_0505, GEMMA4_ARGV, GEMMA4))) == ["SPK704"]
+
+
+def test_plain_launch_says_nothing() -> None:
+    assert check_launch(launch(NGC_1904, {"max-model-len": 16384}, QWEN3_4B))["findings"] == []
+
+
+def test_result_has_the_contract_of_the_module() -> None:
+    result = check_launch(launch(NGC_1904, {"max_model_len": "16K", "enforce-eager": True, "seed": None}, repo="a/b"))
+    assert result == {
+        "compatible": True,
+        "vllm_version": "0.19.0",
+        "version_source": "catalogue",
+        "entrypoint": "passthrough",
+        "command": ["vllm", "serve", "a/b", "--enforce-eager", "--max-model-len", "16384"],
+        "args": {"max-model-len": 16384, "enforce-eager": True},
+        "findings": [],
+    }
+
+
+def test_command_of_an_image_that_runs_vllm_serve_itself() -> None:
+    result = check_launch(launch(HUB_24, {"max-num-seqs": 4}, repo="a/b"))
+    assert result["command"] == ["a/b", "--max-num-seqs", "4"]
+    assert (entrypoint_argv("serve"), entrypoint_argv("passthrough")) == ([], ["vllm", "serve"])
+    with pytest.raises(ValueError, match="entrypoint is 'sh'"):
+        entrypoint_argv("sh")
+
+
+def test_unknown_image_is_judged_by_what_needs_no_version() -> None:
+    result = check_launch(launch("example.org/vllm:1", {"swap-space": 4, "gpu-memory-utilization": 2}))
+    assert (result["vllm_version"], result["version_source"]) == (None, "unknown")
+    rules = {finding["rule"]: finding for finding in result["findings"]}
+    assert sorted(rules) == ["SPK306", "SPK307", "SPK901"]
+    assert "SPK401" in rules["SPK307"]["message"] and "SPK901" not in rules["SPK307"]["message"]
+
+
+def test_option_that_nobody_knows_is_passed_on() -> None:
+    result = check_launch(launch("example.org/vllm:1", {"fork-only": [1, 2]}, repo="a/b", entrypoint="serve"))
+    assert result["command"] == ["a/b", "--fork-only", "1", "2"]
+    assert result["compatible"] is True
+
+
+def test_given_version_beats_the_catalogue_and_says_where_it_is_from() -> None:
+    result = check_launch(launch(NGC_1904, vllm_version="0.24.0", version_source="probed"))
+    assert (result["vllm_version"], result["version_source"]) == ("0.24.0", "probed")
+
+
+def test_users_catalogue_goes_first() -> None:
+    mine = {"image": "example.org/vllm:*", "vllm_version": "0.24.0", "entrypoint": "passthrough", "ray": True}
+    result = check_launch(launch("example.org/vllm:1", ["M", "-tp", "2"], catalogue=[mine], nodes=2, executor="ray"))
+    assert (result["vllm_version"], result["entrypoint"]) == ("0.24.0", "passthrough")
+    assert result["findings"] == []
+
+
+def test_findings_come_errors_first() -> None:
+    severities = [
+        finding["severity"]
+        for finding in check_launch(
+            launch("vllm/vllm-openai:gemma4", {"swap-space": 1, "enable-expert-parallel": True, "cpu-offload-gb": 1})
+        )["findings"]
+    ]
+    assert severities == sorted(severities, key=["error", "warning", "info"].index)
+    assert set(severities) == {"error", "warning", "info"}
+
+
+def test_development_build_gets_the_benefit_of_the_doubt() -> None:
+    """0.20.2rc1.dev49 may have what 0.21.0 brought, but not what 0.24.0 did."""
+    assert "SPK601" not in fired(launch(GEMMA_0505, spec(method="gemma4_mtp")))
+    assert "SPK401" not in fired(launch(GEMMA_0505, config={"architectures": ["LagunaForCausalLM"]}))
+    assert "SPK401" in fired(launch(GEMMA_0505, config={"architectures": ["DiffusionGemmaForBlockDiffusion"]}))
+
+
+@pytest.mark.parametrize(
+    ("backend", "of", "config", "refused"),
+    [
+        ("marlin", "0.19.0", QWEN3_MOE, True),
+        ("marlin", "0.33.0", QWEN3_MOE, False),
+        ("deep_gemm", "0.23.0", QWEN_NEXT_FP8, True),
+        ("deep_gemm", "0.24.0", QWEN_NEXT_FP8, False),
+        ("Triton", "0.31.0", GPT_OSS, True),
+        ("triton", "0.32.0", GPT_OSS, False),
+        ("flashinfer-cutlass", "0.24.0", GPT_OSS, True),
+        ("marlin", "0.24.0", QWEN36_NVFP4, False),
+        ("flashinfer_trtllm", "0.24.0", QWEN3_4B, False),
+        ("flashinfer_trtllm", "0.24.0", {}, False),
+    ],
+)
+def test_moe_backends_on_sm_121(backend: str, of: str, config: Any, refused: bool) -> None:
+    assert ("SPK503" in fired(version(of, {"moe-backend": backend}, config))) is refused
+
+
+@pytest.mark.parametrize(
+    ("of", "asked", "warns"),
+    [
+        ("0.16.0", True, False),
+        ("0.17.0", True, True),
+        ("0.19.0", None, False),
+        ("0.25.0", True, True),
+        ("0.26.0", None, True),
+        ("0.26.0", False, False),
+        ("0.27.0", True, False),
+    ],
+)
+def test_hybrid_prefix_caching_by_version(of: str, asked: Any, warns: bool) -> None:
+    assert ("SPK903" in fired(version(of, {"enable-prefix-caching": asked}, QWEN_NEXT_FP8))) is warns
+
+
+def test_variables_of_the_ngc_images_are_not_held_against_the_user() -> None:
+    env = {"VLLM_VERSION": "0.19.0", "VLLM_FLASH_ATTN_SRC_DIR": "/x", "VLLM_HOST_IP": "10.0.0.1", "NCCL_DEBUG": "INFO"}
+    assert fired(launch(env=env)) == {}
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({}, "'image' must be an image reference"),
+        ({"image": "a:1", "vllm_version": "nightly"}, "'vllm_version' is 'nightly'"),
+        ({"image": "a:1", "args": [1]}, "'args' must be a mapping"),
+        ({"image": "a:1", "argv": "vllm serve"}, "'argv' must be a list"),
+        ({"image": "a:1", "args": {"x": 1}, "argv": ["M"]}, "exclude each other"),
+        ({"image": "a:1", "entrypoint": "bash"}, "'entrypoint' is 'bash'"),
+        ({"image": "a:1", "nodes": 0}, "'nodes' is 0"),
+        ({"image": "a:1", "enviroment": {}}, "unknown key 'enviroment'"),
+        (
+            {"image": "a:1", "catalogue": [{"vllm_version": "x"}]},
+            "catalogue[0] must be a mapping with at least 'image'",
+        ),
+        ({"image": "a:1", "catalogue": [{"image": "b", "vllm_version": "x"}]}, "catalogue[0]: vllm_version 'x'"),
+    ],
+)
+def test_malformed_input_is_named(params: Any, message: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        check_launch(params)
+    assert message in str(caught.value)
+
+
+def test_malformed_input_is_named_all_at_once() -> None:
+    with pytest.raises(ValueError, match=r"'image'.*'nodes'"):
+        check_launch({"nodes": "two"})
+
+
+def test_data_is_small_and_judging_is_quick() -> None:
+    assert len(catalogue_data.OPTIONS) + sum(len(text) for _newest, text in catalogue_data.NAMES.values()) < 100_000
+    start = time.process_time()
+    for _turn in range(20):
+        check_launch(launch(NGC_1904, QWEN36_ARGV, QWEN36_COMPRESSED))
+    assert (time.process_time() - start) / 20 < 0.05

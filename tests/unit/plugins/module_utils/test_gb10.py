@@ -1,0 +1,411 @@
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, gb10, units
+
+ID_1, ID_2, OUTER = "1" * 64, "2" * 64, "f" * 64
+GPU_LINE = "0, NVIDIA GB10, GPU-4e847c30-3500-f40c-2152-17cc7b272fd4, 580.173.02, 12.1, 55, 13.46, 2405, 0\n"
+TABLE = "| NVIDIA-SMI 580.82.09              Driver Version: 580.82.09      CUDA Version: 13.0     |\n"
+
+GX10_RELEASE = """DGX_NAME="DGX Spark"
+DGX_SWBUILD_VERSION="7.2.3"
+DGX_COMMIT_ID="03dc741"
+DGX_PLATFORM="GX10"
+
+DGX_OTA_VERSION="7.3.1"
+DGX_OTA_DATE="lun. 1 déc. 2025 09:00:00 CET"
+
+DGX_OTA_VERSION="7.6.0"
+DGX_OTA_DATE="mer. 16 sept. 2026 17:08:05 CEST"
+"""
+HP_RELEASE = (
+    "DGX_NAME=DGX Spark\nDGX_SWBUILD_VERSION=7.2.3\nDGX_PLATFORM=HP ZGX Nano G1n AI Station\nDGX_OTA_VERSION=7.5.0\n"
+)
+REFLASHED = 'DGX_NAME="DGX Spark"\nDGX_SWBUILD_VERSION="7.5.0"\nDGX_SERIAL_NUMBER="Not Specified"\n'
+
+
+# --- release files, machine
+
+
+def test_founders_edition_release(tree: Any) -> None:
+    found = gb10.parse_dgx_release(gb10.read_text(str(tree), "etc/dgx-release") or "")
+    assert found == {
+        "name": "DGX Spark",
+        "platform": "DGX Server for KVM",
+        "version": "7.5.0",
+        "image_version": "7.2.3",
+        "ota_version": "7.5.0",
+        "commit": "833b4a7",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "platform", "version"),
+    [
+        (GX10_RELEASE, "GX10", "7.6.0"),  # updates append their blocks: the last one counts
+        (HP_RELEASE, "HP ZGX Nano G1n AI Station", "7.5.0"),  # nothing is quoted
+        (REFLASHED, None, "7.5.0"),  # no update since the image
+    ],
+)
+def test_releases_of_other_makers(text: str, platform: str | None, version: str) -> None:
+    found = gb10.parse_dgx_release(text)
+    assert found is not None
+    assert (found["name"], found["platform"], found["version"]) == ("DGX Spark", platform, version)
+
+
+def test_no_release_file_is_no_release() -> None:
+    assert gb10.parse_dgx_release("") is None
+    assert gb10.parse_os_release("") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "vendor"),
+    [
+        ("NVIDIA", "nvidia"),
+        ("ASUSTeK COMPUTER INC.", "asus"),
+        ("HP", "hp"),
+        ("LENOVO", "lenovo"),
+        ("Dell  Inc.", "dell"),
+        ("Micro-Star International Co., Ltd.", "msi"),
+        ("Giga-Byte Technology", "gigabyte"),
+        ("Acer", "acer"),
+        ("QEMU", None),
+        (None, None),
+    ],
+)
+def test_vendors(text: str | None, vendor: str | None) -> None:
+    assert gb10.vendor_of(text) == vendor
+
+
+@pytest.mark.parametrize(
+    ("gpu", "pci", "family", "dgx", "expected"),
+    [
+        ("NVIDIA GB10", [], None, None, True),
+        (None, [("10de", "2e12")], None, None, True),
+        (None, [], "DGX_Spark", None, True),
+        (None, [], None, "DGX Spark", True),
+        ("NVIDIA L40S", [("10de", "26b9")], "PowerEdge", "DGX Server", False),
+        (None, [], None, None, False),
+    ],
+)
+def test_any_one_sign_makes_a_spark(gpu: Any, pci: Any, family: Any, dgx: Any, expected: bool) -> None:
+    assert gb10.is_spark(gpu, pci, family, dgx) is expected
+
+
+def test_lenovo_is_a_spark_although_its_product_is_a_part_number(tree: Any, fake_run: Any) -> None:
+    (tree.root / "etc/dgx-release").unlink()
+    tree.dmi(
+        sys_vendor="LENOVO", product_name="30KL0004FC", product_version="ThinkStation PGX", product_family="DGX Spark"
+    )
+    machine = gb10.collect(fake_run, str(tree))["machine"]
+    assert machine["is_spark"] is True
+    assert (machine["vendor"], machine["product_name"]) == ("lenovo", "30KL0004FC")
+
+
+# --- GPU
+
+
+def test_gpu_line_of_a_capture() -> None:
+    (gpu,) = gb10.parse_gpu_query(GPU_LINE)
+    assert gpu["name"] == "NVIDIA GB10" and gpu["compute_capability"] == "12.1"
+    assert gpu["driver_version"] == "580.173.02" and gpu["power_w"] == 13.46 and gpu["sm_clock_mhz"] == 2405
+
+
+def test_what_is_not_available_is_none() -> None:
+    (gpu,) = gb10.parse_gpu_query(
+        "0, NVIDIA GB10, [N/A], 580.82.09, 12.1, [Not Supported], [N/A], [Unknown Error], [N/A]"
+    )
+    assert [gpu[name] for name in ("uuid", "temperature_c", "power_w", "sm_clock_mhz", "utilization_percent")] == [
+        None
+    ] * 5
+
+
+def test_no_devices(fake_run: Any) -> None:
+    fake_run.on("nvidia-smi", "No devices were found\n", rc=6)
+    assert gb10.read_gpu(fake_run, "/", []) is None
+    assert gb10.parse_gpu_query("No devices were found\n") == []
+
+
+def test_gpu_with_processes_and_their_containers(tree: Any, fake_run: Any) -> None:
+    fake_run.on("nvidia-smi --query-gpu", GPU_LINE).on(
+        "nvidia-smi --query-compute-apps", "77, VLLM::EngineCore, 31958\n"
+    )
+    fake_run.on("nvidia-smi", TABLE)
+    tree.write("proc/77/cgroup", f"0::/system.slice/docker-{ID_1}.scope\n")
+    containers = [{"id": ID_1, "name": "spark-heavy", "managed": True, "service": "heavy", "state": "running"}]
+    gpu = gb10.read_gpu(fake_run, str(tree), containers)
+    assert gpu is not None and gpu["cuda_version"] == "13.0"
+    assert gpu["processes"] == [{"pid": 77, "name": "VLLM::EngineCore", "used_mib": 31958, "container": "spark-heavy"}]
+    assert gb10.resident(gpu, containers) == [{"name": "heavy", "gib": 31.209}]
+
+
+def test_resident_counts_running_containers_of_ours_only() -> None:
+    containers = [
+        {"id": ID_1, "name": "spark-a", "managed": True, "service": "a", "state": "running"},
+        {"id": ID_2, "name": "spark-b", "managed": True, "service": "b", "state": "exited"},
+        {"id": OUTER, "name": "other", "managed": False, "service": None, "state": "running"},
+    ]
+    processes = [
+        {"pid": 1, "used_mib": 1024, "container": "spark-a"},
+        {"pid": 2, "used_mib": 512, "container": "spark-a"},
+        {"pid": 3, "used_mib": None, "container": "spark-a"},
+        {"pid": 4, "used_mib": 4096, "container": "other"},
+        {"pid": 5, "used_mib": 4096, "container": None},
+    ]
+    assert gb10.resident({"processes": processes}, containers) == [{"name": "a", "gib": 1.5}]
+    assert gb10.resident(None, containers) == [{"name": "a", "gib": 0.0}]
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "container", "unit"),
+    [
+        (f"12:memory:/docker/{ID_1}\n1:name=systemd:/docker/{ID_1}\n", (), ID_1, None),
+        (f"0::/system.slice/docker-{ID_1}.scope\n", (), ID_1, None),
+        (f"0::/docker/{OUTER}/docker/{ID_1}\n", (ID_1,), ID_1, None),
+        (f"0::/docker/{OUTER}/system.slice/spark-heavy.service\n", (ID_1,), None, "spark-heavy.service"),
+        ("0::/system.slice/ssh.service\n", (), None, "ssh.service"),
+        ("0::/system.slice/system-getty.slice/getty@tty1.service/x\n", (), None, "getty@tty1.service"),
+        ("0::/user.slice/user-1000.slice/session-1.scope\n", (), None, None),
+        ("", (), None, None),
+    ],
+)
+def test_cgroups(text: str, known: tuple[str, ...], container: str | None, unit: str | None) -> None:
+    assert gb10.parse_cgroup(text, known) == {"container": container, "unit": unit}
+
+
+# --- fabric
+
+
+def fabric(tree: Any, fake_run: Any) -> dict[str, Any]:
+    return gb10.read_fabric(str(tree), fake_run, gb10.read_pci(str(tree)))
+
+
+def test_no_connectx_is_no_failure(tree: Any, fake_run: Any) -> None:
+    tree.write("sys/class/net/enP7s7/operstate", "up\n")
+    tree.write("sys/class/net/enP7s7/device/vendor", "0x10ec\n")
+    tree.write("sys/class/net/enP7s7/device/device", "0x8127\n")
+    assert fabric(tree, fake_run) == {"connectx": False, "pci_functions": [], "ports": []}
+    assert fake_run.calls == []
+
+
+def test_one_cable_is_two_twins(tree: Any, fake_run: Any) -> None:
+    tree.qsfp()
+    addresses = (
+        '[{"ifname": "enp1s0f0np0", "addr_info": [{"local": "192.168.100.10", "prefixlen": 24, "scope": "global"},'
+        '{"local": "fe80::1", "prefixlen": 64, "scope": "link"}]}]'
+    )
+    found = fabric(tree, fake_run.on("ip -j addr", addresses))
+    assert found["connectx"] is True
+    assert found["pci_functions"] == ["0000:01:00.0", "0000:01:00.1", "0002:01:00.0", "0002:01:00.1"]
+    left, right = found["ports"]
+    assert (left["cage"], left["up"], left["mtu"], left["rate_gbps"]) == (0, True, 9000, 200.0)
+    assert [twin["name"] for twin in left["netdevs"]] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+    assert left["netdevs"][0] == {
+        "name": "enp1s0f0np0",
+        "pci": "0000:01:00.0",
+        "function": 0,
+        "up": True,
+        "speed_mbps": 200000,
+        "mtu": 9000,
+        "mac": "3c:6d:66:cc:b3:b7",
+        "addresses": ["192.168.100.10/24"],
+        "link_speed_gts": 32.0,
+        "link_width": 4,
+        "rdma": {"name": "rocep1s0f0", "state": "ACTIVE", "physical_state": "LinkUp", "rate_gbps": 200.0},
+    }
+    assert (right["cage"], right["up"], right["rate_gbps"]) == (1, False, 40.0)
+    # A port that is down may still claim LinkUp: the state is what counts.
+    assert right["netdevs"][0]["rdma"]["state"] == "DOWN" and right["netdevs"][0]["speed_mbps"] is None
+
+
+def test_mtu_that_differs_between_twins_is_no_mtu(tree: Any, fake_run: Any) -> None:
+    tree.qsfp()
+    tree.write("sys/class/net/enP2p1s0f0np0/mtu", "1500\n")
+    left = fabric(tree, fake_run)["ports"][0]
+    assert left["mtu"] is None and [twin["mtu"] for twin in left["netdevs"]] == [9000, 1500]
+
+
+def test_narrow_link_and_missing_rdma(tree: Any, fake_run: Any) -> None:
+    tree.qsfp()
+    tree.write("sys/class/net/enP2p1s0f0np0/device/current_link_width", "2\n")
+    shutil.rmtree(tree.root / "sys/class/infiniband")
+    twin = fabric(tree, fake_run)["ports"][0]["netdevs"][1]
+    assert twin["link_width"] == 2 and twin["rdma"] is None
+
+
+def test_rdma_devices_without_a_netdev_entry_are_matched_by_rule(tree: Any, fake_run: Any) -> None:
+    tree.qsfp()
+    for path in tree.root.glob("sys/devices/*/*/infiniband/*/ports/1/gid_attrs/ndevs/0"):
+        path.unlink()
+    assert [twin["rdma"]["name"] for twin in fabric(tree, fake_run)["ports"][1]["netdevs"]] == [
+        "rocep1s0f1",
+        "roceP2p1s0f1",
+    ]
+
+
+def test_netdev_known_by_name_only(tree: Any, fake_run: Any) -> None:
+    tree.write("sys/class/net/enP2p1s0f1np1/operstate", "up\n")
+    found = fabric(tree, fake_run)
+    assert found["pci_functions"] == ["0002:01:00.1"]
+    assert found["ports"][0]["cage"] == 1 and found["ports"][0]["netdevs"][0]["mtu"] is None
+
+
+def test_output_of_ip_that_is_not_json() -> None:
+    assert gb10.parse_ip_addr("") == {}
+    assert gb10.parse_ip_addr("[{}, 5]") == {}
+
+
+# --- sockets, disks
+
+
+def test_ss() -> None:
+    text = """LISTEN 0      128          0.0.0.0:22         0.0.0.0:*    users:(("sshd",pid=812,fd=3))
+LISTEN 0      2048       127.0.0.1:8001       0.0.0.0:*    users:(("vllm",pid=77,fd=19),("vllm",pid=78,fd=19))
+LISTEN 0      4096   127.0.0.53%lo:53         0.0.0.0:*
+LISTEN 0      4096            [::]:11434         [::]:*
+LISTEN 0      4096               *:9100             *:*    users:(("node_exporter",pid=9,fd=3))
+"""
+    assert [(entry["address"], entry["port"], entry["process"], entry["pid"]) for entry in gb10.parse_ss(text)] == [
+        ("0.0.0.0", 22, "sshd", 812),
+        ("127.0.0.1", 8001, "vllm", 77),
+        ("127.0.0.53", 53, None, None),
+        ("::", 11434, None, None),
+        ("::", 9100, "node_exporter", 9),
+    ]
+
+
+def test_proc_net_tcp() -> None:
+    text = """  sl  local_address rem_address   st tx_queue
+   0: 0100007F:1F41 00000000:0000 0A 00000000:00000000
+   1: 0100007F:1F41 0100007F:A000 01 00000000:00000000
+   2: 00000000000000000000000001000000:0016 00000000000000000000000000000000:0000 0A 0
+"""
+    assert [(entry["address"], entry["port"]) for entry in gb10.parse_proc_tcp(text)] == [
+        ("127.0.0.1", 8001),
+        ("::1", 22),
+    ]
+
+
+def test_listening_knows_unit_and_container(tree: Any, fake_run: Any) -> None:
+    fake_run.on(
+        "ss",
+        'LISTEN 0 1 0.0.0.0:22 0.0.0.0:* users:(("sshd",pid=812,fd=3))\n'
+        'LISTEN 0 1 127.0.0.1:8001 0.0.0.0:* users:(("vllm",pid=77,fd=3))\n'
+        'LISTEN 0 1 0.0.0.0:3000 0.0.0.0:* users:(("docker-proxy",pid=90,fd=3))\n',
+    )
+    tree.write("proc/812/cgroup", "0::/system.slice/ssh.service\n")
+    tree.write("proc/77/cgroup", f"0::/docker/{ID_1}\n")
+    tree.write("proc/90/cgroup", "0::/system.slice/docker.service\n")
+    containers = [
+        {"id": ID_1, "name": "spark-heavy", "state": "running", "ports": []},
+        {"id": ID_2, "name": "webui", "state": "running", "ports": [3000]},
+    ]
+    found = gb10.read_listening(fake_run, str(tree), containers)
+    assert [(entry["port"], entry["unit"], entry["container"]) for entry in found] == [
+        (22, "ssh.service", None),
+        (3000, "docker.service", "webui"),
+        (8001, None, "spark-heavy"),
+    ]
+
+
+def test_disk_of_a_path_that_is_still_to_be_made(tmp_path: Any) -> None:
+    wanted = str(tmp_path / "a" / "b")
+    found = gb10.read_disks([wanted, str(tmp_path)])
+    assert found[wanted]["exists"] is False and found[str(tmp_path)]["exists"] is True
+    assert found[wanted]["total_gib"] == found[str(tmp_path)]["total_gib"] > 0
+
+
+# --- docker, systemd
+
+
+def test_docker_info() -> None:
+    text = '{"ServerVersion": "29.2.1", "CgroupVersion": "2", "CgroupDriver": "systemd", "Runtimes": {"runc": {}, "nvidia": {}}}'
+    found = docker_facts.parse_info(text)
+    assert found["reachable"] is True and found["version"] == "29.2.1" and found["cgroup_version"] == "2"
+    assert found["runtimes"] == ["nvidia", "runc"] and found["error"] == ""
+
+
+@pytest.mark.parametrize("text", ['{"ServerVersion": "", "ServerErrors": ["Cannot connect"]}', "", "Cannot connect"])
+def test_docker_without_an_engine(text: str) -> None:
+    found = docker_facts.parse_info(text)
+    assert found["reachable"] is False and found["version"] is None and found["error"]
+
+
+def test_units() -> None:
+    text = """Id=spark-heavy.service
+LoadState=loaded
+ActiveState=active
+SubState=running
+Result=success
+NRestarts=2
+UnitFileState=enabled
+ActiveEnterTimestamp=Fri 2026-11-20 12:00:00 UTC
+MainPID=4242
+Job=17
+
+Id=spark-heavy.service
+LoadState=loaded
+
+Id=spark-fast.service
+LoadState=loaded
+ActiveState=failed
+SubState=failed
+Result=exit-code
+NRestarts=0
+UnitFileState=
+ActiveEnterTimestamp=
+MainPID=0
+"""
+    fast, heavy = units.parse_show(text)  # a name and a pattern may both describe the same unit
+    assert heavy["name"] == "spark-heavy.service" and heavy["active_state"] == "active" and heavy["n_restarts"] == 2
+    assert (
+        heavy["active_since"] == "2026-11-20T12:00:00+00:00" and heavy["enabled"] is True and heavy["main_pid"] == 4242
+    )
+    assert heavy["queued"] is True and fast["queued"] is False
+    assert fast["active_state"] == "failed" and fast["result"] == "exit-code"
+    assert fast["enabled"] is None and fast["active_since"] is None and fast["main_pid"] is None
+
+
+def test_units_on_the_disk_are_named_in_the_one_call(tmp_path: Any, fake_run: Any) -> None:
+    (tmp_path / "spark-old.service").write_text("")
+    (tmp_path / "other.service").write_text("")
+    fake_run.on("systemctl show", "Id=spark-old.service\nLoadState=loaded\n\nId=spark-x.service\nLoadState=not-found\n")
+    assert [unit["name"] for unit in gb10.read_units(fake_run, str(tmp_path))] == ["spark-old.service"]
+    assert fake_run.calls == [units.show_command(["spark-old.service", "spark-*.service"])]
+
+
+# --- all together
+
+
+def test_host_where_everything_is_missing(tmp_path: Any, fake_run: Any) -> None:
+    spark = gb10.collect(fake_run, str(tmp_path), etc=str(tmp_path), unit_dir=str(tmp_path))
+    for name in ("dgx_os", "os", "gpu", "memory", "docker"):
+        assert spark[name] is None, name
+    for name in ("containers", "services", "units", "resident"):
+        assert spark[name] == [], name
+    assert spark["machine"]["is_spark"] is False
+    assert spark["fabric"] == {"connectx": False, "pci_functions": [], "ports": []}
+
+
+def test_memory_of_a_capture(tree: Any) -> None:
+    memory = gb10.read_memory(str(tree))
+    assert memory is not None
+    assert memory["total_gib"] == 121.627 and memory["available_gib"] == 22.064 and memory["cached_gib"] == 19.501
+    assert memory["swap_total_gib"] == 16.0 and memory["hugepages_total"] == 0
+
+
+def test_nothing_secret_of_the_machine_is_reported(tree: Any, fake_run: Any) -> None:
+    tree.dmi(product_serial="1981825000123", product_uuid="deadbeef")
+    text = str(gb10.collect(fake_run, str(tree)))
+    assert "1981825000123" not in text and "deadbeef" not in text
+
+
+def test_services_are_the_settings_that_were_put_there(tmp_path: Any) -> None:
+    (tmp_path / "services").mkdir()
+    for name in ("heavy.json", "fast.json", "note.txt"):
+        (tmp_path / "services" / name).write_text("{}")
+    assert gb10.read_services(str(tmp_path)) == ["fast", "heavy"]

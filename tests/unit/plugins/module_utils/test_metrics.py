@@ -1,0 +1,29 @@
+"""vLLM's exposition format; the sample lines are those of a real server."""
+
+from __future__ import annotations
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import metrics
+
+TEXT = """\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="heavy"} 3.0
+vllm:num_requests_running{engine="1",model_name="heavy"} 1.0
+vllm:num_requests_waiting{engine="0",model_name="heavy"} 1.0
+vllm:kv_cache_usage_perc{engine="0",model_name="a {b} c"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="heavy"} 0.42
+broken line
+vllm:num_requests_waiting{engine="1"} not-a-number
+"""
+
+
+def test_figures_of_several_engines() -> None:
+    assert metrics.parse(TEXT) == {"kv_cache_usage": 0.42, "requests_running": 4, "requests_waiting": 1}
+
+
+def test_the_old_name_of_the_kv_gauge() -> None:
+    assert metrics.parse('vllm:gpu_cache_usage_perc{model_name="x"} 0.5')["kv_cache_usage"] == 0.5
+
+
+def test_nothing_known() -> None:
+    assert metrics.parse("") == {"kv_cache_usage": None, "requests_running": None, "requests_waiting": None}

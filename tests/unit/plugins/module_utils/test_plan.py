@@ -1,0 +1,334 @@
+"""The plan of whole hosts: what is put together from recipes, budget, rules and facts."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import plan as engine
+
+FOLDER = Path(__file__).parents[4] / "playbooks" / "recipes"
+RECIPES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yml")}
+HEAVY = {
+    "name": "heavy",
+    "recipe": "qwen3-next-80b-a3b-instruct-fp8",
+    "port": 8001,
+    "args": {"gpu-memory-utilization": 0.80},
+}
+FAST = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002, "args": {"gpu-memory-utilization": 0.10}}
+MEASURED: dict[str, Any] = {
+    "machine": {"is_spark": True},
+    "kernel": "6.17.0-1018-nvidia",
+    "architecture": "aarch64",
+    "gpu": {"name": "NVIDIA GB10", "driver_version": "580.159.03"},
+    "memory": {"total_gib": 119.67, "available_gib": 114.0},
+    "docker": {"version": "29.2.1", "runtimes": ["nvidia", "runc"]},
+    "containers": [],
+    "units": [],
+    "services": [],
+    "listening": [],
+    "resident": [],
+    "models": [],
+    "disks": {"/srv/huggingface": {"free_gib": 900.0, "total_gib": 3700.0}},
+}
+
+
+def host(
+    *services: dict[str, Any],
+    measured: dict[str, Any] | None = None,
+    images: dict[str, Any] | None = None,
+    **variables: Any,
+) -> dict[str, Any]:
+    return {
+        "vars": {"spark_services": list(services), **variables},
+        "address": "192.168.1.11",
+        "measured": measured,
+        "images": images or {},
+    }
+
+
+def plan_of(given: dict[str, Any]) -> dict[str, Any]:
+    return engine.make_plan({"spark-1": given}, RECIPES)["hosts"]["spark-1"]
+
+
+def errors(planned: dict[str, Any]) -> list[dict[str, Any]]:
+    return [finding for finding in planned["findings"] if finding["severity"] == "error"]
+
+
+def measured(**changes: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(MEASURED), **changes}
+
+
+def test_the_same_input_gives_the_same_plan_in_any_order() -> None:
+    one = engine.make_plan({"a": host(HEAVY, FAST), "b": host(FAST)}, RECIPES)
+    other = engine.make_plan({"b": host(FAST), "a": host(FAST, HEAVY)}, RECIPES)
+    assert json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+def test_the_larger_service_starts_first_and_the_other_waits_for_it() -> None:
+    planned = plan_of(host(FAST, HEAVY))
+    assert [service["name"] for service in planned["services"]] == ["heavy", "fast"]
+    assert planned["services"][1]["after"] == ["spark-heavy.service"]
+    assert errors(planned) == []
+
+
+def test_the_command_fits_the_entrypoint_of_the_image() -> None:
+    passthrough = plan_of(host(HEAVY))["services"][0]
+    assert passthrough["command"][:3] == ["vllm", "serve", "Qwen/Qwen3-Next-80B-A3B-Instruct-FP8"]
+    serve = plan_of(host({**HEAVY, "image": "vllm/vllm-openai:v0.24.0-ubuntu2404"}))["services"][0]
+    assert serve["command"][0] == "Qwen/Qwen3-Next-80B-A3B-Instruct-FP8"
+    for service in (passthrough, serve):
+        assert service["command"][-2:] != ["", ""]
+        assert service["argv"][-len(service["command"]) :] == service["command"]
+        assert service["command"][service["command"].index("--port") + 1] == "8001"
+
+
+def test_a_key_stays_a_file() -> None:
+    for image in ("nvcr.io/nvidia/vllm:26.04-py3", "vllm/vllm-openai:v0.24.0-ubuntu2404"):
+        service = plan_of(host({**HEAVY, "image": image, "api_key_file": "/keys/one"}))["services"][0]
+        assert service["secrets"] == [
+            {"name": "VLLM_API_KEY", "source": "/keys/one", "path": "/etc/dgxspark/secrets/heavy/VLLM_API_KEY"}
+        ]
+        argv = " ".join(service["argv"])
+        assert "/keys/one" not in argv
+        assert "with-secrets" in argv
+        assert "vllm serve Qwen/" in argv
+        assert "VLLM_API_KEY" not in service["env"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "service", "listens"),
+    [
+        ({}, {}, "127.0.0.1"),
+        ({}, {"api_key_file": "/k"}, "192.168.1.11"),
+        ({"spark_management_address": "10.0.0.5"}, {"api_key_file": "/k"}, "10.0.0.5"),
+        ({}, {"host": "0.0.0.0"}, "0.0.0.0"),
+        ({"spark_listen": "10.9.9.9"}, {"host": "0.0.0.0"}, "10.9.9.9"),
+    ],
+)
+def test_where_an_engine_listens(variables: dict[str, Any], service: dict[str, Any], listens: str) -> None:
+    planned = plan_of(host({**HEAVY, **service}, **variables))["services"][0]
+    assert planned["host"] == listens
+    assert planned["command"][planned["command"].index("--host") + 1] == listens
+    assert planned["url"] == f"http://{'127.0.0.1' if listens == '0.0.0.0' else listens}:8001"
+
+
+def test_a_host_name_listens_on_the_address_that_the_host_measured() -> None:
+    given = host({**HEAVY, "api_key_file": "/k"}, measured=measured(management_address="10.1.2.3"))
+    assert plan_of({**given, "address": "spark-1.local"})["services"][0]["host"] == "10.1.2.3"
+
+
+def test_an_open_engine_without_a_key_is_warned_about() -> None:
+    assert "service.open" in [f["rule"] for f in plan_of(host({**HEAVY, "host": "0.0.0.0"}))["findings"]]
+
+
+def test_an_image_is_run_by_digest_or_id_once_it_is_known() -> None:
+    ref = "nvcr.io/nvidia/vllm:26.04-py3"
+    assert plan_of(host(HEAVY))["services"][0]["image"]["run"] == ref
+    by_id = {ref: {"id": "sha256:" + "a" * 64, "repo_digests": []}}
+    assert plan_of(host(HEAVY, images=by_id))["services"][0]["image"]["run"] == "sha256:" + "a" * 64
+    digest = "nvcr.io/nvidia/vllm@sha256:" + "b" * 64
+    both = {ref: {"id": "sha256:" + "a" * 64, "repo_digests": [digest]}}
+    service = plan_of(host(HEAVY, images=both))["services"][0]
+    assert service["image"]["run"] == digest
+    assert digest in service["argv"]
+
+
+def test_an_image_for_another_architecture_is_refused() -> None:
+    images = {"nvcr.io/nvidia/vllm:26.04-py3": {"id": "sha256:1", "architecture": "amd64"}}
+    found = errors(plan_of(host(HEAVY, measured=measured(), images=images)))
+    assert [finding["rule"] for finding in found] == ["image.architecture"]
+    assert found[0]["basis"] == "probed"
+
+
+FIRST_FAILURE = (
+    {**HEAVY, "args": {"gpu-memory-utilization": 0.85}},
+    {**FAST, "args": {"gpu-memory-utilization": 0.12}},
+)
+
+
+def test_the_first_failure_of_the_document_is_refused_on_the_live_host_and_its_fix_plans_green() -> None:
+    live = measured(
+        memory={"total_gib": 119.67, "available_gib": 98.51},
+        services=["fast"],
+        resident=[{"name": "fast", "gib": 14.17}],
+        units=[{"name": "spark-fast.service", "active_state": "active"}],
+    )
+    planned = plan_of(host(*FIRST_FAILURE, measured=live))
+    said = [finding for finding in errors(planned) if finding["rule"] == "memory.free_at_start"]
+    assert said[0]["service"] == "heavy"
+    assert said[0]["basis"] == "measured"
+    assert (
+        "Free memory on device cuda:0 (98.51/119.67 GiB) on startup is less than desired GPU memory utilization "
+        "(0.85, 101.72 GiB)"
+    ) in said[0]["vllm_error"]
+    assert "gpu-memory-utilization of heavy to 0.80" in said[0]["fix"]
+    fixed = {**HEAVY, "args": {"gpu-memory-utilization": 0.80}}
+    again = plan_of(host(fixed, {**FAST, "args": {"gpu-memory-utilization": 0.10}}, measured=live))
+    assert errors(again) == []
+
+
+def test_the_first_failure_is_refused_from_the_inventory_alone() -> None:
+    found = errors(plan_of(host(*FIRST_FAILURE)))
+    assert any("(0.85, 101.72 GiB)" in finding.get("vllm_error", "") for finding in found)
+    assert all(finding["basis"] == "inventory" for finding in found)
+
+
+def test_an_unchanged_live_host_plans_green_and_the_same() -> None:
+    before = plan_of(host(HEAVY, FAST, measured=measured()))
+    live = measured(
+        memory={"total_gib": 119.67, "available_gib": 5.1},
+        services=["fast", "heavy"],
+        resident=[{"name": "heavy", "gib": 93.9}, {"name": "fast", "gib": 12.0}],
+        units=[{"name": f"spark-{name}.service", "active_state": "active"} for name in ("heavy", "fast")],
+        listening=[{"port": 8001, "address": "127.0.0.1", "process": "vllm"}],
+        containers=[{"name": "spark-heavy", "managed": True}],
+    )
+    after = plan_of(host(HEAVY, FAST, measured=live))
+    assert errors(after) == []
+    assert [s["argv"] for s in before["services"]] == [s["argv"] for s in after["services"]]
+
+
+def test_an_engine_that_runs_from_older_files_is_stale() -> None:
+    planned = plan_of(host(HEAVY))["services"][0]
+    assert planned["stale"] is False
+    assert f"dgxspark.fingerprint={planned['fingerprint']}" in planned["argv"]
+
+    def stale(found: str | None, state: str = "running") -> bool:
+        container = {"name": "spark-heavy", "managed": True, "service": "heavy", "state": state, "fingerprint": found}
+        live = measured(services=["heavy"], containers=[container])
+        return bool(plan_of(host(HEAVY, measured=live))["services"][0]["stale"])
+
+    assert stale(planned["fingerprint"]) is False
+    assert stale("0123456789abcdef") is True
+    assert stale("0123456789abcdef", "exited") is False
+    assert stale(None) is False
+    other = plan_of(host({**HEAVY, "env": {"A": "1"}}))["services"][0]
+    assert other["fingerprint"] != planned["fingerprint"]
+
+
+def test_what_is_left_open_does_not_follow_the_momentary_memory() -> None:
+    service = {key: value for key, value in HEAVY.items() if key != "args"}
+    solved = [
+        plan_of(host(service, measured=measured(memory={"total_gib": 119.67, "available_gib": free})))["services"][0]
+        for free in (114.0, 108.0)
+    ]
+    assert solved[0]["args"]["gpu-memory-utilization"] == solved[1]["args"]["gpu-memory-utilization"]
+    assert solved[0]["argv"] == solved[1]["argv"]
+
+
+def test_the_memory_of_a_service_that_leaves_is_given_back() -> None:
+    live = measured(
+        memory={"total_gib": 119.67, "available_gib": 20.0}, services=["old"], resident=[{"name": "old", "gib": 92.0}]
+    )
+    assert errors(plan_of(host(HEAVY, measured=live))) == []
+
+
+def test_every_problem_of_a_host_is_told_at_once() -> None:
+    bad = measured(
+        docker=None,
+        gpu=None,
+        kernel="6.17.0-1008-nvidia",
+        machine={"is_spark": False},
+        units=[{"name": "spark-heavy.service", "active_state": "active"}],
+        containers=[{"name": "spark-heavy", "managed": False}],
+        listening=[{"port": 8001, "address": "0.0.0.0", "process": "python3"}],
+        disks={"/srv/huggingface": {"free_gib": 10.0, "total_gib": 100.0}},
+    )
+    rules = {finding["rule"] for finding in plan_of(host(HEAVY, measured=bad))["findings"]}
+    assert {
+        "host.docker",
+        "host.gpu",
+        "host.kernel",
+        "host.machine",
+        "host.unit_foreign",
+        "host.container_foreign",
+        "host.port_taken",
+        "host.disk",
+    } <= rules
+
+
+def test_a_healthy_host_has_no_host_findings() -> None:
+    found = plan_of(host(HEAVY, measured=measured()))["findings"]
+    assert [finding for finding in found if finding["rule"].startswith("host.")] == []
+
+
+def test_the_nvidia_runtime_is_asked_for_only_where_the_gpu_is() -> None:
+    without = measured(docker={"version": "29", "runtimes": ["runc"]})
+    assert "host.nvidia_runtime" in [f["rule"] for f in errors(plan_of(host(HEAVY, measured=without)))]
+    assert errors(plan_of(host(HEAVY, measured=without, spark_gpu_args=[]))) == []
+
+
+def test_models_are_listed_once_with_an_image_that_can_fetch_them() -> None:
+    planned = plan_of(
+        host(
+            {"name": "a", "recipe": "qwen3.6-35b-a3b-nvfp4", "port": 1, "args": {"gpu-memory-utilization": 0.4}},
+            {"name": "b", "recipe": "qwen3.6-35b-a3b-nvfp4", "port": 2, "args": {"gpu-memory-utilization": 0.4}},
+        )
+    )
+    assert [(model["repo"], bool(model["only"])) for model in planned["models"]] == [
+        ("Qwen/Qwen3.6-35B-A3B", True),
+        ("RedHatAI/Qwen3.6-35B-A3B-NVFP4", False),
+    ]
+    assert all(model["image"] for model in planned["models"])
+
+
+def test_a_folder_of_the_controller_is_served_from_where_it_is_copied_to() -> None:
+    planned = plan_of(host({"name": "tiny", "recipe": "scripted-tiny", "port": 1}, spark_model_dir="/models/"))
+    service = planned["services"][0]
+    assert service["model"]["source"] == "/models/scripted"
+    assert planned["models"] == [{"source": "/models/scripted", "path": "/srv/huggingface/local/scripted"}]
+    assert "/root/.cache/huggingface/local/scripted" in service["command"]
+
+
+def test_a_start_that_always_times_out_is_still_bounded() -> None:
+    limits = plan_of(host({**HEAVY, "start_timeout": 3000}))["services"][0]["limits"]
+    assert limits["start_interval"] > limits["starts"] * (3000 + limits["restart_seconds"])
+
+
+def test_rules_may_be_silenced() -> None:
+    assert "model.moving_revision" in [f["rule"] for f in plan_of(host(HEAVY))["findings"]]
+    silenced = plan_of(host(HEAVY, spark_ignore_rules=["model.moving_revision"]))
+    assert "model.moving_revision" not in [f["rule"] for f in silenced["findings"]]
+
+
+@pytest.mark.parametrize(
+    ("variables", "needle"),
+    [
+        ({"spark_servces": []}, "unknown variable 'spark_servces'; did you mean 'spark_services'?"),
+        ({"spark_total_gib": -1}, "'spark_total_gib' is -1; a size in GiB cannot be negative"),
+        ({"spark_os_reserve_gib": "much"}, "'spark_os_reserve_gib' is a text"),
+        ({"spark_hf_home": "models"}, "it must be an absolute path"),
+        ({"spark_overheads": {"outsid": 1}}, "outsid"),
+        ({"spark_image_catalogue": ["x"]}, "catalogue"),
+        ({"spark_plan_facts": "often"}, "it must be auto, never or required"),
+        ({"spark_cluster": {"name": "pair"}}, "serves a model on one host only"),
+        ({"spark_defaults": {"ags": {}}}, "key of spark_defaults: 'ags'; did you mean 'args'?"),
+    ],
+)
+def test_bad_variables_are_named(variables: dict[str, Any], needle: str) -> None:
+    with pytest.raises(engine.Inventory) as caught:
+        engine.make_plan({"spark-1": host(HEAVY, **variables)}, RECIPES)
+    assert any(needle in message and message.startswith("host spark-1") for message in caught.value.messages)
+
+
+def test_problems_of_all_hosts_are_told_at_once() -> None:
+    twice = {**FAST, "port": 8001}
+    with pytest.raises(engine.Inventory) as caught:
+        engine.make_plan({"a": host(HEAVY, twice), "b": host({"name": "x"}), "c": host(HEAVY, HEAVY)}, RECIPES)
+    text = "\n".join(caught.value.messages)
+    assert "host a, spark_services[1]: port 8001 is used twice on this host, first by spark_services[0] (heavy)" in text
+    assert "host b, spark_services[0] (x): 'recipe' is missing" in text
+    assert "host c, spark_services[1]: service name 'heavy' is used twice" in text
+
+
+def test_every_variable_and_key_is_documented() -> None:
+    page = (FOLDER.parents[1] / "docs" / "inventory.md").read_text(encoding="utf-8")
+    from ansible_collections.dgxspark.vllm.plugins.module_utils.recipes import SERVICE_KEYS
+
+    assert [name for name in [*engine.VARIABLES, *SERVICE_KEYS] if f"| `{name}` |" not in page] == []

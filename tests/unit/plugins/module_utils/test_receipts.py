@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
+
+DEPLOYED = {"image": "sha256:1", "argv": ["vllm", "serve", "m"], "env": {"VLLM_USE_V1": "1"}}
+FAST = {"decode_tokens_per_second": 42.0, "ttft_seconds": 0.3, "residency_gib": 95.0, "note": "x"}
+
+
+def first() -> dict[str, Any]:
+    return receipts.build("heavy", DEPLOYED, FAST, None)
+
+
+def test_receipt_survives_the_file() -> None:
+    receipt = first()
+    assert receipt["schema"] == 1 and receipt["service"] == "heavy"
+    assert receipts.load(receipts.dump(receipt)) == receipt
+    assert receipts.dump(receipt) == receipts.dump(receipts.load(receipts.dump(receipt)))
+
+
+def test_baseline_is_that_of_the_first_proof_and_grows_with_new_figures() -> None:
+    second = receipts.build("heavy", DEPLOYED, {"decode_tokens_per_second": 39.0, "start_seconds": 300}, first())
+    assert second["measured"]["decode_tokens_per_second"] == 39.0
+    assert second["baseline"] == {
+        "decode_tokens_per_second": 42.0,
+        "ttft_seconds": 0.3,
+        "residency_gib": 95.0,
+        "start_seconds": 300,
+    }
+
+
+def test_baseline_starts_anew_with_another_deployment() -> None:
+    second = receipts.build("heavy", {**DEPLOYED, "image": "sha256:2"}, {"ttft_seconds": 9.0}, first())
+    assert second["baseline"] == {"ttft_seconds": 9.0}
+
+
+def test_drift_names_every_key() -> None:
+    now = {"image": "sha256:2", "argv": DEPLOYED["argv"], "env": {"VLLM_USE_V1": "1", "NEW": "1"}, "revision": "abc"}
+    findings = receipts.compare(first(), now, FAST, "heavy")
+    assert [(entry["rule"], entry["severity"], entry["service"]) for entry in findings] == [
+        ("receipt.drift", "info", "heavy")
+    ]
+    assert findings[0]["message"].endswith("env.NEW, image, revision")
+
+
+def test_nothing_to_say_about_the_first_receipt_or_an_equal_one() -> None:
+    assert receipts.compare(None, DEPLOYED, FAST, "heavy") == []
+    assert receipts.compare(first(), DEPLOYED, FAST, "heavy") == []
+
+
+@pytest.mark.parametrize(
+    ("figure", "value", "bad"),
+    [
+        ("decode_tokens_per_second", 36.0, False),  # 14 % less is noise of one request
+        ("decode_tokens_per_second", 21.0, True),
+        ("decode_tokens_per_second", 80.0, False),
+        ("decode_tokens_per_second", None, False),
+        ("ttft_seconds", 1.2, False),  # four times as long, but within a second
+        ("ttft_seconds", 1.5, True),
+        ("residency_gib", 99.0, False),
+        ("residency_gib", 101.0, True),
+        ("residency_gib", 60.0, False),
+    ],
+)
+def test_figures_that_got_worse(figure: str, value: float | None, bad: bool) -> None:
+    findings = receipts.compare(first(), DEPLOYED, {**FAST, figure: value}, "heavy")
+    assert [entry["rule"] for entry in findings] == ([f"receipt.{figure}"] if bad else [])
+    if bad:
+        assert findings[0]["severity"] == "warning" and findings[0]["basis"] == "measured" and findings[0]["fix"]
+
+
+def test_slow_slide_is_seen_against_the_baseline() -> None:
+    receipt = first()
+    for rate in (38.0, 35.0, 32.0):
+        found = receipts.compare(receipt, DEPLOYED, {"decode_tokens_per_second": rate}, "heavy")
+        receipt = receipts.build("heavy", DEPLOYED, {"decode_tokens_per_second": rate}, receipt)
+    assert found[0]["message"] == (
+        "decode_tokens_per_second of heavy is 32 tokens/s; it was 42 tokens/s when this deployment was first proved "
+        "(24% lower)"
+    )
+
+
+def test_after_a_change_the_last_measurement_is_compared_and_said_to_be_older() -> None:
+    findings = receipts.compare(first(), {"image": "other"}, {"decode_tokens_per_second": 10.0}, "heavy")
+    assert [entry["rule"] for entry in findings] == ["receipt.drift", "receipt.decode_tokens_per_second"]
+    assert "before the deployment was changed" in findings[1]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "not a JSON object"),
+        ('{"schema": 2}', "schema is 2, expected 1"),
+        ('{"schema": 1, "deployed": 5}', "deployed is not an object"),
+    ],
+)
+def test_damaged_receipts(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        receipts.load(text)
