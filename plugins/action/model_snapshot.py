@@ -1,0 +1,64 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Follow a download and print its progress; documented in plugins/modules/model_snapshot.py."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.snapshots import progress
+
+display = Display()
+MODULE = "dgxspark.vllm.model_snapshot"
+
+
+class ActionModule(ActionBase):
+    """Start the download on the host, then look at it until it has ended."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the module's last answer."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        args = dict(self._task.args)
+        token_file = str(args.get("token_file") or "")
+        if token_file:
+            args["token"] = self._read_token(token_file)
+        result: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
+        what = f"{variables.get('inventory_hostname', '')}: {args.get('repo')}@{args.get('revision', 'main')}"
+        began, first = time.monotonic(), None
+        while result.get("running"):
+            if time.monotonic() - began > int(args.get("timeout", 14400)):
+                raise AnsibleActionFail(
+                    f"{what} was not fetched within {args.get('timeout', 14400)} s; "
+                    "the download goes on, run the play again to wait for it"
+                )
+            time.sleep(int(args.get("poll", 15)))
+            result = self._execute_module(
+                module_name=MODULE, module_args={**args, "token": "", "step": "look"}, task_vars=variables
+            )
+            if result.get("running"):
+                done = int(result.get("bytes") or 0)
+                first = done if first is None else first
+                display.display(
+                    f"  {what}: {progress(done, result.get('total_bytes'), time.monotonic() - began, first)}"
+                )
+        return result
+
+    def _read_token(self, path: str) -> str:
+        """Read the token on the controller; a file that ansible-vault encrypted is decrypted."""
+        try:
+            real = self._loader.get_real_file(path)
+            token = Path(real).read_text(encoding="utf-8").strip()
+        except (AnsibleError, OSError) as error:
+            raise AnsibleActionFail(f"token_file {path} cannot be read on the controller: {error}") from error
+        self._loader.cleanup_tmp_file(real)
+        return token

@@ -1,0 +1,183 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Plan all hosts of the inventory in one process on the controller; documented in plugins/modules/plan.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils import recipes, tables
+from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+
+display = Display()
+RECIPES = Path(__file__).resolve().parents[2] / "playbooks" / "recipes"
+
+
+class ActionModule(ActionBase):
+    """Gather the variables of every host in the group, call the engine, show and write what comes out."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return C(hosts) and C(findings); fail on malformed input, and on errors unless told otherwise."""
+        result = super().run(tmp, task_vars)
+        task_vars = task_vars or {}
+        _spec, args = self.validate_argument_spec(
+            {
+                "group": {"type": "str", "default": "sparks"},
+                "measured_from": {"type": "str", "default": ""},
+                "images_from": {"type": "str", "default": ""},
+                "dest": {"type": "path", "default": ""},
+                "show": {"type": "bool", "default": True},
+                "fail_on_error": {"type": "bool", "default": True},
+            }
+        )
+        hosts, messages = self._read_hosts(args, task_vars)
+        known_recipes, wrong = load_recipes(self._recipe_dirs(hosts, messages))
+        messages += wrong
+        plan: dict[str, Any] = {}
+        try:
+            plan = engine.make_plan(hosts, known_recipes)
+        except engine.Inventory as error:
+            messages += error.messages
+        if messages:
+            raise AnsibleActionFail(
+                f"the inventory cannot be planned, {len(messages)} problem{'s'[: len(messages) != 1]}; no host was "
+                "touched:\n- " + "\n- ".join(messages)
+            )
+        for host in plan["hosts"].values():
+            host["findings"] += controller_findings(host)
+        findings = engine.plan_findings(plan)
+        errors = [finding for finding in findings if finding["severity"] == "error"]
+        text = tables.plan_text(plan, findings)
+        if args["show"] and not (errors and args["fail_on_error"]):
+            display.display(text)
+        if args["dest"] and not self._task.check_mode:
+            write_json(Path(args["dest"]), {**plan, "findings": findings})
+        result.update(
+            changed=False, hosts=plan["hosts"], clusters=plan["clusters"], findings=findings, errors=len(errors)
+        )
+        if errors and args["fail_on_error"]:
+            raise AnsibleActionFail(
+                f"the plan has {len(errors)} error{'s'[: len(errors) != 1]}; no host was changed.\n\n{text}"
+            )
+        return result
+
+    def _read_hosts(
+        self, args: dict[str, Any], task_vars: dict[str, Any]
+    ) -> tuple[dict[str, dict[str, Any]], list[str]]:
+        """Return the variables of every host in the group, templated, with what could not be."""
+        names = task_vars.get("groups", {}).get(args["group"]) or []
+        messages: list[str] = []
+        if not names:
+            messages.append(f"inventory: the group '{args['group']}' is missing or empty; it holds the DGX Sparks.")
+        hosts: dict[str, dict[str, Any]] = {}
+        for name in names:
+            hostvars = task_vars["hostvars"][name]
+            variables = {}
+            for variable in hostvars:
+                if variable.startswith("spark_") and variable not in RESULTS:
+                    try:
+                        variables[variable] = plain(hostvars[variable])
+                    except (AnsibleError, TypeError, ValueError) as error:
+                        messages.append(f"host {name}: '{variable}' cannot be read: {error}")
+            measured = hostvars.get(args["measured_from"]) if args["measured_from"] else None
+            images = hostvars.get(args["images_from"]) if args["images_from"] else None
+            hosts[str(name)] = {
+                "vars": variables,
+                "address": str(hostvars.get("ansible_host") or name),
+                "measured": plain((measured or {}).get("spark")),
+                "images": plain((images or {}).get("images")) or {},
+            }
+        return hosts, messages
+
+    @staticmethod
+    def _recipe_dirs(hosts: dict[str, dict[str, Any]], messages: list[str]) -> list[Path]:
+        folders = [RECIPES]
+        for name, host in hosts.items():
+            for folder in host["vars"].get("spark_recipe_dirs") or []:
+                path = Path(str(folder))
+                if not path.is_dir():
+                    messages.append(f"host {name}: spark_recipe_dirs names '{folder}', which is no folder here.")
+                elif path not in folders:
+                    folders.append(path)
+        return folders
+
+
+# What earlier tasks of the playbooks register or set on the hosts: not the user's variables.
+RESULTS = ("spark_plan", "spark_planned", "spark_measured", "spark_images", "spark_answers")
+
+
+def controller_findings(host: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what is wrong with the files of the controller that a host's plan names."""
+    found: list[Finding] = []
+    for service in host["services"]:
+        for secret in service["secrets"]:
+            path = Path(secret["source"])
+            if not path.is_absolute() or not path.is_file() or not path.stat().st_size:
+                found.append(
+                    Finding(
+                        rule="secret.missing",
+                        severity="error",
+                        service=service["name"],
+                        message=f"{secret['name']} is to come from '{path}', which is not a file with content here.",
+                        fix='Name an absolute path on the controller, for example "{{ inventory_dir }}/secrets/api_key".',
+                    )
+                )
+        source = service["model"]["source"]
+        if source and not Path(source, "config.json").is_file():
+            found.append(
+                Finding(
+                    rule="model.missing",
+                    severity="error",
+                    service=service["name"],
+                    message=f"the model is to come from '{source}', which holds no config.json here.",
+                    fix="Correct model.path; a relative one is looked up below spark_model_dir.",
+                )
+            )
+    return [finding.to_dict() for finding in found]
+
+
+def plain(value: Any) -> Any:
+    """Return a value without Ansible's own types, as JSON would carry it."""
+    return json.loads(json.dumps(value))
+
+
+def load_recipes(folders: list[Path]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Read every recipe of the folders; a later folder replaces a recipe of the same name."""
+    found: dict[str, dict[str, Any]] = {}
+    messages: list[str] = []
+    for folder in folders:
+        for path in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")]):
+            try:
+                recipe = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
+            except (OSError, yaml.YAMLError) as error:
+                messages.append(f"recipe {path.name}: cannot be read: {error}")
+                continue
+            wrong = recipes.validate_recipe(recipe, path.name)
+            messages += wrong
+            if not wrong:
+                found[str(recipe["name"])] = recipe
+    return found, messages
+
+
+# libyaml where PyYAML has it: ten times as fast.
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a report for people and tools; one rename, so that no reader sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.new")
+    draft.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    draft.replace(path)

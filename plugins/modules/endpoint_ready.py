@@ -1,0 +1,333 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: endpoint_ready
+short_description: Wait until a model server really answers
+version_added: 0.1.0
+description:
+  - Waits for an OpenAI-compatible server in stages - C(/health) answers, C(/v1/models) lists the model, a completion comes
+    back with tokens, and where wanted a tool call and split reasoning.
+  - The completion is a real one, on the path that users take. It compiles the kernels, so the first user does not wait for
+    that. A second one is measured.
+  - A server that answers C(/health) but makes no tokens is not ready, and is named as what it is.
+  - Gives up early when the unit has failed or restarts again and again, and shows the last lines of its log.
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - Nothing is changed in any mode. In check mode a server whose O(unit) or O(container) is not running is not waited for,
+        since a check run has not started it; RV(ready) is V(null) then.
+  diff_mode:
+    support: N/A
+    details:
+      - This module does not change anything.
+  idempotent:
+    support: full
+options:
+  url:
+    description:
+      - URL of the server, without a path or with C(/v1).
+    type: str
+    required: true
+  model:
+    description:
+      - Name of the model that has to be served. Without it, the first one that the server lists.
+    type: str
+  api_key_file:
+    description:
+      - File on the managed host with the API key. The key is in no result, log or message.
+    type: path
+  timeout:
+    description:
+      - Seconds until the module gives up.
+    type: float
+    default: 600
+  interval:
+    description:
+      - Seconds between two attempts.
+    type: float
+    default: 2
+  request_timeout:
+    description:
+      - Seconds for each small request (health, list of models).
+    type: float
+    default: 10
+  completion_timeout:
+    description:
+      - Seconds to wait for the next tokens of a completion before it is tried again. The first completion may compile
+        kernels for minutes.
+    type: float
+    default: 300
+  unit:
+    description:
+      - systemd unit behind the server. It is watched, and its log is shown when the server does not get ready.
+    type: str
+  container:
+    description:
+      - Container behind the server, for the log where there is no O(unit) or no journal.
+    type: str
+  checks:
+    description:
+      - Further stages.
+    type: dict
+    default: {}
+    suboptions:
+      tools:
+        description:
+          - An offered tool is called, in the C(tool_calls) of the answer and not as text.
+        type: bool
+        default: false
+      reasoning:
+        description:
+          - The thinking comes in a field of its own (C(reasoning) or C(reasoning_content)).
+        type: bool
+        default: false
+  prompt:
+    description:
+      - What is asked in the completion.
+    type: str
+    default: Say hello and name three colours.
+  max_tokens:
+    description:
+      - Most tokens of the completion.
+    type: int
+    default: 64
+  log_lines:
+    description:
+      - How many lines of the log are shown on failure.
+    type: int
+    default: 20
+seealso:
+  - module: dgxspark.vllm.receipt
+"""
+
+EXAMPLES = r"""
+- name: Wait for the big model
+  dgxspark.vllm.endpoint_ready:
+    url: http://127.0.0.1:8001
+    model: heavy
+    api_key_file: /etc/dgxspark/secrets/heavy/VLLM_API_KEY
+    unit: spark-heavy.service
+    timeout: 2800
+    checks:
+      tools: true
+  become: true
+  register: heavy
+
+- name: Show how fast it answers
+  ansible.builtin.debug:
+    msg: "{{ heavy.ttft_seconds }} s to the first token, {{ heavy.decode_tokens_per_second }} tokens/s"
+"""
+
+RETURN = r"""
+ready:
+  description: Whether all stages are passed. V(null) in check mode when the service is not running.
+  returned: always
+  type: bool
+stage:
+  description: The last stage passed, or the one it is stuck in.
+  returned: always
+  type: str
+  sample: completion
+elapsed_seconds:
+  description: How long it took.
+  returned: when the server was contacted
+  type: float
+warmup_seconds:
+  description: Duration of the first completion.
+  returned: when the server was contacted
+  type: float
+ttft_seconds:
+  description: Time to the first token of the measured completion.
+  returned: when the server was contacted
+  type: float
+decode_tokens_per_second:
+  description: Rate of the tokens after the first. V(null) when the answer was too short to tell.
+  returned: when the server was contacted
+  type: float
+completion_tokens:
+  description: Number of tokens of the measured completion.
+  returned: when the server was contacted
+  type: int
+reply:
+  description: Text of the measured completion, shortened.
+  returned: when the server was contacted
+  type: str
+api:
+  description: V(chat), or V(completions) for a model without a chat template.
+  returned: when the server was contacted
+  type: str
+model:
+  description: Name of the model that was asked.
+  returned: when the server was contacted
+  type: str
+max_model_len:
+  description: Context length that the server reports.
+  returned: when the server was contacted
+  type: int
+server_version:
+  description: Version that the server reports.
+  returned: when the server was contacted
+  type: str
+checks:
+  description: V(true), V(false) or V(null) (not reached, not wanted) per stage.
+  returned: when the server was contacted
+  type: dict
+  sample: {"health": true, "models": true, "completion": true, "tools": null, "reasoning": null}
+error:
+  description: What is wrong.
+  returned: when the server was contacted
+  type: str
+fix:
+  description: What to change.
+  returned: when the server was contacted
+  type: str
+unit_state:
+  description: State of O(unit) at the end.
+  returned: when O(unit) is given
+  type: dict
+  sample: {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "n_restarts": 3}
+log:
+  description: Last lines of the log of O(unit) or O(container).
+  returned: failure
+  type: list
+  elements: str
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "url": {"type": "str", "required": True},
+            "model": {"type": "str"},
+            "api_key_file": {"type": "path", "no_log": False},
+            "timeout": {"type": "float", "default": 600},
+            "interval": {"type": "float", "default": 2},
+            "request_timeout": {"type": "float", "default": 10},
+            "completion_timeout": {"type": "float", "default": 300},
+            "unit": {"type": "str"},
+            "container": {"type": "str"},
+            "checks": {
+                "type": "dict",
+                "default": {},
+                "options": {
+                    "tools": {"type": "bool", "default": False},
+                    "reasoning": {"type": "bool", "default": False},
+                },
+            },
+            "prompt": {"type": "str", "default": endpoint.DEFAULT_PROMPT},
+            "max_tokens": {"type": "int", "default": 64, "no_log": False},
+            "log_lines": {"type": "int", "default": 20},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    run = runner(module)
+    unit_name, container = params["unit"], params["container"]
+
+    def unit_now() -> dict[str, Any] | None:
+        """The unit as systemd sees it now, or None when systemd cannot be asked."""
+        rc, out, _err = run(units.show_command([unit_name]))
+        shown = units.parse_show(out) if rc == 0 else []
+        return shown[0] if shown else None
+
+    def container_state() -> str:
+        rc, out, _err = run(["docker", "container", "inspect", "--format", "{{.State.Status}}", "--", container])
+        return str(out).strip() if rc == 0 else "missing"
+
+    first = unit_now() if unit_name else None
+    restarts_before = first["n_restarts"] if first else 0
+
+    def alive() -> str | None:
+        if unit_name:
+            return units.why_dead(unit_now(), unit_name, restarts_before)
+        state = container_state() if container else "running"
+        return f"the container {container} is not running ({state})" if state in ("missing", "exited", "dead") else None
+
+    if module.check_mode and (unit_name or container):
+        reason = alive()
+        if reason:
+            module.exit_json(changed=False, ready=None, stage="health", msg=f"not contacted: {reason}")
+
+    checks = params["checks"] or {}
+    result = endpoint.wait_ready(
+        params["url"],
+        params["model"],
+        api_key_file=params["api_key_file"],
+        timeout=params["timeout"],
+        interval=params["interval"],
+        request_timeout=params["request_timeout"],
+        completion_timeout=params["completion_timeout"],
+        prompt=params["prompt"],
+        max_tokens=params["max_tokens"],
+        tools=bool(checks.get("tools")),
+        reasoning=bool(checks.get("reasoning")),
+        alive=alive,
+    )
+    if unit_name:
+        last = unit_now() or {}
+        keys = ("active_state", "sub_state", "result", "n_restarts", "active_since")
+        result["unit_state"] = {key: last.get(key) for key in keys}
+    if result["ready"]:
+        module.exit_json(changed=False, **result)
+
+    log = read_log(run, unit_name, container, params["log_lines"])
+    try:
+        key = endpoint.read_api_key(params["api_key_file"])
+    except endpoint.Problem:
+        key = ""
+    if key:
+        log = [line.replace(key, "********") for line in log]
+    module.fail_json(msg=failure_text(params, result, log), log=log, **result)
+
+
+def read_log(run: Any, unit: str | None, container: str | None, lines: int) -> list[str]:
+    """Last lines of the unit's journal, else of the container's log, else nothing."""
+    if lines <= 0:
+        return []
+    if unit:
+        rc, out, _err = run(units.journal_command(unit, lines))
+        if rc == 0 and out.strip():
+            return str(out).rstrip().splitlines()[-lines:]
+    if container:
+        rc, out, err = run(["docker", "logs", f"--tail={lines}", container])
+        if rc == 0:
+            return f"{out}{err}".rstrip().splitlines()[-lines:]
+    return []
+
+
+def failure_text(params: dict[str, Any], result: dict[str, Any], log: list[str]) -> str:
+    """One message with all that a person needs: who, stage, reason, fix, unit, log."""
+    who = params["model"] or params["unit"] or params["url"]
+    text = f"{who} at {params['url']} is not ready; stage: {result['stage']}. {result['error']}."
+    if result["fix"]:
+        text += f" Fix: {result['fix']}."
+    state = result.get("unit_state")
+    if state:
+        text += (
+            f" Unit {params['unit']}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
+            f"{state['n_restarts']} restarts."
+        )
+    if log:
+        text += "\nLast lines of its log:\n" + "\n".join(f"  {line}" for line in log)
+    return text
+
+
+if __name__ == "__main__":
+    main()

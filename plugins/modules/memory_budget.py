@@ -1,0 +1,397 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: memory_budget
+short_description: Plan the memory of a node before anything starts on it
+version_added: 0.1.0
+description:
+  - Works out whether vLLM services fit on a node together, from the configs of their models alone, and what vLLM would print
+    if they do not.
+  - KV cache planning is that of vLLM 0.19, 0.23 and 0.33 to the byte; other versions from 0.15 follow the releases in which
+    changes were first seen, and the answer says so.
+  - Chooses C(gpu-memory-utilization) and C(max-model-len) where they are not given.
+  - Every engine must find its memory free at its turn, and at every later restart with all others resident.
+  - Terms that are known only as a range have a low, a typical and a high value. What fails even at low overheads is an error;
+    what depends on them makes the verdict C(tight).
+  - Runs anywhere, usually delegated to the controller. Only malformed input fails the task; everything else is a finding.
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+options:
+  total_gib:
+    description:
+      - Memory that CUDA reports, in GiB. On a DGX Spark 119.56 to 121.69, depending on the driver.
+    type: float
+    default: 119.67
+  os_reserve_gib:
+    description:
+      - Memory in GiB that everything else takes before the first service starts, including what a container takes before vLLM
+        looks. Not used when O(measured.mem_available_gib) is given.
+    type: float
+    default: 5.2
+  measured:
+    description:
+      - What the host says now.
+    type: dict
+    suboptions:
+      mem_available_gib:
+        description:
+          - C(MemAvailable) of C(/proc/meminfo), in GiB. vLLM compares with it on GB10.
+        type: float
+      mem_free_gib:
+        description:
+          - C(MemFree) of C(/proc/meminfo), in GiB. The driver allocates from it.
+        type: float
+      resident:
+        description:
+          - Services that run now and what each holds. A restart of such a service sees C(mem_available_gib) plus its own part.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description:
+              - Name of the service, or any name for what is not in O(services).
+            type: str
+            required: true
+          gib:
+            description:
+              - What it holds, in GiB.
+            type: float
+            required: true
+  overheads:
+    description:
+      - Overrides of the terms that cannot be derived, each a number or a mapping of V(low), V(typical) and V(high), for all
+        services.
+      - C(inside_base_gib), C(inside_batch_gib) (for every 1024 of C(max-num-batched-tokens)), C(inside_weights_share),
+        C(inside_vision_gib) and C(inside_drafter_gib) add up to what an engine uses inside its requested memory besides weights
+        and KV cache; C(inside_gib) replaces their sum.
+      - C(kept_share) is the part of that which stays allocated after the start.
+      - C(outside_gib) is what an engine holds beside its requested memory.
+      - C(snapshot_gib) is what a container takes between the host's C(MemAvailable) and vLLM's first look at it.
+    type: dict
+    default: {}
+  safety_margin_gib:
+    description:
+      - Memory in GiB that is to stay free when everything runs.
+    type: float
+    default: 2.0
+  services:
+    description:
+      - The services of the node, in any order.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description:
+          - Name of the service.
+        type: str
+        required: true
+      config:
+        description:
+          - Content of the model's C(config.json). Needed for vLLM engines.
+        type: dict
+      quant_config:
+        description:
+          - Content of C(hf_quant_config.json), where the repository has one.
+        type: dict
+      weights_gib:
+        description:
+          - Size of the weights in GiB, of the whole model without a drafter, best the sum over the safetensors headers. It is
+            divided over the ranks. Computed from O(services[].config) when it is not given.
+        type: float
+      draft_config:
+        description:
+          - Content of C(config.json) of a separate draft model.
+        type: dict
+      draft_weights_gib:
+        description:
+          - Size of the drafter in GiB, without the embedding and the head that it shares. Set it to V(0) when
+            O(services[].weights_gib) has it in already.
+        type: float
+      memory_gib:
+        description:
+          - What a service that is no vLLM engine holds, in GiB. Such a service needs no O(services[].config).
+        type: float
+      vllm_version:
+        description:
+          - Version of vLLM in the image. When it is not known, the compared version that needs most is taken.
+        type: str
+      args:
+        description:
+          - Arguments of vLLM by their long names with dashes and native values. Those that do not concern memory are ignored.
+          - C(gpu-memory-utilization) and C(max-model-len) are worked out when they are left out; C(max-model-len=auto) is left
+            to vLLM when a utilisation is given.
+        type: dict
+        default: {}
+      available_kv_bytes:
+        description:
+          - Plan with exactly this much memory for the KV cache, in bytes, for example what a log reports.
+        type: int
+      overheads:
+        description:
+          - As O(overheads), for this service alone.
+        type: dict
+        default: {}
+notes:
+  - Needs nothing but Python on the machine that it runs on.
+"""
+
+EXAMPLES = r"""
+- name: Plan two models on one Spark
+  dgxspark.vllm.memory_budget:
+    services:
+      - name: heavy
+        config: "{{ lookup('ansible.builtin.file', 'qwen3-next-80b-fp8/config.json') | from_json }}"
+        vllm_version: 0.23.0
+        args: {max-model-len: 65536, max-num-seqs: 4}
+      - name: fast
+        config: "{{ lookup('ansible.builtin.file', 'qwen3-4b/config.json') | from_json }}"
+        vllm_version: 0.23.0
+        args: {max-model-len: 16384, max-num-seqs: 8}
+  register: budget
+  delegate_to: localhost
+
+- name: Stop before anything starts that will not fit
+  ansible.builtin.assert:
+    that: budget.verdict != 'fails'
+    fail_msg: "{{ budget.findings | selectattr('severity', 'eq', 'error') | map(attribute='message') | join(' ') }}"
+
+- name: Would a third service still start beside what runs now?
+  dgxspark.vllm.memory_budget:
+    measured:
+      mem_available_gib: "{{ spark.memory.available_gib }}"
+      resident:
+        - {name: fast, gib: 13.8}
+    services:
+      - name: vision
+        config: "{{ vision_config }}"
+        weights_gib: 17.5
+        vllm_version: 0.23.0
+        args: {gpu-memory-utilization: 0.3, max-model-len: 32768}
+      - name: asr
+        memory_gib: 3
+  delegate_to: localhost
+"""
+
+RETURN = r"""
+verdict:
+  description:
+    - C(fits), C(tight) (it depends on overheads that are known only as a range) or C(fails).
+  returned: success
+  type: str
+  sample: fits
+start_order:
+  description: Names of the services in the order in which they should start, largest first.
+  returned: success
+  type: list
+  elements: str
+  sample: [heavy, fast]
+utilization_sum:
+  description: Sum of all C(gpu-memory-utilization).
+  returned: success
+  type: float
+  sample: 0.89
+utilization_bound:
+  description: The sum that leaves room for the system and for what engines hold beside their request; at most 0.95.
+  returned: success
+  type: float
+  sample: 0.926
+services:
+  description: What was found of each service, by name. A service that cannot be planned has only C(verdict).
+  returned: success
+  type: dict
+  contains:
+    verdict:
+      description: The verdict on this service alone.
+      type: str
+      sample: fits
+    order:
+      description: Place in the start order, from 0.
+      type: int
+      sample: 0
+    gpu_memory_utilization:
+      description: As given or worked out; null for a service that is no engine.
+      type: float
+      sample: 0.7
+    requested_bytes:
+      description: What vLLM asks for when it starts, ceil(total x utilization).
+      type: int
+      sample: 89946278855
+    residency_gib:
+      description: What the service holds once it runs, C(low), C(typical) and C(high), in GiB.
+      type: dict
+      sample: {low: 81.31, typical: 84.77, high: 86.27}
+    headroom_gib:
+      description: What is free beyond its request when it restarts beside all others, C(low), C(typical) and C(high), in GiB.
+      type: dict
+      sample: {low: 5.46, typical: 6.63, high: 9.07}
+    solved:
+      description: The arguments that were worked out.
+      type: list
+      elements: str
+      sample: [gpu-memory-utilization]
+    vllm_version:
+      description: The version that was given, null when none was. This and what follows is absent for services that are no engines.
+      type: str
+      sample: 0.23.0
+    exact:
+      description: Whether the planner of this very vLLM version was compared.
+      type: bool
+      sample: true
+    weights_bytes:
+      description: Weights of one rank.
+      type: int
+      sample: 80372549376
+    draft_bytes:
+      description: Weights of the drafter on one rank.
+      type: int
+      sample: 0
+    load_peak_bytes:
+      description: What the weights take while they load; more than C(weights_bytes) when vLLM quantises them itself.
+      type: int
+      sample: 80372549376
+    overhead_gib:
+      description: What the engine uses inside its request besides weights and KV cache, C(low), C(typical) and C(high), in GiB.
+      type: dict
+      sample: {low: 0.44, typical: 1.66, high: 3.66}
+    kv_cache_dtype:
+      description: The dtype of the KV cache; C(auto) is that of the model.
+      type: str
+      sample: auto
+    mamba_cache_mode:
+      description: How recurrent states are kept, C(none), C(align) or C(all).
+      type: str
+      sample: none
+    block_size:
+      description: Tokens of a block.
+      type: int
+      sample: 544
+    page_size_bytes:
+      description: Bytes of a block in one layer.
+      type: int
+      sample: 1114112
+    bytes_per_block:
+      description: Bytes of a block over all layers of the largest group.
+      type: int
+      sample: 13369344
+    kv_groups:
+      description: The groups of layers, each with C(kind) (C(full), C(sliding), C(chunked), C(mla), C(mamba) or C(gdn)),
+        C(layers) and C(block_size) in tokens.
+      type: list
+      elements: dict
+      sample: [{kind: gdn, layers: 12, block_size: 65536}, {kind: full, layers: 12, block_size: 544}]
+    num_blocks:
+      description: Blocks of the KV cache at typical overheads.
+      type: int
+      sample: 582
+    gpu_kv_cache_size_tokens:
+      description: The number that this vLLM version prints as C(GPU KV cache size), at typical overheads.
+      type: int
+      sample: 307587
+    max_concurrency:
+      description: Requests of C(max_model_len) tokens that the KV cache holds at once, at typical overheads.
+      type: float
+      sample: 4.69
+    needed_bytes_one_request:
+      description: KV cache of one request of C(max_model_len) tokens. vLLM starts only when it has this much.
+      type: int
+      sample: 1657798656
+    marginal_bytes_per_token:
+      description: KV cache of one more token of context, in bytes.
+      type: float
+      sample: 24576.0
+    available_kv_bytes:
+      description: Memory for the KV cache; C(low) is what high overheads leave.
+      type: dict
+      sample: {low: 5650000000, typical: 7790000000, high: 9100000000}
+    max_model_len:
+      description: As given or worked out, in tokens.
+      type: int
+      sample: 65536
+    max_num_seqs:
+      description: As given, or the default of vLLM.
+      type: int
+      sample: 4
+    max_num_batched_tokens:
+      description: As given, or the default of vLLM on GB10.
+      type: int
+      sample: 2048
+    largest_safe_max_model_len:
+      description: The longest context, in tokens, that vLLM accepts even at high overheads.
+      type: int
+      sample: 227936
+findings:
+  description: What a person should know, each a dict of C(rule), C(severity) (C(error), C(warning) or C(info)), C(service)
+    (empty for the whole node), C(message), C(basis) (C(inventory) or C(measured)), and where they apply C(fix) and
+    C(vllm_error), the text that vLLM itself would print.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - rule: memory.free_at_restart
+      severity: error
+      service: heavy
+      message: heavy asks for 101.72 GiB (gpu-memory-utilization 0.85 of 119.67 GiB), but 101.22 GiB are free when it is restarted
+        while all others are resident (beside fast).
+      fix: Set gpu-memory-utilization of heavy to 0.80.
+      basis: inventory
+memory_map:
+  description: The parts of the node's memory in the order of a stacked bar, each with C(label) and C(gib).
+  returned: success
+  type: list
+  elements: dict
+  sample: [{label: system, gib: 5.2}, {label: heavy, gib: 84.77}, {label: fast, gib: 24.07}, {label: free, gib: 5.63}]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import InputError, memory_budget
+
+
+def main() -> None:
+    resident = {"name": {"type": "str", "required": True}, "gib": {"type": "float", "required": True}}
+    measured = {
+        "mem_available_gib": {"type": "float"},
+        "mem_free_gib": {"type": "float"},
+        "resident": {"type": "list", "elements": "dict", "options": resident},
+    }
+    service = {
+        "name": {"type": "str", "required": True},
+        "config": {"type": "dict"},
+        "quant_config": {"type": "dict"},
+        "weights_gib": {"type": "float"},
+        "draft_config": {"type": "dict"},
+        "draft_weights_gib": {"type": "float"},
+        "memory_gib": {"type": "float"},
+        "vllm_version": {"type": "str"},
+        "args": {"type": "dict", "default": {}},
+        "available_kv_bytes": {"type": "int"},
+        "overheads": {"type": "dict", "default": {}},
+    }
+    module = AnsibleModule(
+        argument_spec={
+            "total_gib": {"type": "float", "default": 119.67},
+            "os_reserve_gib": {"type": "float", "default": 5.2},
+            "measured": {"type": "dict", "options": measured},
+            "overheads": {"type": "dict", "default": {}},
+            "safety_margin_gib": {"type": "float", "default": 2.0},
+            "services": {"type": "list", "elements": "dict", "required": True, "options": service},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        module.exit_json(changed=False, **memory_budget(module.params))
+    except InputError as error:
+        module.fail_json(msg=f"The input is wrong in {len(error.messages)} place(s): {error}", errors=error.messages)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Fetch a model into HF_HOME at a pinned revision."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_snapshot
+short_description: Fetch a model into HF_HOME at a pinned revision
+version_added: 0.1.0
+description:
+  - Looks whether the snapshot is whole on the host and, if it is not, fetches it with the hub library inside the image
+    that will serve it. A download that was cut off goes on where it stopped.
+  - A companion action plugin prints bytes, rate and time left while it lasts.
+  - Needs no network when the snapshot is there.
+options:
+  repo:
+    description: Model on the hub, ORG/NAME.
+    type: str
+    required: true
+  revision:
+    description: Commit, tag or branch.
+    type: str
+    default: main
+  only:
+    description: Patterns of the files to fetch; all of them when empty.
+    type: list
+    elements: str
+    default: []
+  image:
+    description: Image on the host that has Python and huggingface_hub; every vLLM image does.
+    type: str
+    required: true
+  hf_home:
+    description: Folder in the layout of C(HF_HOME).
+    type: path
+    default: /srv/huggingface
+  token_file:
+    description:
+      - File B(on the controller) that holds a token for gated models. It is on the host, readable by root alone, only
+        while the download runs.
+    type: str
+    default: ''
+  endpoint:
+    description: Address of a mirror of the hub.
+    type: str
+    default: ''
+  timeout:
+    description: Seconds that the download may take.
+    type: int
+    default: 14400
+  poll:
+    description: Seconds between two looks at the progress.
+    type: int
+    default: 15
+  token:
+    description: Set by the action plugin from O(token_file).
+    type: str
+    default: ''
+  step:
+    description: Set by the action plugin, which starts the download and then looks at it until it has ended.
+    type: str
+    choices: [start, look]
+    default: start
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Fetch a model at a commit
+  dgxspark.vllm.model_snapshot:
+    repo: Qwen/Qwen3-8B
+    revision: main
+    image: vllm/vllm-openai:v0.24.0-ubuntu2404
+"""
+
+RETURN = r"""
+commit:
+  description: The commit that the revision stands for.
+  returned: when known
+  type: str
+  sample: 0123456789abcdef0123456789abcdef01234567
+path:
+  description: Folder of the snapshot.
+  returned: when it is there
+  type: str
+  sample: /srv/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/0123456789abcdef0123456789abcdef01234567
+complete:
+  description: Whether every file is there.
+  returned: success
+  type: bool
+  sample: true
+running:
+  description: Whether a download is under way.
+  returned: success
+  type: bool
+  sample: false
+bytes:
+  description: Bytes on the disk.
+  returned: success
+  type: int
+  sample: 16397000000
+total_bytes:
+  description: Bytes of the whole snapshot, null before the hub has said so.
+  returned: success
+  type: int
+  sample: 16397000000
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+TOKENS = Path("/run/dgxspark/tokens")
+
+
+class Download:
+    """The container that fetches one model at one revision; a second run finds the download of the first."""
+
+    def __init__(self, params: dict[str, Any], run: Callable[[list[str]], tuple[int, str, str]]) -> None:
+        self.params = params
+        self.run = run
+        wanted = json.dumps([params["repo"], params["revision"], params["only"]])
+        self.name = "dgxspark-fetch-" + hashlib.sha256(wanted.encode()).hexdigest()[:12]
+        self.token = TOKENS / self.name
+
+    def state(self) -> dict[str, Any] | None:
+        """Return docker's State of the container, or None where there is none."""
+        rc, out, _err = self.run(["docker", "container", "inspect", "--format", "{{json .State}}", self.name])
+        return json.loads(out) if rc == 0 else None
+
+    def log(self) -> str:
+        """Return all that it printed."""
+        _rc, out, err = self.run(["docker", "logs", self.name])
+        return err + out
+
+    def start(self) -> str:
+        """Start it unless it is under way; returns why it could not be, or an empty text."""
+        if (self.state() or {}).get("Running"):
+            return ""
+        self.clean_up()
+        request = {key: self.params[key] for key in ("repo", "revision", "only", "endpoint")}
+        token = self.write_token()
+        argv = snapshots.fetch_argv(self.name, self.params["image"], self.params["hf_home"], request, token)
+        rc, _out, err = self.run(argv)
+        if rc != 0:
+            self.clean_up()
+        return err.strip() or f"docker ended with {rc}" if rc != 0 else ""
+
+    def write_token(self) -> str | None:
+        """Put the token where only root and the download can read it."""
+        if not self.params["token"]:
+            return None
+        TOKENS.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self.token, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+            handle.write(self.params["token"])
+        return str(self.token)
+
+    def clean_up(self) -> None:
+        """Remove the container and the token."""
+        self.run(["docker", "rm", "--force", self.name])
+        self.token.unlink(missing_ok=True)
+
+
+def look(module: AnsibleModule, download: Download, found: dict[str, Any], result: dict[str, Any]) -> None:
+    """Leave the module with how far the download is, or with how it ended."""
+    params = module.params
+    state = download.state()
+    if state and state.get("Running"):
+        totals = snapshots.announced(download.log())
+        result.update(
+            changed=True,
+            running=True,
+            complete=False,
+            commit=totals.get("commit"),
+            total_bytes=totals.get("bytes"),
+            bytes=snapshots.fetched_bytes(Path(params["hf_home"]), params["repo"]),
+        )
+        module.exit_json(**result)
+    log = download.log() if state else ""
+    download.clean_up()
+    what = f"{params['repo']}@{params['revision']}"
+    if state and state.get("ExitCode") != 0:
+        module.fail_json(msg=snapshots.explain(what, params["hf_home"], log), **{**result, "complete": False})
+    if not found["complete"]:
+        missing = ", ".join(found["missing"][:5]) or "weight files"
+        module.fail_json(msg=f"{what} was fetched but is not whole; missing: {missing}. Run the play again.", **result)
+    module.exit_json(**{**result, "changed": True})
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "repo": {"type": "str", "required": True},
+            "revision": {"type": "str", "default": "main"},
+            "only": {"type": "list", "elements": "str", "default": []},
+            "image": {"type": "str", "required": True},
+            "hf_home": {"type": "path", "default": "/srv/huggingface"},
+            "token_file": {"type": "str", "default": "", "no_log": False},
+            "endpoint": {"type": "str", "default": ""},
+            "timeout": {"type": "int", "default": 14400},
+            "poll": {"type": "int", "default": 15},
+            "token": {"type": "str", "default": "", "no_log": True},
+            "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    download = Download(params, runner(module))
+    found = snapshots.look(Path(params["hf_home"]), params["repo"], params["revision"], params["only"])
+    result: dict[str, Any] = {
+        "changed": False,
+        "running": False,
+        "commit": found["commit"],
+        "path": found["path"],
+        "complete": found["complete"],
+        "bytes": found["bytes"],
+        "total_bytes": None,
+    }
+    if params["step"] == "look":
+        look(module, download, found, result)
+    if not found["complete"]:
+        result["changed"] = True
+        if not module.check_mode:
+            refused = download.start()
+            if refused:
+                module.fail_json(
+                    msg=f"the download of {params['repo']} could not be started: {refused}. "
+                    f"Is the image {params['image']} on the host?"
+                )
+            result["running"] = True
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin of the same name; it runs on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: plan
+short_description: Plan what every DGX Spark of the inventory will run
+version_added: 0.1.0
+description:
+  - Reads the C(spark_*) variables of every host in a group, merges them with the recipes, and works out for each
+    service the image, the command line, the environment, the start order and the memory it takes.
+  - Runs on the controller only. No host is contacted, and a C(--limit) does not change what is planned.
+  - Fails, with everything that is wrong at once, when the inventory is malformed or when a finding is an error.
+options:
+  group:
+    description: Inventory group that holds the DGX Sparks.
+    type: str
+    default: sparks
+  measured_from:
+    description:
+      - Name of a variable that holds a result of M(dgxspark.vllm.spark_info) on the hosts.
+      - Without it, or on hosts that have no such variable, the plan rests on the inventory alone.
+    type: str
+    default: ''
+  images_from:
+    description: Name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts.
+    type: str
+    default: ''
+  dest:
+    description:
+      - File on the controller that the plan is written to, as JSON without timestamps. Empty writes none.
+      - It is a report and does not count as a change. Check mode does not write it.
+    type: path
+    default: ''
+  show:
+    description: Print the plan as a table per host.
+    type: bool
+    default: true
+  fail_on_error:
+    description: Fail when a finding is an error.
+    type: bool
+    default: true
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+seealso:
+  - module: dgxspark.vllm.memory_budget
+  - module: dgxspark.vllm.image_compat
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Plan from the inventory alone
+  dgxspark.vllm.plan:
+    dest: plan.json
+  run_once: true
+  register: planned
+
+- name: Ask the hosts
+  dgxspark.vllm.spark_info:
+  register: spark_measured
+
+- name: Plan again with what the hosts say
+  dgxspark.vllm.plan:
+    measured_from: spark_measured
+  run_once: true
+  register: planned
+"""
+
+RETURN = r"""
+hosts:
+  description: The plan of each host, by host name.
+  returned: success
+  type: dict
+  sample:
+    spark-1:
+      verdict: fits
+      start_order: [heavy, fast]
+      services: []
+clusters:
+  description: Engines across several hosts, by cluster name.
+  returned: success
+  type: dict
+  sample: {}
+findings:
+  description: What the plan says about all hosts, errors first.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - host: spark-1
+      service: heavy
+      rule: memory.free_at_start
+      severity: error
+      message: vLLM would refuse to start.
+      fix: Set gpu-memory-utilization to 0.80.
+errors:
+  description: Number of findings that are errors.
+  returned: success
+  type: int
+  sample: 0
+"""

@@ -1,0 +1,179 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: receipt
+short_description: Keep a receipt of what a service is and how it measured
+version_added: 0.1.0
+description:
+  - Writes a receipt of a service to the host and compares it with the one before.
+  - A receipt says what was deployed (O(deployed), deterministic) and how it measured (O(measured)). The measurements of the
+    first proof of a deployment are kept as its baseline.
+  - Drift and figures that got worse are returned as findings.
+  - Only O(deployed) counts as a change and is part of the diff; new measurements are written without one.
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  path:
+    description:
+      - File of the receipt. Its directory has to exist, except in check mode.
+    type: path
+    required: true
+  service:
+    description:
+      - Name of the service. The name of the file without C(.json) unless given.
+    type: str
+  deployed:
+    description:
+      - What is deployed, for example image id, argv, names of environment variables and revision of the model. No secrets.
+    type: dict
+    required: true
+  measured:
+    description:
+      - Figures. C(decode_tokens_per_second), C(ttft_seconds), C(warmup_seconds), C(start_seconds), C(residency_gib) and
+        C(kv_cache_tokens) are compared with the baseline.
+    type: dict
+    default: {}
+  planned:
+    description:
+      - What the plan expects. A measured C(residency_gib) above C(residency_gib.high) of this is a finding. Not kept.
+    type: dict
+    default: {}
+seealso:
+  - module: dgxspark.vllm.endpoint_ready
+"""
+
+EXAMPLES = r"""
+- name: Keep the receipt
+  dgxspark.vllm.receipt:
+    path: /var/lib/dgxspark/receipts/heavy.json
+    deployed:
+      image: "sha256:0f3a"
+      argv: [vllm, serve, Qwen/Qwen3-4B-Instruct-2507]
+    measured:
+      decode_tokens_per_second: 41.5
+      ttft_seconds: 0.21
+  become: true
+  register: receipt
+"""
+
+RETURN = r"""
+receipt:
+  description: The receipt as it is now (in check mode, as it would be).
+  returned: success
+  type: dict
+previous:
+  description: The receipt before. V(null) when there was none that could be read.
+  returned: success
+  type: dict
+findings:
+  description:
+    - Warnings among them are shown as warnings of the task.
+    - Drift (C(receipt.drift)), figures that got worse (C(receipt.FIGURE)) and more memory than planned (C(receipt.over_plan)).
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - rule: receipt.decode_tokens_per_second
+      severity: warning
+      service: heavy
+      message: >-
+        decode_tokens_per_second of heavy is 21 tokens/s; it was 42 tokens/s when this deployment was first proved (50% lower)
+      fix: check the GPU clock and power, swap in use, and what else runs on the host
+      basis: measured
+"""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
+
+MODE = 0o644
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "service": {"type": "str"},
+            "deployed": {"type": "dict", "required": True},
+            "measured": {"type": "dict", "default": {}},
+            "planned": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    path, deployed, measured = (module.params[name] for name in ("path", "deployed", "measured"))
+    service = module.params["service"] or Path(path).stem
+
+    previous, old_text = read_previous(module, path)
+    receipt = receipts.build(service, deployed, measured, previous)
+    findings = receipts.compare(previous, deployed, measured, service, module.params["planned"])
+    changed = previous is None or previous["deployed"] != deployed
+
+    text = receipts.dump(receipt)
+    if not module.check_mode and text != old_text:
+        write(module, path, text)
+    if Path(path).exists():
+        changed = module.set_mode_if_different(path, MODE, changed)
+
+    for finding in findings:
+        if finding["severity"] == "warning":
+            module.warn(f"{finding['message']}; {finding['fix']}")
+    result = {"changed": changed, "receipt": receipt, "previous": previous, "findings": findings}
+    if module._diff:
+        result["diff"] = {
+            "before_header": path,
+            "after_header": path,
+            "before": receipts.dump(previous["deployed"]) if previous else "",
+            "after": receipts.dump(deployed),
+        }
+    module.exit_json(**result)
+
+
+def read_previous(module: AnsibleModule, path: str) -> tuple[dict[str, Any] | None, str | None]:
+    """The receipt on disk and its text; a damaged one is reported and counts as none."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return receipts.load(text), text
+    except FileNotFoundError:
+        return None, None
+    except (OSError, ValueError) as error:
+        module.warn(f"the receipt {path} cannot be read and is made anew: {error}")
+        return None, None
+
+
+def write(module: AnsibleModule, path: str, text: str) -> None:
+    """Write beside the target and rename, so that a reader never sees half a receipt."""
+    directory = Path(path).parent
+    if not directory.is_dir():
+        module.fail_json(msg=f"the directory {directory} of the receipt does not exist; the role host makes it")
+    try:
+        handle, name = tempfile.mkstemp(prefix=".receipt-", dir=directory)
+        module.add_cleanup_file(name)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        Path(name).chmod(MODE)
+    except OSError as error:
+        module.fail_json(msg=f"the receipt {path} cannot be written: {error}")
+    module.atomic_move(name, path)
+
+
+if __name__ == "__main__":
+    main()

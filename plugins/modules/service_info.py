@@ -1,0 +1,161 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ask all model servers of a host how they are."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: service_info
+short_description: Ask all model servers of a host how they are
+version_added: 0.1.0
+description:
+  - Asks every service for a short completion and for its metrics, all at the same time, and never fails because one of
+    them does not answer.
+options:
+  services:
+    description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: Name of the service.
+        type: str
+        required: true
+      url:
+        description: URL of the server.
+        type: str
+        required: true
+      model:
+        description: Name of the model that has to be served.
+        type: str
+      api_key_file:
+        description: File on the managed host with the API key.
+        type: path
+  timeout:
+    description: Seconds that a service has for its answer.
+    type: float
+    default: 10
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+seealso:
+  - module: dgxspark.vllm.endpoint_ready
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Ask the services
+  dgxspark.vllm.service_info:
+    services:
+      - name: heavy
+        url: http://127.0.0.1:8001
+        model: heavy
+  become: true
+  register: answers
+"""
+
+RETURN = r"""
+services:
+  description: One entry a service, in the order asked.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the service.
+      type: str
+      sample: heavy
+    ready:
+      description: Whether it gave a completion.
+      type: bool
+      sample: true
+    stage:
+      description: The last stage passed, or the one it is stuck in.
+      type: str
+      sample: completion
+    error:
+      description: What is wrong, empty when nothing is.
+      type: str
+      sample: ''
+    kv_cache_usage:
+      description: Share of the KV cache in use, 0 to 1, null when unknown.
+      type: float
+      sample: 0.03
+    requests_running:
+      description: Requests being served, null when unknown.
+      type: int
+      sample: 1
+    requests_waiting:
+      description: Requests in the queue, null when unknown.
+      type: int
+      sample: 0
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import open_url
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, metrics
+
+
+def ask(service: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """Ask one service for a token and for its figures."""
+    answer = endpoint.wait_ready(
+        service["url"],
+        service.get("model"),
+        api_key_file=service.get("api_key_file"),
+        timeout=timeout,
+        interval=1,
+        request_timeout=timeout,
+        completion_timeout=timeout,
+        max_tokens=1,
+        measure=False,
+    )
+    try:
+        # /metrics asks for no key.
+        reply = open_url(service["url"] + "/metrics", timeout=timeout, use_proxy=False)
+        figures = metrics.parse(reply.read().decode("utf-8", "replace"))
+    except (OSError, ValueError):
+        figures = metrics.parse("")
+    return {
+        "name": service["name"],
+        "ready": bool(answer["ready"]),
+        "stage": answer["stage"],
+        "error": answer.get("error") or "",
+        **figures,
+    }
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "services": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "url": {"type": "str", "required": True},
+                    "model": {"type": "str"},
+                    "api_key_file": {"type": "path", "no_log": False},
+                },
+            },
+            "timeout": {"type": "float", "default": 10},
+        },
+        supports_check_mode=True,
+    )
+    services = module.params["services"]
+    with ThreadPoolExecutor(max_workers=max(len(services), 1)) as pool:
+        answers = list(pool.map(lambda service: ask(service, module.params["timeout"]), services))
+    module.exit_json(changed=False, services=answers)
+
+
+if __name__ == "__main__":
+    main()

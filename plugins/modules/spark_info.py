@@ -1,0 +1,192 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: spark_info
+short_description: Report what a DGX Spark is and what runs on it
+version_added: 0.1.0
+description:
+  - Reports machine, DGX OS, GPU, unified memory, QSFP ports, Docker, containers, units of services and listening ports of
+    an NVIDIA DGX Spark (GB10) or one of its siblings, in one pass.
+  - Memory comes from C(/proc/meminfo), because C(nvidia-smi) answers C([N/A]) on GB10.
+  - What is absent gives V(null) or an empty list. A Spark without a QSFP cable has no ConnectX-7 on its bus, for example.
+  - No serial numbers are read.
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+options:
+  root:
+    description:
+      - Where C(/proc), C(/sys), C(/etc/dgx-release) and C(/etc/os-release) are read. Simulated Sparks show their own there.
+    type: path
+    default: /
+  disk_paths:
+    description:
+      - Paths whose file systems are measured. One that does not exist yet is judged by its nearest parent.
+    type: list
+    elements: path
+    default: []
+  hf_home:
+    description:
+      - Folder in the layout of C(HF_HOME) that is looked through for models.
+    type: path
+    default: /srv/huggingface
+notes:
+  - Run it as root to see the processes behind listening ports and all containers.
+seealso:
+  - module: dgxspark.vllm.image_info
+  - module: dgxspark.vllm.endpoint_ready
+"""
+
+EXAMPLES = r"""
+- name: Look at the host
+  dgxspark.vllm.spark_info:
+    disk_paths:
+      - /srv/huggingface
+  become: true
+  register: host
+
+- name: Show what is free for models
+  ansible.builtin.debug:
+    msg: "{{ host.spark.memory.available_gib }} GiB of {{ host.spark.memory.total_gib }} GiB available"
+
+- name: Refuse a host that is no Spark
+  ansible.builtin.assert:
+    that: host.spark.machine.is_spark
+"""
+
+RETURN = r"""
+spark:
+  description: All that was found.
+  returned: always
+  type: dict
+  contains:
+    machine:
+      description:
+        - Whether this is a GB10 machine (C(is_spark)), the short name of its maker (C(vendor)) and the texts of DMI.
+      returned: always
+      type: dict
+      sample: {"is_spark": true, "vendor": "lenovo", "sys_vendor": "LENOVO", "product_name": "30KL0004FC"}
+    dgx_os:
+      description: Contents of C(/etc/dgx-release) without serial number; C(version) is that of the last update.
+      returned: always
+      type: dict
+      sample: {"name": "DGX Spark", "platform": "GX10", "version": "7.5.0", "image_version": "7.2.3", "ota_version": "7.5.0"}
+    os:
+      description: Distribution.
+      returned: always
+      type: dict
+      sample: {"id": "ubuntu", "version_id": "24.04", "codename": "noble", "pretty_name": "Ubuntu 24.04.4 LTS"}
+    kernel:
+      description: Release of the kernel.
+      returned: always
+      type: str
+      sample: 6.17.0-1014-nvidia
+    architecture:
+      description: Architecture as the kernel names it.
+      returned: always
+      type: str
+      sample: aarch64
+    gpu:
+      description:
+        - The GPU with C(processes) and the container each belongs to. V(null) when C(nvidia-smi) is missing or finds none.
+      returned: always
+      type: dict
+      sample:
+        name: NVIDIA GB10
+        driver_version: 580.159.03
+        cuda_version: "13.0"
+        compute_capability: "12.1"
+        processes: [{"pid": 624869, "name": "VLLM::EngineCore", "used_mib": 31958, "container": "spark-heavy"}]
+    memory:
+      description: The unified pool in GiB.
+      returned: always
+      type: dict
+      sample: {"total_gib": 121.628, "available_gib": 22.064, "free_gib": 4.302, "cached_gib": 19.501}
+    fabric:
+      description:
+        - C(connectx) is V(false) without a ConnectX-7 on the bus; C(pci_functions) are its PCI addresses; C(ports) has one
+          entry per QSFP cage with the two netdevs (twins) of each, their RoCE devices, MTU, addresses and PCIe links.
+      returned: always
+      type: dict
+      sample: {"connectx": false, "pci_functions": [], "ports": []}
+    docker:
+      description: The Docker engine. V(null) when there is no C(docker); C(version) is V(null) when no engine answers.
+      returned: always
+      type: dict
+      sample: {"version": "29.2.1", "reachable": true, "cgroup_version": "2", "runtimes": ["nvidia", "runc"]}
+    containers:
+      description: All containers, running or not. C(managed) ones were started by this collection.
+      returned: always
+      type: list
+      elements: dict
+    services:
+      description: Names of the services that this collection has put on the host.
+      returned: always
+      type: list
+      elements: str
+    units:
+      description:
+        - Units whose name is C(spark-*.service), with their states and number of restarts. C(managed) ones belong to RV(spark.services).
+      returned: always
+      type: list
+      elements: dict
+    listening:
+      description: Listening TCP sockets with process, unit and container where they are known.
+      returned: always
+      type: list
+      elements: dict
+    disks:
+      description: C(total_gib), C(free_gib) and C(exists) by path of O(disk_paths).
+      returned: always
+      type: dict
+    management_address:
+      description: Address that the default route starts from.
+      returned: always
+      type: str
+      sample: 192.168.1.11
+    models:
+      description: Models that are whole on the host, ORG/NAME.
+      returned: always
+      type: list
+      elements: str
+      sample: [Qwen/Qwen3-8B]
+    resident:
+      description: GPU memory that the running containers of services hold, by service.
+      returned: always
+      type: list
+      elements: dict
+      sample: [{"name": "heavy", "gib": 95.412}]
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils.gb10 import collect
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "default": "/"},
+            "disk_paths": {"type": "list", "elements": "path", "default": []},
+            "hf_home": {"type": "path", "default": "/srv/huggingface"},
+        },
+        supports_check_mode=True,
+    )
+    spark = collect(runner(module), root=module.params["root"], disk_paths=module.params["disk_paths"])
+    spark["models"] = snapshots.present(Path(module.params["hf_home"]))
+    module.exit_json(changed=False, spark=spark)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbook plan.yml as a person runs it, on inventories of its own. No host is contacted: the addresses lead nowhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+FAST: dict[str, Any] = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002}
+HEAVY: dict[str, Any] = {"name": "heavy", "recipe": "qwen3-next-80b-a3b-instruct-fp8", "port": 8001}
+
+
+class Plan:
+    """Runs the playbook on an inventory of the hosts given."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "plan.json"
+
+    def __call__(self, hosts: dict[str, Any], *options: str, group: str = "sparks") -> tuple[int, str]:
+        inventory = self.folder / "hosts.yml"
+        named = {name: {"ansible_host": "192.0.2.1", **host} for name, host in hosts.items()}
+        inventory.write_text(yaml.safe_dump({group: {"hosts": named, "vars": {"spark_plan_file": str(self.file)}}}))
+        ran = subprocess.run(
+            [str(PLAYBOOK), "-i", str(inventory), "dgxspark.vllm.plan", *options],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1"},
+        )
+        return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
+
+    def written(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads(self.file.read_text(encoding="utf-8"))
+        return content
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan(tmp_path)
+
+
+def test_a_plan_is_shown_and_written_without_timestamps(plan: Plan) -> None:
+    hosts = {"spark-1": {"spark_services": [HEAVY, FAST]}, "spark-2": {"spark_services": [FAST]}}
+    code, text = plan(hosts)
+    assert code == 0, text
+    assert "spark-1: fits" in text
+    written = plan.written()
+    assert sorted(written["hosts"]) == ["spark-1", "spark-2"]
+    assert written["hosts"]["spark-1"]["start_order"] == ["heavy", "fast"]
+    before = plan.file.read_bytes()
+    assert plan(hosts, "--limit", "spark-2")[0] == 0
+    assert plan.file.read_bytes() == before  # a limit does not change what is planned, and no time is in it
+
+
+def test_a_check_run_writes_nothing(plan: Plan) -> None:
+    assert plan({"spark-1": {"spark_services": [FAST]}}, "--check")[0] == 0
+    assert not plan.file.exists()
+
+
+def test_all_that_is_malformed_is_told_at_once(plan: Plan) -> None:
+    code, text = plan(
+        {
+            "spark-1": {"spark_services": [{**FAST, "recipe": "qwen3-4b"}, {**HEAVY, "port": "x"}]},
+            "spark-2": {"spark_services": "{{ nowhere }}", "spark_servces": []},
+            "spark-3": {"spark_services": [FAST], "spark_recipe_dirs": ["/nowhere"]},
+        }
+    )
+    assert code != 0
+    assert "the inventory cannot be planned, 5 problems; no host was touched" in text
+    assert "unknown recipe 'qwen3-4b'; did you mean 'qwen3-4b-instruct-2507'?" in text
+    assert "'port' is 'x'" in text
+    assert "host spark-2: 'spark_services' cannot be read" in text
+    assert "unknown variable 'spark_servces'; did you mean 'spark_services'?" in text
+    assert "spark_recipe_dirs names '/nowhere', which is no folder here" in text
+
+
+def test_a_missing_group_is_named(plan: Plan) -> None:
+    code, text = plan({"spark-1": {"spark_services": [FAST]}}, group="nodes")
+    assert code != 0
+    assert "the group 'sparks' is missing or empty" in text
+
+
+def test_errors_of_all_hosts_stop_the_play(plan: Plan) -> None:
+    too_much = {**HEAVY, "args": {"gpu-memory-utilization": 0.99}}
+    code, text = plan({"spark-1": {"spark_services": [too_much]}, "spark-2": {"spark_services": [too_much]}})
+    assert code != 0
+    assert "ERROR spark-1/heavy" in text
+    assert "ERROR spark-2/heavy" in text
+    assert "is less than desired GPU memory utilization (0.99, 118.47 GiB)" in text
+
+
+def test_a_key_that_is_not_there_is_an_error(plan: Plan, tmp_path: Path) -> None:
+    code, text = plan({"spark-1": {"spark_services": [{**FAST, "api_key_file": str(tmp_path / "key")}]}})
+    assert code != 0
+    assert "[secret.missing]" in text
+    (tmp_path / "key").write_text("secret")
+    assert plan({"spark-1": {"spark_services": [{**FAST, "api_key_file": str(tmp_path / "key")}]}})[0] == 0
+    assert "secret" not in json.dumps(plan.written()["hosts"]["spark-1"]["services"][0]["argv"]).replace("secrets", "")
+
+
+def test_recipes_of_ones_own(plan: Plan, tmp_path: Path) -> None:
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    recipe = yaml.safe_load((ROOT / "playbooks/recipes/qwen3-8b.yml").read_text(encoding="utf-8"))
+    (folder / "mine.yml").write_text(yaml.safe_dump({**recipe, "name": "mine", "args": {"max-model-len": 4096}}))
+    hosts = {"spark-1": {"spark_recipe_dirs": [str(folder)], "spark_services": [{**FAST, "recipe": "mine"}]}}
+    assert plan(hosts)[0] == 0
+    assert plan.written()["hosts"]["spark-1"]["services"][0]["args"]["max-model-len"] == 4096
+    (folder / "broken.yml").write_text("name: [")
+    code, text = plan(hosts)
+    assert code != 0
+    assert "recipe broken.yml: cannot be read" in text
+
+
+@pytest.mark.parametrize("engine", [None, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock."])
+def test_a_host_may_be_the_controller_itself(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str | None
+) -> None:
+    """This machine is asked, over the connection `local`, and says that it is no Spark; an engine is not needed for that."""
+    if engine:
+        docker = tmp_path / "bin" / "docker"
+        docker.parent.mkdir()
+        docker.write_text(f"#!/bin/sh\necho '{engine}' >&2\nexit 1\n", encoding="utf-8")
+        docker.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
+    code, text = plan(
+        {"spark-1": {"ansible_connection": "local", "spark_services": [FAST]}},
+        "-e",
+        "spark_plan_facts=auto",
+        "-e",
+        "ansible_become=false",
+        "-e",
+        f"ansible_python_interpreter={sys.executable}",
+    )
+    assert code != 0
+    assert "spark-1: this host does not look like a DGX Spark (GB10)" in text
+    assert "[host.gpu]" in text
+    assert not engine or "[host.docker]" in text

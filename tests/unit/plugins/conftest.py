@@ -1,0 +1,316 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What several tests need: the tree of a Spark's /proc and /sys, and a real little HTTP server that plays an engine."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MEMINFO = """MemTotal:       127535224 kB
+MemFree:         4510768 kB
+MemAvailable:   23135528 kB
+Buffers:           77328 kB
+Cached:         20448480 kB
+Shmem:            755460 kB
+SReclaimable:     231480 kB
+SwapTotal:      16777212 kB
+SwapFree:       16723228 kB
+CmaTotal:         131072 kB
+HugePages_Total:       0
+"""
+
+FOUNDERS_RELEASE = """DGX_NAME="DGX Spark"
+DGX_PRETTY_NAME="NVIDIA DGX Spark"
+DGX_SWBUILD_DATE="2025-09-10-13-50-03"
+DGX_SWBUILD_VERSION="7.2.3"
+DGX_COMMIT_ID="833b4a7"
+DGX_PLATFORM="DGX Server for KVM"
+DGX_SERIAL_NUMBER="1981825000123"
+
+DGX_OTA_VERSION="7.5.0"
+DGX_OTA_DATE="Wed Aug 19 21:36:16 MSK 2026"
+"""
+
+OS_RELEASE = 'PRETTY_NAME="Ubuntu 24.04.4 LTS"\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\nID=ubuntu\n'
+
+QSFP = (
+    ("enp1s0f0np0", "rocep1s0f0", "0000:01:00.0"),
+    ("enp1s0f1np1", "rocep1s0f1", "0000:01:00.1"),
+    ("enP2p1s0f0np0", "roceP2p1s0f0", "0002:01:00.0"),
+    ("enP2p1s0f1np1", "roceP2p1s0f1", "0002:01:00.1"),
+)
+
+
+class Tree:
+    """A root with the files of a Spark; by default a Founders Edition with a cable in the left cage."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.write("proc/meminfo", MEMINFO)
+        self.write("proc/sys/vm/drop_caches", "0\n")
+        self.write("proc/sys/kernel/osrelease", "6.17.0-1014-nvidia\n")
+        self.write("etc/dgx-release", FOUNDERS_RELEASE)
+        self.write("etc/os-release", OS_RELEASE)
+        self.dmi(sys_vendor="NVIDIA", product_name="NVIDIA_DGX_Spark", product_family="DGX Spark", board_name="P4242")
+
+    def __str__(self) -> str:
+        return str(self.root)
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.new")
+        fresh.write_text(text)
+        fresh.replace(path)  # the kernel shows no half files either
+
+    def dmi(self, **values: str) -> None:
+        for name, value in values.items():
+            self.write(f"sys/class/dmi/id/{name}", value + "\n")
+
+    def link(self, name: str, target: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(self.root / target)
+
+    def qsfp(self, up: tuple[str, ...] = ("enp1s0f0np0", "enP2p1s0f0np0")) -> None:
+        """Put a ConnectX-7 on the bus, laid out as sysfs does it."""
+        for netdev, roce, address in QSFP:
+            device = f"sys/devices/pci{address[:7]}/{address}"
+            is_up = netdev in up
+            for name, text in {
+                "vendor": "0x15b3",
+                "device": "0x1021",
+                "current_link_speed": "32.0 GT/s PCIe",
+                "current_link_width": "4",
+                f"net/{netdev}/operstate": "up" if is_up else "down",
+                f"net/{netdev}/speed": "200000" if is_up else "-1",
+                f"net/{netdev}/mtu": "9000" if is_up else "1500",
+                f"net/{netdev}/address": "3c:6d:66:cc:b3:b7",
+                f"infiniband/{roce}/ports/1/state": "4: ACTIVE" if is_up else "1: DOWN",
+                f"infiniband/{roce}/ports/1/phys_state": "5: LinkUp",
+                f"infiniband/{roce}/ports/1/rate": "200 Gb/sec (2X NDR)" if is_up else "40 Gb/sec (4X QDR)",
+                f"infiniband/{roce}/ports/1/gid_attrs/ndevs/0": netdev,
+            }.items():
+                self.write(f"{device}/{name}", text + "\n")
+            self.link(f"sys/bus/pci/devices/{address}", device)
+            self.link(f"sys/class/net/{netdev}", f"{device}/net/{netdev}")
+            self.link(f"sys/class/infiniband/{roce}", f"{device}/infiniband/{roce}")
+            self.link(f"{device}/net/{netdev}/device", device)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path / "root")
+
+
+class FakeEngine:
+    """An OpenAI-compatible server whose every answer can be bent; C(set) changes behaviour while it runs."""
+
+    def __init__(self) -> None:
+        self.behaviour: dict[str, Any] = {
+            "health": 200,
+            "models": ["heavy"],
+            "key": None,
+            "chat": "stream",  # stream wedged cut broken error no-template empty midstream
+            "tools": "good",  # good text refused bad-json finish
+            "reasoning": "reasoning",  # reasoning reasoning_content inside none mistral
+            "tokens": 8,
+            "delay": 0.0,
+            "loading_until": 0.0,
+        }
+        self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.closing = threading.Event()
+        engine = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                engine.get(self)
+
+            def do_POST(self) -> None:
+                length = int(self.headers.get("Content-Length", 0))
+                engine.post(self, json.loads(self.rfile.read(length)))
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+    def set(self, **behaviour: Any) -> FakeEngine:
+        unknown = set(behaviour) - set(self.behaviour)
+        assert not unknown, unknown
+        self.behaviour.update(behaviour)
+        return self
+
+    def close(self) -> None:
+        self.closing.set()
+        self.server.shutdown()
+        self.server.server_close()
+
+    def answer(self, handler: Any, status: int, body: Any) -> None:
+        raw = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(raw)))
+        handler.end_headers()
+        handler.wfile.write(raw)
+
+    def refused(self, handler: Any) -> bool:
+        key = self.behaviour["key"]
+        if key and handler.headers.get("Authorization") != f"Bearer {key}":
+            self.answer(handler, 401, {"error": f"Unauthorized: wanted {key}"})
+            return True
+        return False
+
+    def get(self, handler: Any) -> None:
+        if handler.path == "/health":
+            loading = time.monotonic() < self.behaviour["loading_until"]
+            self.answer(handler, 503 if loading else self.behaviour["health"], "")
+        elif self.refused(handler):
+            pass
+        elif handler.path == "/v1/models":
+            names = self.behaviour["models"]
+            self.answer(handler, 200, {"data": [{"id": name, "max_model_len": 65536} for name in names]})
+        elif handler.path == "/version":
+            self.answer(handler, 200, {"version": "0.19.0"})
+        else:
+            self.answer(handler, 404, {"detail": "Not Found"})
+
+    def post(self, handler: Any, body: dict[str, Any]) -> None:
+        self.requests.append((handler.path, body))
+        if self.refused(handler):
+            return
+        if body.get("tools"):
+            self.tools(handler)
+        elif not body.get("stream"):
+            self.reasoning(handler, body)
+        else:
+            self.stream(handler, body)
+
+    def stream(self, handler: Any, body: dict[str, Any]) -> None:
+        mode = self.behaviour["chat"]
+        chat = handler.path == "/v1/chat/completions"
+        if mode == "wedged":
+            self.closing.wait(20)
+            return
+        if mode == "error":
+            self.answer(handler, 500, {"error": {"message": "EngineCore encountered an issue"}})
+            return
+        if mode == "no-template" and chat:
+            text = "As of transformers v4.44, default chat template is no longer allowed, so you must provide a chat template"
+            self.answer(handler, 400, {"object": "error", "message": text})
+            return
+        if mode == "broken":
+            handler.connection.shutdown(socket.SHUT_RDWR)
+            return
+        handler.close_connection = True
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+
+        def event(data: Any) -> None:
+            text = data if isinstance(data, str) else json.dumps(data)
+            handler.wfile.write(f"data: {text}\n\n".encode())
+            handler.wfile.flush()
+
+        handler.wfile.write(b": ping\n\n")
+        if chat:
+            event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
+        tokens = 0 if mode == "empty" else self.behaviour["tokens"]
+        for number in range(tokens):
+            time.sleep(self.behaviour["delay"])
+            piece = {"delta": {"content": f"t{number} "}} if chat else {"text": f"t{number} "}
+            event({"choices": [piece]})
+            if number == 2 and mode == "cut":
+                return
+            if number == 2 and mode == "midstream":
+                event({"error": {"message": "EngineDeadError: the engine died", "code": 500}})
+                return
+        event({"choices": [], "usage": {"completion_tokens": tokens}})
+        event("[DONE]")
+
+    def tools(self, handler: Any) -> None:
+        mode = self.behaviour["tools"]
+        if mode == "refused":
+            text = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+            self.answer(handler, 400, {"error": {"message": text}})
+            return
+        if mode == "text":
+            message: dict[str, Any] = {"content": '<tool_call>{"name": "get_weather"}</tool_call>'}
+            self.answer(handler, 200, {"choices": [{"message": message, "finish_reason": "stop"}]})
+            return
+        arguments = '{"city": ' if mode == "bad-json" else '{"city": "Paris"}'
+        message = {"content": None, "tool_calls": [{"function": {"name": "get_weather", "arguments": arguments}}]}
+        finish = "stop" if mode == "finish" else "tool_calls"
+        self.answer(handler, 200, {"choices": [{"message": message, "finish_reason": finish}]})
+
+    def reasoning(self, handler: Any, body: dict[str, Any]) -> None:
+        mode = self.behaviour["reasoning"]
+        if mode == "mistral" and "chat_template_kwargs" in body:
+            self.answer(handler, 400, {"error": {"message": "chat_template is not supported for Mistral tokenizers."}})
+            return
+        message: dict[str, Any] = {"content": "42"}
+        if mode == "inside":
+            message = {"content": "<think>17 + 25</think>42"}
+        elif mode == "mistral":
+            message["reasoning"] = "17 + 25"
+        elif mode != "none":
+            message[mode] = "17 + 25"
+        self.answer(handler, 200, {"choices": [{"message": message, "finish_reason": "stop"}]})
+
+
+@pytest.fixture
+def engine() -> Iterator[FakeEngine]:
+    server = FakeEngine()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def closed_port() -> int:
+    """A port on which nothing listens."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+Run = Callable[[list[str]], "tuple[int, str, str]"]
+
+
+class FakeRun:
+    """Plays programs: C(answers) maps the start of a command line to (rc, stdout, stderr); unknown ones are missing."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, tuple[int, str, str]] = {}
+        self.calls: list[list[str]] = []
+
+    def on(self, start: str, out: str = "", rc: int = 0, err: str = "") -> FakeRun:
+        self.answers[start] = (rc, out, err)
+        return self
+
+    def __call__(self, argv: list[str], **_: Any) -> tuple[int, str, str]:
+        self.calls.append(argv)
+        line = " ".join(argv)
+        for start in sorted(self.answers, key=len, reverse=True):
+            if line.startswith(start):
+                return self.answers[start]
+        return 127, "", f"{argv[0]}: not found"
+
+
+@pytest.fixture
+def fake_run() -> FakeRun:
+    return FakeRun()

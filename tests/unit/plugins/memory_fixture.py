@@ -1,0 +1,54 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The rows that vLLM's own planner computed, and the configs they belong to."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+GIB = 1 << 30
+
+
+@functools.lru_cache(maxsize=1)
+def load() -> dict[str, Any]:
+    """Read the fixture once."""
+    path = Path(__file__).parent / "fixtures" / "memory_rows.json"
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    data["rows"] = [dict(zip(data["columns"], row, strict=True)) for row in data["rows"]]
+    return data
+
+
+def config(model: str, quantization: str | None = None) -> dict[str, Any]:
+    """Return a config.json, cut down to what matters; with how a published checkpoint of it is quantised."""
+    data = load()
+    found: dict[str, Any] = copy.deepcopy(data["configs"][model])
+    if quantization:
+        found["quantization_config"] = copy.deepcopy(data["quantization"][f"{model} {quantization}"])
+    return found
+
+
+def service(
+    name: str, model: str, quantization: str | None = None, version: str = "0.19.0", **args: Any
+) -> dict[str, Any]:
+    """Return a service of the memory budget; arguments are written with underscores."""
+    return {
+        "name": name,
+        "config": config(model, quantization),
+        "vllm_version": version,
+        "args": {key.replace("_", "-"): value for key, value in args.items()},
+    }
+
+
+def heavy(**args: Any) -> dict[str, Any]:
+    """Return the 80B of the published co-residency report."""
+    return service("heavy", "Qwen3-Next-80B-A3B", "FP8", **{"max_model_len": 65536, "max_num_seqs": 4, **args})
+
+
+def fast(**args: Any) -> dict[str, Any]:
+    """Return the 4B of the published co-residency report."""
+    return service("fast", "Qwen3-4B-Instruct-2507", **{"max_model_len": 16384, "max_num_seqs": 8, **args})

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.modules import endpoint_ready
+
+UNIT = "spark-heavy.service"
+
+
+def shown(active: str, restarts: int = 0, load: str = "loaded") -> str:
+    return f"Id={UNIT}\nLoadState={load}\nActiveState={active}\nSubState=x\nResult=exit-code\nNRestarts={restarts}\n"
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any) -> Any:
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv))
+
+    def call(**args: Any) -> dict[str, Any]:
+        settings = {"model": "heavy", "timeout": 1.0, "interval": 0.05, "request_timeout": 0.5, **args}
+        with patch_module_args(settings), pytest.raises(SystemExit):
+            endpoint_ready.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+def test_ready(call: Any, engine: Any, fake_run: Any) -> None:
+    fake_run.on("systemctl show", shown("active"))
+    result = call(url=engine.url, unit=UNIT, checks={"tools": True, "reasoning": True})
+    assert result["ready"] is True and result["changed"] is False and result["stage"] == "reasoning"
+    assert result["checks"] == dict.fromkeys(["health", "models", "completion", "tools", "reasoning"], True)
+    assert result["unit_state"]["active_state"] == "active"
+    assert not any(argv[0] == "journalctl" for argv in fake_run.calls)
+
+
+def test_failed_unit_is_not_waited_for_and_its_log_is_shown(call: Any, closed_port: int, fake_run: Any) -> None:
+    fake_run.on("systemctl show", shown("failed", 3)).on("journalctl", "loading\nValueError: Free memory on device\n")
+    result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=60, log_lines=1)
+    assert result["failed"] is True and result["ready"] is False and result["elapsed_seconds"] < 2
+    assert result["stage"] == "health" and result["log"] == ["ValueError: Free memory on device"]
+    assert f"the unit {UNIT} has failed" in result["msg"] and "ValueError: Free memory on device" in result["msg"]
+    assert result["unit_state"]["n_restarts"] == 3
+
+
+def test_unit_that_restarts_again_and_again(call: Any, closed_port: int, fake_run: Any, monkeypatch: Any) -> None:
+    restarts = iter([4, 4, 5, 6, 6])
+
+    def run(self: Any, argv: list[str], **_: Any) -> tuple[int, str, str]:
+        return (0, shown("activating", next(restarts)), "") if argv[0] == "systemctl" else (0, "", "")
+
+    monkeypatch.setattr(AnsibleModule, "run_command", run)
+    result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=60)
+    assert result["failed"] is True and result["elapsed_seconds"] < 2
+    assert "restarts again and again (2 times during this wait)" in result["error"]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"), [(shown("inactive"), "is not running"), (shown("inactive", load="not-found"), "does not exist")]
+)
+def test_unit_that_does_not_run(call: Any, engine: Any, fake_run: Any, state: str, words: str) -> None:
+    fake_run.on("systemctl show", state)
+    result = call(url=engine.url, unit=UNIT)
+    assert result["failed"] is True and words in result["msg"]
+
+
+def test_start_that_waits_behind_another_unit_is_waited_for(call: Any, engine: Any, fake_run: Any) -> None:
+    fake_run.on("systemctl show", shown("inactive") + "Job=321\n")
+    assert call(url=engine.url, unit=UNIT)["ready"] is True
+
+
+@pytest.mark.parametrize("state", [shown("inactive"), shown("inactive", load="not-found")])
+def test_check_run_does_not_wait_for_what_it_did_not_start(call: Any, engine: Any, fake_run: Any, state: str) -> None:
+    fake_run.on("systemctl show", state)
+    result = call(url=engine.url, unit=UNIT, _ansible_check_mode=True)
+    assert result["ready"] is None and result["changed"] is False and "failed" not in result
+    assert engine.requests == []
+
+
+def test_check_run_probes_what_runs(call: Any, engine: Any, fake_run: Any) -> None:
+    fake_run.on("systemctl show", shown("active"))
+    assert call(url=engine.url, unit=UNIT, _ansible_check_mode=True)["ready"] is True
+
+
+def test_container_that_ended_and_its_log(call: Any, closed_port: int, fake_run: Any) -> None:
+    fake_run.on("docker container inspect", "exited\n").on("docker logs", "out\n", err="Killed\n")
+    result = call(url=f"http://127.0.0.1:{closed_port}", container="spark-heavy", timeout=60)
+    assert "the container spark-heavy is not running (exited)" in result["msg"]
+    assert result["log"] == ["out", "Killed"]
+
+
+def test_host_without_systemd_still_has_an_answer(call: Any, engine: Any) -> None:
+    result = call(url=engine.url, unit=UNIT)
+    assert result["failed"] is True and "does not exist" in result["msg"] and result["log"] == []
+
+
+def test_stage_and_fix_are_in_the_message(call: Any, engine: Any) -> None:
+    result = call(url=engine.set(tools="text").url, checks={"tools": True})
+    assert "stage: tools" in result["msg"] and "Fix: set the tool-call-parser" in result["msg"]
+
+
+def test_key_in_the_log_is_hidden(call: Any, engine: Any, fake_run: Any, tmp_path: Any) -> None:
+    (tmp_path / "key").write_text("sk-hidden\n")
+    fake_run.on("systemctl show", shown("active")).on("journalctl", "api_key='sk-hidden'\n")
+    result = call(url=engine.set(key="another").url, unit=UNIT, api_key_file=str(tmp_path / "key"))
+    assert result["failed"] is True and "sk-hidden" not in json.dumps(result["log"]) + result["msg"]
+    assert result["log"] == ["api_key='********'"]

@@ -1,0 +1,58 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.testing import patch_module_args
+from memory_fixture import fast, heavy
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import OVERHEADS
+from ansible_collections.dgxspark.vllm.plugins.modules import memory_budget
+
+
+def run(capsys: pytest.CaptureFixture[str], **args: Any) -> dict[str, Any]:
+    with patch_module_args(args), pytest.raises(SystemExit):
+        memory_budget.main()
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_plans_and_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, services=[heavy(), fast()], _ansible_check_mode=True)
+    assert (found["changed"], found["verdict"], found["start_order"]) == (False, "fits", ["heavy", "fast"])
+
+
+def test_a_plan_that_fails_is_no_failed_task(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(
+        capsys,
+        services=[heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.12)],
+        measured={"mem_available_gib": 98.51, "resident": [{"name": "fast", "gib": 16}]},
+    )
+    assert not found.get("failed")
+    assert found["verdict"] == "fails"
+    assert any("(98.51/119.67 GiB)" in finding.get("vllm_error", "") for finding in found["findings"])
+
+
+def test_malformed_input_fails_with_every_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(capsys, total_gib=-5, services=[fast(max_num_seqs=0), {"name": "fast", "memory_gib": 1}])
+    assert found["failed"]
+    assert found["errors"] == [
+        "total_gib: must be above 0, got -5.0",
+        "service fast: args.max-num-seqs: expected a whole number of at least 1, got 0",
+        "services: name: 'fast' stands 2 times, names must be unique on a host",
+    ]
+
+
+def test_the_documentation_names_every_overhead_and_every_result(capsys: pytest.CaptureFixture[str]) -> None:
+    documented = yaml.safe_load(memory_budget.DOCUMENTATION)
+    text = " ".join(documented["options"]["overheads"]["description"])
+    assert [term for term in (*OVERHEADS, "inside_gib") if f"C({term})" not in text] == []
+    returned = yaml.safe_load(memory_budget.RETURN)
+    found = run(capsys, services=[heavy(), fast()])
+    assert set(returned) == set(found) - {"changed", "invocation"}
+    assert set(returned["services"]["contains"]) == set(found["services"]["heavy"])

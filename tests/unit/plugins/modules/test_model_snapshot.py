@@ -1,0 +1,153 @@
+"""The download's life: not needed, started, under way, ended, failed. Docker is played by a function."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.modules import model_snapshot
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def lay(hf_home: Path) -> None:
+    """Put a whole model there."""
+    folder = snapshots.repo_folder(hf_home, "Org/Model")
+    snapshot = folder / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
+    (snapshot / "model.safetensors").write_text("weights")
+
+
+class Docker:
+    """Answers as docker would and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] | None = None
+        self.log = ""
+        self.calls: list[list[str]] = []
+        self.refuse = False
+
+    def __call__(self, module: Any, argv: list[str], **options: Any) -> tuple[int, str, str]:
+        assert argv[0] == "docker"
+        argv = argv[1:]
+        self.calls.append(argv)
+        code, out, err = 0, "", ""
+        if argv[:2] == ["container", "inspect"]:
+            code, out = (0, json.dumps(self.state)) if self.state else (1, "")
+        elif argv[0] == "logs":
+            out = self.log
+        elif argv[0] == "run" and self.refuse:
+            code, err = 125, "no such image"
+        return code, out, err
+
+    def asked(self, word: str) -> bool:
+        return any(call[0] == word for call in self.calls)
+
+
+@pytest.fixture
+def docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Docker:
+    played = Docker()
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: played(module, argv))
+    monkeypatch.setattr(model_snapshot, "TOKENS", tmp_path / "tokens")
+    return played
+
+
+@pytest.fixture
+def call(tmp_path: Path, capsys: Any) -> Any:
+    def call(**args: Any) -> dict[str, Any]:
+        settings = {"repo": "Org/Model", "image": "img", "hf_home": str(tmp_path), **args}
+        with patch_module_args(settings), pytest.raises(SystemExit):
+            model_snapshot.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+def test_what_is_there_needs_neither_docker_nor_network(docker: Docker, call: Any, tmp_path: Path) -> None:
+    lay(tmp_path)
+    result = call()
+    assert (result["changed"], result["complete"], result["commit"]) == (False, True, COMMIT)
+    assert docker.calls == []
+
+
+def test_a_check_run_predicts_and_starts_nothing(docker: Docker, call: Any) -> None:
+    result = call(_ansible_check_mode=True)
+    assert (result["changed"], result["running"]) == (True, False)
+    assert docker.calls == []
+
+
+def test_a_start_runs_the_image_in_the_background_with_the_token_in_a_file(
+    docker: Docker, call: Any, tmp_path: Path
+) -> None:
+    result = call(token="hf_secret")
+    assert (result["changed"], result["running"]) == (True, True)
+    run = next(argv for argv in docker.calls if argv[0] == "run")
+    assert "--detach" in run
+    assert "hf_secret" not in " ".join(run)
+    token = next((tmp_path / "tokens").iterdir())
+    assert token.read_text() == "hf_secret"
+    assert token.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_download_of_an_earlier_run_is_joined(docker: Docker, call: Any) -> None:
+    docker.state = {"Running": True}
+    assert call()["running"] is True
+    assert not docker.asked("run")
+
+
+def test_progress_knows_the_total_once_the_hub_has_said_it(docker: Docker, call: Any) -> None:
+    docker.state = {"Running": True}
+    docker.log = f'warning\n{{"commit": "{COMMIT}", "files": 3, "bytes": 1000}}\n'
+    result = call(step="look")
+    assert (result["running"], result["total_bytes"], result["commit"]) == (True, 1000, COMMIT)
+
+
+def test_the_end_is_a_whole_snapshot(docker: Docker, call: Any, tmp_path: Path) -> None:
+    docker.state = {"Running": False, "ExitCode": 0}
+    lay(tmp_path)
+    result = call(step="look")
+    assert (result["changed"], result["running"], result["complete"]) == (True, False, True)
+    assert docker.asked("rm")
+
+
+def test_an_end_that_left_gaps_is_a_failure(docker: Docker, call: Any) -> None:
+    docker.state = {"Running": False, "ExitCode": 0}
+    result = call(step="look")
+    assert result["failed"] is True
+    assert "not whole" in result["msg"]
+
+
+@pytest.mark.parametrize(
+    ("log", "fix"),
+    [
+        ("GatedRepoError: 403 Client Error", "Accept the licence"),
+        ("RevisionNotFoundError: 404", "correct model.revision"),
+        ("RepositoryNotFoundError: 404", "Correct model.repo"),
+        ("OSError: No space left on device", "Make room below"),
+        ("ConnectionError: Network is unreachable", "set spark_hf_endpoint"),
+        ("something else", "Run the play again"),
+    ],
+)
+def test_a_failure_says_why_and_what_to_do(docker: Docker, call: Any, log: str, fix: str) -> None:
+    docker.state = {"Running": False, "ExitCode": 1}
+    docker.log = log
+    result = call(step="look")
+    assert result["failed"] is True
+    assert log.splitlines()[-1] in result["msg"]
+    assert fix in result["msg"]
+
+
+def test_an_image_that_is_not_there(docker: Docker, call: Any) -> None:
+    docker.refuse = True
+    result = call()
+    assert result["failed"] is True
+    assert "Is the image img on the host?" in result["msg"]

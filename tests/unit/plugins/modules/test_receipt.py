@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.modules import receipt
+
+DEPLOYED = {"image": "sha256:1", "argv": ["a"]}
+
+
+@pytest.fixture
+def call(capsys: Any, tmp_path: Path) -> Any:
+    def call(**args: Any) -> dict[str, Any]:
+        settings = {"path": str(tmp_path / "heavy.json"), "deployed": DEPLOYED, "_ansible_diff": True, **args}
+        with patch_module_args(settings), pytest.raises(SystemExit):
+            receipt.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+def test_first_receipt(call: Any, tmp_path: Path) -> None:
+    result = call(measured={"ttft_seconds": 0.2})
+    assert result["changed"] is True and result["previous"] is None and result["findings"] == []
+    path = tmp_path / "heavy.json"
+    assert json.loads(path.read_text()) == result["receipt"]
+    assert result["receipt"]["service"] == "heavy"
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [entry.name for entry in tmp_path.iterdir() if "receipt" in entry.name] == []
+
+
+def test_new_measurements_are_written_but_are_no_change(call: Any, tmp_path: Path) -> None:
+    call(measured={"decode_tokens_per_second": 42.0})
+    result = call(measured={"decode_tokens_per_second": 20.0})
+    assert result["changed"] is False
+    assert json.loads((tmp_path / "heavy.json").read_text())["measured"] == {"decode_tokens_per_second": 20.0}
+    assert result["previous"]["measured"] == {"decode_tokens_per_second": 42.0}
+    assert [entry["rule"] for entry in result["findings"]] == ["receipt.decode_tokens_per_second"]
+    assert result["diff"]["before"] == result["diff"]["after"]
+
+
+def test_another_deployment_is_a_change_with_drift_and_diff(call: Any) -> None:
+    call()
+    result = call(deployed={**DEPLOYED, "image": "sha256:2"}, measured={"ttft_seconds": 1})
+    assert result["changed"] is True and result["findings"][0]["rule"] == "receipt.drift"
+    assert "sha256:1" in result["diff"]["before"] and "sha256:2" in result["diff"]["after"]
+    assert "ttft" not in json.dumps(result["diff"])
+
+
+def test_same_again_does_not_touch_the_file(call: Any, tmp_path: Path) -> None:
+    call()
+    before = (tmp_path / "heavy.json").stat()
+    assert call()["changed"] is False
+    after = (tmp_path / "heavy.json").stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_mode_is_put_right(call: Any, tmp_path: Path) -> None:
+    call()
+    (tmp_path / "heavy.json").chmod(0o600)
+    assert call()["changed"] is True
+    assert (tmp_path / "heavy.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_check_mode_writes_nothing(call: Any, tmp_path: Path) -> None:
+    result = call(path=str(tmp_path / "new/dir/heavy.json"), _ansible_check_mode=True)
+    assert result["changed"] is True and not (tmp_path / "new").exists()
+    call()
+    result = call(measured={"ttft_seconds": 1}, _ansible_check_mode=True)
+    assert result["changed"] is False
+    assert json.loads((tmp_path / "heavy.json").read_text())["measured"] == {}
+
+
+def test_damaged_receipt_is_made_anew_with_a_warning(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "heavy.json").write_text("{")
+    result = call()
+    assert result["changed"] is True and result["previous"] is None
+    assert json.loads((tmp_path / "heavy.json").read_text())["deployed"] == DEPLOYED
+
+
+def test_more_memory_than_planned_is_a_finding_and_not_kept(call: Any) -> None:
+    planned = {"residency_gib": {"low": 90.0, "typical": 95.0, "high": 97.5}}
+    assert call(measured={"residency_gib": 97.0}, planned=planned)["findings"] == []
+    result = call(measured={"residency_gib": 98.0}, planned=planned)
+    assert [entry["rule"] for entry in result["findings"]] == ["receipt.over_plan"]
+    assert "98.00 GiB" in result["findings"][0]["message"] and "97.50 GiB" in result["findings"][0]["message"]
+    assert "planned" not in result["receipt"]
+
+
+def test_missing_directory_is_named(call: Any, tmp_path: Path) -> None:
+    result = call(path=str(tmp_path / "no/heavy.json"))
+    assert (
+        result["failed"] is True and f"the directory {tmp_path / 'no'} of the receipt does not exist" in result["msg"]
+    )

@@ -1,0 +1,38 @@
+"""All services of a host at once; one that does not answer spoils nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.modules import service_info
+
+
+def test_one_answers_and_one_does_not(engine: Any, closed_port: int, capsys: Any) -> None:
+    services = [
+        {"name": "heavy", "url": engine.url, "model": "heavy"},
+        {"name": "gone", "url": f"http://127.0.0.1:{closed_port}", "model": "gone"},
+    ]
+    with patch_module_args({"services": services, "timeout": 1}), pytest.raises(SystemExit):
+        service_info.main()
+    result = json.loads(capsys.readouterr().out)
+    heavy, gone = result["services"]
+    assert result["changed"] is False
+    assert (heavy["name"], heavy["ready"], heavy["error"]) == ("heavy", True, "")
+    assert heavy["kv_cache_usage"] is None  # this server has no /metrics
+    assert (gone["name"], gone["ready"], gone["stage"]) == ("gone", False, "health")
+    assert gone["error"]
+
+
+def test_a_wrong_model_name_is_told(engine: Any, capsys: Any) -> None:
+    with (
+        patch_module_args({"services": [{"name": "a", "url": engine.url, "model": "other"}]}),
+        pytest.raises(SystemExit),
+    ):
+        service_info.main()
+    answer = json.loads(capsys.readouterr().out)["services"][0]
+    assert answer["ready"] is False
+    assert answer["stage"] == "models"

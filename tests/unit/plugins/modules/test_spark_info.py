@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
+
+INSPECT = [
+    {
+        "Id": "1" * 64,
+        "Name": "/spark-heavy",
+        "Image": "sha256:aa",
+        "Config": {"Image": "nvcr.io/nvidia/vllm:26.04-py3", "Labels": {"dgxspark.managed": "true"}},
+        "State": {"Status": "running", "Pid": 77},
+        "HostConfig": {"PortBindings": {}},
+    },
+    {
+        "Id": "2" * 64,
+        "Name": "/webui",
+        "Image": "sha256:bb",
+        "Config": {"Image": "webui:1", "Labels": None},
+        "State": {"Status": "exited", "Pid": 0},
+        "HostConfig": {"PortBindings": {"8080/tcp": [{"HostIp": "", "HostPort": "3000"}]}},
+    },
+]
+
+
+def run_module(monkeypatch: pytest.MonkeyPatch, capsys: Any, run: Callable[..., Any], **args: Any) -> dict[str, Any]:
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: run(argv, **options))
+    with patch_module_args(args), pytest.raises(SystemExit):
+        spark_info.main()
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+def test_a_spark_in_service(monkeypatch: pytest.MonkeyPatch, capsys: Any, tree: Any, fake_run: Any) -> None:
+    tree.qsfp()
+    tree.write("proc/77/cgroup", f"0::/system.slice/docker-{'1' * 64}.scope\n")
+    fake_run.on("docker info", '{"ServerVersion": "29.2.1", "CgroupVersion": "2", "Runtimes": {"nvidia": {}}}')
+    fake_run.on("docker ps", f"{'1' * 64}\n{'2' * 64}\n").on("docker container inspect", json.dumps(INSPECT))
+    fake_run.on("nvidia-smi --query-gpu", "0, NVIDIA GB10, GPU-1, 580.159.03, 12.1, 44, 11.1, 2405, 0\n")
+    fake_run.on("nvidia-smi --query-compute-apps", "77, VLLM::EngineCore, 97280\n")
+    fake_run.on("nvidia-smi", "CUDA Version: 13.0")
+    fake_run.on("ip -j addr", "[]").on("ss", 'LISTEN 0 1 127.0.0.1:8001 0.0.0.0:* users:(("vllm",pid=77,fd=3))\n')
+    fake_run.on(
+        "systemctl show", "Id=spark-heavy.service\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n"
+    )
+    result = run_module(monkeypatch, capsys, fake_run, root=str(tree), disk_paths=["/srv/huggingface"])
+    assert result["changed"] is False
+    spark = result["spark"]
+    assert spark["machine"]["is_spark"] is True and spark["machine"]["vendor"] == "nvidia"
+    assert spark["dgx_os"]["version"] == "7.5.0" and spark["kernel"] == "6.17.0-1014-nvidia"
+    assert spark["gpu"]["cuda_version"] == "13.0" and spark["gpu"]["compute_capability"] == "12.1"
+    assert spark["fabric"]["connectx"] is True and len(spark["fabric"]["ports"]) == 2
+    assert spark["docker"]["runtimes"] == ["nvidia"]
+    heavy, webui = spark["containers"]
+    assert (heavy["name"], heavy["managed"], heavy["service"], heavy["image_id"]) == (
+        "spark-heavy",
+        True,
+        "heavy",
+        "sha256:aa",
+    )
+    assert (webui["managed"], webui["service"], webui["state"]) == (False, None, "exited")
+    assert spark["units"][0]["active_state"] == "active" and spark["units"][0]["enabled"] is True
+    assert spark["listening"][0]["container"] == "spark-heavy"
+    assert spark["resident"] == [{"name": "heavy", "gib": 95.0}]
+    assert spark["disks"]["/srv/huggingface"]["free_gib"] > 0
+    programs = [" ".join(call[:2]) for call in fake_run.calls]
+    assert len(programs) <= 10, programs
+
+
+def test_a_bare_machine(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Any, fake_run: Any) -> None:
+    result = run_module(monkeypatch, capsys, fake_run, root=str(tmp_path), _ansible_check_mode=True)
+    spark = result["spark"]
+    assert spark["gpu"] is None and spark["docker"] is None and spark["memory"] is None
+    assert spark["fabric"]["connectx"] is False and spark["containers"] == [] and spark["disks"] == {}
+
+
+def test_engine_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Any, fake_run: Any
+) -> None:
+    fake_run.on("docker info", '{"ServerVersion": ""}', rc=1, err="permission denied while trying to connect\n")
+    spark = run_module(monkeypatch, capsys, fake_run, root=str(tmp_path))["spark"]
+    assert spark["docker"]["version"] is None and "permission denied" in spark["docker"]["error"]
+    assert not any(call[:2] == ["docker", "ps"] for call in fake_run.calls)
+
+
+def test_missing_programs_are_no_failure(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Any) -> None:
+    def run(argv: list[str], **options: Any) -> Any:
+        assert options["environ_update"]["TZ"] == "UTC" and options["environ_update"]["LC_ALL"] == "C"
+        raise FileNotFoundError(2, "No such file", argv[0])
+
+    assert run_module(monkeypatch, capsys, run, root=str(tmp_path))["spark"]["docker"] is None
