@@ -1,0 +1,307 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the units of model servers run around their container.
+
+spark-unit gate NAME      before the start: one engine loads at a time, page cache dropped, enough memory there
+spark-unit ready NAME     after the start: wait until the server answers with tokens, then let the next one start
+spark-unit release NAME   after the stop: give the start lock back
+
+Two engines that load at once on one pool of memory are charged with each other's allocations, so a host-wide lock is
+held from the gate until the server is ready. Its owner is a file in /run; an owner that is not starting any more does
+not count, so a failed engine never blocks the next one.
+
+NAME is a file /etc/dgxspark/services/NAME.json. Python's standard library and two files beside it are all it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+
+_LIB = Path(__file__).resolve().parents[2] / "lib" / "dgxspark"
+sys.path.insert(0, str(_LIB) if _LIB.is_dir() else os.environ.get("SPARK_UNIT_LIB", str(_LIB)))
+
+import endpoint
+import hostmem
+
+REMIND_SECONDS = 60.0
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
+
+
+class Stop(Exception):
+    """The start cannot go on; the text is the line for the journal."""
+
+
+def say(text: str) -> None:
+    print(f"spark-unit: {text}", flush=True)
+
+
+def output(argv: list[str], seconds: float = 30.0) -> str | None:
+    """Run a program without a shell and return what it printed; None when it is missing, failed or hung."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=seconds,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+
+
+def load_service(etc: Path, name: str) -> dict[str, Any]:
+    if not NAME.match(name):
+        raise Stop(f"{name!r} is not the name of a service")
+    path = etc / "services" / f"{name}.json"
+    try:
+        service: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise Stop(f"{path} cannot be read: {error}") from error
+    if not isinstance(service, dict):
+        raise Stop(f"{path} is not a JSON object; run the playbook again")
+    missing = [key for key in ("unit", "url", "model") if not service.get(key)]
+    if missing:
+        raise Stop(f"{path} lacks {', '.join(missing)}; run the playbook again")
+    return service
+
+
+def unit_state(unit: str) -> dict[str, str] | None:
+    """ActiveState, SubState, InvocationID and MainPID of a unit; None when systemd does not answer."""
+    text = output(["systemctl", "show", "--property=ActiveState,SubState,InvocationID,MainPID", "--", unit])
+    return None if text is None else dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+# --- start lock ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def lock_file(run_dir: Path) -> Iterator[Path]:
+    """Guard the owner file; held for moments only, never during a wait."""
+    run_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with (run_dir / "start.lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield run_dir / "start.json"
+
+
+def read_owner(path: Path) -> dict[str, str] | None:
+    try:
+        owner = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return owner if isinstance(owner, dict) and owner.get("unit") else None
+
+
+def still_starting(owner: dict[str, str]) -> bool:
+    """Tell whether the owner is the start that took the lock and not a past one."""
+    state = unit_state(owner["unit"])
+    if state is None:
+        return True  # cannot be told; the wait has a limit of its own
+    if state.get("ActiveState") != "activating" or state.get("SubState", "").startswith("auto-restart"):
+        return False
+    now, then = state.get("InvocationID", ""), owner.get("invocation", "")
+    return not now or not then or now == then
+
+
+def take_lock(run_dir: Path, unit: str, limit_seconds: float, poll: float) -> None:
+    """Become the owner; wait for another unit as long as it is really starting."""
+    mine = {"unit": unit, "invocation": os.environ.get("INVOCATION_ID", "")}
+    start = time.monotonic()
+    reminded = -REMIND_SECONDS
+    while True:
+        with lock_file(run_dir) as path:
+            owner = read_owner(path)
+            if owner is None or owner["unit"] == unit or not still_starting(owner):
+                if owner is not None and owner["unit"] != unit:
+                    say(f"{unit}: takes the start lock from {owner['unit']}, which is not starting any more")
+                fresh = path.with_suffix(".new")
+                fresh.write_text(json.dumps(mine) + "\n", encoding="utf-8")
+                fresh.replace(path)
+                return
+        waited = time.monotonic() - start
+        if waited >= limit_seconds:
+            raise Stop(f"{unit}: gave up after {waited:.0f} s because {owner['unit']} is still starting")
+        if waited - reminded >= REMIND_SECONDS:
+            say(f"{unit}: waits for {owner['unit']}, which is starting (one engine loads at a time)")
+            reminded = waited
+        time.sleep(poll)
+
+
+def release_lock(run_dir: Path, unit: str) -> bool:
+    with lock_file(run_dir) as path:
+        owner = read_owner(path)
+        if owner is None or owner["unit"] != unit:
+            return False
+        path.unlink()
+        return True
+
+
+# --- gate ---------------------------------------------------------------------------------------------------------
+
+
+def holders() -> str:
+    """Name the processes that hold most GPU memory, for the message of a start that found too little."""
+    text = output(hostmem.COMPUTE_APPS_QUERY)
+    if text is None:
+        return "nvidia-smi cannot say who holds it"
+    apps = [app for app in hostmem.parse_compute_apps(text) if app["used_mib"]][:3]
+    if not apps:
+        return "no GPU process holds memory, so look at the host's own processes"
+    return "held by " + ", ".join(f"{app['name']} (pid {app['pid']}) {app['used_mib'] / 1024:.2f} GiB" for app in apps)
+
+
+def gate_memory(service: dict[str, Any], poll: float) -> None:
+    unit, root = service["unit"], service.get("sysroot") or "/"
+    try:
+        dropped = hostmem.drop_caches(root)
+        say(f"{unit}: dropped the page cache, {dropped['freed_mib']} MiB freed")
+    except OSError as error:
+        say(f"{unit}: warning: the page cache was not dropped: {error}")
+    need = service.get("memory_gib")
+    if need is None:
+        return
+    limit = float(service.get("memory_wait_seconds") or 0)
+    said = False
+
+    def on_wait(now: dict[str, float]) -> None:
+        nonlocal said
+        if not said:
+            say(
+                f"{unit}: waits for memory: needs {need:.2f} GiB, {now['available_gib']:.2f} GiB available, "
+                f"{now['free_gib']:.2f} GiB free"
+            )
+            said = True
+
+    try:
+        found = hostmem.wait_for_memory(float(need), root, limit, poll, on_wait=on_wait)
+    except OSError as error:
+        raise Stop(f"{unit}: the memory of this host cannot be read: {error}") from error
+    have = f"{found['available_gib']:.2f} GiB available, {found['free_gib']:.2f} GiB free"
+    if not found["ok"]:
+        raise Stop(f"{unit}: not enough memory: needs {need:.2f} GiB, {have} after {limit:.0f} s; {holders()}")
+    if found["free_short"]:
+        say(
+            f"{unit}: warning: {need:.2f} GiB are available but not free ({have}); vLLM goes by what is available, "
+            "the driver may still fail to allocate"
+        )
+    else:
+        say(f"{unit}: memory is there: needs {need:.2f} GiB, {have}")
+
+
+def gate(service: dict[str, Any], run_dir: Path, poll: float) -> None:
+    unit = service["unit"]
+    take_lock(run_dir, unit, float(service.get("start_deadline_seconds") or 3600), poll)
+    try:
+        gate_memory(service, poll)
+    except BaseException:
+        release_lock(run_dir, unit)  # nothing was loaded, so the next one may start at once
+        raise
+
+
+# --- ready --------------------------------------------------------------------------------------------------------
+
+
+def process_start(pid: int) -> str | None:
+    """Start time of a live process, which tells it from a later one of the same number; None when it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+class MainProcess:
+    """The unit's main process, `docker run` in the foreground: it lives exactly as long as the container."""
+
+    def __init__(self, service: dict[str, Any]) -> None:
+        self.unit = service["unit"]
+        self.container = service.get("container")
+        text = os.environ.get("MAINPID", "")  # systemd sets it for the commands after the start
+        if not text:
+            text = (unit_state(self.unit) or {}).get("MainPID", "")
+        self.pid = int(text) if text.isdigit() and text != "0" else None
+        self.started = process_start(self.pid) if self.pid else None
+
+    def why_dead(self) -> str | None:
+        """Say that the container or its docker client is gone; None while it lives."""
+        if self.pid is not None:
+            if self.started is None or process_start(self.pid) != self.started:
+                return f"the main process of {self.unit} (docker run, pid {self.pid}) has ended"
+            return None
+        if self.container:
+            state = output(["docker", "container", "inspect", "--format", "{{.State.Status}}", "--", self.container])
+            if state is None or state.strip() in ("exited", "dead"):
+                return f"the container {self.container} is not running"
+        return None
+
+
+def ready(service: dict[str, Any], run_dir: Path, poll: float) -> None:
+    unit = service["unit"]
+    main = MainProcess(service)
+
+    def on_event(stage: str, text: str) -> None:
+        say(f"{unit}: {stage}: {text}")
+
+    result = endpoint.wait_ready(
+        service["url"],
+        service["model"],
+        api_key_file=service.get("api_key_file"),
+        timeout=float(service.get("start_deadline_seconds") or 3600),
+        interval=poll,
+        measure=False,
+        alive=main.why_dead,
+        on_event=on_event,
+    )
+    if not result["ready"]:
+        # The lock stays until the container is gone and the unit's ExecStopPost releases it.
+        fix = f"; {result['fix']}" if result["fix"] else ""
+        raise Stop(f"{unit}: not ready, stage {result['stage']}: {result['error']}{fix}")
+    say(
+        f"{unit}: ready after {result['elapsed_seconds']:.0f} s; {result['model']} gave its first token in "
+        f"{result['ttft_seconds']:.2f} s"
+    )
+    release_lock(run_dir, unit)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="spark-unit", description="Steps of the units of model servers.")
+    parser.add_argument("step", choices=("gate", "ready", "release"))
+    parser.add_argument("name", help="name of the service")
+    parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
+    parser.add_argument("--run", type=Path, default=Path("/run/dgxspark"), help="start lock (default: %(default)s)")
+    parser.add_argument("--poll", type=float, default=2.0, help="seconds between two looks (default: %(default)s)")
+    args = parser.parse_args()
+    try:
+        if args.step == "release":
+            # The settings may be gone already when a service is removed; the name of the unit follows from its own.
+            if NAME.match(args.name):
+                release_lock(args.run, f"spark-{args.name}.service")
+            return 0
+        service = load_service(args.etc, args.name)
+        (gate if args.step == "gate" else ready)(service, args.run, args.poll)
+    except Stop as reason:
+        say(str(reason))
+        return 1
+    except OSError as error:
+        say(f"{args.step} {args.name}: {error}")
+        return 0 if args.step == "release" else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
