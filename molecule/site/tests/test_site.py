@@ -1,0 +1,392 @@
+"""What a running site does when it is looked at, changed, hurt and rebooted. The tests run in order on the shared nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+BASE = ROOT / "molecule" / "inventory.yml"
+SITE = ROOT / "molecule" / "site" / "inventory.yml"
+KEY = "molecule-secret-key"
+NODES = {"spark-1": "sparktest-1", "spark-2": "sparktest-2"}
+URLS = {"heavy": "http://10.88.0.11:8001", "fast": "http://10.88.0.11:8002", "tiny": "http://10.88.0.12:8003"}
+
+
+@pytest.fixture(scope="session")
+def play(tmp_path_factory):
+    """Run a playbook of the collection as a person would; returns its exit code and all that it printed."""
+
+    def run(playbook, *options, services=None, inventory=SITE):
+        inventories = ["-i", str(BASE), "-i", str(inventory)]
+        if services is not None:
+            extra = tmp_path_factory.mktemp("inventory") / "zz.yml"
+            hosts = {name: {"spark_services": entries} for name, entries in services.items()}
+            extra.write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}), encoding="utf-8")
+            inventories += ["-i", str(extra)]
+        ran = subprocess.run(
+            ["ansible-playbook", *inventories, f"dgxspark.vllm.{playbook}", *options],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_DEPRECATION_WARNINGS": "1"},
+        )
+        return ran.returncode, ran.stdout + ran.stderr
+
+    return run
+
+
+def services():
+    inventory = yaml.safe_load(SITE.read_text(encoding="utf-8"))
+    return {name: host["spark_services"] for name, host in inventory["sparks"]["hosts"].items()}
+
+
+def recap(text, host):
+    found = re.search(rf"^{host}\s*: (.*)$", text.split("PLAY RECAP")[1], re.MULTILINE)
+    return dict(part.split("=") for part in found.group(1).split())
+
+
+def node(host, *argv, check=True):
+    """Run a command as root on a node, past Ansible."""
+    return subprocess.run(["docker", "exec", NODES[host], *argv], capture_output=True, text=True, check=check).stdout
+
+
+def unit(name, *properties, host="spark-1"):
+    # A node that is booting has no systemd to ask yet.
+    shown = node(host, "systemctl", "show", f"spark-{name}.service", "--property=" + ",".join(properties), check=False)
+    return {**dict.fromkeys(properties, ""), **dict(line.split("=", 1) for line in shown.splitlines())}
+
+
+def chat(name):
+    body = json.dumps({"model": name, "max_tokens": 16, "messages": [{"role": "user", "content": "Hello"}]}).encode()
+    request = urllib.request.Request(
+        URLS[name] + "/v1/chat/completions",
+        data=body,
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        message = json.loads(reply.read())["choices"][0]["message"]
+    # The scripted model closes no thinking, so its reasoning parser takes all that it says.
+    return message["content"] or message["reasoning"]
+
+
+def wait(condition, seconds, what):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(1)
+    pytest.fail(f"not within {seconds} s: {what}")
+
+
+def active(name, host="spark-1"):
+    return unit(name, "ActiveState", host=host)["ActiveState"] == "active"
+
+
+def test_every_model_answers():
+    for name in URLS:
+        assert chat(name)
+
+
+def test_a_second_run_changes_nothing_in_few_tasks(play):
+    code, text = play("site")
+    assert code == 0, text
+    for host in NODES:
+        counted = recap(text, host)
+        assert counted["changed"] == "0"
+        assert int(counted["ok"]) <= 30  # with the tasks that never leave the controller; the bench counts them apart
+
+
+def test_status_says_ready(play):
+    code, text = play("status")
+    assert code == 0, text
+    assert len(re.findall(r"active\s+yes", text)) == 3, text
+
+
+@pytest.mark.parametrize("tag", ["host", "images", "models", "service", "prove"])
+def test_each_tag_works_alone(play, tag):
+    code, text = play("site", "--tags", tag)
+    assert code == 0, text
+    assert recap(text, "spark-1")["changed"] == "0"
+
+
+def test_limit_to_one_host(play):
+    code, text = play("site", "--limit", "spark-2")
+    assert code == 0, text
+    assert "spark-1 " not in text.split("PLAY RECAP")[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "needle"),
+    [
+        ({"recipe": "qwen3-8"}, "unknown recipe 'qwen3-8'; did you mean 'qwen3-8b'?"),
+        ({"prot": 1}, "unknown key 'prot'; did you mean 'port'?"),
+        ({"port": 8001}, "port 8001 is used twice"),
+        ({"weights_gib": -5}, "'weights_gib' is -5"),
+        ({"model": {"repo": "Org/$(touch /tmp/pwned);%n"}}, "model.repo is 'Org/$(touch /tmp/pwned);%n'"),
+    ],
+)
+def test_bad_input_stops_before_any_host(play, change, needle):
+    wanted = services()
+    wanted["spark-1"][1].update(change)
+    code, text = play("site", services=wanted)
+    assert code != 0
+    assert needle in text
+    assert "no host was touched" in text
+    assert "Ask the host" not in text
+    assert not Path("/tmp/pwned").exists()
+
+
+def test_the_first_failure_of_the_document_is_refused_in_vllms_words(play):
+    wanted = services()
+    wanted["spark-1"][0]["args"] = {"gpu-memory-utilization": 0.85}
+    wanted["spark-1"][1]["args"] = {"gpu-memory-utilization": 0.12}
+    code, text = play("site", services=wanted)
+    flat = " ".join(text.split())
+    assert code != 0
+    assert "is less than desired GPU memory utilization (0.85, 101.72 GiB)" in flat
+    assert active("heavy") and active("fast")
+
+
+def test_a_changed_service_restarts_alone(play):
+    before = unit("heavy", "ExecMainStartTimestampMonotonic"), unit("fast", "ExecMainStartTimestampMonotonic")
+    wanted = services()
+    wanted["spark-1"][1]["args"]["max-num-seqs"] = 4
+    code, text = play("site", "--limit", "spark-1", services=wanted)
+    assert code == 0, text
+    after = unit("heavy", "ExecMainStartTimestampMonotonic"), unit("fast", "ExecMainStartTimestampMonotonic")
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+
+
+def test_a_run_that_was_cut_off_before_its_restart_is_finished_by_the_next(play):
+    path = "/etc/systemd/system/spark-fast.service"
+    node("spark-1", "sed", "--in-place", "s/dgxspark.fingerprint=/dgxspark.fingerprint=old/", path)
+    node("spark-1", "systemctl", "daemon-reload")
+    node("spark-1", "systemctl", "restart", "spark-fast.service")
+    node("spark-1", "sed", "--in-place", "s/dgxspark.fingerprint=old/dgxspark.fingerprint=/", path)
+    node("spark-1", "systemctl", "daemon-reload")
+    before = unit("heavy", "ExecMainStartTimestampMonotonic"), unit("fast", "ExecMainStartTimestampMonotonic")
+    wanted = services()
+    wanted["spark-1"][1]["args"]["max-num-seqs"] = 4  # as the test before left it
+    code, text = play("site", "--limit", "spark-1", "--tags", "service", services=wanted)
+    assert code == 0, text
+    assert unit("heavy", "ExecMainStartTimestampMonotonic") == before[0]
+    assert unit("fast", "ExecMainStartTimestampMonotonic") != before[1]
+
+
+def test_an_engine_that_dies_is_brought_back_once(play):
+    restarts = int(unit("fast", "NRestarts")["NRestarts"])
+    pid = node("spark-1", "docker", "inspect", "--format", "{{.State.Pid}}", "spark-fast").strip()
+    children = node("spark-1", "pgrep", "-P", pid).split()
+    assert children, "the engine has a process of its own"
+    node("spark-1", "kill", "-9", children[0])
+    wait(lambda: int(unit("fast", "NRestarts")["NRestarts"]) == restarts + 1, 60, "one restart")
+    wait(lambda: active("fast"), 120, "fast is active again")
+    assert chat("fast")
+    assert int(unit("fast", "NRestarts")["NRestarts"]) == restarts + 1
+
+
+def test_stopped_on_purpose_stays_stopped(play):
+    node("spark-1", "systemctl", "stop", "spark-fast.service")
+    time.sleep(12)
+    assert unit("fast", "ActiveState")["ActiveState"] == "inactive"
+    code, text = play("status")
+    assert code != 0
+    assert "spark-1/fast" in text
+    node("spark-1", "systemctl", "start", "spark-fast.service")
+    assert active("fast")
+
+
+def test_a_reboot_brings_services_back_in_order_without_ansible():
+    subprocess.run(["docker", "restart", "--time", "60", NODES["spark-1"]], check=True, capture_output=True)
+    wait(lambda: active("heavy"), 120, "heavy is active after the reboot")
+    wait(lambda: active("fast"), 120, "fast is active after the reboot")
+    heavy = int(unit("heavy", "ActiveEnterTimestampMonotonic")["ActiveEnterTimestampMonotonic"])
+    fast = int(unit("fast", "ExecMainStartTimestampMonotonic")["ExecMainStartTimestampMonotonic"])
+    assert fast >= heavy
+    assert chat("heavy") and chat("fast")
+
+
+def test_what_is_not_ours_is_reported_and_left_alone(play):
+    image = node("spark-2", "docker", "inspect", "--format", "{{.Image}}", "spark-tiny").strip()
+    node("spark-2", "docker", "run", "--detach", "--name", "spark-mine", "--entrypoint", "sleep", image, "600")
+    wanted = services()
+    wanted["spark-2"].append(
+        {"name": "mine", "recipe": "qwen3-8b", "port": 22, "args": {"gpu-memory-utilization": 0.3}}
+    )
+    code, text = play("site", services=wanted)
+    flat = " ".join(text.split())
+    assert code != 0
+    assert "a container spark-mine exists that this collection did not make" in flat
+    assert "port 22 is taken" in flat
+    assert node("spark-2", "docker", "inspect", "--format", "{{.State.Running}}", "spark-mine").strip() == "true"
+    node("spark-2", "docker", "rm", "--force", "spark-mine")
+
+
+def test_an_engine_that_never_gets_ready_fails_with_its_stage_and_log(play):
+    before = unit("tiny", "ExecMainStartTimestampMonotonic", host="spark-2")
+    wanted = services()
+    wanted["spark-1"][1].update(env={"SPARK_SIM_FAULT": "fail"})
+    code, text = play("site", services=wanted)
+    assert code != 0
+    assert "stage: health" in text
+    assert "Last lines of its log" in text
+    assert recap(text, "spark-2")["failed"] == "0"
+    assert unit("tiny", "ExecMainStartTimestampMonotonic", host="spark-2") == before
+    assert active("heavy")
+    wait(lambda: unit("fast", "ActiveState")["ActiveState"] == "failed", 180, "the restarts are bounded")
+
+
+def test_an_engine_that_is_healthy_but_gives_no_token_is_not_ready(play):
+    wanted = services()
+    wanted["spark-1"][1].update(env={"SPARK_SIM_FAULT": "wedge"}, start_timeout=60)
+    code, text = play("site", "--limit", "spark-1", services=wanted)
+    assert code != 0
+    assert "stage: completion" in text
+    assert "Last lines of its log" in text
+    assert not active("fast")
+    assert active("heavy")
+
+
+def test_the_repaired_site_comes_back(play):
+    code, text = play("site")
+    assert code == 0, text
+    assert chat("fast")
+
+
+def test_a_service_that_leaves_the_inventory_is_removed(play):
+    wanted = services()
+    del wanted["spark-1"][1]
+    code, text = play("site", "--limit", "spark-1", services=wanted)
+    assert code == 0, text
+    assert (
+        node("spark-1", "systemctl", "show", "--property=LoadState", "spark-fast.service").strip()
+        == "LoadState=not-found"
+    )
+    assert "spark-fast" not in node("spark-1", "docker", "ps", "--all", "--format", "{{.Names}}")
+    assert active("heavy")
+
+
+def test_it_runs_on_the_spark_itself(tmp_path):
+    """ansible-core and the collection are put on a node, which then plans, applies and proves its own services."""
+    tools = tmp_path / "tools"
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--target",
+            str(tools),
+            "--python-version",
+            "3.11",
+            "--only-binary",
+            ":all:",
+            "ansible-core==2.19.*",
+        ],
+        check=True,
+    )
+    target = f"{NODES['spark-2']}:/opt/here"
+    node("spark-2", "mkdir", "-p", "/opt/here/ansible_collections/dgxspark/vllm")
+    subprocess.run(["docker", "cp", str(tools), f"{target}/tools"], check=True)
+    subprocess.run(["docker", "cp", str(ROOT / ".cache" / "sim" / "models"), f"{target}/models"], check=True)
+    for room in ("plugins", "roles", "playbooks", "meta", "galaxy.yml"):
+        subprocess.run(
+            ["docker", "cp", str(ROOT / room), f"{target}/ansible_collections/dgxspark/vllm/{room}"], check=True
+        )
+    base = yaml.safe_load(BASE.read_text(encoding="utf-8"))["sparks"]["vars"]
+    spark = {key: value for key, value in base.items() if key.startswith("spark_")}
+    spark.update(
+        spark_services=services()["spark-2"],
+        spark_model_dir="/opt/here/models",
+        spark_plan_file="/opt/here/plan.json",
+        spark_defaults={"api_key_file": "/opt/here/key", "start_timeout": 300},
+        spark_management_address="10.88.0.12",
+        ansible_connection="local",
+        ansible_python_interpreter="/usr/bin/python3",
+    )
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-2": spark}}}), encoding="utf-8")
+    key = tmp_path / "key"
+    key.write_text(KEY + "\n", encoding="utf-8")
+    for path, name in ((inventory, "hosts.yml"), (key, "key")):
+        subprocess.run(["docker", "cp", str(path), f"{target}/{name}"], check=True)
+    ran = subprocess.run(
+        [
+            "docker",
+            "exec",
+            "--env",
+            "PYTHONPATH=/opt/here/tools",
+            "--env",
+            "ANSIBLE_COLLECTIONS_PATH=/opt/here",
+            "--env",
+            "LC_ALL=C.UTF-8",
+            "--workdir",
+            "/opt/here",
+            NODES["spark-2"],
+            "python3",
+            "-m",
+            "ansible",
+            "playbook",
+            "-i",
+            "hosts.yml",
+            "dgxspark.vllm.site",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    node("spark-2", "rm", "-r", "/opt/here")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert chat("tiny")
+
+
+def test_reset_asks_first(play):
+    code, text = play("reset")
+    assert code != 0
+    assert "spark_reset_confirm=true" in text
+    assert active("heavy")
+
+
+OURS = ("/etc/dgxspark", "/var/lib/dgxspark", "/usr/local/libexec/dgxspark", "/var/cache/dgxspark")
+
+
+def left_behind(host):
+    """What of ours is on a node: folders, units, containers, the account."""
+    found = node(host, "ls", "--directory", *OURS, check=False).split()
+    found += node(
+        host, "find", "/etc/systemd/system", "-name", "spark-*.service", "-not", "-name", "spark-sim*"
+    ).split()
+    found += node(host, "docker", "ps", "--all", "--format", "{{.Names}}").split()
+    return found + node(host, "getent", "passwd", "dgxspark", check=False).split()
+
+
+def test_reset_leaves_the_weights_and_nothing_else(play):
+    code, text = play("reset", "-e", "spark_reset_confirm=true")
+    assert code == 0, text
+    assert left_behind("spark-1") == []
+    assert left_behind("spark-2") == []
+    assert "models--Qwen--Qwen3-4B-Instruct-2507" in node("spark-1", "ls", "/srv/huggingface/hub")
+
+
+def test_a_check_run_on_a_fresh_node_succeeds_and_changes_nothing(play):
+    code, text = play("site", "--check", "--diff")
+    assert code == 0, text
+    assert int(recap(text, "spark-1")["changed"]) > 0
+    assert "+ExecStart=/usr/bin/docker run" in text
+    assert KEY not in text
+    assert left_behind("spark-1") == []
+    assert left_behind("spark-2") == []

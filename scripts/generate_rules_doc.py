@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write docs/rules.md from the rules of the engine. Run with PYTHONPATH=collections; --check only compares."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import FAMILIES, RULES, Rule
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+BRACKETS = r"<\1>"
+SEVERITIES = {
+    "error": "the launch fails or gives wrong output",
+    "warning": "it costs speed or is fragile",
+    "info": "worth knowing",
+}
+
+
+def main() -> int:
+    """Write the page, or compare it; returns the exit code."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
+            print(f"{PAGE.name} is not what scripts/generate_rules_doc.py writes; run it and commit the result.")
+            return 1
+        return 0
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+def page() -> str:
+    """Return the whole page."""
+    lines = [
+        "# Rules",
+        "",
+        "<!-- Written by scripts/generate_rules_doc.py from plugins/module_utils/compat.py. -->",
+        "",
+        f"What `dgxspark.vllm.image_compat` and the plan can say about a vLLM launch: {len(RULES)} rules. Ids never "
+        "change.",
+        "A rule that lacks a fact keeps silent. `ignore` (of a service, or of the module) and `spark_ignore_rules` "
+        "(of a host)",
+        "take ids that are not wanted. Words in `<angle brackets>` are filled in.",
+        "",
+        "| severity | meaning |",
+        "| --- | --- |",
+        *(f"| {name} | {meaning} |" for name, meaning in SEVERITIES.items()),
+        "",
+    ]
+    for digit, title in FAMILIES.items():
+        rules = [rule for rule in RULES if rule.id[3] == digit]
+        lines += [f"## {digit}xx: {title}", "", "| id | severity | title |", "| --- | --- | --- |"]
+        lines += [f"| [{rule.id}](#{rule.id.lower()}) | {rule.severity} | {rule.title} |" for rule in rules]
+        lines.append("")
+        for rule in rules:
+            lines += section(rule)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def section(rule: Rule) -> list[str]:
+    """Return one rule's part of the page."""
+    lines = [
+        f"### {rule.id}",
+        "",
+        f"**{rule.title}** ({rule.severity})",
+        "",
+        rule.about or filled(rule.message),
+        "",
+        f"- Fix: {filled(rule.fix)}",
+    ]
+    if rule.vllm_error and rule.vllm_error != "{error}":
+        lines.append(f"- vLLM says: `{PLACEHOLDER.sub(BRACKETS, rule.vllm_error)}`")
+    elif rule.vllm_error:
+        lines.append("- vLLM says: its parser's own message, quoted in the finding")
+    lines.append(f"- Source: {rule.source}")
+    if rule.needs_version:
+        lines.append("- Judged only where the version of vLLM is known.")
+    return [*lines, ""]
+
+
+def filled(text: str) -> str:
+    """Show a rule's placeholders as such."""
+    if text == "{fix}":
+        return "what the finding says, as it depends on the value"
+    return PLACEHOLDER.sub(f"`{BRACKETS}`", text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

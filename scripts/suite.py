@@ -1,0 +1,529 @@
+"""The test suite, in stages: `make test`, `make test-quick`, or one stage by its name.
+
+A stage runs all of its checks and prints the output of those that failed. The suite stops after the first failed
+stage. Whatever happens, the last line is the sum: N passed, N failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common import BIN, CACHE, ROOT, SPARKSIM, Stopwatch, duration, heading, run, tool_env
+
+COLLECTION = Path("ansible_collections") / "dgxspark" / "vllm"
+IN_CLONE = ROOT / "collections" / COLLECTION  # a symlink to ROOT under which imports and FQCNs resolve
+
+LOGS = CACHE / "test-logs"
+LINES_SHOWN = 80  # of a failed check
+
+# Supported ansible-core: the release to install and the controller Pythons it runs on, best first.
+CORES = {
+    "2.22": (">=2.22.0,<2.23", ("3.13", "3.14")),
+    "2.21": (">=2.21.0,<2.22", ("3.13", "3.14", "3.12")),
+    "2.20": (">=2.20.0,<2.21", ("3.13", "3.14", "3.12")),
+    "2.19": (">=2.19.0,<2.20", ("3.13", "3.12", "3.11")),
+}
+# Pythons a managed host may have; modules are compiled and imported on each of them that is at hand.
+HOST_PYTHONS = ("3.9", "3.10", "3.11", "3.12")
+# What ansible-test sees: the collection as shipped, with its unit and integration tests.
+SANITY_PATHS = [
+    "galaxy.yml",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "changelogs",
+    "docs",
+    "meta",
+    "playbooks",
+    "plugins",
+    "roles",
+]
+SANITY_PATHS += ["tests/config.yml", "tests/unit", "tests/integration", "tests/sanity"]
+
+
+@dataclass
+class Result:
+    """One check: what it printed, how long it took, how many tests it stands for."""
+
+    label: str
+    ok: bool
+    seconds: float
+    output: str = ""
+    note: str = ""
+    passed: int = 0
+    failed: int = 0
+
+
+@dataclass
+class Check:
+    """One command of a stage. Several argv run one after the other and count as one check."""
+
+    label: str
+    commands: list[list[str]]
+    cwd: Path = ROOT
+    env: dict[str, str] = field(default_factory=tool_env)
+
+
+def execute(check: Check) -> Result:
+    """Run a check with its output kept, and say how it went."""
+    watch, output, code = Stopwatch(), "", 0
+    for argv in check.commands:
+        done = subprocess.run(
+            argv, cwd=check.cwd, env=check.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        )
+        output += f"$ {' '.join(argv)}\n{done.stdout}"
+        code = code or done.returncode
+    return finish(Result(check.label, code == 0, watch.seconds, output))
+
+
+def finish(result: Result) -> Result:
+    """Count, and print the line of a check (with its output when it failed)."""
+    count_tests(result)
+    print(
+        f"   {'ok    ' if result.ok else 'FAILED'} {result.label} ({duration(result.seconds)}) {result.note}".rstrip(),
+        flush=True,
+    )
+    if not result.ok:
+        lines = result.output.rstrip().splitlines()
+        if len(lines) > LINES_SHOWN:
+            log = LOGS / (re.sub(r"\W+", "-", result.label) + ".log")
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(result.output, encoding="utf-8")
+            lines = [
+                f"... the last {LINES_SHOWN} of {len(lines)} lines; all are in {log.relative_to(ROOT)}",
+                *lines[-LINES_SHOWN:],
+            ]
+        print("\n".join(f"   | {line}" for line in lines), flush=True)
+    return result
+
+
+def count_tests(result: Result) -> None:
+    """Take the numbers from pytest's closing lines; a check without one counts as a single test."""
+    closing = [
+        line
+        for line in result.output.splitlines()
+        if re.search(r"\d+ (passed|failed|error|skipped).* in [\d.]+s", line)
+    ]
+    for line in closing:
+        result.passed += sum(int(n) for n in re.findall(r"(\d+) passed", line))
+        result.failed += sum(int(n) for n in re.findall(r"(\d+) (?:failed|error)", line))
+    if closing and not result.note:
+        result.note = closing[-1].strip("= ")
+    if not closing:
+        result.passed = int(result.ok)
+    if not result.ok:
+        result.failed = max(result.failed, 1)
+
+
+def together(checks: list[Check]) -> list[Result]:
+    """Run independent checks, as many at once as there are cores (at most four)."""
+    with ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1)) as pool:
+        return list(pool.map(execute, checks))
+
+
+def simple(label: str, *argv: str) -> Check:
+    """A check of one command in the repository."""
+    return Check(label, [list(argv)])
+
+
+def tracked_files(*paths: str) -> list[str]:
+    """Files that git tracks or would track below the paths, as they are on disk now."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=True,
+    ).stdout
+    return sorted({name for name in listing.split("\0") if name and (ROOT / name).exists()})
+
+
+def inventories() -> list[Path]:
+    """The example inventories that people copy."""
+    return sorted(path.parent for path in ROOT.glob("inventories/*/hosts.yml"))
+
+
+def playbooks() -> list[Path]:
+    """Every playbook, the one at the root included."""
+    found = sorted(path for path in ROOT.glob("playbooks/*.yml") if not path.name.endswith(".meta.yml"))
+    return [ROOT / "site.yml", *found]
+
+
+# --- lint -----------------------------------------------------------------------------------------------------------
+
+
+def lint() -> list[Result]:
+    """Style and types. mypy sees the plugins under their import name, as strict as pyproject.toml says."""
+    python = [name for name in tracked_files("scripts", "tests/bench", "tests/repo") if name.endswith(".py")]
+    code = [
+        str(IN_CLONE / name) for name in ("plugins/module_utils", "plugins/action") if list((ROOT / name).glob("*.py"))
+    ]
+    return together(
+        [
+            simple("ansible-lint", "ansible-lint", "--offline", "--strict", "--nocolor", "-q"),
+            Check("mypy", [["mypy", *code], ["mypy", "--explicit-package-bases", *python]]),
+            simple("ruff check", "ruff", "check", "."),
+            simple("ruff format (make format)", "ruff", "format", "--check", "--output-format", "concise", "."),
+            simple("yamllint", "yamllint", "--strict", *yaml_files()),
+        ]
+    )
+
+
+def yaml_files() -> list[str]:
+    """YAML that is ours; yamllint given a directory would follow the symlink under collections/."""
+    return [name for name in tracked_files() if name.endswith((".yml", ".yaml")) or name == ".ansible-lint"]
+
+
+# --- documentation --------------------------------------------------------------------------------------------------
+
+
+def docs_lint() -> list[Result]:
+    """Documentation of plugins and roles, and the changelog."""
+    lint_docs = [
+        "antsibull-docs",
+        "lint-collection-docs",
+        "--plugin-docs",
+        "--validate-collection-refs",
+        "all",
+        "--skip-rstcheck",
+        ".",
+    ]
+    return together(
+        [simple("antsibull-docs", *lint_docs), simple("antsibull-changelog", "antsibull-changelog", "lint")]
+    )
+
+
+# --- unit -----------------------------------------------------------------------------------------------------------
+
+
+def unit() -> list[Result]:
+    """pytest over tests/unit and tests/repo."""
+    return [execute(simple("pytest", "pytest", "-n", "auto", "tests/unit", "tests/repo"))]
+
+
+# --- sanity ---------------------------------------------------------------------------------------------------------
+
+# ansible-test downloads pip's installer from its own site.
+# This makes do with the Python's own copy and the configured index.
+GET_PIP = """\
+import subprocess, sys
+subprocess.run([sys.executable, "-m", "ensurepip"], check=True, stdout=subprocess.DEVNULL)
+wanted = [word for word in sys.argv[1:] if word not in ("--no-setuptools", "--no-wheel")]
+sys.exit(subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted]).returncode)
+"""
+
+
+def find_python(*minors: str) -> str | None:
+    """Path of the first of these Pythons that can make virtual environments."""
+    found = subprocess.run([ROOT / "scripts" / "find-python", *minors], text=True, capture_output=True, check=False)
+    return found.stdout.strip() or None
+
+
+def core_venv(core: str) -> tuple[Path | None, str]:
+    """The cached environment of one ansible-core; or None with the reason why it cannot be had."""
+    release, pythons = CORES[core]
+    python = find_python(*pythons)
+    if python is None:
+        return None, f"needs Python {' or '.join(pythons)}"
+    venv = CACHE / f"core-{core}"
+    stamp = venv / "stamp"
+    if stamp.exists() and stamp.read_text(encoding="utf-8") == f"{release} {python}":
+        return venv, ""
+    shutil.rmtree(venv, ignore_errors=True)
+    subprocess.run([python, "-m", "venv", venv], check=True)
+    # uv is quicker; pip sees indexes that are configured for pip alone.
+    installers: list[list[str | Path]] = [
+        [BIN / "uv", "pip", "install", "-q", "--prerelease", "disallow", "--python", venv / "bin" / "python"],
+        [venv / "bin" / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"],
+    ]
+    for installer in installers:
+        done = subprocess.run(
+            [*installer, f"ansible-core{release}"], text=True, capture_output=True, env=tool_env(), check=False
+        )
+        if done.returncode == 0:
+            stamp.write_text(f"{release} {python}", encoding="utf-8")
+            return venv, ""
+    shutil.rmtree(venv, ignore_errors=True)
+    missing = "No matching distribution" in done.stderr
+    return (
+        None,
+        "no release to be had yet" if missing else f"cannot be installed: {done.stderr.strip().splitlines()[-1]}",
+    )
+
+
+def ansible_test_env(core: str, venv: Path) -> dict[str, str]:
+    """A HOME of its own for ansible-test, which keeps its caches there and drops most of the environment."""
+    home = CACHE / "at" / core  # short: the paths of its environments end up in #! lines
+    pip_conf = home / ".config" / "pip" / "pip.conf"
+    pip_conf.parent.mkdir(parents=True, exist_ok=True)
+    pip_conf.write_text(pip_settings(), encoding="utf-8")
+    cache = home / ".ansible" / "test" / "cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    requirements = next(venv.glob("lib/python*/site-packages/ansible_test/_internal/python_requirements.py"))
+    for version in set(re.findall(r"pip='([\d.]+)'", requirements.read_text(encoding="utf-8"))):
+        (cache / f"get_pip_{version.replace('.', '_')}.py").write_text(GET_PIP, encoding="utf-8")
+    pythons = [str(Path(path).parent) for path in map(find_python, HOST_PYTHONS) if path]
+    path = os.pathsep.join([str(venv / "bin"), *pythons, os.environ["PATH"]])  # ahead of pyenv's shims
+    return {**tool_env(), "HOME": str(home), "PATH": path, "PYTHONPATH": ""}
+
+
+def pip_settings() -> str:
+    """What pip is configured with here, by whatever file or variable, as one pip.conf."""
+    listing = subprocess.run(
+        [BIN / "python", "-m", "pip", "config", "list"], text=True, capture_output=True, env=tool_env(), check=True
+    )
+    settings: dict[str, dict[str, str]] = {"global": {"quiet": "2"}}
+    lines = [line.partition("=") for line in listing.stdout.splitlines()]
+    for name, _, value in sorted(lines, key=lambda line: line[0].startswith(":env:")):  # variables win over files
+        section, _, key = name.rpartition(".")
+        values = str(ast.literal_eval(value)).split("\n")
+        settings.setdefault("global" if section == ":env:" else section, {})[key] = "\n    ".join(values)
+    return "".join(
+        f"[{section}]\n" + "".join(f"{key} = {value}\n" for key, value in pairs.items())
+        for section, pairs in settings.items()
+    )
+
+
+def copy_collection(target: Path, paths: list[str]) -> Path:
+    """A copy of our files at a real .../ansible_collections/dgxspark/vllm with git, as ansible-test wants it."""
+    tree = target / COLLECTION
+    for name in tracked_files(*paths):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
+    subprocess.run(["git", "init", "-q"], cwd=tree, check=True)
+    subprocess.run(["git", "add", "--all"], cwd=tree, check=True)
+    return tree
+
+
+def sanity() -> list[Result]:
+    """ansible-test sanity and a syntax check on each core; the newest also imports on the Pythons of hosts."""
+    checks: list[Check] = []
+    left_out: list[str] = []
+    newest = ""
+    with tempfile.TemporaryDirectory(prefix="sanity-") as temporary:
+        for core in CORES:
+            venv, reason = core_venv(core)
+            if venv is None:
+                left_out.append(f"ansible-core {core}: {reason}")
+                continue
+            env = ansible_test_env(core, venv)
+            tree = copy_collection(Path(temporary) / core, SANITY_PATHS)
+            minor = next(venv.glob("lib/python*")).name.removeprefix("python")
+            ansible_test = [str(venv / "bin" / "ansible-test"), "sanity", "--color", "no"]
+            commands = [[*ansible_test, "--python", minor]]
+            if not newest:
+                newest = core
+                for host_python in HOST_PYTHONS:
+                    if host_python == minor:
+                        continue
+                    if find_python(host_python):
+                        commands.append(
+                            [*ansible_test, "--python", host_python, "--test", "compile", "--test", "import"]
+                        )
+                    else:
+                        left_out.append(f"host Python {host_python}: not on this machine")
+            checks.append(Check(f"ansible-test sanity, core {core} on Python {minor}", commands, tree, env))
+            syntax = [str(venv / "bin" / "ansible-playbook"), "--syntax-check", *map(str, playbooks())]
+            checks.append(
+                Check(
+                    f"syntax of {len(playbooks())} playbooks with {len(inventories())} inventories, core {core}",
+                    [[*syntax, "-i", str(inventory)] for inventory in inventories()],
+                    env={**env, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+                )
+            )
+        results = together(checks)
+    for line in left_out:
+        print(f"   left out: {line}")
+    if not newest:
+        results.append(
+            finish(Result("ansible-core", False, 0.0, "none of the supported versions can be installed here"))
+        )
+    return results
+
+
+# --- artifact -------------------------------------------------------------------------------------------------------
+
+
+def artifact() -> list[Result]:
+    """Build, look into the tarball, install it where nothing of ours is, and use it from an empty directory."""
+    with tempfile.TemporaryDirectory(prefix="artifact-") as temporary:
+        place = Path(temporary)
+        (place / "ansible.cfg").write_text("", encoding="utf-8")  # keeps /etc/ansible/ansible.cfg out of it
+        env = tool_env(
+            ANSIBLE_COLLECTIONS_PATH=str(place / "collections"),
+            ANSIBLE_CONFIG=str(place / "ansible.cfg"),
+            HOME=temporary,
+            PYTHONPATH="",
+        )
+        build = execute(
+            Check("build", [["ansible-galaxy", "collection", "build", "--output-path", temporary]], env=env)
+        )
+        tarball = next(place.glob("*.tar.gz"), None)
+        if tarball is None:
+            return [build]
+        install = [
+            "ansible-galaxy",
+            "collection",
+            "install",
+            "--offline",
+            "-p",
+            str(place / "collections"),
+            str(tarball),
+        ]
+        results = [build, execute(Check("install in an empty place", [install], place, env))]
+        results.append(finish(shipped_files(place / "collections" / COLLECTION)))
+        modules = [f"dgxspark.vllm.{path.stem}" for path in module_files()]
+        checks = [Check(f"ansible-doc of {len(modules)} modules", [["ansible-doc", *modules]], place, env)]
+        # What `make demo` makes for its inventory: a key and the test model.
+        for name in ("demo/api_key", "sim/models/scripted/config.json"):
+            (place / ".cache" / name).parent.mkdir(parents=True, exist_ok=True)
+            (place / ".cache" / name).write_text("{}\n", encoding="utf-8")
+        for inventory in inventories():
+            copied = place / "inventories" / inventory.name
+            shutil.copytree(inventory, copied)
+            if (ROOT / "playbooks" / "plan.yml").exists():
+                plan = ["ansible-playbook", "dgxspark.vllm.plan", "-i", str(copied)]
+                checks.append(
+                    Check(
+                        f"plan of inventory {inventory.name} from an empty directory",
+                        [plan],
+                        place / "inventories",
+                        env,
+                    )
+                )
+        return results + together(checks)
+
+
+def module_files() -> list[Path]:
+    """The collection's modules."""
+    return sorted(path for path in ROOT.glob("plugins/modules/*.py") if path.name != "__init__.py")
+
+
+def shipped_files(installed: Path) -> Result:
+    """The artifact holds the product and nothing else."""
+    manifest = json.loads((installed / "FILES.json").read_text(encoding="utf-8"))
+    names = {entry["name"] for entry in manifest["files"] if entry["ftype"] == "file"}
+    allowed = ("plugins/", "roles/", "playbooks/", "docs/", "meta/", "changelogs/changelog.yaml")
+    extra = {
+        name for name in names if not name.startswith(allowed) and name not in ("README.md", "CHANGELOG.md", "LICENSE")
+    }
+    extra |= {
+        name for name in names if re.search(r"(^|/)(__pycache__|\.cache|\.[a-z]+_cache|molecule|tests)/|\.pyc$", name)
+    }
+    missing = {name for name in tracked_files("plugins", "roles", "playbooks", "meta") if name not in names}
+    problems = [f"should not be shipped: {name}" for name in sorted(extra)] + [
+        f"not shipped: {name}" for name in sorted(missing)
+    ]
+    return Result(f"{len(names)} files in the artifact", not problems, 0.0, "\n".join(problems))
+
+
+# --- molecule -------------------------------------------------------------------------------------------------------
+
+
+def scenarios() -> list[str]:
+    """Scenarios other than `default`, which owns the nodes."""
+    return sorted(path.parent.name for path in ROOT.glob("molecule/*/molecule.yml") if path.parent.name != "default")
+
+
+def molecule(only: str = "") -> list[Result]:
+    """Every scenario on the shared simulated Sparks, which are fresh at the start and gone at the end."""
+    env = tool_env(MOLECULE_GLOB="molecule/*/molecule.yml", NO_COLOR="1")
+    remove_nodes(env)
+    try:
+        watch = Stopwatch()
+        code = run(SPARKSIM, "up", "--set", "test", env=env)  # directly, so that a first build is seen as it goes
+        results = [finish(Result("two simulated Sparks are up", code == 0, watch.seconds, "see above"))]
+        if code == 0:
+            results += [scenario_run(name, env) for name in ([only] if only else scenarios())]
+    finally:
+        remove_nodes(env)
+    return results
+
+
+def remove_nodes(env: dict[str, str]) -> None:
+    """Remove the nodes of the test set, and let Molecule forget them."""
+    forget(env)
+    run(SPARKSIM, "down", "--set", "test", env=env)
+
+
+def forget(env: dict[str, str]) -> None:
+    """Let Molecule forget what it made: with shared nodes it takes one scenario's preparation for that of all."""
+    subprocess.run([BIN / "molecule", "reset", "--all"], cwd=ROOT, env=env, capture_output=True, check=False)
+
+
+def scenario_run(name: str, env: dict[str, str]) -> Result:
+    """One scenario, its output shown as it comes and kept for counting."""
+    watch, output = Stopwatch(), ""
+    forget(env)
+    argv = [str(BIN / "molecule"), "test", "-s", name, "--destroy", "never", "--no-command-borders"]
+    with subprocess.Popen(
+        argv, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            output += line
+    result = Result(f"scenario {name}", process.returncode == 0, watch.seconds, output)
+    count_tests(result)
+    print(f"   {'ok    ' if result.ok else 'FAILED'} scenario {name} ({watch}) {result.note}", flush=True)
+    return result
+
+
+# --- the runner -----------------------------------------------------------------------------------------------------
+
+STAGES: dict[str, Callable[[], list[Result]]] = {
+    "lint": lint,
+    "docs-lint": docs_lint,
+    "unit": unit,
+    "sanity": sanity,
+    "artifact": artifact,
+    "molecule": molecule,
+}
+SUITES = {"all": list(STAGES), "quick": ["lint", "docs-lint", "unit"]}
+
+
+def main() -> int:
+    """Run the stages asked for; 0 when every check passed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=[*SUITES, *STAGES])
+    parser.add_argument("--scenario", default="", help="with molecule: this scenario alone")
+    options = parser.parse_args()
+
+    watch = Stopwatch()
+    rows: list[tuple[str, str, float, int, int]] = []
+    failed = ""
+    for name in SUITES.get(options.what, [options.what]):
+        if failed:
+            rows.append((name, "not run", 0.0, 0, 0))
+            continue
+        heading(name)
+        stage_watch = Stopwatch()
+        results = molecule(options.scenario) if name == "molecule" else STAGES[name]()
+        if not all(result.ok for result in results):
+            failed = name
+        passed, not_passed = sum(result.passed for result in results), sum(result.failed for result in results)
+        rows.append((name, "FAILED" if failed else "ok", stage_watch.seconds, passed, not_passed))
+
+    heading("summary")
+    for name, state, seconds, passed, not_passed in rows:
+        figures = "" if state == "not run" else f"{duration(seconds):>13}   {passed} passed, {not_passed} failed"
+        print(f"   {state:<8} {name:<10} {figures}".rstrip())
+    print(f"   {'FAILED in ' + failed if failed else 'All good'} after {watch}.")
+    print(f"{sum(row[3] for row in rows)} passed, {sum(row[4] for row in rows)} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

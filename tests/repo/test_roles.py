@@ -1,0 +1,58 @@
+"""Each role: complete, and its argument specification says the same as its defaults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tree
+
+pytestmark = pytest.mark.parametrize("role", tree.ROLES)
+
+
+def options(role: str) -> dict[str, dict[str, Any]]:
+    """The options of the role's main entry point."""
+    specs = tree.load(f"roles/{role}/meta/argument_specs.yml")["argument_specs"]
+    return specs["main"].get("options") or {}
+
+
+@pytest.mark.parametrize(
+    "name", ["README.md", "meta/main.yml", "meta/argument_specs.yml", "defaults/main.yml", "tasks/main.yml"]
+)
+def test_role_has(role: str, name: str) -> None:
+    assert tree.read(f"roles/{role}/{name}").strip(), f"roles/{role}/{name} is missing or empty"
+
+
+def test_specification_equals_defaults(role: str) -> None:
+    """Everything optional has a default, with the value that the specification tells the user."""
+    defaults = tree.load(f"roles/{role}/defaults/main.yml") or {}
+    optional = {name: spec for name, spec in options(role).items() if not spec.get("required")}
+    assert set(optional) == set(defaults)
+    assert {name: spec.get("default") for name, spec in optional.items()} == defaults
+
+
+def test_options_are_described_and_prefixed(role: str) -> None:
+    for name, spec in options(role).items():
+        assert name.startswith(f"{role}_"), f"{name} does not start with its role's name"
+        assert spec.get("description") and spec.get("type"), f"{name} lacks its description or type"
+
+
+def test_readme_lists_every_option(role: str) -> None:
+    text = tree.read(f"roles/{role}/README.md")
+    assert [name for name in options(role) if f"`{name}`" not in text] == []
+
+
+def test_has_a_molecule_scenario(role: str) -> None:
+    text = "".join(tree.read(name) for name in tree.below(f"molecule/{role}/", suffix=".yml"))
+    assert f"dgxspark.vllm.{role}" in text, f"no scenario molecule/{role} that runs dgxspark.vllm.{role}"
+
+
+def test_site_runs_it_under_its_own_tag(role: str) -> None:
+    for name in tree.PLAYBOOKS:
+        for task in tree.tasks(name):
+            included = task.get("ansible.builtin.import_role") or task.get("ansible.builtin.include_role") or {}
+            if included.get("name") == f"dgxspark.vllm.{role}" and name == "playbooks/site.yml":
+                tags = task.get("tags") or []
+                assert role in ([tags] if isinstance(tags, str) else tags), f"{task['name']}: tag {role} is missing"
+                return
+    pytest.fail(f"playbooks/site.yml does not run the role {role}")

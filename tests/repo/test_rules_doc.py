@@ -1,0 +1,31 @@
+"""docs/rules.md says what the rules say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tree
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import RULES
+
+PAGE = "docs/rules.md"
+
+
+def test_page_is_what_its_generator_writes() -> None:
+    run = subprocess.run(
+        [sys.executable, str(tree.ROOT / "scripts/generate_rules_doc.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(tree.ROOT / "collections"), "PATH": str(Path(sys.executable).parent)},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_rule_has_its_heading(rule: Any) -> None:
+    assert tree.read(PAGE).count(f"\n### {rule.id}\n") == 1

@@ -1,0 +1,76 @@
+"""What the tests of this folder look at: the files of the repository as git sees them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class AnsibleLoader(yaml.SafeLoader):
+    """Reads Ansible's YAML; a tagged value such as !vault comes out as its text."""
+
+
+AnsibleLoader.add_multi_constructor("!", lambda loader, _suffix, node: getattr(node, "value", None))
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    """Files that git tracks or would track, as they are on disk now."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return tuple(sorted({name for name in listing.split("\0") if name and (ROOT / name).exists()}))
+
+
+def below(*prefixes: str, suffix: str = "") -> list[str]:
+    """Tracked files below the folders, with the suffix."""
+    return [name for name in tracked() if name.startswith(prefixes) and name.endswith(suffix)]
+
+
+def read(name: str) -> str:
+    """Text of a file of the repository; empty when there is none."""
+    path = ROOT / name
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def load(name: str) -> Any:
+    """Content of a YAML file of the repository."""
+    return yaml.load(read(name), AnsibleLoader)
+
+
+ROLES = sorted(path.name for path in ROOT.glob("roles/*") if (path / "tasks").is_dir())
+MODULES = sorted(Path(name).stem for name in below("plugins/modules/", suffix=".py"))
+PLAYBOOKS = [name for name in below("playbooks/", suffix=".yml") if name.count("/") == 1]
+INVENTORIES = sorted(path.parent.name for path in ROOT.glob("inventories/*/hosts.yml"))
+TASK_FILES = [
+    *PLAYBOOKS,
+    *below("playbooks/tasks/", suffix=".yml"),
+    *[name for name in below("roles/", suffix=".yml") if name.split("/")[2] in ("tasks", "handlers")],
+    *[
+        name
+        for name in below("molecule/", suffix=".yml")
+        if name.count("/") == 2 and not name.endswith(("/molecule.yml", "/inventory.yml"))
+    ],
+]
+BLOCKS = ("tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always")
+
+
+def tasks(name: str) -> Iterator[dict[str, Any]]:
+    """Every play, block and task of a file, from the outside in."""
+    pending = list(load(name) or [])
+    while pending:
+        item = pending.pop(0)
+        yield item
+        for key in BLOCKS:
+            pending.extend(item.get(key) or [])
