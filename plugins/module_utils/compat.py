@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, image_catalogue, launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils.catalogue import Version, version
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding, has_errors
 
@@ -689,7 +689,7 @@ def _cuda12(of: Launch) -> Hits:
 def _moving_tag(of: Launch) -> Hits:
     if of.entry.get("digest") or "@" in of.image:
         return
-    repository, tag, _digest = catalogue.split_image(of.image)
+    repository, tag, _digest = image_catalogue.split_image(of.image)
     if of.entry.get("moving") or (not of.entry and tag in (None, "latest", "nightly", "main")):
         yield {"image": of.image, "repository": repository}
 
@@ -1609,14 +1609,14 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
       vllm_version comes from), model (mapping of repo, config, quant_config), args (mapping of options) or argv (list
       as typed), env (mapping), gpu (C(gb10), the only one known), driver_version (text), nodes (Sparks that serve it
       together, 1), executor (C(ray), C(mp) or C(auto)), entrypoint (C(serve) or C(passthrough), beats the catalogue),
-      ignore (rule ids), catalogue (further image entries, see C(catalogue.lookup)), refuse_service_keys (boolean:
+      ignore (rule ids), catalogue (further image entries, see C(image_catalogue.lookup)), refuse_service_keys (boolean:
       complain about host, port, served-model-name, model and name among the args).
     Returns compatible, vllm_version, version_source, entrypoint, command (argv behind the image name), args
     (normalised) and findings (plain dicts, errors first). Raises C(ValueError), naming everything that is malformed.
     """
     _complain(params)
     image = str(params["image"]).strip()
-    entry = catalogue.lookup(image, params.get("catalogue") or ()) or {}
+    entry = image_catalogue.lookup(image, params.get("catalogue") or ()) or {}
     known, source = _version(params, entry)
     family = params.get("entrypoint") or entry.get("entrypoint")
 
@@ -1664,8 +1664,8 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
 
 def entrypoint_argv(family: str) -> list[str]:
     """Return what must stand between the image name and the model: nothing, or C(vllm serve)."""
-    if family not in catalogue.FAMILIES:
-        raise ValueError(f"entrypoint is {family!r}, expected one of {', '.join(catalogue.FAMILIES)}")
+    if family not in image_catalogue.FAMILIES:
+        raise ValueError(f"entrypoint is {family!r}, expected one of {', '.join(image_catalogue.FAMILIES)}")
     return ["vllm", "serve"] if family == "passthrough" else []
 
 
@@ -1703,7 +1703,7 @@ def _complain(params: Mapping[str, Any]) -> None:
     if argv and params.get("args"):
         wrong.append("'args' and 'argv' exclude each other")
     for key, allowed in (
-        ("entrypoint", catalogue.FAMILIES),
+        ("entrypoint", image_catalogue.FAMILIES),
         ("version_source", (GIVEN, PROBED)),
         ("gpu", ("gb10",)),
         ("executor", ("ray", "mp", "auto")),
@@ -1724,9 +1724,9 @@ def _wrong_entries(entries: Iterable[Any]) -> Iterator[str]:
             yield f"catalogue[{index}] must be a mapping with at least 'image'"
             continue
         for key in entry:
-            if key not in catalogue.EXTRA_KEYS:
-                yield f"catalogue[{index}] has the unknown key '{key}'; known: {', '.join(catalogue.EXTRA_KEYS)}"
-        if entry.get("entrypoint") not in (None, *catalogue.FAMILIES):
-            yield f"catalogue[{index}]: entrypoint must be one of {', '.join(catalogue.FAMILIES)}"
+            if key not in image_catalogue.EXTRA_KEYS:
+                yield f"catalogue[{index}] has the unknown key '{key}'; known: {', '.join(image_catalogue.EXTRA_KEYS)}"
+        if entry.get("entrypoint") not in (None, *image_catalogue.FAMILIES):
+            yield f"catalogue[{index}]: entrypoint must be one of {', '.join(image_catalogue.FAMILIES)}"
         if entry.get("vllm_version") and catalogue.parse_version(str(entry["vllm_version"])) is None:
             yield f"catalogue[{index}]: vllm_version {entry['vllm_version']!r} is no version of vLLM"

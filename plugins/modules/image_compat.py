@@ -263,8 +263,8 @@ findings:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.catalogue import FAMILIES
 from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import check_launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils.image_catalogue import FAMILIES
 
 
 def main() -> None:

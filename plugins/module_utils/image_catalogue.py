@@ -1,0 +1,224 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known of container images with vLLM in them, and the lookup by reference."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.catalogue import version
+
+FAMILIES = ("serve", "passthrough")
+"""Entrypoint families: C(serve) runs C(vllm serve) itself, C(passthrough) runs the command that it is given."""
+
+# image: pattern of repository:tag as in a shell. vllm_version: what is inside. cuda: toolkit release inside.
+# native_driver: driver branch that this CUDA needs when there is no forward compatibility. ray: whether it ships Ray.
+# moving: the tag is pushed again and again. defects: what is wrong with it as shipped; `when` limits that to launches
+# that offer tools (tools) or load an NVFP4 Gemma 4 MoE (gemma4_nvfp4_moe). features: names that a development build
+# has although its version number does not say so. Anything left out is not known.
+_NGC = "NVIDIA's release notes and start-up logs of these images"
+_HUB = "Docker Hub tags of vllm/vllm-openai as seen in use, in reports and logs"
+
+IMAGES: tuple[dict[str, Any], ...] = (
+    {"image": "nvcr.io/nvidia/vllm:25.09-py3", "vllm_version": "0.10.1.1", "cuda": "13.0"},
+    {"image": "nvcr.io/nvidia/vllm:25.10-py3", "vllm_version": "0.10.2", "cuda": "13.0"},
+    {"image": "nvcr.io/nvidia/vllm:25.11-py3", "vllm_version": "0.11.0", "ray": True},
+    {"image": "nvcr.io/nvidia/vllm:25.12-py3", "vllm_version": "0.11.1"},
+    {
+        "image": "nvcr.io/nvidia/vllm:25.12.post1-py3",
+        "vllm_version": "0.12.0",
+        "cuda": "13.1",
+        "native_driver": "590.44",
+    },
+    {
+        "image": "nvcr.io/nvidia/vllm:26.01-py3",
+        "vllm_version": "0.13.0",
+        "cuda": "13.1",
+        "note": "NVIDIA's release notes say vLLM 0.11.1; the images' own logs say 0.13.0.",
+    },
+    {"image": "nvcr.io/nvidia/vllm:26.02-py3", "vllm_version": "0.15.1", "ray": True},
+    {"image": "nvcr.io/nvidia/vllm:26.03-py3", "vllm_version": "0.17.1", "cuda": "13.2"},
+    {"image": "nvcr.io/nvidia/vllm:26.04-py3", "vllm_version": "0.19.0", "cuda": "13.2", "ray": False},
+    {"image": "nvcr.io/nvidia/vllm:26.05-py3", "vllm_version": "0.20.1", "cuda": "13.2", "ray": False},
+    {"image": "nvcr.io/nvidia/vllm:26.05.post1-py3", "vllm_version": "0.21.0", "ray": False},
+    {
+        "image": "nvcr.io/nvidia/vllm:26.06-py3",
+        "vllm_version": "0.22.1",
+        "ray": False,
+        "defects": [
+            {
+                "text": "every request is answered with HTTP 500 ('_IncludedRouter' object has no attribute 'path'): the image "
+                "ships prometheus-fastapi-instrumentator 8.0.0",
+                "fix": "Use 26.05.post1-py3 or 26.08-py3, or an image of your own with prometheus-fastapi-instrumentator 8.0.2.",
+            }
+        ],
+    },
+    {
+        "image": "nvcr.io/nvidia/vllm:26.07-py3",
+        "vllm_version": "0.24.0",
+        "cuda": "13.3",
+        "ray": False,
+        "defects": [
+            {
+                "text": "requests with tools are answered with HTTP 500 (cannot import normalize_tool_choice): the image ships "
+                "xgrammar 0.2.0",
+                "when": "tools",
+                "fix": "Use 26.08-py3 or vllm/vllm-openai:v0.24.0-ubuntu2404 for a service that offers tools.",
+            }
+        ],
+    },
+    {
+        "image": "nvcr.io/nvidia/vllm:26.08-py3",
+        "vllm_version": "0.27.1",
+        "cuda": "13.4",
+        "native_driver": "615.65",
+        "ray": False,
+    },
+    {
+        "image": "nvcr.io/nvidia/vllm:26.09-py3",
+        "vllm_version": "0.29.0",
+        "cuda": "13.4",
+        "native_driver": "615.65",
+        "ray": False,
+    },
+    {
+        "image": "nvcr.io/nvidia/vllm:26.10-py3",
+        "vllm_version": "0.31.0",
+        "cuda": "13.4",
+        "native_driver": "615.65",
+        "ray": False,
+    },
+    {"image": "nvcr.io/nvidia/vllm:*"},
+    {"image": "vllm/vllm-openai:gemma4", "vllm_version": "0.18.2rc1.dev73", "cuda": "12.9"},
+    {
+        "image": "vllm/vllm-openai:gemma4-cu130",
+        "vllm_version": "0.19.1.dev6",
+        "cuda": "13.0",
+        "ray": False,
+        "defects": [
+            {
+                "text": "its loader cannot map the per-expert scales of an NVFP4 Gemma 4 MoE",
+                "when": "gemma4_nvfp4_moe",
+                "fix": "Use vllm/vllm-openai:v0.24.0-ubuntu2404, or serve the BF16 checkpoint with --quantization fp8.",
+            }
+        ],
+    },
+    {
+        "image": "vllm/vllm-openai:gemma4-0505-cu129",
+        "vllm_version": "0.20.2rc1.dev49",
+        "cuda": "12.9",
+        "features": ["gemma4_mtp"],
+    },
+    {
+        "image": "vllm/vllm-openai:gemma4-0505-cu130",
+        "vllm_version": "0.20.2rc1.dev49",
+        "cuda": "13.0",
+        "ray": False,
+        "features": ["gemma4_mtp"],
+    },
+    {
+        "image": "vllm/vllm-openai:gemma4-0505-arm64-cu130",
+        "vllm_version": "0.20.2rc1.dev49",
+        "cuda": "13.0",
+        "ray": False,
+        "features": ["gemma4_mtp"],
+    },
+    {"image": "vllm/vllm-openai:v0.28.0rc2", "vllm_version": "0.28.0rc2", "arm64": False},
+    {"image": "vllm/vllm-openai:latest", "moving": True},
+    {"image": "vllm/vllm-openai:latest-cu130", "moving": True, "cuda": "13.0"},
+    {"image": "vllm/vllm-openai:cu130-nightly", "moving": True, "cuda": "13.0"},
+    {"image": "vllm/vllm-openai:nightly-*"},
+    {"image": "vllm/vllm-openai:nightly", "moving": True},
+    {"image": "vllm/vllm-openai:*"},
+    {"image": "scitrera/dgx-spark-vllm:0.17.0-t5", "vllm_version": "0.17.0"},
+    {"image": "ghcr.io/z-lab/vllm-openai:*", "entrypoint": "serve"},
+)
+
+_PUBLISHERS: dict[str, dict[str, Any]] = {
+    "nvcr.io/nvidia/vllm": {"entrypoint": "passthrough", "arm64": True, "source": _NGC},
+    "vllm/vllm-openai": {"entrypoint": "serve", "source": _HUB},
+}
+EXTRA_KEYS = (
+    "image",
+    "vllm_version",
+    "cuda",
+    "native_driver",
+    "arm64",
+    "ray",
+    "moving",
+    "entrypoint",
+    "defects",
+    "features",
+    "source",
+    "note",
+)
+"""Keys of a catalogue entry; users' own entries take the same."""
+
+
+def split_image(image: str) -> tuple[str, str | None, str | None]:
+    """Split an image reference into repository, tag and digest; Docker Hub's own name is taken off."""
+    rest, _at, digest = image.strip().partition("@")
+    head, slash, leaf = rest.rpartition("/")
+    leaf, _colon, tag = leaf.partition(":")
+    repository = re.sub(r"^(?:index\.)?docker\.io/", "", f"{head}{slash}{leaf}")
+    return repository, tag or None, digest or None
+
+
+def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
+    """Return what is known of an image, or C(None) for a repository nobody has described.
+
+    extra: entries of the same form that go before the built-in ones; C(image) is a pattern.
+    The result always has C(repository), C(tag), C(digest), C(vllm_version), C(cuda), C(native_driver), C(arm64),
+    C(ray), C(moving), C(entrypoint), C(defects), C(features), C(source) and C(note); what is not known is C(None).
+    An image named by digest alone keeps what its repository says (the entrypoint), nothing of a tag.
+    """
+    repository, tag, digest = split_image(image)
+    if tag is None and digest is None:
+        tag = "latest"
+    name = f"{repository}:{tag or ''}"
+    found = next(
+        (candidate for candidate in (*extra, *IMAGES) if _matches(str(candidate.get("image", "")), name)), None
+    )
+    if found is None:
+        return None
+    match = {key: value for key, value in found.items() if value is not None}
+    if repository == "vllm/vllm-openai" and tag and set(match) == {"image"}:
+        match.update(_read_hub_tag(tag))
+    entry: dict[str, Any] = {**dict.fromkeys(EXTRA_KEYS), **_PUBLISHERS.get(repository, {}), **match}
+    entry.update(
+        repository=repository,
+        tag=tag,
+        digest=digest,
+        defects=list(entry["defects"] or []),
+        features=list(entry["features"] or []),
+        moving=bool(entry["moving"]) and digest is None,
+    )
+    if entry["ray"] is None and entry["vllm_version"] and repository == "vllm/vllm-openai":
+        entry["ray"] = version(entry["vllm_version"]) < version("0.18.0")  # Ray left the requirements with 0.18.0
+    return entry
+
+
+def _matches(pattern: str, name: str) -> bool:
+    repository, tag, _digest = split_image(pattern)
+    return fnmatch.fnmatchcase(name, f"{repository}:{tag or '*'}")
+
+
+def _read_hub_tag(tag: str) -> dict[str, Any]:
+    """Read a release tag of C(vllm/vllm-openai): C(v0.19.0-aarch64-cu130-ubuntu2404)."""
+    match = re.fullmatch(r"v(\d+\.\d+\.\d+(?:\.\d+)?(?:rc\d+|\.post\d+)?)((?:-[a-z0-9_]+)*)", tag)
+    parts = (match.group(2) if match else f"-{tag}").split("-")
+    found: dict[str, Any] = {}
+    cuda = next((part for part in parts if re.fullmatch(r"cu1\d\d", part)), None)
+    if cuda:
+        found["cuda"] = f"{cuda[2:4]}.{cuda[4:]}"
+    if match:
+        found["vllm_version"] = match.group(1)
+        if not cuda:  # the default build went from CUDA 12 to CUDA 13 with 0.20.0
+            found["cuda"] = "13.0" if version(match.group(1)) >= version("0.20.0") else "12"
+        if "x86_64" in parts:
+            found["arm64"] = False
+    return found
