@@ -618,6 +618,28 @@ def _service_result(node: _Node, service: _Service, order: int) -> dict[str, Any
     return result
 
 
+def _memory_map(node: _Node) -> list[dict[str, Any]]:
+    """The parts of the node's memory as a stacked bar shows them, at typical overheads.
+
+    The sizes add up to the node's total; when it does not fit, nothing is free and they add up to more.
+    """
+    parts: list[tuple[str, float, str, str | None]] = [("system", node.host.os_reserve, "system", None)]
+    for service in node.services:
+        engine, held = service.engine, node.held(service, "typical")
+        if engine.plan is None:
+            parts.append((service.name, held, "plain", service.name))
+            continue
+        weights, cache = engine.weights + engine.draft, engine.cache_bytes(node.requested(service), "typical")
+        parts += [
+            (f"{service.name} weights", weights, "weights", service.name),
+            (f"{service.name} KV cache", cache, "kv_cache", service.name),
+            (f"{service.name} overhead", max(0.0, held - weights - cache), "overhead", service.name),
+        ]
+    stack = [{"label": label, "gib": _gib(size), "kind": kind, "service": name} for label, size, kind, name in parts]
+    free = round(max(0.0, _gib(node.host.total) - sum(_gib(size) for _label, size, _kind, _name in parts)), 2)
+    return [*stack, {"label": "free", "gib": free, "kind": "free", "service": None}]
+
+
 def _note_version(service: _Service) -> None:
     engine = service.engine
     if engine.release is None or engine.plan is None:
@@ -720,9 +742,6 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
     tight = any(service.tight for service in services) or any(
         finding.rule in ("memory.node", "memory.utilization_bound") for finding in of_node
     )
-    used = [(service.name, _gib(node.held(service, "typical"))) for service in services]
-    free = _gib(host.total) - _gib(host.os_reserve) - sum(size for _name, size in used)
-    stack = [("system", _gib(host.os_reserve)), *used, ("free", round(max(0.0, free), 2))]
     return {
         "verdict": _verdict(findings, tight),
         "start_order": [service.name for service in services],
@@ -730,5 +749,5 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
         "utilization_bound": round(node.utilization_bound(), 3),
         "services": planned,
         "findings": [finding.to_dict() for finding in findings],
-        "memory_map": [{"label": label, "gib": size} for label, size in stack],
+        "memory_map": _memory_map(node),
     }

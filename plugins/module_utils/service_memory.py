@@ -421,6 +421,12 @@ class Engine:
             return self.pool
         return int(requested - self.weights - self.draft - self.inside[level])
 
+    def cache_bytes(self, requested: int, level: str) -> int:
+        """What the KV cache takes: the blocks that are overridden, or all that is available for it."""
+        if self.blocks is not None and self.plan is not None:
+            return self.blocks * self.plan.bytes_per_block
+        return max(0, self.available(requested, level))
+
     def residency(self, requested: int, level: str) -> float:
         """What the service holds once it runs: the least, a typical and the most.
 

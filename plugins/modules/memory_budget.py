@@ -344,11 +344,19 @@ findings:
       fix: Set gpu-memory-utilization of heavy to 0.80.
       basis: inventory
 memory_map:
-  description: The parts of the node's memory in the order of a stacked bar, each with C(label) and C(gib).
+  description:
+    - The parts of the node's memory in the order of a stacked bar, at typical overheads. Each has C(label), C(gib), C(kind)
+      (C(system), C(weights), C(kv_cache), C(overhead), C(plain) for what only states its need, or C(free)) and C(service),
+      the name or null. They add up to O(total_gib); when it does not fit, nothing is free and they add up to more.
   returned: success
   type: list
   elements: dict
-  sample: [{label: system, gib: 5.2}, {label: heavy, gib: 84.77}, {label: fast, gib: 24.07}, {label: free, gib: 5.63}]
+  sample:
+    - {label: system, gib: 5.2, kind: system, service: null}
+    - {label: fast weights, gib: 7.49, kind: weights, service: fast}
+    - {label: fast KV cache, gib: 3.5, kind: kv_cache, service: fast}
+    - {label: fast overhead, gib: 2.32, kind: overhead, service: fast}
+    - {label: free, gib: 101.16, kind: free, service: null}
 """
 
 from ansible.module_utils.basic import AnsibleModule

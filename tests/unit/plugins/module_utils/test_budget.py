@@ -383,8 +383,35 @@ def test_the_first_example_solves() -> None:
     }
     assert found["services"]["heavy"]["max_concurrency"] >= 4
     assert rules(found, "warning") == [("fast", "concurrency")]
-    assert [part["label"] for part in found["memory_map"]] == ["system", "heavy", "fast", "free"]
-    assert sum(part["gib"] for part in found["memory_map"]) == pytest.approx(TOTAL, abs=0.02)
+    assert [part["label"] for part in found["memory_map"]] == [
+        "system",
+        *[f"{name} {part}" for name in ("heavy", "fast") for part in ("weights", "KV cache", "overhead")],
+        "free",
+    ]
+
+
+def test_the_memory_map_is_the_whole_node_in_order() -> None:
+    found = budget(heavy(), fast(), {"name": "asr", "memory_gib": 3})
+    parts = [(part["kind"], part["service"]) for part in found["memory_map"]]
+    of_engine = ("weights", "kv_cache", "overhead")
+    assert parts == [
+        ("system", None),
+        *[(kind, "heavy") for kind in of_engine],
+        *[(kind, "fast") for kind in of_engine],
+        ("plain", "asr"),
+        ("free", None),
+    ]
+    assert sum(part["gib"] for part in found["memory_map"]) == pytest.approx(TOTAL, abs=0.001)
+    for name in ("heavy", "fast"):
+        held = sum(part["gib"] for part in found["memory_map"] if part["service"] == name)
+        assert held == pytest.approx(found["services"][name]["residency_gib"]["typical"], abs=0.02)
+
+
+def test_a_node_that_is_too_full_has_nothing_free() -> None:
+    found = budget(heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.5))
+    sizes = [part["gib"] for part in found["memory_map"]]
+    assert (min(sizes), sizes[-1]) == (0, 0)
+    assert sum(sizes) > TOTAL
 
 
 def test_what_was_solved_holds_when_it_is_given() -> None:
