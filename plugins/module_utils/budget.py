@@ -697,8 +697,8 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
     params: the options of the module C(memory_budget), as documented there: C(total_gib), C(os_reserve_gib), C(measured),
     C(overheads), C(safety_margin_gib), C(services).
 
-    Returns a plain dict: C(verdict), C(start_order), C(utilization_sum), C(utilization_bound), C(services) by name,
-    C(findings), C(memory_map); as documented at the module. A service that cannot be planned (an unknown layer kind, for
+    Returns a plain dict: C(verdict), C(start_order), C(utilization_sum), C(utilization_bound), C(total_gib), C(services)
+    by name, C(findings), C(memory_map); as documented at the module. A service that cannot be planned (an unknown layer kind, for
     example) is an error finding, and only its verdict is in C(services). Raises C(InputError) for malformed input, and nothing else.
     """
     host, inputs = read_params(params)
@@ -747,6 +747,7 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
         "start_order": [service.name for service in services],
         "utilization_sum": node.utilization_sum(),
         "utilization_bound": round(node.utilization_bound(), 3),
+        "total_gib": _gib(host.total),
         "services": planned,
         "findings": [finding.to_dict() for finding in findings],
         "memory_map": _memory_map(node),

@@ -219,6 +219,7 @@ def _plan_host(given: Mapping[str, Any], settings: dict[str, Any], services: lis
         "verdict": budget["verdict"],
         "start_order": order,
         "utilization_sum": budget["utilization_sum"],
+        "total_gib": budget["total_gib"],
         "findings": [f for f in findings if f["rule"] not in ignored],
         "memory_map": budget["memory_map"],
         "basis": "measured" if measured else "inventory",

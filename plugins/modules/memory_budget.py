@@ -204,6 +204,11 @@ utilization_bound:
   returned: success
   type: float
   sample: 0.926
+total_gib:
+  description: The memory that was divided up, in GiB.
+  returned: success
+  type: float
+  sample: 119.67
 services:
   description: What was found of each service, by name. A service that cannot be planned has only C(verdict).
   returned: success
