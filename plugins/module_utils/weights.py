@@ -5,8 +5,8 @@
 
 The modules of a model are listed by the names of its checkpoint, because quantisation configs name the modules that they
 spare; each is then counted in the format that it is stored in, and divided over the ranks as vLLM divides it. The sums
-were compared with the parameters of vLLM's own model classes (0.33.0). A sum over the safetensors headers is always the
-better source: give it as C(weights_gib) to the budget, and this file is not asked.
+were compared with the parameters of vLLM's own model classes (0.33.0). The safetensors headers are always the better
+source: C(tensors.py) reads them. Where only their sum is known, C(weights_gib) of the budget takes it.
 
 A family or a format that is not known here is a C(Refusal). No I/O, no Ansible.
 """
@@ -31,44 +31,119 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.geometry import (
 
 _GIVE = "give weights_gib (the sum of the tensor sizes in the safetensors headers)"
 
-# Families with the module layout of Llama: q/k/v/o projections, gate/up/down, two norms.
-_PLAIN = frozenset(
-    (
-        "glm4_moe",
-        "granite",
-        "internlm3",
-        "llama",
-        "ministral",
-        "mistral",
-        "mistral3",
-        "mixtral",
-        "olmo2",
-        "phi3",
-        "qwen2",
-        "qwen2_moe",
-        "qwen3",
-        "qwen3_moe",
-        "seed_oss",
-        "smollm3",
-    )
-)
-_QK_NORM = frozenset(("olmo2", "qwen3", "qwen3_moe"))
+
+@dataclass(frozen=True)
+class _Family:
+    """What the layers of a family have besides q/k/v/o projections (vllm/model_executor/models/, 0.33.0).
+
+    norms: vectors of the hidden size in every layer; a LayerNorm with a bias has two. final: those after the last layer.
+    bias: the field that gives q, k and v a bias, C(always), or nothing. out: the output projection follows it.
+    qk_norm: C(head) (one vector of a head's size for q and for k), C(full) (one over all heads), or nothing.
+    gated: the MLP has gate, up and down, else up and down. mlp_bias: the field that gives the MLP biases.
+    tied: what an absent C(tie_word_embeddings) means.
+    """
+
+    norms: int = 2
+    final: int = 1
+    bias: str = "attention_bias"
+    out: bool = False
+    qk_norm: str = ""
+    gated: bool = True
+    mlp_bias: str = ""
+    tied: bool = False
+
+
+_LLAMA = _Family(out=True, mlp_bias="mlp_bias")
+_QWEN2 = _Family(bias="always")
+_QWEN3 = _Family(qk_norm="head")
+_OLMO2 = _Family(qk_norm="full")
+_GEMMA3 = _Family(norms=4, qk_norm="head", tied=True)
+_MLA = _Family(bias="")
+_FAMILIES: dict[str, _Family] = {
+    "apertus": _Family(out=True, qk_norm="head", gated=False, mlp_bias="mlp_bias"),
+    "arcee": _Family(out=True, gated=False, mlp_bias="mlp_bias"),
+    "cohere": _Family(norms=1, tied=True),
+    "cohere2": _Family(norms=1, tied=True),
+    "deepseek_v2": _MLA,
+    "deepseek_v3": _MLA,
+    "dots1": _QWEN3,
+    "ernie4_5": _Family(bias="use_bias", mlp_bias="use_bias", tied=True),
+    "ernie4_5_moe": _Family(bias="use_bias", mlp_bias="use_bias", tied=True),
+    "exaone4": _Family(out=True, qk_norm="head", mlp_bias="mlp_bias"),
+    "gemma": _Family(tied=True),
+    "gemma2": _Family(norms=4, tied=True),
+    "gemma3": _GEMMA3,
+    "gemma3_text": _GEMMA3,
+    "gemma4": _GEMMA3,
+    "gemma4_text": _GEMMA3,
+    "glm": _Family(),
+    "glm4": _Family(norms=4),
+    "glm4_moe": _Family(),
+    "gpt_oss": _Family(out=True),
+    "granite": _LLAMA,
+    "granitemoe": _Family(),
+    "hunyuan_v1_dense": _QWEN3,
+    "hunyuan_v1_moe": _QWEN3,
+    "internlm2": _Family(bias=""),
+    "internlm3": _Family(bias="qkv_bias"),
+    "kimi_k2": _MLA,
+    "llama": _LLAMA,
+    "llama4": _Family(),
+    "llama4_text": _Family(),
+    "ministral": _LLAMA,
+    "mistral": _LLAMA,
+    "mistral3": _LLAMA,
+    "mixtral": _Family(bias=""),
+    "nemotron": _Family(norms=4, final=2, out=True, gated=False, mlp_bias="mlp_bias"),
+    "nemotron_h": _Family(norms=1),
+    "olmo": _Family(norms=0, final=0),
+    "olmo2": _OLMO2,
+    "olmo3": _OLMO2,
+    "olmoe": _OLMO2,
+    "phi3": _Family(bias=""),
+    "phimoe": _Family(norms=4, final=2, out=True),
+    "qwen2": _QWEN2,
+    "qwen2_5_vl": _QWEN2,
+    "qwen2_5_vl_text": _QWEN2,
+    "qwen2_moe": _QWEN2,
+    "qwen2_vl": _QWEN2,
+    "qwen2_vl_text": _QWEN2,
+    "qwen3": _QWEN3,
+    "qwen3_5_moe_text": _QWEN3,
+    "qwen3_5_text": _QWEN3,
+    "qwen3_moe": _QWEN3,
+    "qwen3_next": _QWEN3,
+    "qwen3_vl": _QWEN3,
+    "qwen3_vl_moe": _QWEN3,
+    "qwen3_vl_moe_text": _QWEN3,
+    "qwen3_vl_text": _QWEN3,
+    "seed_oss": _Family(),
+    "smollm3": _LLAMA,
+    "solar": _LLAMA,
+    "stablelm": _Family(norms=4, final=2, bias="use_qkv_bias"),
+    "starcoder2": _Family(norms=4, final=2, bias="use_bias", out=True, gated=False, mlp_bias="use_bias", tied=True),
+}
 _GDN = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"))
 _GEMMA4 = frozenset(("gemma4", "gemma4_text"))
-_QWEN_VISION = frozenset(("qwen3_5", "qwen3_5_moe"))
+_BLOCK_SPARSE = frozenset(("granitemoe", "mixtral", "phimoe"))  # where the experts are called block_sparse_moe
+# Qwen3-VL and what came after it share a tower; the one of Qwen2-VL is another.
+_QWEN3_VISION = frozenset(("qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe"))
+_QWEN2_VISION = frozenset(("qwen2_vl", "qwen2_5_vl"))
 
 
 @dataclass(frozen=True)
 class Weights:
     """Bytes of one rank.
 
-    target: the model itself. draft: the multi-token-prediction layers, without the embedding and the head that they share.
+    target: the model itself. draft: the drafter, without the embedding and the head that it shares.
     load_peak: what the target takes while it loads; larger than C(target) where it is quantised at load time.
+    vision: the part of C(target) that is the vision tower, 0 where that is not counted apart.
     """
 
     target: int
     draft: int
     load_peak: int
+    vision: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,6 +152,7 @@ class _Module:
 
     split: whether tensor parallelism divides it. pieces: into how many at most (kv heads), 0 for any number.
     linear: whether quantisation may apply. size: bytes of an element that is never quantised, 0 for the model's dtype.
+    experts: of how many experts these are, 0 for no experts; expert parallelism hands them out whole.
     """
 
     name: str
@@ -87,6 +163,7 @@ class _Module:
     pieces: int = 0
     linear: bool = False
     size: int = 0
+    experts: int = 0
 
 
 # Formats ------------------------------------------------------------------------------------------------------------
@@ -120,6 +197,8 @@ class _Format:
 
 _FP8_TENSOR = _Format(8)
 _FP8_CHANNEL = _Format(8, scale=4)
+_FP8_BLOCKS = _Format(8, group=128, scale=4, block=128)
+_MXFP8 = _Format(8, group=32, scale=1)
 _NVFP4 = _Format(4, group=16, scale=1)
 _MXFP4 = _Format(4, group=32, scale=1)
 _ALGORITHMS = {
@@ -127,19 +206,45 @@ _ALGORITHMS = {
     "NVFP4": _NVFP4,
     "W4A16_NVFP4": _NVFP4,
     "NVFP4_AWQ": _NVFP4,
-    "MXFP8": _Format(8, 32, 1),
+    "MXFP8": _MXFP8,
     "FP8_PER_CHANNEL_PER_TOKEN": _FP8_CHANNEL,
-    "FP8_PB_WO": _Format(8, 128, 4, 128),
+    "FP8_PB_WO": _FP8_BLOCKS,
+    "FP8_BLOCK_SCALES": _FP8_BLOCKS,
 }
 # --quantization on a checkpoint that has none: vLLM loads 16 bits and converts.
-_RUNTIME = {"fp8": _FP8_TENSOR, "fp8_per_tensor": _FP8_TENSOR, "fp8_per_block": _Format(8, 128, 4, 128)}
+_RUNTIME = {
+    "fp8": _FP8_TENSOR,
+    "fp8_per_tensor": _FP8_TENSOR,
+    "fp8_per_channel": _FP8_CHANNEL,
+    "fp8_per_block": _FP8_BLOCKS,
+    "int8_per_channel_weight_only": _FP8_CHANNEL,
+    "experts_int8": _FP8_CHANNEL,
+    "mxfp8": _MXFP8,
+}
+# Formats whose sizes the config does not settle, and why.
+_UNSETTLED = {
+    "bitsandbytes": "keeps a state beside every matrix whose size its config does not give, and vLLM 0.33 has dropped it",
+    "torchao": "hides its formats in serialised objects",
+    "quark": "mixes formats by rules that are not known here",
+}
 
 
-def _int_field(quantization: Config, key: str, where: str) -> int:
+def _int_field(quantization: Config, keys: tuple[str, ...], where: str) -> int:
+    """Read a whole number from the first of C(keys) that is there."""
+    key = next((key for key in keys if quantization.get(key) is not None), keys[0])
     value = quantization.get(key)
     if isinstance(value, bool) or not isinstance(value, int):
         raise Refusal(f"{where}.{key}", f"expected a whole number, got {value!r}", _GIVE)
     return value
+
+
+def _packed(quantization: Config, where: str) -> _Format:
+    """Read a GPTQ, AWQ or AutoRound format; vLLM keeps zero points also of symmetric checkpoints."""
+    bits = _int_field(quantization, ("bits", "w_bit"), where)
+    group = _int_field(quantization, ("group_size", "q_group_size"), where)
+    if bits not in (2, 3, 4, 8):
+        raise Refusal(f"{where}.bits", f"weights of {bits} bits are not known", _GIVE)
+    return _Format(bits, max(group, 0), 2, zero_bits=bits, order=bool(quantization.get("desc_act")))
 
 
 def _fp8_blocks(source: Config, key: str, where: str) -> _Format:
@@ -157,6 +262,8 @@ def _weights_format(weights: Config, where: str) -> _Format:
     if (bits, kind) == (8, "float"):
         if weights.get("block_structure") is not None:
             return _fp8_blocks(weights, "block_structure", where)
+        if weights.get("strategy") == "group" and group > 0:
+            return _MXFP8 if group == 32 else _Format(8, group, 4)
         return _FP8_CHANNEL if weights.get("strategy") == "channel" else _FP8_TENSOR
     if (bits, kind) == (4, "float") and group in (16, 32):
         return _NVFP4 if group == 16 else _MXFP4
@@ -213,7 +320,7 @@ class _Quantization:
     def __init__(self, config: Config, quant_config: Config | None, runtime: str) -> None:
         quantization, where = quantization_of(config, quant_config)
         self._default: _Format | None = None
-        self._groups: list[tuple[_Names, _Format]] = []
+        self._groups: list[tuple[_Names, _Format | None]] = []
         self._layers: dict[str, _Format] = {}
         self.padded_experts = False
         self.runtime = False
@@ -235,21 +342,45 @@ class _Quantization:
                         _GIVE,
                     )
                 self._default, self.runtime = _RUNTIME[runtime], True
+                self._only_experts = runtime == "experts_int8"
             return
         method = str(quantization.get("quant_method") or "modelopt").lower()
-        if method in ("modelopt", "modelopt_fp4", "modelopt_mixed", "compressed-tensors"):
+        if method in ("modelopt", "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed", "compressed-tensors"):
             self._read_groups(quantization, where)
         elif method == "fp8":
             blocks = quantization.get("weight_block_size") is not None
             self._default = _fp8_blocks(quantization, "weight_block_size", where) if blocks else _FP8_TENSOR
-        elif method in ("gptq", "gptq_marlin", "awq", "awq_marlin", "auto-round", "auto_round"):
-            bits, group = _int_field(quantization, "bits", where), _int_field(quantization, "group_size", where)
-            # vLLM keeps zero points also of symmetric checkpoints.
-            self._default = _Format(bits, max(group, 0), 2, zero_bits=bits, order=bool(quantization.get("desc_act")))
-        elif method == "mxfp4":
+        elif method == "fbgemm_fp8":
+            self._default = _FP8_CHANNEL
+        elif method in (
+            "gptq",
+            "gptq_marlin",
+            "auto_gptq",
+            "awq",
+            "awq_marlin",
+            "auto_awq",
+            "auto-round",
+            "auto_round",
+        ):
+            self._default = _packed(quantization, where)
+            self._read_exceptions(quantization, where)
+        elif method in ("mxfp4", "gpt_oss_mxfp4"):
             self._default, self._only_experts, self.padded_experts = _MXFP4, True, True
         else:
-            raise Refusal(f"{where}.quant_method", f"quantisation {method!r} is not known", _GIVE)
+            reason = _UNSETTLED.get(method, "is not known")
+            raise Refusal(f"{where}.quant_method", f"quantisation {method!r} {reason}", _GIVE)
+
+    def _read_exceptions(self, quantization: Config, where: str) -> None:
+        """Read what GPTQModel (C(dynamic)) and AutoRound (C(extra_config)) store in another way."""
+        for key, sign in (("dynamic", "re:"), ("extra_config", "")):
+            listed = quantization.get(key) or {}
+            if not isinstance(listed, dict):
+                raise Refusal(f"{where}.{key}", f"expected a mapping, got {listed!r}", _GIVE)
+            for pattern, entry in listed.items():
+                name = sign + (re.sub(r"^[+-]:", "", pattern) if sign else str(pattern))
+                own = {**quantization, **(entry if isinstance(entry, dict) else {})}
+                plain = (sign and pattern.startswith("-:")) or own.get("bits") == 16
+                self._groups.append((_Names([name]), None if plain else _packed(own, f"{where}.{key}.{pattern}")))
 
     def _read_groups(self, quantization: Config, where: str) -> None:
         layers = quantization.get("quantized_layers")
@@ -325,21 +456,27 @@ def _linear(name: str, rows: int, columns: int, count: int = 1, pieces: int = 0)
     return _Module(name, rows, columns, count, split=True, pieces=pieces, linear=True)
 
 
-def _attention(text: Config, family: str, layer: Attention, prefix: str) -> Iterator[_Module]:
+def _attention(text: Config, family: str, layer: Attention, prefix: str, width: int = 1) -> Iterator[_Module]:
+    """Projections of plain attention; C(width): how many hidden states they read side by side (EAGLE-3: 2)."""
     hidden, heads = _field(text, "hidden_size"), _field(text, "num_attention_heads")
+    has = _FAMILIES[family]
     query = heads * layer.head_dim * (2 if family in _GDN else 1)  # the output gate doubles the query projection
     key = layer.kv_heads * layer.head_dim
-    yield _linear(f"{prefix}.q_proj", query, hidden)
-    yield _linear(f"{prefix}.k_proj", key, hidden, pieces=layer.kv_heads)
-    yield _linear(f"{prefix}.v_proj", key, hidden, pieces=layer.kv_heads)
+    yield _linear(f"{prefix}.q_proj", query, width * hidden)
+    yield _linear(f"{prefix}.k_proj", key, width * hidden, pieces=layer.kv_heads)
+    yield _linear(f"{prefix}.v_proj", key, width * hidden, pieces=layer.kv_heads)
     yield _linear(f"{prefix}.o_proj", hidden, heads * layer.head_dim)
-    if text.get("attention_bias") or family in ("qwen2", "qwen2_moe"):
-        yield _Module(f"{prefix}.bias", query + 2 * key, split=True)
-        if family == "gpt_oss":
+    if has.bias == "always" or (has.bias and text.get(has.bias)):
+        yield _Module(f"{prefix}.bias", query, split=True)
+        yield _Module(f"{prefix}.kv_bias", 2 * key, split=True, pieces=layer.kv_heads)
+        if has.out:
             yield _Module(f"{prefix}.o_bias", hidden)
-            yield _Module(f"{prefix}.sinks", heads, split=True)
-    if family in _QK_NORM | _GDN | _GEMMA4 or (family == "glm4_moe" and text.get("use_qk_norm")):
+    if family == "gpt_oss":
+        yield _Module(f"{prefix}.sinks", heads, split=True)
+    if has.qk_norm == "head" or (family == "glm4_moe" and text.get("use_qk_norm")):
         yield _Module(f"{prefix}.qk_norm", 2 * layer.head_dim)
+    elif has.qk_norm == "full" or (family == "cohere" and text.get("use_qk_norm")):
+        yield _Module(f"{prefix}.qk_norm", heads * layer.head_dim + key)
 
 
 def _latent_attention(text: Config, prefix: str) -> Iterator[_Module]:
@@ -397,26 +534,56 @@ def _gated_mlp(prefix: str, hidden: int, inner: int) -> Iterator[_Module]:
         yield _linear(f"{prefix}.{name}", rows, columns)
 
 
+def _mlp(text: Config, family: str, prefix: str, inner: int) -> Iterator[_Module]:
+    hidden, has = _field(text, "hidden_size"), _FAMILIES[family]
+    if has.gated:
+        yield from _gated_mlp(prefix, hidden, inner)
+    else:
+        yield _linear(f"{prefix}.up_proj", inner, hidden)
+        yield _linear(f"{prefix}.down_proj", hidden, inner)
+    if has.mlp_bias and text.get(has.mlp_bias):
+        yield _Module(f"{prefix}.bias", inner * (2 if has.gated else 1), split=True)
+        yield _Module(f"{prefix}.down_bias", hidden)
+
+
 def _experts(prefix: str, count: int, hidden: int, inner: int, matrices: int = 3) -> Iterator[_Module]:
-    yield _linear(f"{prefix}.experts", inner, hidden, count * (matrices - 1))
-    yield _linear(f"{prefix}.experts", hidden, inner, count)
+    yield replace(_linear(f"{prefix}.experts", inner, hidden, count * (matrices - 1)), experts=count)
+    yield replace(_linear(f"{prefix}.experts", hidden, inner, count), experts=count)
+
+
+def _of_layer(text: Config, key: str, index: int) -> int:
+    """Read a number that may be a list with one entry for every layer."""
+    value = text.get(key)
+    if not isinstance(value, list):
+        return _field(text, key)
+    return _field({key: value[index] if index < len(value) else None}, key)
+
+
+def _is_dense(text: Config, family: str, index: int) -> bool:
+    """Whether layer C(index) of a model with experts has none."""
+    only_dense = text.get("mlp_only_layers") or []
+    if not isinstance(only_dense, list):
+        raise Refusal("config.mlp_only_layers", f"expected a list, got {only_dense!r}", _GIVE)
+    if family.startswith("llama4"):
+        listed = text.get("moe_layers")
+        step = _optional(text, "interleave_moe_layer_step")
+        return index not in listed if isinstance(listed, list) else not step or (index + 1) % step != 0
+    if family == "ernie4_5_moe":
+        start, end = _optional(text, "moe_layer_start_index"), text.get("moe_layer_end_index")
+        last = end if isinstance(end, int) and end >= 0 else MAX_LAYERS
+        return not start <= index <= last or (index + 1) % (_optional(text, "moe_layer_interval") or 1) != 0
+    return (
+        index in only_dense
+        or index < _optional(text, "first_k_dense_replace")
+        or (index + 1) % (_optional(text, "decoder_sparse_step") or 1) != 0
+    )
 
 
 def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bool) -> Iterator[_Module]:
     """The MLP or the mixture of experts of layer C(index)."""
     hidden = _field(text, "hidden_size")
-    count = next(
-        (_field(text, key) for key in ("num_experts", "num_local_experts", "n_routed_experts") if text.get(key)), 0
-    )
-    only_dense = text.get("mlp_only_layers") or []
-    if not isinstance(only_dense, list):
-        raise Refusal("config.mlp_only_layers", f"expected a list, got {only_dense!r}", _GIVE)
-    dense = (
-        not count
-        or index in only_dense
-        or index < _optional(text, "first_k_dense_replace")
-        or (index + 1) % (_optional(text, "decoder_sparse_step") or 1) != 0
-    )
+    keys = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    count = next((_field(text, key) for key in keys if text.get(key)), 0)
     if family in _GEMMA4:
         yield from _gated_mlp(f"{prefix}.mlp", hidden, _field(text, "intermediate_size"))
         if text.get("enable_moe_block"):
@@ -425,29 +592,40 @@ def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bo
             yield _Module(f"{prefix}.moe_norms", 3 * hidden)
             yield from _experts(f"{prefix}", count, hidden, _field(text, "moe_intermediate_size"))
         return
-    if dense:
-        yield from _gated_mlp(f"{prefix}.mlp", hidden, _field(text, "intermediate_size"))
+    if not count or _is_dense(text, family, index):
+        apart = "intermediate_size_mlp" if count and family.startswith("llama4") else "intermediate_size"
+        yield from _mlp(text, family, f"{prefix}.mlp", _field(text, apart))
         return
-    mlp = f"{prefix}.block_sparse_moe" if family == "mixtral" else f"{prefix}.mlp"
-    inner = _field(text, "moe_intermediate_size" if text.get("moe_intermediate_size") else "intermediate_size")
+    mlp = f"{prefix}.block_sparse_moe" if family in _BLOCK_SPARSE else f"{prefix}.mlp"
+    inner = _of_layer(
+        text, "moe_intermediate_size" if text.get("moe_intermediate_size") else "intermediate_size", index
+    )
     yield _Module(f"{mlp}.gate", count, hidden)
     if padded:
-        # The kernels of MXFP4 want 128 and 256 (read off the parameters of gpt-oss-20b in vLLM 0.33.0).
-        wide, inner = -(-hidden // 256) * 256, -(-inner // 128) * 128
+        wide, inner = padded_experts(hidden, inner)
         yield from _experts(mlp, count, wide, inner)
     else:
         wide = hidden
         yield from _experts(mlp, count, hidden, inner)
     if family == "gpt_oss":
         yield _Module(f"{mlp}.gate_bias", count)
-        yield _Module(f"{mlp}.expert_bias", 2 * inner + wide, 1, count, split=True)
+        yield _Module(f"{mlp}.expert_bias", 2 * inner + wide, 1, count, split=True, experts=count)
+    if family.startswith("llama4"):
+        yield from _gated_mlp(f"{mlp}.shared_expert", hidden, inner)
     shared = _optional(text, "shared_expert_intermediate_size")
     if shared:
         yield from _gated_mlp(f"{mlp}.shared_expert", hidden, shared)
         yield _Module(f"{mlp}.shared_expert_gate", hidden)
-    elif text.get("n_shared_experts"):
-        yield from _gated_mlp(f"{mlp}.shared_experts", hidden, inner * _field(text, "n_shared_experts"))
+    for key in ("n_shared_experts", "num_shared_expert", "moe_num_shared_experts"):
+        if text.get(key):
+            yield from _gated_mlp(f"{mlp}.shared_experts", hidden, inner * _of_layer(text, key, index))
+    if family in ("deepseek_v3", "dots1", "ernie4_5_moe", "glm4_moe", "kimi_k2"):
         yield _Module(f"{mlp}.gate.e_score_correction_bias", count, size=4)
+
+
+def padded_experts(hidden: int, inner: int) -> tuple[int, int]:
+    """Return the sizes that the kernels of MXFP4 give an expert (read off gpt-oss-20b in vLLM 0.33.0)."""
+    return -(-hidden // 256) * 256, -(-inner // 128) * 128
 
 
 def _nemotron_layer(text: Config, layer: object, letter: str, prefix: str) -> Iterator[_Module]:
@@ -477,7 +655,7 @@ def _layer(text: Config, family: str, index: int, layer: object, prefix: str, pa
         yield from _nemotron_layer(text, layer, str(text["hybrid_override_pattern"])[index], prefix)
         return
     hidden = _field(text, "hidden_size")
-    yield _Module(f"{prefix}.norms", hidden * (4 if family in _GEMMA4 else 2))
+    yield _Module(f"{prefix}.norms", hidden * _FAMILIES[family].norms)
     if isinstance(layer, Recurrent):
         yield from _gated_delta_net(text, family, layer, f"{prefix}.linear_attn")
     elif isinstance(layer, Attention) and layer.kind == "mla":
@@ -487,6 +665,103 @@ def _layer(text: Config, family: str, index: int, layer: object, prefix: str, pa
     yield from _feed_forward(text, family, index, prefix, padded)
 
 
+def _vision_merger(prefix: str, norm: int, merged: int, out: int) -> Iterator[_Module]:
+    yield _Module(f"{prefix}.norm", norm)
+    yield _linear(f"{prefix}.linear_fc1", merged, merged)
+    yield _linear(f"{prefix}.linear_fc2", out, merged)
+    yield _Module(f"{prefix}.split_biases", merged, split=True)
+    yield _Module(f"{prefix}.biases", out)
+
+
+def _qwen3_vision(vision: Config) -> Iterator[_Module]:
+    hidden, inner = _field(vision, "hidden_size"), _field(vision, "intermediate_size")
+    patch = prod(_field(vision, key) for key in ("in_channels", "temporal_patch_size", "patch_size", "patch_size"))
+    yield _Module("visual.patch_embed", hidden, patch + 1)
+    yield _Module("visual.pos_embed", _field(vision, "num_position_embeddings"), hidden)
+    for index in range(_field(vision, "depth", MAX_LAYERS)):
+        block = f"visual.blocks.{index}"
+        yield _Module(f"{block}.norms", 4 * hidden)
+        yield _linear(f"{block}.attn.qkv", 3 * hidden, hidden)
+        yield _linear(f"{block}.attn.proj", hidden, hidden)
+        yield _linear(f"{block}.mlp.linear_fc1", inner, hidden)
+        yield _linear(f"{block}.mlp.linear_fc2", hidden, inner)
+        yield _Module(f"{block}.split_biases", 3 * hidden + inner, split=True)
+        yield _Module(f"{block}.biases", 2 * hidden)
+    merged, out = hidden * _field(vision, "spatial_merge_size") ** 2, _field(vision, "out_hidden_size")
+    yield from _vision_merger("visual.merger", 2 * hidden, merged, out)
+    for index in range(len(vision.get("deepstack_visual_indexes") or [])):
+        yield from _vision_merger(f"visual.deepstack_merger_list.{index}", 2 * merged, merged, out)
+
+
+def _qwen2_vision(vision: Config, newer: bool) -> Iterator[_Module]:
+    """The tower of Qwen2-VL, or of Qwen2.5-VL, whose norms have no biases and whose MLP is gated."""
+    hidden = _field(vision, "hidden_size" if newer else "embed_dim")
+    channels = _optional(vision, "in_channels") or _optional(vision, "in_chans") or 3
+    inner = _field(vision, "intermediate_size") if newer else hidden * _field(vision, "mlp_ratio")
+    patch = channels * prod(_field(vision, key) for key in ("temporal_patch_size", "patch_size", "patch_size"))
+    yield _Module("visual.patch_embed", hidden, patch)
+    for index in range(_field(vision, "depth", MAX_LAYERS)):
+        block = f"visual.blocks.{index}"
+        yield _Module(f"{block}.norms", (2 if newer else 4) * hidden)
+        yield _linear(f"{block}.attn.qkv", 3 * hidden, hidden)
+        yield _linear(f"{block}.attn.proj", hidden, hidden)
+        if newer:
+            yield from _gated_mlp(f"{block}.mlp", hidden, inner)
+        else:
+            yield _linear(f"{block}.mlp.fc1", inner, hidden)
+            yield _linear(f"{block}.mlp.fc2", hidden, inner)
+        yield _Module(f"{block}.split_biases", 3 * hidden + (2 if newer else 1) * inner, split=True)
+        yield _Module(f"{block}.biases", 2 * hidden)
+    merged = hidden * _field(vision, "spatial_merge_size") ** 2
+    out = _field(vision, "out_hidden_size" if newer else "hidden_size")
+    yield from _vision_merger("visual.merger", (1 if newer else 2) * hidden, merged, out)
+
+
+def _gemma4_vision(vision: Config, out: int) -> Iterator[_Module]:
+    hidden = _field(vision, "hidden_size")
+    yield _Module("vision_tower.patch_embedder.input_proj", hidden, 3 * _field(vision, "patch_size") ** 2)
+    yield _Module("vision_tower.patch_embedder.positions", 2 * _field(vision, "position_embedding_size"), hidden)
+    for index in range(_field(vision, "num_hidden_layers", MAX_LAYERS)):
+        block = f"vision_tower.encoder.layers.{index}"
+        yield _linear(f"{block}.self_attn", 4 * hidden, hidden)
+        yield _Module(f"{block}.norms", 4 * hidden + 2 * _field(vision, "head_dim"))
+        yield from _gated_mlp(f"{block}.mlp", hidden, _field(vision, "intermediate_size"))
+    yield _Module("embed_vision.embedding_projection", out, hidden)
+
+
+def _siglip(vision: Config, out: int) -> Iterator[_Module]:
+    """SigLIP and the projection of Gemma 3."""
+    hidden, inner, patch = (_field(vision, key) for key in ("hidden_size", "intermediate_size", "patch_size"))
+    yield _Module("vision_tower.embeddings.patch_embedding", hidden, 3 * patch**2 + 1)
+    yield _Module("vision_tower.embeddings.position_embedding", (_field(vision, "image_size") // patch) ** 2, hidden)
+    for index in range(_field(vision, "num_hidden_layers", MAX_LAYERS)):
+        block = f"vision_tower.encoder.layers.{index}"
+        yield _linear(f"{block}.self_attn", 4 * hidden, hidden)
+        yield _linear(f"{block}.mlp.fc1", inner, hidden)
+        yield _linear(f"{block}.mlp.fc2", hidden, inner)
+        yield _Module(f"{block}.split_biases", 3 * hidden + inner, split=True)
+        yield _Module(f"{block}.norms_and_biases", 6 * hidden)
+    yield _Module("vision_tower.post_layernorm", 2 * hidden)
+    yield _Module("multi_modal_projector.mm_input_projection_weight", hidden, out)
+    yield _Module("multi_modal_projector.mm_soft_emb_norm", hidden)
+
+
+def _pixtral(vision: Config, out: int, merge: int) -> Iterator[_Module]:
+    """Pixtral and the projector of Mistral 3."""
+    hidden, patch = _field(vision, "hidden_size"), _field(vision, "patch_size")
+    yield _Module("vision_tower.patch_conv", hidden, 3 * patch**2)
+    yield _Module("vision_tower.ln_pre", hidden)
+    for index in range(_field(vision, "num_hidden_layers", MAX_LAYERS)):
+        block = f"vision_tower.transformer.layers.{index}"
+        yield _linear(f"{block}.attention", 4 * hidden, hidden)
+        yield from _gated_mlp(f"{block}.feed_forward", hidden, _field(vision, "intermediate_size"))
+        yield _Module(f"{block}.norms", 2 * hidden)
+    yield _Module("multi_modal_projector.norm", hidden)
+    yield _Module("multi_modal_projector.patch_merger", hidden, hidden * merge**2)
+    yield _linear("multi_modal_projector.linear_1", out, hidden)
+    yield _linear("multi_modal_projector.linear_2", out, out)
+
+
 def _vision(config: Config, family: str) -> Iterator[_Module]:
     """The vision tower; only the families whose tower is known."""
     vision = config.get("vision_config")
@@ -494,39 +769,21 @@ def _vision(config: Config, family: str) -> Iterator[_Module]:
         raise Refusal("config.audio_config", "the weights of the audio tower are not known", _GIVE)
     if not isinstance(vision, dict):
         return
-    hidden, inner = _field(vision, "hidden_size"), _field(vision, "intermediate_size")
-    if str(config.get("model_type")) in _QWEN_VISION:
-        patch = prod(_field(vision, key) for key in ("in_channels", "temporal_patch_size", "patch_size", "patch_size"))
-        yield _Module("visual.patch_embed", hidden, patch + 1)
-        yield _Module("visual.pos_embed", _field(vision, "num_position_embeddings"), hidden)
-        for index in range(_field(vision, "depth", MAX_LAYERS)):
-            block = f"visual.blocks.{index}"
-            yield _Module(f"{block}.norms", 4 * hidden)
-            yield _linear(f"{block}.attn.qkv", 3 * hidden, hidden)
-            yield _linear(f"{block}.attn.proj", hidden, hidden)
-            yield _linear(f"{block}.mlp.linear_fc1", inner, hidden)
-            yield _linear(f"{block}.mlp.linear_fc2", hidden, inner)
-            yield _Module(f"{block}.split_biases", 3 * hidden + inner, split=True)
-            yield _Module(f"{block}.biases", 2 * hidden)
-        merged, out = hidden * _field(vision, "spatial_merge_size") ** 2, _field(vision, "out_hidden_size")
-        yield _Module("visual.merger.norm", 2 * hidden)
-        yield _linear("visual.merger.linear_fc1", merged, merged)
-        yield _linear("visual.merger.linear_fc2", out, merged)
-        yield _Module("visual.merger.split_biases", merged, split=True)
-        yield _Module("visual.merger.biases", out)
+    kind, out = str(config.get("model_type")), _field(text_config(config), "hidden_size")
+    if kind in _QWEN3_VISION:
+        yield from _qwen3_vision(vision)
+    elif kind in _QWEN2_VISION:
+        yield from _qwen2_vision(vision, kind == "qwen2_5_vl")
     elif family in _GEMMA4:
-        yield _Module("vision_tower.patch_embedder.input_proj", hidden, 3 * _field(vision, "patch_size") ** 2)
-        yield _Module("vision_tower.patch_embedder.positions", 2 * _field(vision, "position_embedding_size"), hidden)
-        for index in range(_field(vision, "num_hidden_layers", MAX_LAYERS)):
-            block = f"vision_tower.encoder.layers.{index}"
-            yield _linear(f"{block}.self_attn", 4 * hidden, hidden)
-            yield _Module(f"{block}.norms", 4 * hidden + 2 * _field(vision, "head_dim"))
-            yield from _gated_mlp(f"{block}.mlp", hidden, inner)
-        yield _Module("embed_vision.embedding_projection", _field(text_config(config), "hidden_size"), hidden)
+        yield from _gemma4_vision(vision, out)
+    elif kind == "gemma3" and vision.get("model_type") == "siglip_vision_model":
+        yield from _siglip(vision, out)
+    elif kind == "mistral3" and vision.get("model_type") == "pixtral" and not config.get("multimodal_projector_bias"):
+        yield from _pixtral(vision, out, _field(config, "spatial_merge_size"))
     else:
         raise Refusal(
             "config.vision_config",
-            f"the weights of the vision tower of {config.get('model_type')!r} are not known",
+            f"the weights of the vision tower of {kind!r} are not known",
             f"{_GIVE}, or set language-model-only",
         )
 
@@ -534,17 +791,52 @@ def _vision(config: Config, family: str) -> Iterator[_Module]:
 # Sums ---------------------------------------------------------------------------------------------------------------
 
 
-def _bytes(module: _Module, quantization: _Quantization | None, dtype_bytes: int, ranks: int) -> int:
+@dataclass(frozen=True)
+class Split:
+    """Over how many ranks the weights go: tensor parallel, pipeline stages, and whether experts are handed out whole."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    experts: bool = False
+
+    def stage_of(self, count: int) -> list[int]:
+        """Return the stage of each of C(count) layers (vllm/distributed/utils.py, get_pp_indices)."""
+        sizes = [count // self.pipeline] * self.pipeline
+        for index in range(count % self.pipeline):
+            sizes[-2 - index] += 1
+        return [stage for stage, size in enumerate(sizes) for _each in range(size)]
+
+
+def _bytes(module: _Module, quantization: _Quantization | None, dtype_bytes: int, split: Split) -> int:
     """Bytes of one module on one rank."""
     stored = quantization.format_of(module) if quantization else None
-    if stored is None:
-        size = module.rows * module.columns * module.count * (module.size or dtype_bytes)
-    else:
-        size = stored.size(module.rows, module.columns) * module.count
+    plain = module.rows * module.columns * (module.size or dtype_bytes)
+    one = stored.size(module.rows, module.columns) if stored else plain
+    if module.experts and split.experts:
+        return one * (module.count // module.experts) * -(-module.experts // split.tensor)
+    size = one * module.count
     if not module.split:
         return size
     # With fewer kv heads than ranks every rank keeps one head.
-    return -(-size // (min(ranks, module.pieces) if module.pieces else ranks))
+    return -(-size // (min(split.tensor, module.pieces) if module.pieces else split.tensor))
+
+
+def is_tied(config: Config) -> bool:
+    """Tell whether the embedding is the head, too."""
+    text = text_config(config)
+    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
+    family = _FAMILIES.get(str(text.get("model_type") or config.get("model_type")))
+    return bool(family and family.tied) if tied is None else bool(tied)
+
+
+def padded_vocabulary(size: int) -> int:
+    """Return the rows of an embedding: vLLM pads the vocabulary to 64."""
+    return -(-size // 64) * 64
+
+
+def _check_family(family: str) -> None:
+    if family not in _FAMILIES:
+        raise Refusal("config.model_type", f"the weights of the family {family!r} are not known", _GIVE)
 
 
 def weights_bytes(
@@ -554,65 +846,101 @@ def weights_bytes(
     quant_config: Config | None = None,
     tensor_parallel: int = 1,
     pipeline_parallel: int = 1,
+    expert_parallel: bool = False,
     runtime_quantization: str = "",
     vision: bool = True,
     mtp: bool = False,
 ) -> Weights:
-    """Count the bytes of the weights of one rank.
+    """Count the bytes of the weights of one rank, of the fullest pipeline stage.
 
     config, quant_config: C(config.json) and C(hf_quant_config.json). geometry: of the same config.
+    expert_parallel: C(--enable-expert-parallel).
     runtime_quantization: C(--quantization); only read where the checkpoint itself is not quantised.
     vision: count the vision tower. mtp: count the multi-token-prediction layers.
     Raises C(Refusal) for a family or a format that is not known.
     """
     text = text_config(config)
     family = geometry.model_type
-    known = _PLAIN | _GDN | _GEMMA4 | {"gpt_oss", "nemotron_h", "deepseek_v2", "deepseek_v3", "kimi_k2"}
-    if family not in known:
-        raise Refusal("config.model_type", f"the weights of the family {family!r} are not known", _GIVE)
+    _check_family(family)
     quantization = _Quantization(config, quant_config, runtime_quantization)
     dtype_bytes = 4 if geometry.dtype == "float32" else 2
     hidden = _field(text, "hidden_size")
-    vocabulary = -(-_field(text, "vocab_size") // 64) * 64  # vLLM pads the vocabulary to 64
+    vocabulary = padded_vocabulary(_field(text, "vocab_size"))
     padded = quantization.padded_experts
+    split = Split(tensor_parallel, pipeline_parallel, expert_parallel)
+    count = len(geometry.layers)
 
-    modules: list[_Module] = []
-    # The fullest pipeline stage; it is counted with the embedding and the head.
-    for index, layer in enumerate(geometry.layers[: -(-len(geometry.layers) // pipeline_parallel)]):
+    stages: list[list[_Module]] = [[] for _each in range(pipeline_parallel)]
+    for index, (layer, stage) in enumerate(zip(geometry.layers, split.stage_of(count))):
         if layer is None and family != "nemotron_h":
             layer = geometry.attention[-1]  # it reads the cache of another layer, but has weights of its own
-        modules += _layer(text, family, index, layer, f"layers.{index}", padded)
-    modules.append(_Module("embed_tokens", vocabulary, hidden, split=True))
-    modules.append(_Module("norm", hidden))
-    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
-    if not (True if tied is None and family in _GEMMA4 else tied):
-        modules.append(_linear("lm_head", vocabulary, hidden))
+        stages[stage] += _layer(text, family, index, layer, f"layers.{index}", padded)
+    embedding = _Module("embed_tokens", vocabulary, hidden, split=True)
+    stages[0].append(embedding)
+    stages[-1].append(_Module("norm", hidden * _FAMILIES[family].final))
+    if not is_tied(config):
+        stages[-1].append(_linear("lm_head", vocabulary, hidden))
+        if text.get("lm_head_bias"):
+            stages[-1].append(_Module("lm_head.bias", vocabulary, split=True))
+    elif pipeline_parallel > 1:
+        stages[-1].append(embedding)  # the last stage needs it as its head
     per_layer = _optional(text, "hidden_size_per_layer_input")
     if per_layer:
-        modules.append(
-            _Module(
-                "embed_tokens_per_layer",
-                _optional(text, "vocab_size_per_layer_input") or vocabulary,
-                per_layer * len(geometry.layers),
-                split=True,
-            )
-        )
-    if vision:
-        modules += _vision(config, family)
+        rows = _optional(text, "vocab_size_per_layer_input") or vocabulary
+        stages[0].append(_Module("embed_tokens_per_layer", rows, per_layer * count, split=True))
+    tower = list(_vision(config, family)) if vision else []
 
     def total(parts: list[_Module], formats: _Quantization | None) -> int:
-        return sum(_bytes(module, formats, dtype_bytes, tensor_parallel) for module in parts)
+        return sum(_bytes(module, formats, dtype_bytes, split) for module in parts)
 
-    target = total(modules, quantization)
-    draft = 0
-    if mtp and geometry.mtp_layer is not None:
-        parts: list[_Module] = []
-        for index in range(geometry.mtp_layers):
-            # The layers count on: a checkpoint names them mtp.layers.N or layers.(last + N).
-            name = f"mtp.layers.{index}" if family in _GDN else f"layers.{len(geometry.layers) + index}"
-            parts += _layer(text, family, len(geometry.layers) + index, geometry.mtp_layer, name, padded)
-            parts.append(_Module(f"{name}.norms", 2 * hidden))
-        parts.append(replace(_linear("mtp.fc", hidden, 2 * hidden), linear=False))
-        parts.append(_Module("mtp.norm", hidden))
-        draft = total(parts, quantization)
-    return Weights(target, draft, total(modules, None) if quantization.runtime else target)
+    seen = total(tower, quantization)
+    target = max(total(stage, quantization) for stage in stages) + seen
+    draft = total(list(_mtp(text, family, geometry, padded)), quantization) if mtp else 0
+    peak = max(total(stage, None) for stage in stages) + total(tower, None) if quantization.runtime else target
+    return Weights(target, draft, peak, seen)
+
+
+def _mtp(text: Config, family: str, geometry: Geometry, padded: bool) -> Iterator[_Module]:
+    """The multi-token-prediction layers, without the embedding and the head that they share with the model."""
+    if geometry.mtp_layer is None:
+        return
+    hidden, count = _field(text, "hidden_size"), len(geometry.layers)
+    for index in range(geometry.mtp_layers):
+        # The layers count on: a checkpoint names them mtp.layers.N or layers.(last + N).
+        name = f"mtp.layers.{index}" if family in _GDN else f"layers.{count + index}"
+        yield from _layer(text, family, count + index, geometry.mtp_layer, name, padded)
+        yield _Module(f"{name}.norms", 2 * hidden)
+        if family not in _GDN:  # every layer of DeepSeek and GLM projects for itself, those of Qwen share one
+            yield replace(_linear(f"{name}.eh_proj", hidden, 2 * hidden), split=False, linear=False)
+            yield _Module(f"{name}.shared_head.norm", hidden)
+    if family in _GDN:
+        yield replace(_linear("mtp.fc", hidden, 2 * hidden), linear=False)
+        yield _Module("mtp.norm", hidden)
+
+
+def drafter_bytes(config: Config, geometry: Geometry, method: str, *, tensor_parallel: int = 1) -> int:
+    """Count the bytes of a separate drafter on one rank.
+
+    method: C(draft_model) is a whole model; C(eagle) and C(eagle3) are a few layers that read the hidden states of the
+    model through a projection and share its embedding, EAGLE also its head (llama_eagle.py, llama_eagle3.py).
+    """
+    if method not in ("eagle", "eagle3"):
+        return weights_bytes(config, geometry, tensor_parallel=tensor_parallel, vision=False).target
+    text, family = text_config(config), geometry.model_type
+    _check_family(family)
+    hidden = _field(text, "hidden_size")
+    third = method == "eagle3"
+    source = _optional(text, "target_hidden_size") or hidden
+    parts = [_Module("fc", hidden, 3 * source if third else 2 * hidden)]
+    for index, layer in enumerate(geometry.attention):
+        name = f"layers.{index}"
+        parts.append(_Module(f"{name}.norms", (3 if third else 2) * hidden))
+        parts += _attention(text, family, layer, f"{name}.self_attn", 2 if third and index == 0 else 1)
+        parts += _feed_forward(text, family, index, name, False)
+    if third:
+        vocabulary = _optional(text, "draft_vocab_size") or _field(text, "vocab_size")
+        parts += [_Module("norm", hidden), _Module("lm_head", padded_vocabulary(vocabulary), hidden, split=True)]
+        parts.append(_Module("d2t", vocabulary, size=8))
+    formats = _Quantization(config, None, "")
+    size = 4 if geometry.dtype == "float32" else 2
+    return sum(_bytes(part, formats, size, Split(tensor_parallel)) for part in parts)

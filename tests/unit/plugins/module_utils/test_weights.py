@@ -109,7 +109,7 @@ def test_formats_of_a_dense_model(quantization: dict[str, Any], share: float) ->
         ),
         ({"quantization_config": {"quant_method": "modelopt"}}, "config.quantization_config.quant_algo"),
         ({"quantization_config": {"quant_method": "gptq", "bits": "four"}}, "config.quantization_config.bits"),
-        ({"model_type": "starcoder2"}, "config.model_type"),
+        ({"model_type": "helium"}, "config.model_type"),
         ({"vocab_size": None}, "config.vocab_size"),
         ({"vision_config": {"hidden_size": 8, "intermediate_size": 8}}, "config.vision_config"),
         ({"audio_config": {"hidden_size": 8}}, "config.audio_config"),
