@@ -11,14 +11,18 @@ when all others are resident.
 Some terms are known only as a range (C(service_memory.OVERHEADS)). A check that fails even when everything else is small
 is an error; one that depends on the range makes the verdict C(tight).
 
+Every fix that a finding names was planned here before it is named: the same engine ran on the changed input, the finding
+was gone and no new error had come.
+
 C(memory_budget) is the only entry. No I/O, no Ansible.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
@@ -33,12 +37,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.kv_cache import (
     gib_text,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import (
+    DEFAULT_SEQS,
     LEVELS,
     SOLVER_MIN_LENGTH,
     Engine,
     Host,
     InputError,
-    PlanFailure,
+    NoCommonPage,
     ServiceInput,
     read_params,
     resolve,
@@ -49,8 +54,10 @@ __all__ = ["InputError", "error_free_memory", "memory_budget"]
 # The sum of all gpu-memory-utilization values that is refused whatever else is known (published co-residency experience:
 # beyond it CUDA contexts and the system have no room left).
 UTILIZATION_LIMIT = 0.95
-# Solved utilisations are written as people write them.
-STEP = 0.01
+# Solved utilisations are written as people write them: in steps of 1 / STEPS.
+STEPS = 100
+# A batch that people use where the default of 2048 is too small for a block.
+USUAL_BATCH = 8192
 
 _SEVERITY = {"low": "error", "typical": "warning", "high": "info"}
 _ALSO = {
@@ -58,6 +65,9 @@ _ALSO = {
     "typical": " It passes only with less overhead than usual.",
     "high": " It passes with the usual overheads, not with high ones.",
 }
+
+Change = dict[str, Any]
+Way = list[Change]
 
 
 def error_free_memory(free: float, total: int, utilization: float, requested: int) -> str:
@@ -72,21 +82,57 @@ def error_free_memory(free: float, total: int, utilization: float, requested: in
     )
 
 
+def error_warm_up(sequences: int) -> str:
+    """What vLLM prints when the memory ends at its last step (C(vllm/v1/worker/gpu_model_runner.py))."""
+    return (
+        f"RuntimeError: CUDA out of memory occurred when warming up sampler with {sequences} dummy requests. Please try "
+        "lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine."
+    )
+
+
+@dataclass
+class _Draft:
+    """A finding before it has its fix: ways to try in order of preference, and what to say when none of them plans."""
+
+    finding: Finding
+    ways: Callable[[], Iterator[Way]] = lambda: iter(())
+    advice: str = ""
+    most: int = 3
+
+
 @dataclass
 class _Service:
-    """One service on its way through the plan; C(utilization) and C(length) are given or found."""
+    """One service on its way through the plan; C(utilization), C(length) and C(sequences) are given or found."""
 
     engine: Engine
     utilization: float | None
     length: int | None
+    sequences: int | None
     solved: list[str] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    drafts: list[_Draft] = field(default_factory=list)
     tight: bool = False
 
     @property
     def name(self) -> str:
         """Name of the service."""
         return self.engine.name
+
+    @property
+    def wanted(self) -> int:
+        """Requests that vLLM lets run at once: max-num-seqs, or its default."""
+        return DEFAULT_SEQS if self.sequences is None else self.sequences
+
+    @property
+    def plan(self) -> KVPlan:
+        """How the cache is cut; only engines have one."""
+        if self.engine.plan is None:
+            raise TypeError(f"{self.name} has no KV cache")
+        return self.engine.plan
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether this is a vLLM engine; else it only states what it needs."""
+        return self.engine.plan is not None
 
 
 class _Node:
@@ -105,34 +151,41 @@ class _Node:
         """What vLLM asks for, 0 for a service that asks for nothing."""
         return math.ceil(self.host.total * service.utilization) if service.utilization is not None else 0
 
-    def held(self, service: _Service, level: str) -> float:
+    def held(self, service: _Service, level: str) -> int:
         """What a service holds once it runs."""
-        return service.engine.residency(self.requested(service), level)
+        return int(service.engine.residency(self.requested(service), level))
 
-    def taken(self, service: _Service, level: str) -> float:
+    def taken(self, service: _Service, level: str) -> int:
         """What a service takes of the memory that was measured or reserved as free."""
         resident = self.host.resident.get(service.name)
         if self.host.available is None or resident is None:
             return self.held(service, level)
         # It runs already. Only growth that is certain counts; a measured figure beats an estimate.
-        return max(0.0, self.held(service, "low") - resident)
+        return max(0, self.held(service, "low") - resident)
 
-    def free(self, service: _Service, others: list[_Service], level: str) -> float:
-        """What vLLM would see free when C(service) starts while C(others) are resident."""
-        gone = sum(self.taken(other, level) for other in others)
+    @property
+    def empty(self) -> int:
+        """What is there for services that do not run yet."""
+        return self.host.total - self.host.os_reserve if self.host.available is None else self.host.available
+
+    def seen(self, service: _Service, gone: int, level: str) -> int:
+        """What vLLM would see free when C(service) starts after others have taken C(gone) bytes."""
         if self.host.available is None:
-            return self.host.total - self.host.os_reserve - gone
+            return self.empty - gone
         own = self.host.resident.get(service.name, 0)
-        return self.host.available + own - service.engine.overhead("snapshot_gib", level) - gone
+        return self.empty + own - int(service.engine.overhead("snapshot_gib", level)) - gone
+
+    def free(self, service: _Service, others: list[_Service], level: str) -> int:
+        """What vLLM would see free when C(service) starts while C(others) are resident."""
+        return self.seen(service, sum(self.taken(other, level) for other in others), level)
 
     def lacks(self, service: _Service, others: list[_Service], size: int) -> str:
         """Return the lowest level of overheads at which C(size) bytes are not free for a service, empty when they are."""
         return _first_failing(lambda level: self.free(service, others, level) >= size)
 
-    def left(self, level: str) -> float:
+    def left(self, level: str) -> int:
         """What is free when all services run."""
-        gone = sum(self.taken(service, level) for service in self.services)
-        return (self.host.total - self.host.os_reserve if self.host.available is None else self.host.available) - gone
+        return self.empty - sum(self.taken(service, level) for service in self.services)
 
     def others(self, service: _Service) -> list[_Service]:
         """All services but this one."""
@@ -145,7 +198,7 @@ class _Node:
     def utilization_bound(self) -> float:
         """The sum that leaves room for the system, for what engines hold beside their request, and for plain services."""
         beside = sum(
-            service.engine.overhead("outside_gib", "typical")
+            int(service.engine.overhead("outside_gib", "typical"))
             if service.utilization is not None
             else self.held(service, "typical")
             for service in self.services
@@ -153,56 +206,68 @@ class _Node:
         return min(UTILIZATION_LIMIT, 1 - (self.host.os_reserve + beside) / self.host.total)
 
     def share(self, size: float) -> float:
-        """The smallest utilisation that asks for C(size) bytes."""
-        return max(STEP, math.ceil(round(size / self.host.total / STEP, 6)) * STEP)
+        """The smallest step of utilisation that asks for C(size) bytes; more than 1 when the node is smaller."""
+        step = max(1, int(size / self.host.total * STEPS) - 1)
+        while math.ceil(self.host.total * (step / STEPS)) < size:
+            step += 1
+        return step / STEPS
 
     def floor(self, service: _Service, level: str) -> float:
         """Bytes to request so that vLLM's own checks pass."""
-        return self._with_cache(service, level, 1, min(service.engine.limit, SOLVER_MIN_LENGTH))
+        length = service.length or min(service.engine.limit, SOLVER_MIN_LENGTH)
+        # A default that does not fit is replaced, see _solve_sequences; a number that somebody chose is kept.
+        return self._with_cache(service, level, 1, length, service.sequences or 0)
 
     def target(self, service: _Service) -> float:
         """Bytes to request for max-num-seqs requests of max-model-len, with the usual overheads."""
-        return self._with_cache(service, "typical", service.engine.default_sequences, service.engine.limit)
+        length = service.length or service.engine.limit
+        return self._with_cache(service, "typical", service.wanted, length, service.wanted)
 
-    def _with_cache(self, service: _Service, level: str, requests: int, length: int) -> float:
-        engine = service.engine
-        plan = _planned(engine)
-        cache = plan.available_for(requests, service.length or length)
+    @staticmethod
+    def _with_cache(service: _Service, level: str, requests: int, length: int, states: int) -> float:
+        engine, plan = service.engine, service.plan
+        cache = plan.available_for(requests, length)
         if engine.needs_state_blocks:
-            cache = max(cache, engine.default_sequences * plan.bytes_per_block)
+            cache = max(cache, states * plan.bytes_per_block)
         if engine.blocks is not None:
-            cache = max(plan.available_for(1, service.length or length), engine.blocks * plan.bytes_per_block)
+            cache = max(plan.available_for(1, length), engine.blocks * plan.bytes_per_block)
         if engine.pool is not None:
             cache = engine.pool
         return engine.weights + engine.draft + engine.inside[level] + cache
 
-    def fits(self, level: str, margin: float = 0.0) -> bool:
+    def fits(self, level: str, margin: int = 0) -> bool:
         """Tell whether the node holds all services, each at any restart; from typical overheads on, within the bound."""
         limit = UTILIZATION_LIMIT if level == "low" else round(self.utilization_bound(), 6)
-        if self.utilization_sum() > limit or self.left(level) < margin:
+        if self.utilization_sum() > limit:
             return False
-        return all(
-            self.free(service, self.others(service), level) >= max(self.requested(service), service.engine.load_peak)
-            for service in self.services
+        taken = [self.taken(service, level) for service in self.services]
+        gone = sum(taken)
+        return self.empty - gone >= margin and all(
+            self.seen(service, gone - own, level) >= max(self.requested(service), service.engine.load_peak)
+            for service, own in zip(self.services, taken)
             if service.utilization is not None
         )
 
     def serves(self, service: _Service, level: str) -> bool:
         """Tell whether a service passes vLLM's own checks of the KV cache."""
-        engine = service.engine
-        if engine.plan is None:
+        if not service.is_engine:
             return True
+        engine, plan = service.engine, service.plan
         available = engine.available(self.requested(service), level)
-        plan = engine.plan
         if available <= 0 or plan.needed_bytes(service.length or 1) > plan.checked_bytes(available):
             return False
-        return not engine.needs_state_blocks or engine.num_blocks(available) >= engine.default_sequences
+        return not engine.needs_state_blocks or engine.num_blocks(available) >= (service.sequences or 0)
 
-
-def _planned(engine: Engine) -> KVPlan:
-    if engine.plan is None:
-        raise TypeError(f"{engine.name} has no KV cache")
-    return engine.plan
+    def largest(self, service: _Service, highest: float, level: str, margin: int = 0) -> float | None:
+        """Return the largest utilisation of C(service), up to C(highest), with which the node holds all; None if none."""
+        before = service.utilization
+        low, high = 0, math.floor(highest * STEPS + 1e-6)
+        while low < high:  # more for one is never better for the others
+            middle = (low + high + 1) // 2
+            service.utilization = middle / STEPS
+            low, high = (middle, high) if self.fits(level, margin) else (low, middle - 1)
+        service.utilization = before
+        return low / STEPS if low else None
 
 
 # Solving --------------------------------------------------------------------------------------------------------------
@@ -214,50 +279,158 @@ def _solve_utilization(node: _Node) -> None:
     Each gets the least that passes vLLM's checks; then all grow toward max-num-seqs x max-model-len as far as the node
     allows. High overheads are assumed where the node has room for that, so that the answer does not hang on them.
     """
-    open_services = [
-        service for service in node.services if service.utilization is None and service.engine.plan is not None
-    ]
-    if not open_services:
+    growing = [service for service in node.services if service.utilization is None and service.is_engine]
+    if not growing:
         return
-    margin = float(node.host.margin)
+    margin = node.host.margin
     level = "low"
-    for level, wanted in (("high", margin), ("typical", margin), ("typical", 0.0), ("low", 0.0)):
-        for service in open_services:
-            service.utilization = round(min(1.0, node.share(node.floor(service, level))), 2)
+    for level, wanted in (("high", margin), ("typical", margin), ("typical", 0), ("low", 0)):
+        for service in growing:
+            service.utilization = min(1.0, node.share(node.floor(service, level)))
         if node.fits(level, wanted):
             margin = wanted
             break
     else:
-        margin = 0.0
-    # One step each in turn: nobody grows while another, smaller wish is still open, and the order of services is no matter.
-    growing = sorted(open_services, key=lambda service: service.name)
-    while growing:
-        for service in list(growing):
-            before = service.utilization or STEP
-            service.utilization = round(before + STEP, 2)
-            if before * node.host.total >= node.target(service) or not node.fits(level, margin):
-                service.utilization = before
-                growing.remove(service)
-    for service in open_services:
+        margin = 0
+    for service in growing:
         service.solved.append("gpu-memory-utilization")
+    # One step at a time for whoever has grown least by its weight: nobody grows while another, smaller wish is open.
+    grown = {service.name: 0 for service in growing}
+    growing = [service for service in growing if service.engine.share > 0]
+    while growing:
+        service = min(growing, key=lambda each: ((grown[each.name] + 1) / each.engine.share, each.name))
+        before = service.utilization or 0.0
+        service.utilization = round(before + 1 / STEPS, 2)
+        grown[service.name] += 1
+        if before * node.host.total >= node.target(service) or not node.fits(level, margin):
+            service.utilization = before
+            growing.remove(service)
 
 
 def _solve_length(node: _Node, service: _Service) -> None:
-    """Choose max-model-len where it was not given: the longest that fits, up to what the model allows."""
-    engine = service.engine
-    if engine.plan is None or service.length is not None:
+    """Choose max-model-len where it is open: the longest that fits even at high overheads, up to what the model allows."""
+    if not service.is_engine or service.length is not None:
         return
-    levels = ("typical",) if engine.length_auto and engine.utilization is not None else ("high", "typical", "low")
-    for level in levels:
-        available = engine.available(node.requested(service), level)
-        service.length = engine.plan.largest_length(available, engine.limit)
+    for level in reversed(LEVELS):
+        available = service.engine.available(node.requested(service), level)
+        service.length = service.plan.largest_length(available, service.engine.limit)
         if service.length:
             break
     service.solved.append("max-model-len")
 
 
+def _solve_sequences(node: _Node, service: _Service) -> None:
+    """Choose max-num-seqs: for C(auto) what the cache holds at full length; else only where vLLM would refuse its default."""
+    engine = service.engine
+    if not service.is_engine or service.sequences is not None or not service.length:
+        return
+    requested = node.requested(service)
+    blocks = {level: engine.num_blocks(max(0, engine.available(requested, level))) for level in LEVELS}
+    states = blocks["high"] or blocks["typical"] or blocks["low"]
+    if engine.sequences_auto:
+        found = min(DEFAULT_SEQS, int(service.plan.max_concurrency(blocks["typical"], service.length)))
+        service.sequences = max(1, min(found, states) if engine.needs_state_blocks else found)
+    elif engine.needs_state_blocks and 0 < states < DEFAULT_SEQS:
+        service.sequences = states
+    if service.sequences is not None:
+        service.solved.append("max-num-seqs")
+
+
+# Fixes ----------------------------------------------------------------------------------------------------------------
+
+
+def _set(service: str, **args: Any) -> Change:
+    return {"service": service, "args": {key.replace("_", "-"): value for key, value in args.items()}}
+
+
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _say(way: Way) -> str:
+    """Put a way in words: C(set max-model-len of heavy to 32768)."""
+    return " and ".join(
+        f"leave out {key} of {change['service']}"
+        if value is None
+        else f"set {key} of {change['service']} to {_value(value)}"
+        for change in way
+        for key, value in change["args"].items()
+    )
+
+
+def _smaller(node: _Node, services: Sequence[_Service], level: str, highest: float | None = None) -> Iterator[Way]:
+    """Make one of C(services) smaller so that the node plans: the first that can be."""
+    for at in ("typical", "low") if level == "low" else (level,):
+        for service in services:
+            if service.utilization is None or not service.is_engine:
+                continue
+            top = service.utilization - 1 / STEPS if highest is None else highest
+            found = node.largest(service, top, at)
+            if found:
+                yield [_set(service.name, gpu_memory_utilization=found)]
+
+
+def _shorter(node: _Node, service: _Service) -> Iterator[Way]:
+    """Make the requests of a service shorter where its utilisation was worked out from them."""
+    if "gpu-memory-utilization" not in service.solved or "max-model-len" in service.solved or not service.is_engine:
+        return
+    for level in ("high", "typical", "low"):
+        share = node.largest(service, 1.0, level)
+        if share is None:
+            continue
+        available = service.engine.available(math.ceil(node.host.total * share), level)
+        length = service.plan.largest_length(available, service.engine.limit)
+        if 0 < length < (service.length or 0):
+            yield [_set(service.name, max_model_len=length)]
+
+
+def _less(node: _Node, service: _Service, level: str) -> Iterator[Way]:
+    """What makes room on the node: first this service smaller, then its requests shorter, else another one smaller."""
+    largest_first = sorted(node.others(service), key=lambda each: (-(each.utilization or 0.0), each.name))
+    yield from _smaller(node, [service], level)
+    yield from _shorter(node, service)
+    yield from _smaller(node, largest_first, level)
+
+
+def _more_cache(node: _Node, service: _Service, level: str) -> Iterator[Way]:
+    """What makes a check of the KV cache pass: more memory, shorter requests, fewer at once."""
+    engine = service.engine
+    if engine.pool is None:
+        for at in ("high", "typical", "low"):
+            share = node.share(node.floor(service, at))
+            if (service.utilization or 0) < share <= UTILIZATION_LIMIT:
+                yield [_set(service.name, gpu_memory_utilization=share)]
+    for at in ("high", level):
+        available = engine.available(node.requested(service), at)
+        length = service.plan.largest_length(available, service.length or engine.limit)
+        if 0 < length < (service.length or 0):
+            yield [_set(service.name, max_model_len=length)]
+    if engine.needs_state_blocks:
+        for at in ("high", level):
+            blocks = engine.num_blocks(engine.available(node.requested(service), at))
+            if 0 < blocks < service.wanted:
+                yield [_set(service.name, max_num_seqs=blocks)]
+
+
+def _more_at_once(node: _Node, service: _Service, reached: float) -> Iterator[Way]:
+    """What makes the cache hold max-num-seqs requests of full length: more memory, fewer, shorter."""
+    engine, plan = service.engine, service.plan
+    if "gpu-memory-utilization" not in service.solved and engine.pool is None and engine.blocks is None:
+        share = node.share(node.target(service))
+        if share <= UTILIZATION_LIMIT:
+            yield [_set(service.name, gpu_memory_utilization=share)]
+    if reached >= 1:
+        yield [_set(service.name, max_num_seqs=int(reached))]
+    blocks = engine.num_blocks(engine.available(node.requested(service), "typical"))
+    length = plan.largest_length(blocks // service.wanted * plan.bytes_per_block, engine.limit)
+    if 0 < length < (service.length or 0):
+        yield [_set(service.name, max_model_len=length)]
 
 
 # Checks ---------------------------------------------------------------------------------------------------------------
@@ -269,58 +442,31 @@ def _first_failing(passes: Callable[[str], bool]) -> str:
 
 
 def _add(
-    service: _Service, level: str, rule: str, message: str, fix: str, vllm_error: str, basis: str = "inventory"
+    service: _Service,
+    level: str,
+    rule: str,
+    message: str,
+    vllm_error: str,
+    stage: str,
+    ways: Callable[[], Iterator[Way]],
+    *,
+    basis: str = "inventory",
+    advice: str = "",
+    most: int = 3,
 ) -> None:
-    service.findings.append(
-        Finding(
-            rule=f"memory.{rule}",
-            severity=_SEVERITY[level],
-            service=service.name,
-            message=message + _ALSO[level],
-            fix=fix,
-            vllm_error=vllm_error if level != "high" else "",
-            basis=basis,
-        )
+    said = level != "high"
+    finding = Finding(
+        rule=f"memory.{rule}",
+        severity=_SEVERITY[level],
+        service=service.name,
+        message=message + _ALSO[level],
+        vllm_error=vllm_error if said else "",
+        stage=stage if said else "",
+        seconds=service.engine.seconds(stage) if said else {},
+        basis=basis,
     )
+    service.drafts.append(_Draft(finding, ways, advice, most))
     service.tight = service.tight or level != "low"
-
-
-def _try(node: _Node, service: _Service, highest: float, failed: str) -> float | None:
-    """Return the largest utilisation of C(service), at most C(highest), with which the whole node plans; None if none.
-
-    failed: the level at which the check failed that asks; the answer passes at that level, an error also at the usual one
-    where that is possible.
-    """
-    before = service.utilization
-    found = None
-    for level in ("typical", "low") if failed == "low" else (failed,):
-        for step in range(math.floor(highest / STEP + 1e-6), 0, -1):
-            service.utilization = round(step * STEP, 2)
-            if not node.serves(service, level):
-                break
-            if node.fits(level):
-                found = service.utilization
-                break
-        if found:
-            break
-    service.utilization = before
-    return found
-
-
-def _fix_free(node: _Node, service: _Service, failed: str) -> str:
-    """Say what makes the node plan: first this service smaller, else another one."""
-    largest_first = sorted(node.others(service), key=lambda each: (-(each.utilization or 0.0), each.name))
-    for each in (service, *largest_first):
-        if each.utilization is not None and each.engine.plan is not None:
-            found = _try(node, each, each.utilization - STEP, failed)
-            if found:
-                return f"Set gpu-memory-utilization of {each.name} to {found:.2f}."
-    if failed != "low":
-        return ""
-    beside = ", ".join(other.name for other in node.others(service))
-    return f"Move {service.name} to another node" + (
-        f", or do not run it beside {beside}." if beside else ", or use a smaller model."
-    )
 
 
 def _check_free(node: _Node, service: _Service, before: list[_Service]) -> None:
@@ -328,78 +474,63 @@ def _check_free(node: _Node, service: _Service, before: list[_Service]) -> None:
     requested = node.requested(service)
     if service.utilization is None:
         return
+    others = node.others(service)
+    beside = ", ".join(sorted(other.name for other in others))
+    move = f"Move {service.name} to another node" + (
+        f", or do not run it beside {beside}." if beside else ", or use a smaller model."
+    )
     turns = [("free_at_start", "starts", before)]
-    if len(before) < len(node.services) - 1:
-        turns.append(("free_at_restart", "is restarted while all others are resident", node.others(service)))
-    for rule, when, others in turns:
-        level = node.lacks(service, others, requested)
+    if len(before) < len(others):
+        turns.append(("free_at_restart", "is restarted while all others are resident", others))
+    for rule, when, resident in turns:
+        level = node.lacks(service, resident, requested)
         if level:
-            free = node.free(service, others, level)
-            running = {other.name for other in others} | set(
-                node.host.resident if node.host.available is not None else ()
-            )
-            beside = ", ".join(sorted(running - {service.name})) or "no other service"
+            free = node.free(service, resident, level)
+            running = {other.name for other in resident}
+            running |= set(node.host.resident if node.host.available is not None else ())
+            named = ", ".join(sorted(running - {service.name})) or "no other service"
             _add(
                 service,
                 level,
                 rule,
                 f"{service.name} asks for {gib_text(requested)} GiB (gpu-memory-utilization {service.utilization} of "
-                f"{gib_text(node.host.total)} GiB), but {gib_text(free)} GiB are free when it {when} (beside {beside}).",
-                _fix_free(node, service, level),
+                f"{gib_text(node.host.total)} GiB), but {gib_text(free)} GiB are free when it {when} (beside {named}).",
                 error_free_memory(free, node.host.total, service.utilization, requested),
-                node.basis,
+                "device",
+                partial(_less, node, service, level),
+                basis=node.basis,
+                advice=move if level == "low" else "",
+                most=1,
             )
             break
     peak = service.engine.load_peak
-    level = node.lacks(service, node.others(service), peak)
+    level = node.lacks(service, others, peak)
     if peak and level:
         _add(
             service,
             level,
             "load",
             f"The weights of {service.name} take {gib_text(peak)} GiB while they load, but only "
-            f"{gib_text(node.free(service, node.others(service), level))} GiB are free.",
-            "Use a checkpoint that is quantised already, or more ranks (tensor-parallel-size).",
+            f"{gib_text(node.free(service, others, level))} GiB are free.",
             "torch.OutOfMemoryError: CUDA out of memory.",
-            node.basis,
+            "load",
+            partial(_smaller, node, others, level),
+            basis=node.basis,
+            advice="Use a checkpoint that is quantised already, or more ranks (tensor-parallel-size).",
+            most=1,
         )
     if node.host.free is not None and node.host.free < requested <= (node.host.available or 0):
-        service.findings.append(
-            Finding(
-                rule="memory.page_cache",
-                severity="info",
-                service=service.name,
-                basis="measured",
-                message=f"Only {gib_text(node.host.free)} GiB are free outright, the rest of the available memory is page cache. "
-                "vLLM counts it as free, the driver has to get it back first.",
-                fix="Drop the page cache before the start; the units of this collection do.",
-            )
+        finding = Finding(
+            rule="memory.page_cache",
+            severity="info",
+            service=service.name,
+            basis="measured",
+            message=f"Only {gib_text(node.host.free)} GiB are free outright, the rest of the available memory is page cache. "
+            "vLLM counts it as free, the driver has to get it back first.",
         )
-
-
-def _fix_cache(node: _Node, service: _Service, level: str) -> str:
-    """Say what makes a KV cache check pass."""
-    engine = service.engine
-    plan = _planned(engine)
-    ways = []
-    if engine.pool is None:
-        before = service.utilization
-        for at in ("high", "typical", "low"):
-            wanted = node.share(node.floor(service, at))
-            service.utilization = round(wanted, 2)
-            if wanted <= UTILIZATION_LIMIT and service.utilization > (before or 0) and node.fits("low"):
-                ways.append(f"set gpu-memory-utilization of {service.name} to {service.utilization:.2f}")
-                break
-        service.utilization = before
-    available = engine.available(node.requested(service), level)
-    length = plan.largest_length(available, service.length or engine.limit)
-    if 0 < length < (service.length or 0):
-        ways.append(f"set max-model-len of {service.name} to {length}")
-    if engine.needs_state_blocks and 0 < engine.num_blocks(available) < engine.default_sequences:
-        ways.append(f"set max-num-seqs of {service.name} to {engine.num_blocks(available)}")
-    if not ways:
-        return f"{service.name} does not fit on this node with these settings: use fewer services, a smaller model or more ranks."
-    return _sentence(", or ".join(ways))
+        service.drafts.append(
+            _Draft(finding, advice="Drop the page cache before the start; the units of this collection do.")
+        )
 
 
 def _check_cache(node: _Node, service: _Service) -> None:
@@ -409,24 +540,30 @@ def _check_cache(node: _Node, service: _Service) -> None:
         return
     plan, length, requested = engine.plan, service.length or 0, node.requested(service)
     when = "vLLM finds this only after it has loaded the weights."
+    too_small = f"{service.name} does not fit on this node with these settings: use fewer services, a smaller model or more ranks."
     if engine.align_error:
-        batch = plan.settings.max_num_batched_tokens
+        early = engine.release.minor == 17  # the one release that looks at this with its arguments
         _add(
             service,
             "low",
             "align_block",
-            f"With prefix caching, a block of {service.name} holds {engine.align_block} tokens, more than a batch of {batch}. {when}",
-            f"Set max-num-batched-tokens of {service.name} to at least {engine.align_block} (8192 is usual), or "
-            "enable-prefix-caching to false.",
+            f"With prefix caching, a block of {service.name} holds {engine.align_block} tokens, more than a batch of "
+            f"{plan.settings.max_num_batched_tokens}." + ("" if early else f" {when}"),
             engine.align_error,
+            "arguments" if early else "kv_cache",
+            lambda: iter(
+                [
+                    [_set(service.name, max_num_batched_tokens=max(USUAL_BATCH, engine.align_block))],
+                    [_set(service.name, enable_prefix_caching=False)],
+                    [_set(service.name, max_num_batched_tokens=engine.align_block)],
+                ]
+            ),
+            advice=f"Set max-num-batched-tokens of {service.name} to {engine.align_block} or more, or enable-prefix-caching to "
+            "false, and give it more memory.",
+            most=2,
         )
     level = _first_failing(lambda at: engine.available(requested, at) > 0)
     if level:
-        text = (
-            error_auto_fit()
-            if engine.length_auto and engine.available(requested, level) <= 0
-            else error_no_memory(engine.release)
-        )
         left = engine.available(requested, level)
         _add(
             service,
@@ -434,8 +571,10 @@ def _check_cache(node: _Node, service: _Service) -> None:
             "no_cache_memory",
             f"{service.name} asks for {gib_text(requested)} GiB; its weights ({gib_text(engine.weights + engine.draft)} GiB) and "
             f"overheads ({gib_text(engine.inside[level])} GiB) leave {gib_text(left)} GiB for the KV cache. {when}",
-            _fix_cache(node, service, level),
-            text,
+            error_auto_fit() if engine.length_auto else error_no_memory(engine.release),
+            "kv_cache",
+            partial(_more_cache, node, service, level),
+            advice=too_small,
         )
         if level == "low":
             return
@@ -445,8 +584,10 @@ def _check_cache(node: _Node, service: _Service) -> None:
             "low",
             "auto_fit",
             f"Not even one token fits into the KV cache of {service.name}. {when}",
-            _fix_cache(node, service, "low"),
             error_auto_fit(),
+            "kv_cache",
+            partial(_more_cache, node, service, "low"),
+            advice=too_small,
         )
         return
     level = _first_failing(lambda at: plan.needed_bytes(length) <= plan.checked_bytes(engine.available(requested, at)))
@@ -459,97 +600,95 @@ def _check_cache(node: _Node, service: _Service) -> None:
                 "one_request",
                 f"One request of {length} tokens needs {gib_text(plan.needed_bytes(length))} GiB of KV cache, {service.name} has "
                 f"{gib_text(plan.checked_bytes(available))} GiB. {when}",
-                _fix_cache(node, service, level),
                 error_too_long(plan, length, available),
+                "kv_cache",
+                partial(_more_cache, node, service, level),
+                advice=too_small,
             )
         if level == "low":
             return
-    sequences = engine.default_sequences
+    short = level == "typical"
+    wanted = service.wanted
     if engine.needs_state_blocks:
-        level = _first_failing(lambda at: engine.num_blocks(engine.available(requested, at)) >= sequences)
+        level = _first_failing(lambda at: engine.num_blocks(engine.available(requested, at)) >= wanted)
         if level:
             blocks = engine.num_blocks(engine.available(requested, level))
             _add(
                 service,
                 level,
                 "state_blocks",
-                f"{service.name} may run {sequences} requests at once (max-num-seqs), but its cache has {blocks} blocks and each "
+                f"{service.name} may run {wanted} requests at once (max-num-seqs), but its cache has {blocks} blocks and each "
                 f"request needs one for its state. {when}",
-                _fix_cache(node, service, level),
-                error_mamba_blocks(sequences, blocks),
+                error_mamba_blocks(wanted, blocks),
+                "graphs",
+                partial(_more_cache, node, service, level),
+                advice=too_small,
             )
-    if engine.sequences is not None:
+    if service.sequences is not None and not short:
         reached = plan.max_concurrency(engine.num_blocks(engine.available(requested, "typical")), length)
-        if reached < engine.sequences:
-            service.findings.append(
-                Finding(
-                    rule="memory.concurrency",
-                    severity="warning",
-                    service=service.name,
-                    message=f"The KV cache of {service.name} holds {reached:.2f} requests of {length} tokens at once, max-num-seqs is "
-                    f"{engine.sequences}. Shorter requests still run side by side; long ones wait or are preempted.",
-                    fix="Nothing, if long requests are rare; else lower max-model-len or max-num-seqs, use an fp8 KV cache, or give "
-                    "the service more memory.",
-                )
+        if reached < wanted:
+            finding = Finding(
+                rule="memory.concurrency",
+                severity="warning",
+                service=service.name,
+                message=f"The KV cache of {service.name} holds {reached:.2f} requests of {length} tokens at once, max-num-seqs is "
+                f"{wanted}. Shorter requests still run side by side; long ones wait or are preempted.",
             )
+            advice = "Use an fp8 KV cache, or give the service more memory."
+            service.drafts.append(_Draft(finding, partial(_more_at_once, node, service, reached), advice))
 
 
-def _check_node(node: _Node) -> list[Finding]:
+def _check_node(node: _Node) -> list[_Draft]:
     """The sum of utilisations and what is left at the end."""
-    findings = []
+    drafts = []
     total, bound = node.utilization_sum(), node.utilization_bound()
     engines = [service for service in node.services if service.utilization is not None]
     names = ", ".join(f"{service.name} {service.utilization}" for service in engines)
-    lower = ""
-    if engines and total > bound:
-        largest = max(engines, key=lambda service: (service.utilization or 0.0, service.name))
-        found = _try(node, largest, bound - total + (largest.utilization or 0.0), "low")
-        lower = (
-            f"Set gpu-memory-utilization of {largest.name} to {found:.2f}."
-            if found
-            else "Lower one of them, or move a service to another node."
-        )
+
+    def lower() -> Iterator[Way]:
+        largest_first = sorted(engines, key=lambda service: (-(service.utilization or 0.0), service.name))
+        for service in largest_first:
+            yield from _smaller(node, [service], "low", bound - total + (service.utilization or 0.0))
+
+    advice = "Lower one of them, or move a service to another node."
     if total > UTILIZATION_LIMIT:
-        findings.append(
-            Finding(
-                rule="memory.utilization_sum",
-                severity="error",
-                fix=lower,
-                message=f"gpu-memory-utilization is a share of all memory, and the services ask for {total:g} of it together "
-                f"({names}); more than {UTILIZATION_LIMIT} leaves no room for the system and for CUDA itself.",
-            )
+        finding = Finding(
+            rule="memory.utilization_sum",
+            severity="error",
+            message=f"gpu-memory-utilization is a share of all memory, and the services ask for {total:g} of it together "
+            f"({names}); more than {UTILIZATION_LIMIT} leaves no room for the system and for CUDA itself.",
         )
+        drafts.append(_Draft(finding, lower, advice, 1))
     elif total > bound:
-        findings.append(
-            Finding(
-                rule="memory.utilization_bound",
-                severity="warning",
-                fix=lower,
-                message=f"The services ask for {total:g} of all memory together ({names}); with the system and what engines hold "
-                f"beside their request, {bound:.3f} is what this node has. It works only while they take less than they ask.",
-            )
+        finding = Finding(
+            rule="memory.utilization_bound",
+            severity="warning",
+            message=f"The services ask for {total:g} of all memory together ({names}); with the system and what engines hold "
+            f"beside their request, {bound:.3f} is what this node has. It works only while they take less than they ask.",
         )
+        drafts.append(_Draft(finding, lower, advice, 1))
     margin = node.host.margin
-    limits = {"low": 0.0, "typical": float(margin), "high": 0.0}
+    limits = {"low": 0, "typical": margin, "high": 0}
     level = _first_failing(lambda at: node.left(at) >= limits[at])
     if level:
         left = node.left(level)
-        message = (
-            f"With everything running, {gib_text(left)} GiB are left"
-            if left >= 0
-            else f"With everything running, {gib_text(-left)} GiB are missing"
+        what = "left" if left >= 0 else "missing"
+        last = next((service for service in reversed(node.services) if service.is_engine), None)
+        said = last is not None and left < 0 and level != "high"
+        finding = Finding(
+            rule="memory.node",
+            severity=_SEVERITY[level],
+            basis=node.basis,
+            message=f"With everything running, {gib_text(abs(left))} GiB are {what} of {gib_text(node.host.total)} GiB; "
+            f"{gib_text(margin)} GiB are to stay free.{_ALSO[level]}",
+            vllm_error=error_warm_up(last.wanted) if last and said else "",
+            stage="graphs" if said else "",
+            seconds=last.engine.seconds("graphs") if last and said else {},
         )
         biggest = max(node.services, key=lambda service: (node.held(service, "typical"), service.name))
-        findings.append(
-            Finding(
-                rule="memory.node",
-                severity=_SEVERITY[level],
-                basis=node.basis,
-                message=f"{message} of {gib_text(node.host.total)} GiB; {gib_text(margin)} GiB are to stay free.{_ALSO[level]}",
-                fix=_fix_free(node, biggest, level),
-            )
-        )
-    return findings
+        advice = f"Move a service to another node; {biggest.name} is the largest." if level == "low" else ""
+        drafts.append(_Draft(finding, partial(_less, node, biggest, level), advice, 1))
+    return drafts
 
 
 # The result -----------------------------------------------------------------------------------------------------------
@@ -565,11 +704,11 @@ def _verdict(findings: list[Finding], tight: bool) -> str:
     return "tight" if tight else "fits"
 
 
-def _service_result(node: _Node, service: _Service, order: int) -> dict[str, Any]:
+def _service_result(node: _Node, service: _Service, order: int, findings: list[Finding]) -> dict[str, Any]:
     engine, requested = service.engine, node.requested(service)
     free = {level: node.free(service, node.others(service), level) for level in LEVELS}
     result: dict[str, Any] = {
-        "verdict": _verdict(service.findings, service.tight),
+        "verdict": _verdict(findings, service.tight),
         "order": order,
         "gpu_memory_utilization": service.utilization,
         "requested_bytes": requested if service.utilization is not None else None,
@@ -610,7 +749,7 @@ def _service_result(node: _Node, service: _Service, order: int) -> dict[str, Any
             "marginal_bytes_per_token": plan.marginal_bytes_per_token,
             "available_kv_bytes": available,
             "max_model_len": length,
-            "max_num_seqs": engine.default_sequences,
+            "max_num_seqs": service.wanted,
             "max_num_batched_tokens": plan.settings.max_num_batched_tokens,
             "largest_safe_max_model_len": plan.largest_length(available["low"], engine.limit),
         }
@@ -624,9 +763,11 @@ def _memory_map(node: _Node) -> list[dict[str, Any]]:
     The sizes add up to the node's total; when it does not fit, nothing is free and they add up to more.
     """
     parts: list[tuple[str, float, str, str | None]] = [("system", node.host.os_reserve, "system", None)]
+    names = {service.name for service in node.services}
+    parts += [(name, size, "plain", None) for name, size in sorted(node.host.resident.items()) if name not in names]
     for service in node.services:
         engine, held = service.engine, node.held(service, "typical")
-        if engine.plan is None:
+        if not service.is_engine:
             parts.append((service.name, held, "plain", service.name))
             continue
         weights, cache = engine.weights + engine.draft, engine.cache_bytes(node.requested(service), "typical")
@@ -646,49 +787,145 @@ def _note_version(service: _Service) -> None:
         return
     text = engine.release.text
     if not text:
-        service.findings.append(
-            Finding(
-                rule="memory.version",
-                severity="warning",
-                service=service.name,
-                message=f"The vLLM version of {service.name} is not known; it is planned as vLLM 0.{engine.release.minor}, which needs "
-                "most of those that were compared.",
-                fix="Give vllm_version.",
-            )
+        finding = Finding(
+            rule="memory.version",
+            severity="warning",
+            service=service.name,
+            message=f"The vLLM version of {service.name} is not known; it is planned as vLLM 0.{engine.release.minor}, which needs "
+            "most of those that were compared.",
         )
+        service.drafts.append(_Draft(finding, advice="Give vllm_version."))
     elif not engine.release.exact:
-        service.findings.append(
-            Finding(
-                rule="memory.version",
-                severity="info",
-                service=service.name,
-                message=f"The KV planning of vLLM {text} was not compared itself; it follows the releases in which changes were "
-                "first seen. 0.19, 0.23 and 0.33 are exact.",
-            )
+        finding = Finding(
+            rule="memory.version",
+            severity="info",
+            service=service.name,
+            message=f"The KV planning of vLLM {text} was not compared itself; it follows the releases in which changes were "
+            "first seen. 0.19, 0.23 and 0.33 are exact.",
         )
+        service.drafts.append(_Draft(finding))
     for note in engine.plan.notes:
-        service.findings.append(
-            Finding(rule="memory.approximate", severity="info", service=service.name, message=f"{note}.")
-        )
+        finding = Finding(rule="memory.approximate", severity="info", service=service.name, message=f"{note}.")
+        service.drafts.append(_Draft(finding))
 
 
-def _refused(item: ServiceInput, error: Exception) -> Finding:
+def _note_solved(node: _Node, service: _Service) -> None:
+    if not service.solved:
+        return
+    blocks = service.engine.num_blocks(max(0, service.engine.available(node.requested(service), "typical")))
+    holds = service.plan.max_concurrency(blocks, service.length) if service.length else 0.0
+    values = {
+        "gpu-memory-utilization": service.utilization,
+        "max-model-len": service.length,
+        "max-num-seqs": service.sequences,
+    }
+    text = ", ".join(f"{key} {values[key]}" for key in service.solved)
+    message = f"{text} was worked out for {service.name}; its KV cache then holds {holds:.2f} requests of {service.length} tokens."
+    if "max-num-seqs" in service.solved and not service.engine.sequences_auto:
+        message += f" vLLM's own max-num-seqs of {DEFAULT_SEQS} needs more blocks for the state of requests than the cache has."
+    finding = Finding(rule="memory.solved", severity="info", service=service.name, message=message)
+    service.drafts.append(_Draft(finding))
+
+
+def _refused(item: ServiceInput, error: Refusal | NoCommonPage) -> _Draft:
     if isinstance(error, Refusal):
-        return Finding(
+        finding = Finding(
             rule="memory.refused",
             severity="error",
             service=item.name,
             message=f"The memory of {item.name} cannot be planned: {error.key}: {error.reason}.",
-            fix=_sentence(error.fix or "correct the field, or declare the service with memory_gib instead of config"),
         )
-    return Finding(
+        fix = error.fix or "correct the field, or declare the service with memory_gib instead of config"
+        return _Draft(finding, advice=_sentence(fix))
+    finding = Finding(
         rule="memory.plan",
         severity="error",
         service=item.name,
         message=f"vLLM cannot give the layers of {item.name} pages of one size.",
-        fix="Use vLLM 0.26 or later, or another block-size or kv-cache-dtype.",
         vllm_error=str(error),
+        stage="kv_cache",
+        seconds=error.seconds,
     )
+    options = ("kv-cache-dtype-skip-layers", "kv-cache-dtype", "block-size", "speculative-config")
+    ways = [[{"service": item.name, "args": {key: None}}] for key in options if key in item.args]
+    return _Draft(
+        finding, lambda: iter(ways), "Use vLLM 0.26 or later, or another block-size or kv-cache-dtype.", most=1
+    )
+
+
+# The whole ------------------------------------------------------------------------------------------------------------
+
+
+def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[_Node, list[_Draft]]:
+    """Solve what is open and check everything; findings have no fixes yet."""
+    services, drafts = [], []
+    for item in items:
+        try:
+            engine = resolve(item)
+        except (Refusal, NoCommonPage) as error:
+            drafts.append(_refused(item, error))
+        else:
+            services.append(_Service(engine, engine.utilization, engine.length, engine.sequences))
+    node = _Node(host, services)
+    _solve_utilization(node)
+    for service in services:
+        _solve_length(node, service)
+        _solve_sequences(node, service)
+    # Largest first: the check compares with a share of all memory, so a large engine passes only while little is taken.
+    services.sort(key=lambda service: (-(node.requested(service) or node.held(service, "typical")), service.name))
+    for order, service in enumerate(services):
+        _note_version(service)
+        _check_free(node, service, services[:order])
+        _check_cache(node, service)
+        _note_solved(node, service)
+        drafts += service.drafts
+    return node, drafts + (_check_node(node) if services else [])
+
+
+def _changed(items: Sequence[ServiceInput], way: Way) -> list[ServiceInput]:
+    """Return the input with the changes of a way."""
+    changes = {change["service"]: change["args"] for change in way}
+    return [
+        replace(item, args={k: v for k, v in {**item.args, **changes[item.name]}.items() if v is not None})
+        if item.name in changes
+        else item
+        for item in items
+    ]
+
+
+def _severities(drafts: Sequence[_Draft]) -> dict[tuple[str, str], int]:
+    """How bad each rule is for each service: 2 for an error, 1 for a warning, 0 for information."""
+    found: dict[tuple[str, str], int] = {}
+    for draft in drafts:
+        key = (draft.finding.service, draft.finding.rule)
+        found[key] = max(found.get(key, 0), ("info", "warning", "error").index(draft.finding.severity))
+    return found
+
+
+def _complete(host: Host, items: Sequence[ServiceInput], drafts: list[_Draft], draft: _Draft) -> Finding:
+    """Give a finding its fix: the ways that were planned and found good."""
+    before = _severities(drafts)
+    own = (draft.finding.service, draft.finding.rule)
+    clean: list[Way] = []
+    better: list[Way] = []
+    tried: list[Way] = []
+    for way in draft.ways():
+        if way in tried:
+            continue
+        tried.append(way)
+        after = _severities(_judge(host, _changed(items, way))[1])
+        worse = [key for key, level in after.items() if level > before.get(key, 0)]
+        if any(after[key] == 2 for key in worse) or after.get(own, -1) >= before[own]:
+            continue
+        # Fewer requests at once are a price that a fix may have, any other warning is not.
+        paid = all(rule == "memory.concurrency" for _service, rule in worse)
+        (clean if paid and after.get(own, 0) == 0 else better).append(way)
+        if len(clean) == draft.most:
+            break
+    good = clean or better[: draft.most]
+    if not good:
+        return replace(draft.finding, fix=draft.advice)
+    return replace(draft.finding, fix=_sentence(", or ".join(map(_say, good))), changes=good[0])
 
 
 def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -701,50 +938,20 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
     by name, C(findings), C(memory_map); as documented at the module. A service that cannot be planned (an unknown layer kind, for
     example) is an error finding, and only its verdict is in C(services). Raises C(InputError) for malformed input, and nothing else.
     """
-    host, inputs = read_params(params)
-    services, findings = [], []
-    planned: dict[str, Any] = {}
-    for item in inputs:
-        planned[item.name] = {"verdict": "fails"}
-        try:
-            engine = resolve(item)
-        except (Refusal, PlanFailure) as error:
-            findings.append(_refused(item, error))
-        else:
-            services.append(_Service(engine, engine.utilization, engine.length))
-    node = _Node(host, services)
-    _solve_utilization(node)
-    for service in services:
-        _solve_length(node, service)
-    # Largest first: the check compares with a share of all memory, so a large engine passes only while little is taken.
-    services.sort(key=lambda service: (-(node.requested(service) or node.held(service, "typical")), service.name))
-    for order, service in enumerate(services):
-        _note_version(service)
-        _check_free(node, service, services[:order])
-        _check_cache(node, service)
-        planned[service.name] = _service_result(node, service, order)
-        if service.solved:
-            found = planned[service.name]
-            values = {"gpu-memory-utilization": service.utilization, "max-model-len": service.length}
-            text = ", ".join(f"{key} {values[key]}" for key in service.solved)
-            service.findings.append(
-                Finding(
-                    rule="memory.solved",
-                    severity="info",
-                    service=service.name,
-                    message=f"{text} was worked out for {service.name}; its KV cache then holds {found['max_concurrency']:.2f} requests of "
-                    f"{service.length} tokens.",
-                )
-            )
-    findings += [finding for service in services for finding in service.findings]
-    of_node = _check_node(node) if services else []
-    findings += of_node
-    tight = any(service.tight for service in services) or any(
-        finding.rule in ("memory.node", "memory.utilization_bound") for finding in of_node
+    host, items = read_params(params)
+    items.sort(key=lambda item: item.name)  # the order in which services are written is no matter, to the last digit
+    node, drafts = _judge(host, items)
+    findings = [_complete(host, items, drafts, draft) for draft in drafts]
+    planned: dict[str, Any] = {item.name: {"verdict": "fails"} for item in items}
+    for order, service in enumerate(node.services):
+        own = [finding for finding in findings if finding.service == service.name]
+        planned[service.name] = _service_result(node, service, order, own)
+    tight = any(service.tight for service in node.services) or any(
+        finding.rule in ("memory.node", "memory.utilization_bound") for finding in findings
     )
     return {
         "verdict": _verdict(findings, tight),
-        "start_order": [service.name for service in services],
+        "start_order": [service.name for service in node.services],
         "utilization_sum": node.utilization_sum(),
         "utilization_bound": round(node.utilization_bound(), 3),
         "total_gib": _gib(host.total),

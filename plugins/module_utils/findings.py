@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 SEVERITIES = ("error", "warning", "info")
@@ -23,6 +23,9 @@ class Finding:
     vllm_error: the text that vLLM itself would print, where vLLM would refuse.
     source: where the knowledge comes from.
     basis: C(inventory), C(measured) or C(probed): what the statement rests on.
+    stage: how far vLLM would come before it prints that: C(arguments), C(device), C(load), C(profile), C(kv_cache), C(graphs).
+    seconds: into the start at which it would print it, C(low), C(typical) and C(high); an estimate.
+    changes: what C(fix) says first, for machines: C({service, args}), where C(null) takes an argument out.
     """
 
     rule: str
@@ -33,13 +36,16 @@ class Finding:
     vllm_error: str = ""
     source: str = ""
     basis: str = "inventory"
+    stage: str = ""
+    seconds: dict[str, int] = field(default_factory=dict)
+    changes: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES:
             raise ValueError(f"severity of {self.rule} is {self.severity!r}, expected one of {', '.join(SEVERITIES)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the finding as a plain dict; texts that are empty are left out."""
+        """Return the finding as a plain dict; what is empty is left out."""
         return {key: value for key, value in asdict(self).items() if value or key == "service"}
 
 

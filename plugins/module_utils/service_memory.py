@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.geometry import (
@@ -54,7 +55,18 @@ OVERHEADS: dict[str, tuple[float, float, float]] = {
     "kept_share": (0.0, 0.5, 1.0),  # A against C: the part of all this that stays allocated after the start
     "outside_gib": (1.2, 1.83, 2.5),  # A: CUDA context, graphs and host memory outside the requested memory
     "snapshot_gib": (0.0, 2.65, 2.7),  # E: gone between the host's MemAvailable and vLLM's first look at it
+    # How long a start takes to come to a check. Anchors:
+    #   F  vLLM 0.32 in a container, little load: a wrong tool parser is refused after 13 s, a model of a few MB serves after 17 s
+    #   G  published Spark starts: Gemma-4-31B NVFP4 (30.6 GiB) loaded in 84 s and up after 90; models of 120B (73 GiB) 10 to 15
+    #      minutes; 57.9 GiB a node of Qwen3-235B about 15 minutes; a 27B with a drafter (20 GiB and more) up after 5 to 7
+    "arguments_seconds": (5.0, 15.0, 30.0),  # F: from the container's start to the first look at the arguments
+    "device_seconds": (3.0, 15.0, 30.0),  # F: from there until the engine has its device
+    "load_gib_per_second": (0.064, 0.1, 0.36),  # G: 57.9 GiB in 15 min, 73 GiB in 12, 30.6 GiB in 84 s
+    "profile_seconds": (5.0, 120.0, 240.0),  # G: torch.compile, autotuning, profiling run; low: compile cache is warm
+    "graphs_seconds": (1.0, 5.0, 20.0),  # G: from the planned cache to the capture of graphs
 }
+
+STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs")
 
 # Defaults of vLLM on GB10, whose memory cannot be read through NVML (vllm/engine/arg_utils.py, get_batch_defaults).
 DEFAULT_BATCHED_TOKENS = 2048
@@ -81,6 +93,7 @@ _SERVICE_KEYS = (
     "args",
     "available_kv_bytes",
     "overheads",
+    "share",
 )
 _POSITIVE_ARGS = (
     "max-num-seqs",
@@ -114,6 +127,8 @@ _OTHER_ARGS = (
     "kv-cache-dtype-skip-layers",
     "limit-mm-per-prompt",
 )
+# Left out or C(auto), these are worked out (max-num-seqs only for C(auto)).
+_OPEN_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
 
 
 class InputError(ValueError):
@@ -136,9 +151,12 @@ class Host:
     resident: dict[str, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ServiceInput:
-    """One service as it was written, its types checked."""
+    """One service as it was written, its types checked.
+
+    Two that are written alike are equal and have one hash, so that the same model on many hosts is read once.
+    """
 
     name: str
     args: Config
@@ -151,6 +169,16 @@ class ServiceInput:
     memory_gib: float | None = None
     vllm_version: str = ""
     available_kv_bytes: int | None = None
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_text", repr(self))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ServiceInput) and vars(self)["_text"] == vars(other)["_text"]
+
+    def __hash__(self) -> int:
+        return hash(vars(self)["_text"])
 
 
 # Reading what a person wrote ----------------------------------------------------------------------------------------
@@ -225,11 +253,11 @@ class _Reader:
                 start = default or (0.0, 0.0, 0.0)
                 values = []
                 for index, level in enumerate(LEVELS):
-                    number = self.number(given, level, f"{where}{key}.")
+                    number = self.number(given, level, f"{where}{key}.", above=key.endswith("_per_second"))
                     values.append(start[index] if number is None else number)
             else:
-                number = self.number(value, key, where)
-                values = [number or 0.0] * 3
+                number = self.number(value, key, where, above=key.endswith("_per_second"))
+                values = [1.0 if number is None else number] * 3
             if not values[0] <= values[1] <= values[2]:
                 self.wrong(where, key, f"low, typical and high must not fall, got {values}")
             merged[key] = (values[0], values[1], values[2])
@@ -252,6 +280,11 @@ def _read_args(args: dict[str, Any], reader: _Reader, where: str) -> Config:
         elif "_" in key or key.startswith("-"):
             reader.wrong(where, key, f"write it as {key.lstrip('-').replace('_', '-')}")
     kept = {key: value for key, value in args.items() if key in mine and value is not None}
+    autos = tuple(key for key in _OPEN_ARGS if isinstance(kept.get(key), str) and kept[key].lower() == "auto")
+    if kept.get("max-model-len") == -1 and not isinstance(kept["max-model-len"], bool):
+        autos += ("max-model-len",)
+    for key in autos:
+        del kept[key]
     for key in _POSITIVE_ARGS:
         reader.whole(kept, key, where)
     for key in _FLAG_ARGS:
@@ -264,9 +297,7 @@ def _read_args(args: dict[str, Any], reader: _Reader, where: str) -> Config:
     if utilization is not None and utilization > 1:
         reader.wrong(where, "gpu-memory-utilization", f"is a share of all memory, at most 1, got {utilization:g}")
     length = kept.get("max-model-len")
-    if length in ("auto", -1) and not isinstance(length, bool):
-        kept["max-model-len"] = "auto"
-    elif length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
         reader.wrong(where, "max-model-len", f"expected a whole number of tokens, or auto, got {length!r}")
     spec = kept.get("speculative-config")
     if isinstance(spec, str):
@@ -288,7 +319,7 @@ def _read_args(args: dict[str, Any], reader: _Reader, where: str) -> Config:
         if not all(isinstance(item, (str, int)) and not isinstance(item, bool) for item in items):
             reader.wrong(where, "kv-cache-dtype-skip-layers", f"expected a list of layers, got {skip!r}")
         kept["kv-cache-dtype-skip-layers"] = tuple(str(item) for item in items)
-    return kept
+    return {**kept, **dict.fromkeys(autos, "auto")}
 
 
 def _read_service(
@@ -319,6 +350,7 @@ def _read_service(
         memory_gib=reader.number(value, "memory_gib", where, above=True),
         vllm_version=version if isinstance(version, str) else "",
         available_kv_bytes=reader.whole(value, "available_kv_bytes", where, minimum=0),
+        share=1.0 if value.get("share") is None else reader.number(value, "share", where) or 0.0,
     )
     if value.get("config") is None and value.get("memory_gib") is None:
         reader.wrong(
@@ -386,8 +418,9 @@ class Engine:
 
     plan: how its KV cache is cut; C(None) for a service that only states what it needs (C(fixed)).
     inside: used inside the requested memory besides weights and cache. outside: used beside it.
-    utilization, length, sequences: as given; C(None) is left to the solver (a length: or to C(auto)).
-    limit: the longest context that the model allows.
+    utilization, length, sequences: as given; C(None) for what was left out or C(auto).
+    length_auto, sequences_auto: C(auto) stands there.
+    limit: the longest context that the model allows. share: the weight by which it grows into what the node has left.
     """
 
     name: str
@@ -404,6 +437,8 @@ class Engine:
     length_auto: bool = False
     limit: int = 0
     sequences: int | None = None
+    sequences_auto: bool = False
+    share: float = 1.0
     pool: int | None = None
     blocks: int | None = None
     needs_state_blocks: bool = False
@@ -459,6 +494,10 @@ class Engine:
     def default_sequences(self) -> int:
         """C(max-num-seqs) as given, else vLLM's default."""
         return DEFAULT_SEQS if self.sequences is None else self.sequences
+
+    def seconds(self, stage: str) -> dict[str, int]:
+        """Seconds into a start at which it comes to the checks of C(stage), one of C(STAGES)."""
+        return start_seconds(self.overheads, self.weights + self.draft, stage)
 
 
 def _speculation(item: ServiceInput, geometry: Geometry) -> tuple[int, tuple[Attention, ...], bool]:
@@ -564,12 +603,40 @@ def _batch(args: Config, geometry: Geometry) -> int:
     return batch
 
 
+def start_seconds(overheads: Mapping[str, tuple[float, float, float]], loaded: int, stage: str) -> dict[str, int]:
+    """Seconds into the start of an engine with C(loaded) bytes of weights at which it comes to C(stage)."""
+    found = {}
+    for index, level in enumerate(LEVELS):
+        until = {
+            "arguments": overheads["arguments_seconds"][index],
+            "device": overheads["device_seconds"][index],
+            "load": loaded / GIB / overheads["load_gib_per_second"][-1 - index],
+            "profile": overheads["profile_seconds"][index],
+            "graphs": overheads["graphs_seconds"][index],
+        }
+        found[level] = round(sum(until.get(each, 0.0) for each in STAGES[: STAGES.index(stage) + 1]))
+    return found
+
+
+class NoCommonPage(Exception):
+    """vLLM would refuse to plan the cache, in its own words; C(seconds) into the start."""
+
+    def __init__(self, text: str, seconds: dict[str, int]) -> None:
+        super().__init__(text)
+        self.seconds = seconds
+
+
 def resolve(item: ServiceInput) -> Engine:
     """Turn one service into an engine.
 
-    Raises C(Refusal) for what this engine does not know, C(PlanFailure) where vLLM would not plan.
+    Raises C(Refusal) for what this engine does not know, C(NoCommonPage) where vLLM would not plan.
     """
-    args = item.args
+    return replace(_resolve(replace(item, name="", share=1.0)), name=item.name, share=item.share)
+
+
+@lru_cache(maxsize=512)
+def _resolve(item: ServiceInput) -> Engine:
+    args = {key: None if value == "auto" and key in _OPEN_ARGS else value for key, value in item.args.items()}
     utilization = args.get("gpu-memory-utilization")
     if item.config is None:
         return Engine(item.name, item.overheads, fixed=int((item.memory_gib or 0) * GIB), utilization=utilization)
@@ -587,24 +654,27 @@ def resolve(item: ServiceInput) -> Engine:
     limit = geometry.max_position_embeddings
     length = args.get("max-model-len")
 
-    if item.vllm_version:
-        release = parse_release(item.vllm_version)
-        plan = _plan(item, geometry, config, release, batch)
-        align = error_align(plan)
-    else:
-        # Any version may be in the image: plan with the one that needs most, and mind the checks of all.
-        plans = [_plan(item, geometry, config, Release("", minor, False), batch) for minor in COMPARED_MINORS]
-        plan = max(plans, key=lambda each: each.needed_bytes(length if isinstance(length, int) else limit))
-        release = plan.settings.release
-        align = next((text for text in map(error_align, plans) if text), "")
-
     limits = args.get("limit-mm-per-prompt")
     text_only = bool(args.get("language-model-only")) or (
         isinstance(limits, Mapping) and bool(limits) and not any(limits.values())
     )
     vision = geometry.has_vision and not text_only
     drafts, _layers, mtp = _speculation(item, geometry)
+    # Any version may be in the image when it is not known: plan with the one that needs most, and mind the checks of all.
+    releases = (
+        [parse_release(item.vllm_version)]
+        if item.vllm_version
+        else [Release("", minor, False) for minor in COMPARED_MINORS]
+    )
     weights = _weights(item, config, geometry, vision, mtp)
+    try:
+        plans = [_plan(item, geometry, config, release, batch) for release in releases]
+    except PlanFailure as failure:
+        loaded = weights.target + weights.draft
+        raise NoCommonPage(str(failure), start_seconds(item.overheads, loaded, "kv_cache")) from failure
+    plan = max(plans, key=lambda each: each.needed_bytes(length or limit))
+    release = plan.settings.release
+    aligned = next(filter(error_align, plans), plan)
     terms = item.overheads
     inside = {}
     for index, level in enumerate(LEVELS):
@@ -628,10 +698,11 @@ def resolve(item: ServiceInput) -> Engine:
         load_peak=weights.load_peak,
         inside=inside,
         utilization=utilization,
-        length=length if isinstance(length, int) else None,
-        length_auto=length == "auto",
+        length=length,
+        length_auto=item.args.get("max-model-len") == "auto",
         limit=limit,
         sequences=args.get("max-num-seqs"),
+        sequences_auto=item.args.get("max-num-seqs") == "auto",
         pool=pool,
         blocks=args.get("num-gpu-blocks-override"),
         # Full CUDA graphs want one state block for every sequence. With a drafter the graphs may be piecewise.
@@ -639,8 +710,8 @@ def resolve(item: ServiceInput) -> Engine:
         and release.since(20)
         and not args.get("enforce-eager")
         and not drafts,
-        align_error=align,
-        align_block=plan.block_size,
+        align_error=error_align(aligned),
+        align_block=aligned.block_size,
     )
 
 
@@ -650,7 +721,7 @@ __all__ = [
     "Engine",
     "Host",
     "InputError",
-    "PlanFailure",
+    "NoCommonPage",
     "ServiceInput",
     "read_params",
     "resolve",

@@ -14,7 +14,7 @@ description:
     if they do not.
   - KV cache planning is that of vLLM 0.19, 0.23 and 0.33 to the byte; other versions from 0.15 follow the releases in which
     changes were first seen, and the answer says so.
-  - Chooses C(gpu-memory-utilization) and C(max-model-len) where they are not given.
+  - Chooses C(gpu-memory-utilization), C(max-model-len) and C(max-num-seqs) where they are open.
   - Every engine must find its memory free at its turn, and at every later restart with all others resident.
   - Terms that are known only as a range have a low, a typical and a high value. What fails even at low overheads is an error;
     what depends on them makes the verdict C(tight).
@@ -75,6 +75,8 @@ options:
       - C(kept_share) is the part of that which stays allocated after the start.
       - C(outside_gib) is what an engine holds beside its requested memory.
       - C(snapshot_gib) is what a container takes between the host's C(MemAvailable) and vLLM's first look at it.
+      - C(arguments_seconds), C(device_seconds), C(profile_seconds), C(graphs_seconds) and C(load_gib_per_second) are how long a
+        start takes to come to each of vLLM's checks. They decide nothing, they only date vLLM's errors in RV(findings).
     type: dict
     default: {}
   safety_margin_gib:
@@ -127,8 +129,12 @@ options:
       args:
         description:
           - Arguments of vLLM by their long names with dashes and native values. Those that do not concern memory are ignored.
-          - C(gpu-memory-utilization) and C(max-model-len) are worked out when they are left out; C(max-model-len=auto) is left
-            to vLLM when a utilisation is given.
+          - C(gpu-memory-utilization) and C(max-model-len) are worked out when they are left out or V(auto). The utilisation
+            is the least that passes vLLM's own checks, grown toward C(max-num-seqs) requests of C(max-model-len) as far as the
+            node allows. The length is the longest that is safe at high overheads.
+          - C(max-num-seqs) is worked out when it is V(auto), to the number of requests of full length that the KV cache holds,
+            from 1 to 256. Left out, it is vLLM's own default of 256; only where vLLM would refuse that default, because a
+            model with recurrent state needs a block for each request, is the largest number chosen that it accepts.
         type: dict
         default: {}
       available_kv_bytes:
@@ -140,6 +146,12 @@ options:
           - As O(overheads), for this service alone.
         type: dict
         default: {}
+      share:
+        description:
+          - The weight by which services whose utilisation is worked out share what is left when each has the least that it needs.
+            With V(0) a service keeps to the least.
+        type: float
+        default: 1.0
 notes:
   - Needs nothing but Python on the machine that it runs on.
 """
@@ -322,7 +334,7 @@ services:
       type: int
       sample: 65536
     max_num_seqs:
-      description: As given, or the default of vLLM.
+      description: As given or worked out, else the default of vLLM.
       type: int
       sample: 4
     max_num_batched_tokens:
@@ -335,8 +347,11 @@ services:
       sample: 227936
 findings:
   description: What a person should know, each a dict of C(rule), C(severity) (C(error), C(warning) or C(info)), C(service)
-    (empty for the whole node), C(message), C(basis) (C(inventory) or C(measured)), and where they apply C(fix) and
-    C(vllm_error), the text that vLLM itself would print.
+    (empty for the whole node), C(message), C(basis) (C(inventory) or C(measured)), and where they apply C(fix), C(changes)
+    (what C(fix) names first, as a list of C(service) and C(args); null takes an argument out), C(vllm_error), the text that vLLM
+    itself would print, C(stage), how far its start would come (C(arguments), C(device), C(load), C(profile), C(kv_cache) or
+    C(graphs)), and C(seconds), C(low), C(typical) and C(high), into the start. Every fix with C(changes) was planned
+    before it is named.
   returned: success
   type: list
   elements: dict
@@ -347,6 +362,11 @@ findings:
       message: heavy asks for 101.72 GiB (gpu-memory-utilization 0.85 of 119.67 GiB), but 101.22 GiB are free when it is restarted
         while all others are resident (beside fast).
       fix: Set gpu-memory-utilization of heavy to 0.80.
+      changes: [{service: heavy, args: {gpu-memory-utilization: 0.8}}]
+      vllm_error: "ValueError: Free memory on device cuda:0 (101.22/119.67 GiB) on startup is less than desired GPU memory
+        utilization (0.85, 101.72 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+      stage: device
+      seconds: {low: 8, typical: 30, high: 60}
       basis: inventory
 memory_map:
   description:
@@ -388,6 +408,7 @@ def main() -> None:
         "args": {"type": "dict", "default": {}},
         "available_kv_bytes": {"type": "int"},
         "overheads": {"type": "dict", "default": {}},
+        "share": {"type": "float", "default": 1.0},
     }
     module = AnsibleModule(
         argument_spec={

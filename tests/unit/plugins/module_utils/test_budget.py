@@ -224,7 +224,10 @@ def test_the_block_of_2128_is_found_before_fifteen_minutes_of_loading() -> None:
     assert errors(found)[0]["vllm_error"] == (
         "AssertionError: In Mamba cache align mode, block_size (2128) must be <= max_num_batched_tokens (2048)."
     )
-    assert "max-num-batched-tokens of qwen to at least 2128" in errors(found)[0]["fix"]
+    assert "a block of qwen holds 2128 tokens" in errors(found)[0]["message"]
+    assert errors(found)[0]["fix"] == (
+        "Set max-num-batched-tokens of qwen to 8192, or set enable-prefix-caching of qwen to false."
+    )
     assert (
         errors(budget(service("qwen", "Qwen3.6-35B-A3B", "NVFP4", "0.23.0", max_num_batched_tokens=8192, **args))) == []
     )
