@@ -53,7 +53,7 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
         0.05,
         2.0,
         "GiB",
-        "compare the engine's log of both starts; re-plan with the measured figure",
+        "see which of its terms grew (weights, inside, KV cache, outside stand beside it); plan again with the measured one",
     ),
     "kv_cache_tokens": (
         "lower",
@@ -160,39 +160,12 @@ def regressions(
     return found
 
 
-def over_plan(planned: dict[str, Any], measured: dict[str, Any], service: str) -> list[dict[str, Any]]:
-    """Return a warning when an engine holds more than the most that the plan expects of it.
-
-    planned: C({residency_gib: {low, typical, high}}), where the plan has it.
-    """
-    expected = planned.get("residency_gib")
-    most = expected.get("high") if isinstance(expected, dict) else None
-    held = measured.get("residency_gib")
-    if not isinstance(most, (int, float)) or not isinstance(held, (int, float)) or held <= most:
-        return []
-    return [
-        Finding(
-            rule="receipt.over_plan",
-            severity="warning",
-            service=service,
-            message=f"{service} holds {held:.2f} GiB of GPU memory; the plan expects at most {most:.2f} GiB",
-            fix="plan again with the host's facts before anything is added to this host, or lower gpu-memory-utilization",
-            basis="measured",
-        ).to_dict()
-    ]
-
-
 def compare(
-    previous: dict[str, Any] | None,
-    deployed: dict[str, Any],
-    measured: dict[str, Any],
-    service: str,
-    planned: dict[str, Any] | None = None,
+    previous: dict[str, Any] | None, deployed: dict[str, Any], measured: dict[str, Any], service: str
 ) -> list[dict[str, Any]]:
-    """Return all findings of a new proof: C(drift), C(regressions) against the previous receipt, C(over_plan)."""
+    """Return all findings of a new proof against the previous receipt: C(drift) and C(regressions).
+
+    What the plan expects is compared elsewhere (C(residency.py)).
+    """
     same = previous is not None and previous["deployed"] == deployed
-    return (
-        drift(previous, deployed, service)
-        + regressions(previous, measured, service, same)
-        + over_plan(planned or {}, measured, service)
-    )
+    return drift(previous, deployed, service) + regressions(previous, measured, service, same)

@@ -28,6 +28,8 @@ SHARE = 0.10
 NOISE = {"GiB": 0.25, "tokens": 0.0, "requests": 0.0}
 HOST_NOISE_GIB = 0.5
 
+NOT_SAID = "the start-up lines do not say it"
+
 # The start-up lines -------------------------------------------------------------------------------------------------
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -268,7 +270,7 @@ def _term(
     elif planned is not None:
         term.planned = dict.fromkeys(LEVELS, round(float(planned), 2))
     if measured is None:
-        term.reason = reason or "the start-up lines do not say it"
+        term.reason = reason or NOT_SAID
         return term
     term.measured = round(measured, 2)
     if term.planned is None:

@@ -47,13 +47,9 @@ options:
         C(kv_cache_tokens) are compared with the baseline.
     type: dict
     default: {}
-  planned:
-    description:
-      - What the plan expects. A measured C(residency_gib) above C(residency_gib.high) of this is a finding. Not kept.
-    type: dict
-    default: {}
 seealso:
   - module: dgxspark.vllm.endpoint_ready
+  - module: dgxspark.vllm.residency_info
 """
 
 EXAMPLES = r"""
@@ -82,7 +78,7 @@ previous:
 findings:
   description:
     - Warnings among them are shown as warnings of the task.
-    - Drift (C(receipt.drift)), figures that got worse (C(receipt.FIGURE)) and more memory than planned (C(receipt.over_plan)).
+    - Drift (C(receipt.drift)) and figures that got worse (C(receipt.FIGURE)).
   returned: success
   type: list
   elements: dict
@@ -115,7 +111,6 @@ def main() -> None:
             "service": {"type": "str"},
             "deployed": {"type": "dict", "required": True},
             "measured": {"type": "dict", "default": {}},
-            "planned": {"type": "dict", "default": {}},
         },
         supports_check_mode=True,
     )
@@ -124,7 +119,7 @@ def main() -> None:
 
     previous, old_text = read_previous(module, path)
     receipt = receipts.build(service, deployed, measured, previous)
-    findings = receipts.compare(previous, deployed, measured, service, module.params["planned"])
+    findings = receipts.compare(previous, deployed, measured, service)
     changed = previous is None or previous["deployed"] != deployed
 
     text = receipts.dump(receipt)

@@ -5,6 +5,7 @@
 
 spark-unit gate NAME      before the start: one engine loads at a time, page cache dropped, enough memory there
 spark-unit ready NAME     after the start: wait until the server answers with tokens, then let the next one start
+                          (both note what memory the host has: the difference is what the engine took)
 spark-unit release NAME   after the stop: give the start lock back
 
 Two engines that load at once on one pool of memory are charged with each other's allocations, so a host-wide lock is
@@ -151,6 +152,66 @@ def release_lock(run_dir: Path, unit: str) -> bool:
         return True
 
 
+# --- record of the start --------------------------------------------------------------------------------------------
+
+
+def start_record(run_dir: Path, unit: str) -> Path:
+    """The file that says what the host had before and after the start of a unit; it is gone when the unit has stopped."""
+    return run_dir / "starts" / f"{unit}.json"
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    fresh.replace(path)
+
+
+def moment(root: str) -> dict[str, Any]:
+    """The memory of the host now; the clock only serves to tell how long a start took."""
+    meminfo = hostmem.read_meminfo(root)
+    total = round(hostmem.gib(meminfo, "MemTotal"), 3)
+    return {"clock": time.monotonic(), "total_gib": total, **hostmem.summary(meminfo)}
+
+
+def record_gate(service: dict[str, Any], run_dir: Path) -> None:
+    """Write what the host has when the engine starts, and what the engines that are there already took."""
+    path = start_record(run_dir, service["unit"])
+    beside = {}
+    try:
+        for other in sorted(path.parent.glob("*.json")):
+            record = read_record(other)
+            if other != path and "ready" in record:
+                beside[other.stem] = round(record["gate"]["available_gib"] - record["ready"]["available_gib"], 3)
+        gate = moment(service.get("sysroot") or "/")
+        invocation = os.environ.get("INVOCATION_ID", "")
+        write_record(path, {"unit": service["unit"], "invocation": invocation, "gate": gate, "beside": beside})
+    except (OSError, KeyError, TypeError) as error:  # a note for later; the start does not depend on it
+        say(f"{service['unit']}: warning: the start is not recorded: {error!r}")
+
+
+def record_ready(service: dict[str, Any], run_dir: Path) -> None:
+    """Add what is left when the model has answered."""
+    path = start_record(run_dir, service["unit"])
+    record = read_record(path)
+    if not record or record.get("invocation") != os.environ.get("INVOCATION_ID", ""):
+        return  # it was started before starts were recorded, or not by this unit
+    try:
+        ready = moment(service.get("sysroot") or "/")
+        seconds = round(ready["clock"] - record["gate"]["clock"], 1)
+        write_record(path, {**record, "ready": ready, "start_seconds": seconds})
+    except (OSError, KeyError, TypeError) as error:
+        say(f"{service['unit']}: warning: the end of the start is not recorded: {error!r}")
+
+
 # --- gate ---------------------------------------------------------------------------------------------------------
 
 
@@ -208,6 +269,7 @@ def gate(service: dict[str, Any], run_dir: Path, poll: float) -> None:
     take_lock(run_dir, unit, float(service.get("start_deadline_seconds") or 3600), poll)
     try:
         gate_memory(service, poll)
+        record_gate(service, run_dir)
     except BaseException:
         release_lock(run_dir, unit)  # nothing was loaded, so the next one may start at once
         raise
@@ -275,6 +337,7 @@ def ready(service: dict[str, Any], run_dir: Path, poll: float) -> None:
         f"{unit}: ready after {result['elapsed_seconds']:.0f} s; {result['model']} gave its first token in "
         f"{result['ttft_seconds']:.2f} s"
     )
+    record_ready(service, run_dir)
     release_lock(run_dir, unit)
 
 
@@ -283,13 +346,16 @@ def main() -> int:
     parser.add_argument("step", choices=("gate", "ready", "release"))
     parser.add_argument("name", help="name of the service")
     parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
-    parser.add_argument("--run", type=Path, default=Path("/run/dgxspark"), help="start lock (default: %(default)s)")
+    parser.add_argument(
+        "--run", type=Path, default=Path("/run/dgxspark"), help="start lock and records (default: %(default)s)"
+    )
     parser.add_argument("--poll", type=float, default=2.0, help="seconds between two looks (default: %(default)s)")
     args = parser.parse_args()
     try:
         if args.step == "release":
             # The settings may be gone already when a service is removed; the name of the unit follows from its own.
             if NAME.match(args.name):
+                start_record(args.run, f"spark-{args.name}.service").unlink(missing_ok=True)
                 release_lock(args.run, f"spark-{args.name}.service")
             return 0
         service = load_service(args.etc, args.name)

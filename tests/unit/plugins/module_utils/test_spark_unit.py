@@ -248,3 +248,40 @@ def test_installed_beside_its_libraries_it_needs_no_variable(host: Host, tmp_pat
     text, _err = process.communicate(timeout=20)
     assert process.returncode == 0, text
     assert sorted(path.name for path in lib.iterdir()) == ["endpoint.py", "hostmem.py"]
+
+
+def read_record(host: Host, name: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((host.run_dir / f"starts/spark-{name}.service.json").read_text())
+    return record
+
+
+def test_a_start_is_recorded_from_the_gate_to_the_answer(host: Host, engine: Any) -> None:
+    host.service("heavy", url=engine.url)
+    assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
+    record = read_record(host, "heavy")
+    assert record["invocation"] == "a1" and record["beside"] == {} and "ready" not in record
+    assert (record["gate"]["total_gib"], record["gate"]["available_gib"]) == (121.627, 22.064)
+    host.tree.write("proc/meminfo", "MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: 2163728 kB\n")
+    assert host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))[0] == 0
+    record = read_record(host, "heavy")
+    assert record["ready"]["available_gib"] == 2.063 and record["start_seconds"] >= 0
+
+    host.service("fast", memory_gib=0.5)
+    assert host("gate", "fast")[0] == 0
+    assert read_record(host, "fast")["beside"] == {"spark-heavy.service": 20.001}
+    assert host("release", "heavy") == (0, "")
+    assert [path.name for path in (host.run_dir / "starts").iterdir()] == ["spark-fast.service.json"]
+
+
+def test_the_record_of_another_start_is_not_finished(host: Host, engine: Any) -> None:
+    host.service("heavy", url=engine.url)
+    assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
+    assert host("ready", "heavy", INVOCATION_ID="a2", MAINPID=str(os.getpid()))[0] == 0
+    assert "ready" not in read_record(host, "heavy")
+
+
+def test_a_start_that_cannot_be_recorded_goes_on(host: Host) -> None:
+    host.run_dir.mkdir()
+    (host.run_dir / "starts").write_text("in the way")
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "warning: the start is not recorded" in text

@@ -83,15 +83,6 @@ def test_damaged_receipt_is_made_anew_with_a_warning(call: Any, tmp_path: Path) 
     assert json.loads((tmp_path / "heavy.json").read_text())["deployed"] == DEPLOYED
 
 
-def test_more_memory_than_planned_is_a_finding_and_not_kept(call: Any) -> None:
-    planned = {"residency_gib": {"low": 90.0, "typical": 95.0, "high": 97.5}}
-    assert call(measured={"residency_gib": 97.0}, planned=planned)["findings"] == []
-    result = call(measured={"residency_gib": 98.0}, planned=planned)
-    assert [entry["rule"] for entry in result["findings"]] == ["receipt.over_plan"]
-    assert "98.00 GiB" in result["findings"][0]["message"] and "97.50 GiB" in result["findings"][0]["message"]
-    assert "planned" not in result["receipt"]
-
-
 def test_missing_directory_is_named(call: Any, tmp_path: Path) -> None:
     result = call(path=str(tmp_path / "no/heavy.json"))
     assert (

@@ -1,0 +1,268 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Compare what running services took with their plan."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: residency_info
+short_description: Compare what running services took with their plan
+version_added: 0.1.0
+description:
+  - Reads what vLLM printed when each service started (weights, KV cache, tokens, concurrency, graphs), the GPU memory of its
+    processes, and what the host had before the start and when the model had answered.
+  - Compares that with the plan term by term. A term that is off by more than a tenth is a finding that names the term and
+    the override that makes the next plan right.
+  - The lines are those of the container that runs now, up to the moment when its unit became active. The two readings of the
+    host are kept by the helper of the units from the gate to the stop of a service.
+  - Findings are returned and never fail the task. What cannot be read is V(null), with a reason.
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+options:
+  services:
+    description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: Name of the service.
+        type: str
+        required: true
+      unit:
+        description: Its unit. V(spark-NAME.service) unless given.
+        type: str
+      container:
+        description: Its container. V(spark-NAME) unless given.
+        type: str
+      memory:
+        description: The plan of its memory, one of C(services) that M(dgxspark.vllm.memory_budget) returns.
+        type: dict
+        default: {}
+  os_reserve_gib:
+    description: What the plan leaves to everything but services. Not compared unless given.
+    type: float
+  root:
+    description: Where the host's C(/proc) is read, to find the container of a process.
+    type: path
+    default: /
+  run_dir:
+    description: Where the helper of the units keeps its records.
+    type: path
+    default: /run/dgxspark
+seealso:
+  - module: dgxspark.vllm.memory_budget
+  - module: dgxspark.vllm.receipt
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Plan the memory
+  dgxspark.vllm.memory_budget:
+    services: "{{ services }}"
+  delegate_to: localhost
+  register: budget
+
+- name: Compare what the engine took with the plan
+  dgxspark.vllm.residency_info:
+    services:
+      - name: heavy
+        memory: "{{ budget.services.heavy }}"
+    os_reserve_gib: 5.2
+  become: true
+  register: residency
+
+- name: Show what to write into the inventory
+  ansible.builtin.debug:
+    var: residency.services.heavy.override
+"""
+
+RETURN = r"""
+services:
+  description: One entry a service, by name.
+  returned: success
+  type: dict
+  contains:
+    terms:
+      description:
+        - Every term with C(planned) (low, typical, high), C(measured), C(off_percent) (against typical), C(unit), C(verdict),
+          C(reason) and C(override).
+        - C(verdict) is V(as_planned) (within a tenth, or what the figures scatter by themselves), V(within_range) (between
+          low and high), V(over), V(under), V(not_planned), V(not_comparable) or V(unknown); the last two have a C(reason).
+        - C(inside) is the requested memory less weights and KV cache; C(outside) is the residency less the requested memory.
+      returned: always
+      type: dict
+      sample:
+        inside:
+          planned: {low: 0.8, typical: 2.5, high: 4.0}
+          measured: 4.5
+          off_percent: 80.0
+          unit: GiB
+          verdict: over
+          reason: ''
+          override: {overheads: {inside_gib: 4.5}}
+    override:
+      description: The overrides of all its terms together, as keys of the service.
+      returned: always
+      type: dict
+      sample: {overheads: {inside_gib: 4.5}}
+    measured:
+      description: The measured figures for a receipt.
+      returned: always
+      type: dict
+      sample: {weights_gib: 74.85, kv_cache_gib: 18.4, kv_cache_tokens: 1657493, start_seconds: 412.0}
+    log:
+      description:
+        - What the start-up lines say. C(tokens_count) is V(blocks) where C(kv_cache_tokens) counts the tokens of all blocks
+          (vLLM up to 0.20) and V(requests) where it is the concurrency times the length.
+      returned: always
+      type: dict
+    findings:
+      description: The findings of this service.
+      returned: always
+      type: list
+      elements: dict
+system:
+  description: The term of everything but services, in the shape of C(terms).
+  returned: success
+  type: dict
+findings:
+  description:
+    - All findings, those of the host included. Warnings among them are shown as warnings of the task.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - rule: residency.inside
+      severity: warning
+      service: heavy
+      message: >-
+        heavy uses 4.50 GiB inside the memory that it asks for, beside weights and KV cache; the plan has 2.50 (from 0.80 to 4.00) GiB
+        (+80 %), and the KV cache is that much smaller.
+      fix: "Plan again with this in the service heavy: overheads: {inside_gib: 4.5}"
+      basis: measured
+"""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, residency, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "services": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "unit": {"type": "str"},
+                    "container": {"type": "str"},
+                    "memory": {"type": "dict", "default": {}},
+                },
+            },
+            "os_reserve_gib": {"type": "float"},
+            "root": {"type": "path", "default": "/"},
+            "run_dir": {"type": "path", "default": "/run/dgxspark"},
+        },
+        supports_check_mode=True,
+    )
+    run = runner(module)
+    services = [
+        {
+            **service,
+            "unit": service["unit"] or f"spark-{service['name']}.service",
+            "container": service["container"] or f"spark-{service['name']}",
+        }
+        for service in module.params["services"]
+    ]
+    active_since = read_units(run, [service["unit"] for service in services])
+    containers = {container["name"]: container for container in gb10.read_containers(run)}
+    held = gpu_memory(gb10.read_gpu(run, module.params["root"], list(containers.values())))
+
+    results, findings, uses = {}, [], []
+    for service in services:
+        container = containers.get(service["container"])
+        lines: list[str] = []
+        reason = f"the container {service['container']} is not running"
+        if container is not None and container["state"] == "running":
+            lines, reason = read_log(run, service["container"], active_since.get(service["unit"]))
+        log = residency.parse_log(lines)
+        use = read_record(Path(module.params["run_dir"]), service["unit"], held.get(service["container"]))
+        terms, own = residency.compare(service["name"], service["memory"], log, use)
+        if log.kv_cache_tokens is None:
+            reason = reason or "its log no longer has the lines of the start"
+            for term in terms.values():
+                if term.verdict == "unknown" and term.reason == residency.NOT_SAID:
+                    term.reason = reason
+        results[service["name"]] = {
+            "terms": {name: asdict(term) for name, term in terms.items()},
+            "override": residency.merged_override(terms),
+            "measured": residency.figures(terms, log, use),
+            "log": log.to_dict(),
+            "findings": [finding.to_dict() for finding in own],
+        }
+        findings += own
+        uses.append(use)
+    system, of_host = residency.compare_system(module.params["os_reserve_gib"], uses)
+    found = [finding.to_dict() for finding in [*of_host, *findings]]
+    for finding in found:
+        if finding["severity"] == "warning":
+            module.warn(f"{finding['message']} {finding['fix']}")
+    module.exit_json(changed=False, services=results, system=asdict(system), findings=found)
+
+
+def read_units(run: Any, names: list[str]) -> dict[str, str | None]:
+    """Since when each unit has been active, as far as it is."""
+    rc, out, _err = run(units.show_command(names)) if names else (0, "", "")
+    shown = units.parse_show(out) if rc == 0 else []
+    return {unit["name"]: unit["active_since"] for unit in shown if unit["active_state"] == "active"}
+
+
+def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
+    """GPU memory of the processes of each container, GiB; without those that nvidia-smi says nothing of."""
+    held: dict[str, float] = {}
+    for process in (gpu or {}).get("processes", []):
+        if process["container"] and process["used_mib"] is not None:
+            held[process["container"]] = held.get(process["container"], 0.0) + process["used_mib"] / 1024
+    return {name: round(gib, 2) for name, gib in held.items()}
+
+
+def read_log(run: Any, container: str, until: str | None) -> tuple[list[str], str]:
+    """The start-up lines of a container, or a reason why there are none.
+
+    A container of ours is made anew at every start, so its log has no other start; what came after the unit was active
+    (requests, for weeks) is left out.
+    """
+    rc, out, err = run(["docker", "logs", *([f"--until={until}"] if until else []), container])
+    if rc != 0:
+        last = err.strip().splitlines()[-1:] or [f"exit code {rc}"]
+        return [], f"its log cannot be read: {last[0]}"
+    return f"{out}\n{err}".splitlines(), ""
+
+
+def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.HostUse:
+    """What the helper of the units noted at the start of a unit."""
+    try:
+        record = json.loads((run_dir / "starts" / f"{unit}.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return residency.read_start(None, gpu_gib)
+    except (OSError, ValueError) as error:
+        return residency.read_start(None, gpu_gib, f"the record of its start cannot be read: {error}")
+    return residency.read_start(record, gpu_gib)
+
+
+if __name__ == "__main__":
+    main()
