@@ -17,7 +17,7 @@ SERVICE_LABEL = "dgxspark.service"
 FINGERPRINT_LABEL = "dgxspark.fingerprint"
 NAME_PREFIX = "spark-"
 
-_ENV_NAMES = re.compile(r"(VLLM|CUDA|NV|NVIDIA|NCCL|TORCH_CUDA)[A-Z0-9_]*\Z")
+_ENV_NAMES = re.compile(r"(VLLM|CUDA|NV|NVIDIA|NCCL|TORCH_CUDA|TRITON)[A-Z0-9_]*\Z")
 _SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:[-.+a-z0-9]*)?)\Z")
 
@@ -123,7 +123,7 @@ def describe_image(item: dict[str, Any]) -> dict[str, Any]:
     """Reduce one image of C(docker image inspect) to what decides how an engine in it is started.
 
     Returns C({present, id, repo_digests, architecture, os, entrypoint, cmd, env, labels, size_gib, entrypoint_family,
-    vllm_version, vllm_version_source}). env holds only names of vLLM, CUDA and NVIDIA and no secrets; labels only those
+    vllm_version, vllm_version_source}). env holds only names of vLLM, CUDA, Triton and NVIDIA and no secrets; labels only those
     of the collection and of OCI.
     """
     config = item.get("Config") or {}

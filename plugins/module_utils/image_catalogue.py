@@ -19,7 +19,8 @@ FAMILIES = ("serve", "passthrough")
 # native_driver: driver branch that this CUDA needs when there is no forward compatibility. ray: whether it ships Ray.
 # moving: the tag is pushed again and again. defects: what is wrong with it as shipped; `when` limits that to launches
 # that offer tools (tools) or load an NVFP4 Gemma 4 MoE (gemma4_nvfp4_moe). features: names that a development build
-# has although its version number does not say so. Anything left out is not known.
+# has although its version number does not say so. options: all that its vllm serve takes, where it was asked. Anything
+# left out is not known.
 _NGC = "NVIDIA's release notes and start-up logs of these images"
 _HUB = "Docker Hub tags of vllm/vllm-openai as seen in use, in reports and logs"
 
@@ -153,6 +154,7 @@ EXTRA_KEYS = (
     "entrypoint",
     "defects",
     "features",
+    "options",
     "source",
     "note",
 )

@@ -14,11 +14,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import preflight, recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils import image_check, preflight, recipes
 from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import check_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils.docker_facts import FINGERPRINT_LABEL
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils.image_catalogue import split_image
 from ansible_collections.dgxspark.vllm.plugins.module_utils.launch import render
 from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import InputError
 
@@ -45,6 +46,7 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     "spark_os_reserve_gib": ((int, float), 5.2, "memory of everything but the services, GiB"),
     "spark_safety_margin_gib": ((int, float), 2.0, "memory kept free above the reserve, GiB"),
     "spark_overheads": (dict, {}, "overheads of an engine, see the module memory_budget"),
+    "spark_sidecars": (list, [], "what else runs on the host and holds memory: a list of name and memory_gib"),
     "spark_image_catalogue": (list, [], "further entries of the image catalogue"),
     "spark_ignore_rules": (list, [], "ids of rules that the host does not want to hear of"),
     "spark_plan_facts": (
@@ -175,7 +177,31 @@ def _read_host(
                 )
             elif value is not None:
                 seen[value] = index
+    messages += _check_sidecars(host, settings["spark_sidecars"], {service.get("name") for service in services})
     return settings, services, problems.messages + messages
+
+
+def _check_sidecars(host: str, sidecars: Sequence[Any], taken: set[Any]) -> list[str]:
+    """Return what is wrong with C(spark_sidecars); a name may not be that of a service."""
+    messages = []
+    names = set(taken)
+    for index, entry in enumerate(sidecars):
+        problems = recipes.Problems(f"host {host}, spark_sidecars[{index}]")
+        if not isinstance(entry, Mapping):
+            problems.add(f"must be a mapping of name and memory_gib, not {recipes.kind(entry)}.")
+        else:
+            problems.unknown([str(key) for key in entry], ("name", "memory_gib"))
+            name, size = entry.get("name"), entry.get("memory_gib")
+            if not isinstance(name, str) or not name:
+                problems.add(f"'name' is {name!r}; it must be a text.")
+            elif name in names:
+                problems.add(f"the name '{name}' is used twice on this host.")
+            else:
+                names.add(name)
+            if isinstance(size, bool) or not isinstance(size, (int, float)) or not 0 < size < float("inf"):
+                problems.add(f"'memory_gib' is {size!r}; it must be a size in GiB above 0.")
+        messages += problems.messages
+    return messages
 
 
 def _plan_host(given: Mapping[str, Any], settings: dict[str, Any], services: list[dict[str, Any]]) -> dict[str, Any]:
@@ -241,45 +267,42 @@ def _check_launch(
     measured: Mapping[str, Any] | None,
     images: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Ask the compatibility engine about one launch; a probed fact beats what the recipe says."""
+    """Ask the compatibility engine about one launch; a probed fact beats what the recipe or the catalogue says."""
     image = service["image"]
-    probed = images.get(image["ref"]) or {}
+    there = images.get(image["ref"]) or {}
+    probe = there.get("probe") or {}
+    probed_version = image_check.credible(probe.get("vllm_version"))
     gpu = (measured or {}).get("gpu") or {}
     request: dict[str, Any] = {
         "image": image["ref"],
-        "vllm_version": image.get("vllm_version") or probed.get("vllm_version"),
+        "vllm_version": probed_version or image.get("vllm_version") or image_check.credible(there.get("vllm_version")),
+        "version_source": "probed" if probed_version else "given",
         "model": {
             "repo": service["model"].get("repo") or service["name"],
             "config": service["config"],
             "quant_config": service["quant_config"],
         },
-        "args": service["args"],
+        "args": {key: value for key, value in service["args"].items() if not _is_open(key, value)},
         "env": service["env"],
         "nodes": 1,
         "ignore": [*settings["spark_ignore_rules"], *service["ignore"]],
         "catalogue": settings["spark_image_catalogue"],
     }
-    family = image.get("entrypoint") or _known(probed.get("entrypoint_family"))
+    if probe:
+        own = image_check.catalogue_entry(image["ref"], probe, settings["spark_image_catalogue"])
+        request["catalogue"] = [own, *settings["spark_image_catalogue"]]
+    family = _known(there.get("entrypoint_family")) or image.get("entrypoint")
     if family:
         request["entrypoint"] = family
     if gpu.get("driver_version"):
         request["driver_version"] = gpu["driver_version"]
     result = check_launch(request)
-    architecture = probed.get("architecture")
-    host_architecture = {"aarch64": "arm64", "x86_64": "amd64"}.get(str((measured or {}).get("architecture")))
-    if architecture and host_architecture and architecture != host_architecture:
-        result["findings"].append(
-            Finding(
-                rule="image.architecture",
-                severity="error",
-                basis="probed",
-                message=f"image {image['ref']} is built for {architecture}, the host is {host_architecture}.",
-                fix=f"Name an image that has a {host_architecture} build.",
-            ).to_dict()
-        )
+    told = image_check.findings(image["ref"], there, measured or {}, image.get("vllm_version"), service["env"])
+    for finding in result["findings"]:
+        finding["basis"] = "probed" if probe and image_check.rests_on_image(finding["rule"]) else "inventory"
+    result["findings"] += [finding.to_dict() for finding in told if finding.rule not in request["ignore"]]
     for finding in result["findings"]:
         finding["service"] = service["name"]
-        finding.setdefault("basis", "inventory")
     return result
 
 
@@ -287,7 +310,12 @@ def _known(family: Any) -> str | None:
     return family if family in ("serve", "passthrough") else None
 
 
-SOLVED = ("gpu-memory-utilization", "max-model-len")
+SOLVED = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
+
+
+def _is_open(key: str, value: Any) -> bool:
+    """Tell whether an option says C(auto) where the plan puts a number; vLLM itself knows that word for the length only."""
+    return key in SOLVED and str(value).lower() in ("auto", "-1")
 
 
 def _budget(
@@ -307,10 +335,10 @@ def _budget(
     if memory.get("available_gib") is None:
         return solved
     for entry in request["services"]:
-        figures = solved["services"].get(entry["name"]) or {}
-        entry["args"] = {**entry["args"], **_solved_args(entry["args"], figures)}
+        entry["args"] = {**entry.get("args", {}), **_solved_args(solved["services"][entry["name"]])}
     wanted = {service["name"] for service in services}
-    resident, leaving = [], 0.0
+    # Sidecars are taken to run already, so that the momentary figure is without them.
+    resident, leaving = [{"name": each["name"], "gib": each["memory_gib"]} for each in settings["spark_sidecars"]], 0.0
     for holder in (measured or {}).get("resident") or []:
         holds = float(holder["gib"] or 0.0) + HOST_SIDE_GIB
         if holder["name"] in wanted:
@@ -318,13 +346,17 @@ def _budget(
         else:  # a service of ours that this run removes before it starts anything
             leaving += holds
     request["measured"] = {"mem_available_gib": memory["available_gib"] + leaving, "resident": resident}
-    return memory_budget(request)
+    judged = memory_budget(request)
+    for name, figures in judged["services"].items():
+        if "solved" in figures:
+            figures["solved"] = solved["services"][name]["solved"]
+    judged["findings"] += [finding for finding in solved["findings"] if finding["rule"] == "memory.solved"]
+    return judged
 
 
-def _solved_args(args: Mapping[str, Any], figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were left out or C(auto), with the values that the budget found."""
-    found = {key: figures.get(key.replace("-", "_")) for key in SOLVED}
-    return {key: value for key, value in found.items() if value is not None and args.get(key) in (None, "auto", -1)}
+def _solved_args(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the budget worked out."""
+    return {key: figures[key.replace("-", "_")] for key in figures.get("solved", ())}
 
 
 def _budget_request(
@@ -344,11 +376,17 @@ def _budget_request(
                 "quant_config": service["quant_config"],
                 "weights_gib": service["weights_gib"],
                 "draft_weights_gib": service["draft_weights_gib"],
+                "overheads": service["overheads"],
                 "vllm_version": launches[service["name"]]["vllm_version"],
-                "args": launches[service["name"]]["args"],
+                "args": {
+                    **launches[service["name"]]["args"],
+                    **{key: "auto" for key, value in service["args"].items() if _is_open(key, value)},
+                },
+                "share": service["memory_share"],
             }
             for service in services
-        ],
+        ]
+        + [dict(each) for each in settings["spark_sidecars"]],
     }
     total = settings["spark_total_gib"] or ((measured or {}).get("memory") or {}).get("total_gib")
     if total:
@@ -390,7 +428,9 @@ def _plan_service(
     name = service["name"]
     listen = _listen(given, settings, service)
     url = f"http://{_probe_address(listen)}:{service['port']}"
-    args = {**launch["args"], **_solved_args(launch["args"], memory)}
+    args = {**launch["args"], **_solved_args(memory)}
+    if _is_open("max-model-len", service["args"].get("max-model-len")):
+        args.setdefault("max-model-len", "auto")  # could not be worked out: vLLM knows the word, too
     image = _image(service["image"]["ref"], (given.get("images") or {}).get(service["image"]["ref"]) or {})
     model = _model(settings, service)
     secrets = [
@@ -507,10 +547,13 @@ def _folders(name: str, cache_dir: str, secrets: Sequence[Mapping[str, Any]]) ->
     return [*folders, {"path": f"/etc/dgxspark/secrets/{name}", "mode": "0700"}] if secrets else folders
 
 
-def _image(ref: str, probed: Mapping[str, Any]) -> dict[str, Any]:
-    digests = probed.get("repo_digests") or []
-    digest = next((d for d in digests if d.split("@")[0] == ref.split("@")[0].rsplit(":", 1)[0]), None)
-    return {"ref": ref, "id": probed.get("id"), "digest": digest, "run": digest or probed.get("id") or ref}
+def _image(ref: str, there: Mapping[str, Any]) -> dict[str, Any]:
+    """Name an image by what cannot move: the digest that its registry knows it by, else its id, else as it was written."""
+    repository, _tag, wanted = split_image(ref)
+    digests = [digest for digest in there.get("repo_digests") or [] if split_image(digest)[0] == repository]
+    exact = [digest for digest in digests if wanted and digest.endswith(f"@{wanted}")]
+    digest = next(iter([*exact, *digests]), None)
+    return {"ref": ref, "id": there.get("id"), "digest": digest, "run": digest or there.get("id") or ref}
 
 
 def _model(settings: Mapping[str, Any], service: Mapping[str, Any]) -> dict[str, Any]:

@@ -127,6 +127,10 @@ options:
         description: Names that this build has although its version number does not say so.
         type: list
         elements: str
+      options:
+        description: All options that its C(vllm serve) takes, without dashes, where the image was asked.
+        type: list
+        elements: str
       source:
         description: Where this is known from.
         type: str
@@ -301,6 +305,7 @@ def main() -> None:
                     "entrypoint": {"type": "str", "choices": list(FAMILIES)},
                     "defects": {"type": "list", "elements": "dict"},
                     "features": {"type": "list", "elements": "str"},
+                    "options": {"type": "list", "elements": "str"},
                     "source": {"type": "str"},
                     "note": {"type": "str"},
                 },

@@ -12,13 +12,27 @@ version_added: 0.1.0
 description:
   - Reports for each image whether it is there, what it is (id, digests, architecture) and how an engine in it is started
     (entrypoint family, version of vLLM as far as the image says it).
-  - Asks the Docker engine once for all images. Nothing is pulled and no container is started.
-  - Of the environment only names of vLLM, CUDA and NVIDIA are returned, without anything that looks like a secret.
+  - Asks the Docker engine once for all images. Nothing is pulled.
+  - With O(probe) the image itself is asked, once per image id. One short container without GPU and network runs its
+    C(python3), which reads the metadata of its packages and the sources of vLLM without importing them. The answer is
+    kept below O(cache_dir) on the host and used from then on, with or without O(probe).
+  - Of the environment only names of vLLM, CUDA, Triton and NVIDIA are returned, without anything that looks like a secret.
 author:
   - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
-  - dgxspark.vllm.attributes.read_only
+attributes:
+  check_mode:
+    support: full
+    details:
+      - In check mode no container is started and nothing is written; what is not in O(cache_dir) yet stays unknown, and
+        RV(images.probe_from) says so.
+  diff_mode:
+    support: N/A
+    details:
+      - This module changes nothing but its own cache.
+  idempotent:
+    support: full
 options:
   images:
     description:
@@ -26,6 +40,21 @@ options:
     type: list
     elements: str
     required: true
+  probe:
+    description:
+      - Ask the images that have not been asked yet.
+    type: bool
+    default: false
+  probe_timeout:
+    description:
+      - Seconds after which a container that was started to ask is ended.
+    type: int
+    default: 120
+  cache_dir:
+    description:
+      - Folder on the host for the answers, a file per image id.
+    type: path
+    default: /var/lib/dgxspark/images
 seealso:
   - module: dgxspark.vllm.image_compat
 """
@@ -38,6 +67,13 @@ EXAMPLES = r"""
       - vllm/vllm-openai:v0.23.0
   become: true
   register: found
+
+- name: Ask the images themselves, the first time only
+  dgxspark.vllm.image_info:
+    images: [ghcr.io/example/spark-vllm:2026-10]
+    probe: true
+  become: true
+  register: asked
 
 - name: Name those that are still to be pulled
   ansible.builtin.debug:
@@ -83,7 +119,7 @@ images:
       elements: str
       returned: success
     env:
-      description: Environment, only names of vLLM, CUDA and NVIDIA.
+      description: Environment, only names of vLLM, CUDA, Triton and NVIDIA.
       type: dict
       returned: success
     labels:
@@ -101,42 +137,110 @@ images:
       type: str
       returned: success
     vllm_version:
-      description: Version of vLLM, where a label or the environment has it.
+      description: Version of vLLM, as its installed package says, else where a label or the environment has it.
       type: str
       returned: success
     vllm_version_source:
       description: Where RV(images.vllm_version) is written.
       type: str
       returned: success
+    probe_from:
+      description:
+        - V(image) when it was asked just now, V(cache) when it was asked before, V(none) when it was not asked.
+      type: str
+      returned: success
+    probe:
+      description: What the image said of itself, V(null) if it was not asked.
+      type: dict
+      returned: success
+      contains:
+        error:
+          description: Why it could not say anything, else V(null).
+          type: str
+        python:
+          description: Version of its Python.
+          type: str
+        vllm_version:
+          description: Version of the installed vLLM.
+          type: str
+        ray:
+          description: Version of the installed Ray, V(null) without it.
+          type: str
+        cuda:
+          description: CUDA release that its torch was built for, else that of its toolkit.
+          type: str
+        ptxas:
+          description: Releases of the PTX assemblers inside, by owner.
+          type: dict
+        packages:
+          description: Versions of the packages that matter to vLLM.
+          type: dict
+        options:
+          description: Options that its C(vllm serve) takes. Empty where the sources could not be read.
+          type: list
+          elements: str
+        names:
+          description: Environment variables, architectures and parsers that its vLLM knows.
+          type: list
+          elements: str
   sample:
     "vllm/vllm-openai:v0.23.0":
       present: true
       architecture: arm64
       entrypoint: [vllm, serve]
       entrypoint_family: serve
-      vllm_version: null
+      vllm_version: 0.23.0
+      vllm_version_source: package
+      probe_from: cache
+      probe:
+        error: null
+        python: 3.12.3
+        vllm_version: 0.23.0
+        ray: null
+        cuda: "13.0"
+        ptxas: {toolkit: "13.0", triton: "12.8"}
 """
 
+import json
+import os
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts
+from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, image_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"images": {"type": "list", "elements": "str", "required": True}},
+        argument_spec={
+            "images": {"type": "list", "elements": "str", "required": True},
+            "probe": {"type": "bool", "default": False},
+            "probe_timeout": {"type": "int", "default": 120},
+            "cache_dir": {"type": "path", "default": image_probe.CACHE_DIR},
+        },
         supports_check_mode=True,
     )
     refs = list(dict.fromkeys(module.params["images"]))
     bad = [ref for ref in refs if not ref.strip() or any(sign.isspace() for sign in ref)]
     if bad:
         module.fail_json(msg=f"not references of images: {', '.join(repr(ref) for ref in bad)}")
+    if module.params["probe_timeout"] < 1:
+        module.fail_json(msg=f"probe_timeout is {module.params['probe_timeout']}; it must be 1 or more")
     run = runner(module)
     found = inspect(module, run, refs) if refs else {}
-    module.exit_json(changed=False, images={ref: image or docker_facts.absent_image() for ref, image in found.items()})
+    images = {ref: image or docker_facts.absent_image() for ref, image in found.items()}
+    answers: dict[str, tuple[str, dict[str, Any] | None]] = {}
+    for image in images.values():
+        key = str(image["id"])
+        if image["present"] and key not in answers:
+            answers[key] = answer(module, run, key)
+        image["probe_from"], said = answers.get(key, ("none", None))
+        image["probe"] = image_probe.describe(said, image["env"])
+        if image["probe"] and image["probe"]["vllm_version"]:
+            image["vllm_version"], image["vllm_version_source"] = image["probe"]["vllm_version"], "package"
+    module.exit_json(changed=False, images=images)
 
 
 def inspect(module: AnsibleModule, run: Any, refs: list[str]) -> dict[str, Any]:
@@ -153,6 +257,48 @@ def inspect(module: AnsibleModule, run: Any, refs: list[str]) -> dict[str, Any]:
         detail = err.strip() or f"exit code {rc}"
         module.fail_json(msg=f"docker image inspect failed for {', '.join(refs)}: {detail}")
     return found or {}
+
+
+def answer(module: AnsibleModule, run: Any, image_id: str) -> tuple[str, dict[str, Any] | None]:
+    """Return where the answer of an image comes from, and the answer: the cache's, else the image's own."""
+    path = Path(module.params["cache_dir"], image_probe.cache_name(image_id))
+    cached = read_cache(path)
+    if cached is not None:
+        return "cache", cached
+    if not module.params["probe"] or module.check_mode:
+        return "none", None
+    timeout = module.params["probe_timeout"]
+    container = f"dgxspark-probe-{os.getpid()}"
+    rc, out, err = run(image_probe.command(image_id, container, timeout))
+    said, lasting = image_probe.parse(rc, out, err, timeout)
+    if rc in image_probe.TIMED_OUT:
+        run(["docker", "rm", "--force", container])
+    if lasting:
+        write_cache(module, path, {"schema": image_probe.SCHEMA, "id": image_id, "answer": said})
+    return "image", said
+
+
+def read_cache(path: Path) -> dict[str, Any] | None:
+    """Return a kept answer; None if there is none, or none that this release can read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    fits = isinstance(content, dict) and content.get("schema") == image_probe.SCHEMA
+    said = content.get("answer") if fits else None
+    return said if isinstance(said, dict) else None
+
+
+def write_cache(module: AnsibleModule, path: Path, content: dict[str, Any]) -> None:
+    """Keep an answer, by one rename; a host that cannot keep it is asked again next time."""
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        draft.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        draft.chmod(0o644)
+        draft.replace(path)
+    except OSError as error:
+        module.warn(f"what image {content['id']} said could not be kept in {path.parent}: {error}")
 
 
 if __name__ == "__main__":

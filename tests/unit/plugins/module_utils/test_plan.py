@@ -146,6 +146,61 @@ def test_an_image_for_another_architecture_is_refused() -> None:
     assert found[0]["basis"] == "probed"
 
 
+@pytest.mark.parametrize(
+    ("ref", "digests", "run"),
+    [
+        ("docker.io/vllm/vllm-openai:v0.24.0-ubuntu2404", ["vllm/vllm-openai@sha256:" + "b" * 64], 0),
+        ("localhost:5000/spark/vllm", ["localhost:5000/spark/vllm@sha256:" + "b" * 64], 0),
+        ("a.example/vllm@sha256:" + "c" * 64, [f"a.example/vllm@sha256:{sign * 64}" for sign in "bc"], 1),
+        ("a.example/vllm:1", ["b.example/vllm@sha256:" + "b" * 64], None),
+    ],
+)
+def test_the_digest_is_that_of_the_same_repository(ref: str, digests: list[str], run: int | None) -> None:
+    images = {ref: {"id": "sha256:1", "repo_digests": digests}}
+    service = plan_of(host({**HEAVY, "image": {"ref": ref, "entrypoint": "serve"}}, images=images))["services"][0]
+    assert service["image"]["run"] == ("sha256:1" if run is None else digests[run])
+
+
+def asked(**values: Any) -> dict[str, Any]:
+    probe = {"error": None, "vllm_version": "0.24.0", "packages": {"vllm": "0.24.0"}, "names": [], "options": []}
+    return {"present": True, "id": "sha256:1", "entrypoint_family": "passthrough", "probe": {**probe, **values}}
+
+
+def test_what_an_image_says_goes_before_what_is_known_of_it() -> None:
+    ref = "nvcr.io/nvidia/vllm:26.04-py3"
+    service = plan_of(host(HEAVY))["services"][0]
+    assert (service["vllm_version"], service["version_source"]) == ("0.19.0", "catalogue")
+    planned = plan_of(host(HEAVY, images={ref: asked()}))
+    service = planned["services"][0]
+    assert (service["vllm_version"], service["version_source"]) == ("0.24.0", "probed")
+    stated = {**HEAVY, "image": {"ref": ref, "vllm_version": "0.23.0"}}
+    planned = plan_of(host(stated, images={ref: asked()}))
+    assert planned["services"][0]["vllm_version"] == "0.24.0"
+    assert "image.version" in [finding["rule"] for finding in planned["findings"]]
+
+
+def test_findings_that_rest_on_the_image_say_so() -> None:
+    ref = "nvcr.io/nvidia/vllm:26.04-py3"
+    old = {**HEAVY, "env": {"VLLM_USE_V1": "1"}, "args": {**HEAVY["args"], "no-such-option": 1}}
+
+    def bases(images: dict[str, Any] | None) -> dict[str, str]:
+        found = plan_of(host(old, images=images))["findings"]
+        return {finding["rule"]: finding["basis"] for finding in found if finding["rule"].startswith("SPK")}
+
+    assert bases(None)["SPK201"] == "inventory"
+    assert bases({ref: asked()})["SPK201"] == "probed" and bases({ref: asked()})["SPK101"] == "probed"
+
+
+def test_names_that_the_image_knows_are_not_complained_about() -> None:
+    ref = "nvcr.io/nvidia/vllm:26.04-py3"
+    fork = {**HEAVY, "env": {"VLLM_OF_A_FORK": "1"}}
+
+    def rules(**values: Any) -> set[str]:
+        return {finding["rule"] for finding in plan_of(host(fork, images={ref: asked(**values)}))["findings"]}
+
+    assert "SPK203" in rules() and "SPK203" not in rules(names=["VLLM_OF_A_FORK"])
+
+
 FIRST_FAILURE = (
     {**HEAVY, "args": {"gpu-memory-utilization": 0.85}},
     {**FAST, "args": {"gpu-memory-utilization": 0.12}},

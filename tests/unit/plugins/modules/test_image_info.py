@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts
+from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, image_probe_program
 from ansible_collections.dgxspark.vllm.plugins.modules import image_info
 
 UPSTREAM = {
@@ -38,11 +39,12 @@ NGC = {
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any) -> Any:
+def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any, tmp_path: Path) -> Any:
     monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv))
 
-    def call(*refs: str) -> dict[str, Any]:
-        with patch_module_args({"images": list(refs)}), pytest.raises(SystemExit):
+    def call(*refs: str, **options: Any) -> dict[str, Any]:
+        arguments = {"images": list(refs), "cache_dir": str(tmp_path / "images"), **options}
+        with patch_module_args(arguments), pytest.raises(SystemExit):
             image_info.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         return result
@@ -96,6 +98,85 @@ def test_no_images_no_call(call: Any, fake_run: Any) -> None:
 
 def test_text_that_is_no_reference(call: Any) -> None:
     assert "not references of images: 'a b'" in call("a b")["msg"]
+
+
+PROBE = "timeout --kill-after=5 120 docker run"
+SAID = {
+    "python": "3.12.3",
+    "packages": {"vllm": "0.24.0+cu130", "torch": "2.11.0+cu130", "ray": "2.51.0"},
+    "ptxas": {"toolkit": "13.0"},
+    "options": [f"option-{number}" for number in range(150)],
+    "names": ["VLLM_OF_A_FORK"],
+}
+
+
+@pytest.fixture
+def image(fake_run: Any) -> Any:
+    """One image under two references that answers."""
+    fake_run.on("docker image inspect", json.dumps([UPSTREAM, UPSTREAM]))
+    return fake_run.on(PROBE, f"{image_probe_program.MARK}{json.dumps(SAID)}\n")
+
+
+def probes(fake_run: Any) -> int:
+    return sum(argv[0] == "timeout" for argv in fake_run.calls)
+
+
+def test_an_image_is_asked_once_per_id_and_kept(call: Any, image: Any, tmp_path: Path) -> None:
+    first = call("a:1", "a:2", probe=True)["images"]
+    assert probes(image) == 1
+    for ref in ("a:1", "a:2"):
+        assert first[ref]["probe_from"] == "image"
+        assert (first[ref]["vllm_version"], first[ref]["vllm_version_source"]) == ("0.24.0+cu130", "package")
+        said = first[ref]["probe"]
+        assert (said["ray"], said["cuda"], said["python"], len(said["options"])) == ("2.51.0", "13.0", "3.12.3", 150)
+    kept = tmp_path / "images" / "aa.json"
+    assert kept.stat().st_mode & 0o777 == 0o644 and list(kept.parent.iterdir()) == [kept]
+    second = call("a:1", "a:2", probe=True)["images"]
+    assert probes(image) == 1
+    assert second["a:1"]["probe_from"] == "cache" and second["a:1"]["probe"] == first["a:1"]["probe"]
+    assert call("a:1", "a:2")["images"]["a:2"]["vllm_version"] == "0.24.0+cu130"
+
+
+def test_without_probe_no_container_is_started(call: Any, image: Any) -> None:
+    found = call("a:1", "a:2")["images"]["a:1"]
+    assert probes(image) == 0
+    assert (found["probe"], found["probe_from"], found["vllm_version"]) == (None, "none", "0.23.0")
+
+
+def test_check_mode_uses_what_was_kept_and_starts_nothing(call: Any, image: Any, tmp_path: Path) -> None:
+    found = call("a:1", "a:2", probe=True, _ansible_check_mode=True)["images"]["a:1"]
+    assert (found["probe"], found["probe_from"]) == (None, "none")
+    assert probes(image) == 0 and not (tmp_path / "images").exists()
+    call("a:1", "a:2", probe=True)
+    found = call("a:1", "a:2", probe=True, _ansible_check_mode=True)["images"]["a:1"]
+    assert found["probe_from"] == "cache" and probes(image) == 1
+
+
+def test_an_answer_of_another_release_is_asked_for_again(call: Any, image: Any, tmp_path: Path) -> None:
+    for content in ("{broken", '{"schema": 0, "answer": {}}', '{"schema": 1, "answer": 5}', "[]"):
+        (tmp_path / "images").mkdir(exist_ok=True)
+        (tmp_path / "images" / "aa.json").write_text(content)
+        assert call("a:1", "a:2", probe=True)["images"]["a:1"]["probe_from"] == "image"
+    assert probes(image) == 4
+
+
+def test_an_image_that_hangs_is_ended_and_asked_again_next_time(call: Any, image: Any, tmp_path: Path) -> None:
+    image.on(PROBE, rc=137)
+    found = call("a:1", "a:2", probe=True)["images"]["a:1"]
+    assert found["probe"]["error"] == "no answer within 120 seconds" and found["vllm_version"] == "0.23.0"
+    started = next(argv for argv in image.calls if argv[0] == "timeout")
+    assert image.calls[-1] == ["docker", "rm", "--force", started[started.index("--name") + 1]]
+    assert not (tmp_path / "images").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_only_warned_about(call: Any, image: Any, tmp_path: Path) -> None:
+    (tmp_path / "images").write_text("a file")
+    result = call("a:1", "a:2", probe=True)
+    assert result["images"]["a:1"]["probe_from"] == "image" and "could not be kept" in str(result["warnings"])
+
+
+def test_a_timeout_of_nothing(call: Any) -> None:
+    assert "probe_timeout is 0" in call("a", probe_timeout=0)["msg"]
 
 
 @pytest.mark.parametrize(
