@@ -35,6 +35,7 @@ SERVICE_KEYS = {
     "weights_gib": "measured size of the weights on one rank, in GiB, without a drafter's",
     "draft_weights_gib": "measured size of the drafter's or MTP layer's own weights on one rank, in GiB",
     "overheads": "overheads of this engine where they differ from spark_overheads, see the module memory_budget",
+    "memory_share": "weight by which services whose utilisation is worked out share what is left; 1 when left out",
     "start_timeout": "seconds that a start may take before systemd gives up",
     "shm_size": "size of the container's private /dev/shm, as docker takes it",
     "docker_args": "further options of docker run, as a list",
@@ -265,6 +266,9 @@ def _assemble(
     for key, size in sizes.items():
         if size is not None and (isinstance(size, bool) or not isinstance(size, (int, float)) or size <= 0):
             problems.add(f"'{key}' is {size!r}; it must be a size in GiB above 0.")
+    share = own.get("memory_share", 1)
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < float("inf"):
+        problems.add(f"'memory_share' is {share!r}; it must be a number, 0 or more.")
 
     return {
         "name": name,
@@ -282,6 +286,7 @@ def _assemble(
         "config": problems.mapping(own.get("config") or recipe.get("config"), "config"),
         "quant_config": own.get("quant_config", recipe.get("quant_config")),
         **sizes,
+        "memory_share": share,
         "overheads": problems.mapping(own.get("overheads"), "overheads"),
         "start_timeout": timeout,
         "shm_size": None if shm is None else str(shm),
