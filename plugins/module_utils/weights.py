@@ -170,7 +170,7 @@ class _Module:
 
 
 @dataclass(frozen=True)
-class _Format:
+class Format:
     """How a matrix is stored: bits per weight, and the bytes of its scales.
 
     group: weights along the input that share a scale, 0 for one scale per output row or per tensor.
@@ -195,12 +195,12 @@ class _Format:
         return total + (4 * columns if self.order else 0)
 
 
-_FP8_TENSOR = _Format(8)
-_FP8_CHANNEL = _Format(8, scale=4)
-_FP8_BLOCKS = _Format(8, group=128, scale=4, block=128)
-_MXFP8 = _Format(8, group=32, scale=1)
-_NVFP4 = _Format(4, group=16, scale=1)
-_MXFP4 = _Format(4, group=32, scale=1)
+_FP8_TENSOR = Format(8)
+_FP8_CHANNEL = Format(8, scale=4)
+_FP8_BLOCKS = Format(8, group=128, scale=4, block=128)
+_MXFP8 = Format(8, group=32, scale=1)
+_NVFP4 = Format(4, group=16, scale=1)
+_MXFP4 = Format(4, group=32, scale=1)
 _ALGORITHMS = {
     "FP8": _FP8_TENSOR,
     "NVFP4": _NVFP4,
@@ -212,7 +212,7 @@ _ALGORITHMS = {
     "FP8_BLOCK_SCALES": _FP8_BLOCKS,
 }
 # --quantization on a checkpoint that has none: vLLM loads 16 bits and converts.
-_RUNTIME = {
+RUNTIME_FORMATS = {
     "fp8": _FP8_TENSOR,
     "fp8_per_tensor": _FP8_TENSOR,
     "fp8_per_channel": _FP8_CHANNEL,
@@ -238,23 +238,23 @@ def _int_field(quantization: Config, keys: tuple[str, ...], where: str) -> int:
     return value
 
 
-def _packed(quantization: Config, where: str) -> _Format:
+def _packed(quantization: Config, where: str) -> Format:
     """Read a GPTQ, AWQ or AutoRound format; vLLM keeps zero points also of symmetric checkpoints."""
     bits = _int_field(quantization, ("bits", "w_bit"), where)
     group = _int_field(quantization, ("group_size", "q_group_size"), where)
     if bits not in (2, 3, 4, 8):
         raise Refusal(f"{where}.bits", f"weights of {bits} bits are not known", _GIVE)
-    return _Format(bits, max(group, 0), 2, zero_bits=bits, order=bool(quantization.get("desc_act")))
+    return Format(bits, max(group, 0), 2, zero_bits=bits, order=bool(quantization.get("desc_act")))
 
 
-def _fp8_blocks(source: Config, key: str, where: str) -> _Format:
+def _fp8_blocks(source: Config, key: str, where: str) -> Format:
     block = source.get(key)
     if not isinstance(block, list) or len(block) != 2 or not all(isinstance(size, int) and size > 0 for size in block):
         raise Refusal(f"{where}.{key}", f"expected two sizes, got {block!r}", _GIVE)
-    return _Format(8, block[1], 4, block[0])
+    return Format(8, block[1], 4, block[0])
 
 
-def _weights_format(weights: Config, where: str) -> _Format:
+def _weights_format(weights: Config, where: str) -> Format:
     """Read one C(weights) entry of compressed-tensors (or modelopt's config_groups)."""
     bits, kind, group = weights.get("num_bits"), weights.get("type"), weights.get("group_size") or 0
     if isinstance(group, bool) or not isinstance(group, int):
@@ -263,20 +263,20 @@ def _weights_format(weights: Config, where: str) -> _Format:
         if weights.get("block_structure") is not None:
             return _fp8_blocks(weights, "block_structure", where)
         if weights.get("strategy") == "group" and group > 0:
-            return _MXFP8 if group == 32 else _Format(8, group, 4)
+            return _MXFP8 if group == 32 else Format(8, group, 4)
         return _FP8_CHANNEL if weights.get("strategy") == "channel" else _FP8_TENSOR
     if (bits, kind) == (4, "float") and group in (16, 32):
         return _NVFP4 if group == 16 else _MXFP4
     if bits in (4, 8) and kind == "int":
         if group > 0:
-            return _Format(int(bits), group, 2, zero_bits=0 if weights.get("symmetric", True) else int(bits))
-        return _Format(int(bits), scale=2)
+            return Format(int(bits), group, 2, zero_bits=0 if weights.get("symmetric", True) else int(bits))
+        return Format(int(bits), scale=2)
     raise Refusal(where, f"weights of {bits!r} bits of type {kind!r} are not known", _GIVE)
 
 
 def _plain_name(name: str) -> str:
     """Take the prefix off a module name; checkpoints of the same model differ in it."""
-    return re.sub(r"^(?:model\.)?(?:language_model\.)?(?:model\.)?", "", name)
+    return re.sub(r"^(?:model\.|backbone\.)?(?:language_model\.)?(?:model\.)?", "", name)
 
 
 class _Names:
@@ -319,9 +319,9 @@ class _Quantization:
 
     def __init__(self, config: Config, quant_config: Config | None, runtime: str) -> None:
         quantization, where = quantization_of(config, quant_config)
-        self._default: _Format | None = None
-        self._groups: list[tuple[_Names, _Format | None]] = []
-        self._layers: dict[str, _Format] = {}
+        self._default: Format | None = None
+        self._groups: list[tuple[_Names, Format | None]] = []
+        self._layers: dict[str, Format] = {}
         self.padded_experts = False
         self.runtime = False
         self._only_experts = False
@@ -335,13 +335,13 @@ class _Quantization:
         self._head = bool(quantization.get("lm_head"))
         if not quantization:
             if runtime:
-                if runtime not in _RUNTIME:
+                if runtime not in RUNTIME_FORMATS:
                     raise Refusal(
                         "args.quantization",
                         f"quantisation {runtime!r} of a checkpoint that has none is not known",
                         _GIVE,
                     )
-                self._default, self.runtime = _RUNTIME[runtime], True
+                self._default, self.runtime = RUNTIME_FORMATS[runtime], True
                 self._only_experts = runtime == "experts_int8"
             return
         method = str(quantization.get("quant_method") or "modelopt").lower()
@@ -414,13 +414,13 @@ class _Quantization:
             self._groups.append((_Names([item for item in targets if item != "Linear"]), stored))
 
     @staticmethod
-    def _algorithm(name: object, where: str) -> _Format:
+    def _algorithm(name: object, where: str) -> Format:
         found = _ALGORITHMS.get(str(name).upper())
         if found is None:
             raise Refusal(f"{where}.quant_algo", f"quantisation {name!r} is not known", _GIVE)
         return found
 
-    def format_of(self, module: _Module) -> _Format | None:
+    def format_of(self, module: _Module) -> Format | None:
         """Return the format of a module, C(None) for the model's own dtype."""
         if not module.linear or (self._only_experts and not module.name.endswith(".experts")):
             return None
@@ -551,6 +551,12 @@ def _experts(prefix: str, count: int, hidden: int, inner: int, matrices: int = 3
     yield replace(_linear(f"{prefix}.experts", hidden, inner, count), experts=count)
 
 
+def expert_count(text: Config) -> int:
+    """Return how many routed experts a layer has, 0 for a model without."""
+    keys = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    return next((_field(text, key) for key in keys if text.get(key)), 0)
+
+
 def _of_layer(text: Config, key: str, index: int) -> int:
     """Read a number that may be a list with one entry for every layer."""
     value = text.get(key)
@@ -582,8 +588,7 @@ def _is_dense(text: Config, family: str, index: int) -> bool:
 def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bool) -> Iterator[_Module]:
     """The MLP or the mixture of experts of layer C(index)."""
     hidden = _field(text, "hidden_size")
-    keys = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-    count = next((_field(text, key) for key in keys if text.get(key)), 0)
+    count = expert_count(text)
     if family in _GEMMA4:
         yield from _gated_mlp(f"{prefix}.mlp", hidden, _field(text, "intermediate_size"))
         if text.get("enable_moe_block"):
