@@ -373,7 +373,7 @@ def compare(
         for name in ("kv_cache_tokens", "max_concurrency"):
             _set_aside(terms[name], reason)
     _blame(terms)
-    _overrides(terms, planned, requested)
+    _overrides(terms, planned)
     return terms, _findings(service, terms, planned, log, use, kv_measured)
 
 
@@ -391,7 +391,7 @@ def _blame(terms: Mapping[str, Term]) -> None:
         cause.verdict = "over" if cause.difference > 0 else "under"
 
 
-def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any], requested: float | None) -> None:
+def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
     """Give each term that is off the value that makes the plan's typical figure the measured one."""
     term = terms["weights"]
     if term.off and term.measured is not None:
@@ -400,13 +400,24 @@ def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any], requested:
     term = terms["inside"]
     if term.off and term.measured is not None:
         term.override = {"overheads": {"inside_gib": max(0.0, term.measured)}}
-    term = terms["outside"]
-    if term.off and term.measured is not None and requested is not None:
-        # service_memory.Engine.residency: requested - (1 - kept) x inside + outside, at the usual share that is kept.
-        inside = terms["inside"]
-        figure = inside.measured if inside.override else (inside.planned or {}).get("typical")
-        kept = OVERHEADS["kept_share"][LEVELS.index("typical")]
-        term.override = {"overheads": {"outside_gib": round(max(0.0, term.measured + (1 - kept) * (figure or 0.0)), 2)}}
+    outside, usual = terms["outside"], (terms["inside"].planned or {}).get("typical", 0.0)
+    if outside.measured is None or outside.planned is None or not (outside.off or term.override):
+        return
+    # service_memory.Engine.residency: requested - (1 - kept) x inside + outside, at the usual share that is kept; with a KV
+    # cache of a fixed size, weights + cache + kept x inside + outside.
+    kept = OVERHEADS["kept_share"][LEVELS.index("typical")]
+    cache = planned.get("available_kv_bytes") or {}
+    if cache and cache["low"] == cache["high"]:
+        sizes = planned["weights_bytes"] + planned["draft_bytes"] + cache["typical"] - planned["requested_bytes"]
+        before = outside.planned["typical"] - sizes / GIB - kept * usual
+    else:
+        before = outside.planned["typical"] + (1 - kept) * usual
+    grown = (term.override["overheads"]["inside_gib"] - usual) * (1 - kept) if term.override else 0.0
+    figure = round(max(0.0, before + outside.difference + grown), 2)
+    if outside.off:
+        outside.override = {"overheads": {"outside_gib": figure}}
+    elif abs(figure - before) > HOST_NOISE_GIB:  # as much is held as planned, of another inside
+        term.override["overheads"]["outside_gib"] = figure
 
 
 _WHAT = {
