@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.modules import residency_info
+
+GIB = 1024**3
+MEMORY = {
+    "gpu_memory_utilization": 0.8,
+    "vllm_version": "0.19.0",
+    "requested_bytes": int(95.74 * GIB),
+    "weights_bytes": int(74.85 * GIB),
+    "draft_bytes": 0,
+    "overhead_gib": {"low": 0.5, "typical": 1.5, "high": 3.0},
+    "available_kv_bytes": {"low": int(17.89 * GIB), "typical": int(19.39 * GIB), "high": int(20.39 * GIB)},
+    "residency_gib": {"low": 94.0, "typical": 96.8, "high": 98.2},
+    "gpu_kv_cache_size_tokens": 211000,
+    "max_concurrency": 12.25,
+    "max_model_len": 65536,
+    "block_size": 544,
+}
+LOG = """\
+(EngineCore pid=83) INFO 11-20 09:25:20 [core.py:105] Initializing a V1 LLM engine (v0.19.0) with config: model='...'
+(EngineCore pid=83) INFO 11-20 09:31:04 [gpu_model_runner.py:4820] Model loading took 74.85 GiB memory and 343.120411 seconds
+(EngineCore pid=83) INFO 11-20 09:31:54 [gpu_worker.py:436] Available KV cache memory: {kv} GiB
+(EngineCore pid=83) INFO 11-20 09:31:54 [kv_cache_utils.py:1319] GPU KV cache size: {tokens:,} tokens
+(EngineCore pid=83) INFO 11-20 09:31:54 [kv_cache_utils.py:1324] Maximum concurrency for 65,536 tokens per request: {times}x
+"""
+CONTAINERS = [
+    {
+        "Id": number * 64,
+        "Name": f"/spark-{name}",
+        "Image": "sha256:aa",
+        "Config": {"Image": "vllm", "Labels": {"dgxspark.managed": "true"}},
+        "State": {"Status": "running", "Pid": 77},
+        "HostConfig": {"PortBindings": {}},
+    }
+    for number, name in (("1", "heavy"), ("2", "fast"))
+]
+UNIT = (
+    "Id=spark-heavy.service\nLoadState=loaded\nActiveState=active\nActiveEnterTimestamp=Fri 2026-11-20 09:33:00 UTC\n"
+)
+RECORD = {
+    "gate": {"total_gib": 119.67, "available_gib": 114.4, "clock": 10.0},
+    "beside": {},
+    "ready": {"available_gib": 17.5, "clock": 422.0},
+    "start_seconds": 412.0,
+}
+
+
+@pytest.fixture
+def spark(tree: Any, fake_run: Any) -> Any:
+    """A host on which heavy runs by its plan and nothing is known of fast."""
+    tree.write("proc/77/cgroup", f"0::/system.slice/docker-{'1' * 64}.scope\n")
+    tree.write("run/starts/spark-heavy.service.json", json.dumps(RECORD))
+    fake_run.on("docker ps", f"{'1' * 64}\n{'2' * 64}\n").on("docker container inspect", json.dumps(CONTAINERS))
+    fake_run.on("nvidia-smi --query-gpu", "0, NVIDIA GB10, GPU-1, 580.159.03, 12.1, 44, 11.1, 2405, 0\n")
+    fake_run.on("nvidia-smi --query-compute-apps", "77, VLLM::EngineCore, 97280\n").on(
+        "nvidia-smi", "CUDA Version: 13.0"
+    )
+    fake_run.on("systemctl show", UNIT)
+    fake_run.on(
+        "docker logs --until=2026-11-20T09:33:00+00:00 spark-heavy", LOG.format(kv="19.39", tokens=211000, times=12.25)
+    )
+    fake_run.on(
+        "docker logs spark-fast",
+        rc=1,
+        err="Error response from daemon: configured logging driver does not support reading\n",
+    )
+    return tree
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any) -> Callable[..., dict[str, Any]]:
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv, **options))
+
+    def call(**args: Any) -> dict[str, Any]:
+        settings = {
+            "services": [{"name": "heavy", "memory": MEMORY}],
+            "os_reserve_gib": 5.2,
+            "root": str(spark),
+            "run_dir": str(spark.root / "run"),
+            **args,
+        }
+        with patch_module_args(settings), pytest.raises(SystemExit):
+            residency_info.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert result["changed"] is False
+        return result
+
+    return call
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_service_that_goes_by_its_plan(call: Any, check: bool) -> None:
+    result = call(_ansible_check_mode=check)
+    assert result["findings"] == [] and result["system"]["verdict"] == "as_planned"
+    heavy = result["services"]["heavy"]
+    assert {term["verdict"] for term in heavy["terms"].values()} == {"as_planned", "not_planned"}
+    assert heavy["override"] == {} and heavy["log"]["tokens_count"] == "blocks"
+    assert heavy["measured"] == {
+        "weights_gib": 74.85,
+        "inside_gib": 1.5,
+        "kv_cache_gib": 19.39,
+        "outside_gib": 1.16,
+        "residency_gib": 96.9,
+        "kv_cache_tokens": 211000,
+        "max_concurrency": 12.25,
+        "gpu_gib": 95.0,
+        "load_seconds": 343.120411,
+        "compile_seconds": None,
+        "start_seconds": 412.0,
+    }
+
+
+def test_a_service_that_takes_more_inside(call: Any, fake_run: Any) -> None:
+    lines = LOG.format(kv="16.29", tokens=177266, times=10.29)
+    fake_run.on("docker logs --until=2026-11-20T09:33:00+00:00 spark-heavy", lines)
+    result = call()
+    (finding,) = result["findings"]
+    assert (finding["rule"], finding["severity"]) == ("residency.inside", "warning")
+    heavy = result["services"]["heavy"]
+    assert heavy["override"]["overheads"]["inside_gib"] == 4.6 and heavy["findings"] == [finding]
+    assert "overheads: {inside_gib: 4.6" in str(result["warnings"])
+
+
+def test_what_cannot_be_read_is_null_with_a_reason(call: Any) -> None:
+    services = [{"name": "heavy", "memory": MEMORY}, {"name": "fast", "memory": MEMORY}, {"name": "gone"}]
+    result = call(services=services)
+    assert result["findings"] == []
+    fast, gone = result["services"]["fast"], result["services"]["gone"]
+    assert fast["terms"]["weights"]["measured"] is None
+    assert "does not support reading" in fast["terms"]["weights"]["reason"]
+    assert fast["terms"]["residency"]["reason"] == "there is no record of its start; it is made at the next one"
+    assert gone["terms"]["weights"]["reason"] == "the container spark-gone is not running"
+
+
+def test_a_rotated_log_and_a_damaged_record(call: Any, spark: Any, fake_run: Any) -> None:
+    fake_run.on("docker logs --until=2026-11-20T09:33:00+00:00 spark-heavy", "INFO: something later\n")
+    spark.write("run/starts/spark-heavy.service.json", "{")
+    terms = call()["services"]["heavy"]["terms"]
+    assert terms["kv_cache"]["reason"] == "its log no longer has the lines of the start"
+    assert terms["residency"]["reason"].startswith("the record of its start cannot be read")
+
+
+def test_the_log_of_a_service_that_starts_is_read_whole(call: Any, fake_run: Any) -> None:
+    fake_run.on("systemctl show", UNIT.replace("ActiveState=active", "ActiveState=activating"))
+    fake_run.on("docker logs spark-heavy", LOG.format(kv="19.39", tokens=211000, times=12.25))
+    assert call()["services"]["heavy"]["measured"]["kv_cache_tokens"] == 211000
+
+
+def test_only_logs_are_asked_for_each_service(call: Any, fake_run: Any) -> None:
+    call(services=[{"name": "heavy", "memory": MEMORY}, {"name": "fast"}])
+    programs = [argv[:2] for argv in fake_run.calls if argv[0] != "nvidia-smi"]
+    once = [["systemctl", "show"], ["docker", "ps"], ["docker", "container"]]
+    assert sorted(programs) == sorted([*once, ["docker", "logs"], ["docker", "logs"]])
+
+
+def test_a_bare_machine(call: Any, fake_run: Any, tmp_path: Path) -> None:
+    fake_run.answers.clear()
+    result = call(run_dir=str(tmp_path / "nothing"))
+    assert result["findings"] == [] and result["system"]["verdict"] == "unknown"
+    assert result["services"]["heavy"]["measured"]["residency_gib"] is None
