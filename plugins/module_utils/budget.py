@@ -364,14 +364,16 @@ def _say(way: Way) -> str:
     )
 
 
-def _smaller(node: _Node, services: Sequence[_Service], level: str, highest: float | None = None) -> Iterator[Way]:
-    """Make one of C(services) smaller so that the node plans: the first that can be."""
+def _smaller(
+    node: _Node, services: Sequence[_Service], level: str, highest: float | None = None, margin: int = 0
+) -> Iterator[Way]:
+    """Make one of C(services) smaller so that the node plans, with C(margin) bytes to spare: the first that can be."""
     for at in ("typical", "low") if level == "low" else (level,):
         for service in services:
             if service.utilization is None or not service.is_engine:
                 continue
             top = service.utilization - 1 / STEPS if highest is None else highest
-            found = node.largest(service, top, at)
+            found = node.largest(service, top, at, margin)
             if found:
                 yield [_set(service.name, gpu_memory_utilization=found)]
 
@@ -390,12 +392,12 @@ def _shorter(node: _Node, service: _Service) -> Iterator[Way]:
             yield [_set(service.name, max_model_len=length)]
 
 
-def _less(node: _Node, service: _Service, level: str) -> Iterator[Way]:
+def _less(node: _Node, service: _Service, level: str, margin: int = 0) -> Iterator[Way]:
     """What makes room on the node: first this service smaller, then its requests shorter, else another one smaller."""
     largest_first = sorted(node.others(service), key=lambda each: (-(each.utilization or 0.0), each.name))
-    yield from _smaller(node, [service], level)
+    yield from _smaller(node, [service], level, margin=margin)
     yield from _shorter(node, service)
-    yield from _smaller(node, largest_first, level)
+    yield from _smaller(node, largest_first, level, margin=margin)
 
 
 def _more_cache(node: _Node, service: _Service, level: str) -> Iterator[Way]:
@@ -485,7 +487,7 @@ def _check_free(node: _Node, service: _Service, before: list[_Service]) -> None:
     for rule, when, resident in turns:
         level = node.lacks(service, resident, requested)
         if level:
-            free = node.free(service, resident, level)
+            free = max(0, node.free(service, resident, level))
             running = {other.name for other in resident}
             running |= set(node.host.resident if node.host.available is not None else ())
             named = ", ".join(sorted(running - {service.name})) or "no other service"
@@ -511,7 +513,7 @@ def _check_free(node: _Node, service: _Service, before: list[_Service]) -> None:
             level,
             "load",
             f"The weights of {service.name} take {gib_text(peak)} GiB while they load, but only "
-            f"{gib_text(node.free(service, others, level))} GiB are free.",
+            f"{gib_text(max(0, node.free(service, others, level)))} GiB are free.",
             "torch.OutOfMemoryError: CUDA out of memory.",
             "load",
             partial(_smaller, node, others, level),
@@ -687,7 +689,7 @@ def _check_node(node: _Node) -> list[_Draft]:
         )
         biggest = max(node.services, key=lambda service: (node.held(service, "typical"), service.name))
         advice = f"Move a service to another node; {biggest.name} is the largest." if level == "low" else ""
-        drafts.append(_Draft(finding, partial(_less, node, biggest, level), advice, 1))
+        drafts.append(_Draft(finding, partial(_less, node, biggest, level, margin), advice, 1))
     return drafts
 
 
@@ -731,6 +733,7 @@ def _service_result(node: _Node, service: _Service, order: int, findings: list[F
             "exact": engine.release.exact and not plan.notes,
             "weights_bytes": engine.weights,
             "draft_bytes": engine.draft,
+            "vision_bytes": engine.vision,
             "load_peak_bytes": engine.load_peak,
             "overhead_gib": {level: _gib(engine.inside[level]) for level in LEVELS},
             "kv_cache_dtype": plan.settings.kv_cache_dtype,

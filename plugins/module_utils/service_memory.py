@@ -36,7 +36,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.kv_cache import (
     parse_release,
     plan_kv_cache,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils.weights import Weights, weights_bytes
+from ansible_collections.dgxspark.vllm.plugins.module_utils.tensors import tensors_bytes
+from ansible_collections.dgxspark.vllm.plugins.module_utils.weights import Split, Weights, drafter_bytes, weights_bytes
 
 LEVELS = ("low", "typical", "high")
 
@@ -86,6 +87,7 @@ _SERVICE_KEYS = (
     "config",
     "quant_config",
     "weights_gib",
+    "tensors",
     "draft_config",
     "draft_weights_gib",
     "memory_gib",
@@ -111,6 +113,7 @@ _FLAG_ARGS = (
     "async-scheduling",
     "language-model-only",
     "disable-hybrid-kv-cache-manager",
+    "enable-expert-parallel",
 )
 _TEXT_ARGS = (
     "kv-cache-dtype",
@@ -164,6 +167,7 @@ class ServiceInput:
     config: Config | None = None
     quant_config: Config | None = None
     weights_gib: float | None = None
+    tensors: list[Any] | None = None
     draft_config: Config | None = None
     draft_weights_gib: float | None = None
     memory_gib: float | None = None
@@ -234,6 +238,16 @@ class _Reader:
             self.wrong(where, key, f"expected a mapping, got {found!r}")
             return None
         return dict(found)
+
+    def listed(self, value: Mapping[str, Any], key: str, where: str) -> list[Any] | None:
+        """Read a list that is not empty."""
+        found = value.get(key)
+        if found is None:
+            return None
+        if not isinstance(found, list) or not found:
+            self.wrong(where, key, f"expected a list, got {found!r}")
+            return None
+        return found
 
     def overheads(self, value: Mapping[str, Any], where: str) -> dict[str, tuple[float, float, float]]:
         """Read overrides of the overheads: a number for all levels, or a mapping of levels."""
@@ -313,6 +327,7 @@ def _read_args(args: dict[str, Any], reader: _Reader, where: str) -> Config:
         else:
             kept["speculative-config"] = dict(spec)
             reader.whole(spec, "num_speculative_tokens", f"{where}speculative-config.")
+            reader.whole(spec, "draft_tensor_parallel_size", f"{where}speculative-config.")
     skip = kept.get("kv-cache-dtype-skip-layers")
     if skip is not None:
         items = skip if isinstance(skip, list) else [skip]
@@ -345,6 +360,7 @@ def _read_service(
         config=reader.mapping(value, "config", where),
         quant_config=reader.mapping(value, "quant_config", where),
         weights_gib=reader.number(value, "weights_gib", where, above=True),
+        tensors=reader.listed(value, "tensors", where),
         draft_config=reader.mapping(value, "draft_config", where),
         draft_weights_gib=reader.number(value, "draft_weights_gib", where),
         memory_gib=reader.number(value, "memory_gib", where, above=True),
@@ -430,6 +446,7 @@ class Engine:
     release: Release | None = None
     weights: int = 0
     draft: int = 0
+    vision: int = 0
     load_peak: int = 0
     inside: dict[str, float] = field(default_factory=dict)
     utilization: float | None = None
@@ -536,32 +553,54 @@ def _speculation(item: ServiceInput, geometry: Geometry) -> tuple[int, tuple[Att
 
 
 def _weights(item: ServiceInput, config: Config, geometry: Geometry, vision: bool, mtp: bool) -> Weights:
+    """What the model and its drafter take on one rank: from the tensors, else the stated size, else the config."""
     args = item.args
-    ranks, stages = args.get("tensor-parallel-size", 1), args.get("pipeline-parallel-size", 1)
+    split = Split(
+        args.get("tensor-parallel-size", 1),
+        args.get("pipeline-parallel-size", 1),
+        bool(args.get("enable-expert-parallel")),
+    )
+    runtime = args.get("quantization", "")
 
-    def counted(source: Config, of: Geometry, see: bool, heads: bool) -> Weights:
+    def counted(see: bool) -> Weights:
         return weights_bytes(
-            source,
-            of,
+            config,
+            geometry,
             quant_config=item.quant_config,
-            tensor_parallel=ranks,
-            pipeline_parallel=stages,
-            runtime_quantization=args.get("quantization", ""),
+            tensor_parallel=split.tensor,
+            pipeline_parallel=split.pipeline,
+            expert_parallel=split.experts,
+            runtime_quantization=runtime,
             vision=see,
-            mtp=heads,
+            mtp=mtp,
         )
 
-    if item.weights_gib is not None:
-        target = int(item.weights_gib * GIB / ranks / stages)
-        made = Weights(target, 0, target)
-        if mtp and item.draft_weights_gib is None:
-            made = replace(made, draft=counted(config, geometry, False, True).draft)
+    drafts = mtp and item.draft_weights_gib is None
+    if item.tensors is not None:
+        made = tensors_bytes(
+            item.tensors,
+            config,
+            geometry,
+            quant_config=item.quant_config,
+            split=split,
+            runtime_quantization=runtime,
+            vision=vision,
+            mtp=drafts,
+        )
+    elif item.weights_gib is not None:
+        target = int(item.weights_gib * GIB / split.tensor / split.pipeline)
+        made = Weights(target, counted(False).draft if drafts else 0, target)
     else:
-        made = counted(config, geometry, vision, mtp)
+        made = counted(vision)
+    spec = args.get("speculative-config") or {}
+    ranks = spec.get("draft_tensor_parallel_size") or split.tensor
     if item.draft_weights_gib is not None:
         return replace(made, draft=int(item.draft_weights_gib * GIB / ranks))
     if item.draft_config is not None:
-        return replace(made, draft=counted(item.draft_config, read_geometry(item.draft_config), False, False).target)
+        own = read_geometry(item.draft_config)
+        return replace(
+            made, draft=drafter_bytes(item.draft_config, own, str(spec.get("method")), tensor_parallel=ranks)
+        )
     return made
 
 
@@ -695,6 +734,7 @@ def _resolve(item: ServiceInput) -> Engine:
         release=release,
         weights=weights.target,
         draft=weights.draft,
+        vision=weights.vision,
         load_peak=weights.load_peak,
         inside=inside,
         utilization=utilization,

@@ -109,6 +109,14 @@ options:
           - Size of the weights in GiB, of the whole model without a drafter, best the sum over the safetensors headers. It is
             divided over the ranks. Computed from O(services[].config) when it is not given.
         type: float
+      tensors:
+        description:
+          - What the headers of all safetensors files of the checkpoint list, each with C(name), C(dtype) and C(shape), or with
+            C(name) and C(bytes). Every tensor is divided over the ranks as vLLM divides it. Wins over
+            O(services[].weights_gib).
+          - A list that cannot be the whole model, or that has an entry twice or of an unknown dtype, is refused by name.
+        type: list
+        elements: dict
       draft_config:
         description:
           - Content of C(config.json) of a separate draft model.
@@ -271,6 +279,10 @@ services:
       description: Weights of the drafter on one rank.
       type: int
       sample: 0
+    vision_bytes:
+      description: The part of C(weights_bytes) that is the vision tower; V(0) where it is not loaded or not counted apart.
+      type: int
+      sample: 0
     load_peak_bytes:
       description: What the weights take while they load; more than C(weights_bytes) when vLLM quantises them itself.
       type: int
@@ -401,6 +413,7 @@ def main() -> None:
         "config": {"type": "dict"},
         "quant_config": {"type": "dict"},
         "weights_gib": {"type": "float"},
+        "tensors": {"type": "list", "elements": "dict"},
         "draft_config": {"type": "dict"},
         "draft_weights_gib": {"type": "float"},
         "memory_gib": {"type": "float"},
