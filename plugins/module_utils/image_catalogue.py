@@ -23,6 +23,8 @@ FAMILIES = ("serve", "passthrough")
 # left out is not known.
 _NGC = "NVIDIA's release notes and start-up logs of these images"
 _HUB = "Docker Hub tags of vllm/vllm-openai as seen in use, in reports and logs"
+_COMMUNITY = "recipes and documents that use the image"
+_MOVING_TAGS = ("latest", "nightly", "main")
 
 IMAGES: tuple[dict[str, Any], ...] = (
     {"image": "nvcr.io/nvidia/vllm:25.09-py3", "vllm_version": "0.10.1.1", "cuda": "13.0"},
@@ -130,13 +132,25 @@ IMAGES: tuple[dict[str, Any], ...] = (
     },
     {"image": "vllm/vllm-openai:v0.28.0rc2", "vllm_version": "0.28.0rc2", "arm64": False},
     {"image": "vllm/vllm-openai:latest", "moving": True},
+    {"image": "vllm/vllm-openai:latest-cu129", "moving": True, "cuda": "12.9"},
     {"image": "vllm/vllm-openai:latest-cu130", "moving": True, "cuda": "13.0"},
     {"image": "vllm/vllm-openai:cu130-nightly", "moving": True, "cuda": "13.0"},
     {"image": "vllm/vllm-openai:nightly-*"},
     {"image": "vllm/vllm-openai:nightly", "moving": True},
     {"image": "vllm/vllm-openai:*"},
-    {"image": "scitrera/dgx-spark-vllm:0.17.0-t5", "vllm_version": "0.17.0"},
-    {"image": "ghcr.io/z-lab/vllm-openai:*", "entrypoint": "serve"},
+    # Builds for the Spark with forks of vLLM: tables by version number do not hold for them, so the image is asked.
+    {"image": "eugr/spark-vllm:*", "arm64": True, "source": _COMMUNITY, "note": "Nightly tags may be removed again."},
+    {
+        "image": "eugr/spark-vllm-b12x:*",
+        "arm64": True,
+        "source": _COMMUNITY,
+        "note": "A fork with kernels and VLLM_USE_B12X_* variables of its own. Nightly tags may be removed again.",
+    },
+    {"image": "ghcr.io/spark-arena/dgx-vllm-eugr-nightly*:*", "arm64": True, "source": _COMMUNITY},
+    {"image": "ghcr.io/aeon-7/*:*", "source": _COMMUNITY, "note": "Started by environment variables, not by options."},
+    {"image": "scitrera/dgx-spark-vllm:0.17.0-t5", "vllm_version": "0.17.0", "arm64": True, "source": _COMMUNITY},
+    {"image": "scitrera/dgx-spark-vllm:*", "arm64": True, "source": _COMMUNITY},
+    {"image": "ghcr.io/z-lab/vllm-openai:*", "entrypoint": "serve", "source": _COMMUNITY},
 )
 
 _PUBLISHERS: dict[str, dict[str, Any]] = {
@@ -197,7 +211,7 @@ def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any
         digest=digest,
         defects=list(entry["defects"] or []),
         features=list(entry["features"] or []),
-        moving=bool(entry["moving"]) and digest is None,
+        moving=bool(tag in _MOVING_TAGS if entry["moving"] is None else entry["moving"]) and digest is None,
     )
     if entry["ray"] is None and entry["vllm_version"] and repository == "vllm/vllm-openai":
         entry["ray"] = version(entry["vllm_version"]) < version("0.18.0")  # Ray left the requirements with 0.18.0

@@ -61,6 +61,11 @@ def test_split_image(image: str, parts: tuple[str, str | None, str | None]) -> N
         ("vllm/vllm-openai:latest@sha256:ab", {"moving": False, "digest": "sha256:ab"}),
         ("vllm/vllm-openai@sha256:ab", {"vllm_version": None, "entrypoint": "serve", "moving": False}),
         ("docker.io/vllm/vllm-openai:v0.31.0", {"vllm_version": "0.31.0"}),
+        ("vllm/vllm-openai:latest-cu129", {"moving": True, "cuda": "12.9"}),
+        ("eugr/spark-vllm", {"moving": True, "arm64": True, "entrypoint": None}),
+        ("eugr/spark-vllm:nightly-20261015", {"moving": False}),
+        ("ghcr.io/spark-arena/dgx-vllm-eugr-nightly-tf5:latest", {"moving": True, "vllm_version": None}),
+        ("ghcr.io/aeon-7/vllm-dflash:latest", {"moving": True}),
     ],
 )
 def test_lookup(image: str, facts: dict[str, Any]) -> None:
@@ -82,6 +87,13 @@ def test_own_entries_go_first_and_keep_what_the_publisher_says() -> None:
     assert whole is not None and whole["entrypoint"] == "serve"
 
 
+def test_a_moving_tag_of_an_own_entry_is_still_one() -> None:
+    found = lookup("example.org/x:latest", [{"image": "example.org/x", "entrypoint": "serve"}])
+    assert found is not None and found["moving"] is True
+    fixed = lookup("example.org/x:latest", [{"image": "example.org/x", "moving": False}])
+    assert fixed is not None and fixed["moving"] is False
+
+
 def test_a_lookup_may_be_changed_without_changing_the_catalogue() -> None:
     first = lookup("vllm/vllm-openai:gemma4-0505-arm64-cu130")
     assert first is not None
@@ -95,6 +107,7 @@ def test_catalogue_is_well_formed() -> None:
     for entry in IMAGES:
         assert set(entry) <= set(EXTRA_KEYS)
         assert not entry.get("vllm_version") or parse_version(entry["vllm_version"])
-        assert lookup(entry["image"].replace("*", "x")) is not None
+        found = lookup(entry["image"].replace("*", "x"))
+        assert found is not None and found["source"]
         for defect in entry.get("defects", ()):
             assert set(defect) <= {"text", "fix", "when"} and defect.get("when") in (None, "tools", "gemma4_nvfp4_moe")
