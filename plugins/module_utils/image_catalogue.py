@@ -139,7 +139,13 @@ IMAGES: tuple[dict[str, Any], ...] = (
     {"image": "vllm/vllm-openai:nightly", "moving": True},
     {"image": "vllm/vllm-openai:*"},
     # Builds for the Spark with forks of vLLM: tables by version number do not hold for them, so the image is asked.
-    {"image": "eugr/spark-vllm:*", "arm64": True, "source": _COMMUNITY, "note": "Nightly tags may be removed again."},
+    {
+        "image": "eugr/spark-vllm:*",
+        "entrypoint": "passthrough",
+        "arm64": True,
+        "source": _COMMUNITY,
+        "note": "Nightly tags may be removed again.",
+    },
     {
         "image": "eugr/spark-vllm-b12x:*",
         "arm64": True,

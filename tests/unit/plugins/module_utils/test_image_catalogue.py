@@ -62,7 +62,7 @@ def test_split_image(image: str, parts: tuple[str, str | None, str | None]) -> N
         ("vllm/vllm-openai@sha256:ab", {"vllm_version": None, "entrypoint": "serve", "moving": False}),
         ("docker.io/vllm/vllm-openai:v0.31.0", {"vllm_version": "0.31.0"}),
         ("vllm/vllm-openai:latest-cu129", {"moving": True, "cuda": "12.9"}),
-        ("eugr/spark-vllm", {"moving": True, "arm64": True, "entrypoint": None}),
+        ("eugr/spark-vllm", {"moving": True, "arm64": True, "entrypoint": "passthrough"}),
         ("eugr/spark-vllm:nightly-20261015", {"moving": False}),
         ("ghcr.io/spark-arena/dgx-vllm-eugr-nightly-tf5:latest", {"moving": True, "vllm_version": None}),
         ("ghcr.io/aeon-7/vllm-dflash:latest", {"moving": True}),
