@@ -905,6 +905,11 @@ def _severities(drafts: Sequence[_Draft]) -> dict[tuple[str, str], int]:
     return found
 
 
+def _turns(way: Way) -> list[tuple[str, str]]:
+    """The arguments that a way changes."""
+    return [(change["service"], key) for change in way for key in change["args"]]
+
+
 def _complete(host: Host, items: Sequence[ServiceInput], drafts: list[_Draft], draft: _Draft) -> Finding:
     """Give a finding its fix: the ways that were planned and found good."""
     before = _severities(drafts)
@@ -913,7 +918,7 @@ def _complete(host: Host, items: Sequence[ServiceInput], drafts: list[_Draft], d
     better: list[Way] = []
     tried: list[Way] = []
     for way in draft.ways():
-        if way in tried:
+        if way in tried or _turns(way) in map(_turns, clean):
             continue
         tried.append(way)
         after = _severities(_judge(host, _changed(items, way))[1])
@@ -925,7 +930,7 @@ def _complete(host: Host, items: Sequence[ServiceInput], drafts: list[_Draft], d
         (clean if paid and after.get(own, 0) == 0 else better).append(way)
         if len(clean) == draft.most:
             break
-    good = clean or better[: draft.most]
+    good = clean or better[:1]
     if not good:
         return replace(draft.finding, fix=draft.advice)
     return replace(draft.finding, fix=_sentence(", or ".join(map(_say, good))), changes=good[0])

@@ -1,0 +1,113 @@
+"""The engine is pure: what it says follows from its input alone, on any machine, at any time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tree
+
+# What may look at the world, and at which part of it.
+LOOKS_AT = {
+    "command": "programs, through the module that it is given",
+    "endpoint": "a model server, over HTTP",
+    "gb10": "a host's /proc, /sys and /etc, below a root that it is given",
+    "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
+    "image_probe_program": "the inside of an image, where it runs",
+    "snapshots": "the models on a disk, below a folder that it is given",
+}
+# Enough of the standard library for arithmetic and texts, and nothing that reaches out.
+PURE = {
+    "__future__",
+    "collections",
+    "contextlib",
+    "copy",
+    "dataclasses",
+    "datetime",
+    "difflib",
+    "enum",
+    "fnmatch",
+    "functools",
+    "hashlib",
+    "html",
+    "ipaddress",
+    "itertools",
+    "json",
+    "math",
+    "operator",
+    "posixpath",
+    "re",
+    "shlex",
+    "string",
+    "textwrap",
+    "types",
+    "typing",
+    "urllib.parse",
+}
+OWN = "ansible_collections.dgxspark.vllm.plugins.module_utils"
+# Builtins that read or write, and methods of datetime that look at a clock.
+REACHES_OUT = {"open", "input", "print", "exec", "eval", "compile", "__import__", "breakpoint"}
+CLOCKS = {"now", "utcnow", "today"}
+FILES = [name for name in tree.below("plugins/module_utils/", suffix=".py") if "__init__" not in name]
+
+
+def imports(syntax: ast.AST) -> Iterator[str]:
+    """Every module that is imported anywhere in a file."""
+    for node in ast.walk(syntax):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+
+
+def impurities(text: str) -> list[str]:
+    """What in a file reaches beyond its input."""
+    syntax = ast.parse(text)
+    found = [
+        f"imports {name}"
+        for name in imports(syntax)
+        if name not in PURE and name.split(".", 1)[0] not in PURE and not name.startswith(OWN)
+    ]
+    for node in ast.walk(syntax):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id in REACHES_OUT:
+            found.append(f"calls {node.func.id}")
+        if isinstance(node.func, ast.Attribute) and node.func.attr in CLOCKS:
+            found.append(f"calls {node.func.attr}")
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_part_of_the_engine_knows_ansible(name: str) -> None:
+    found = [module for module in imports(ast.parse(tree.read(name))) if module.split(".", 1)[0] == "ansible"]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if Path(name).stem not in LOOKS_AT])
+def test_the_engine_reads_nothing_but_its_input(name: str) -> None:
+    assert impurities(tree.read(name)) == []
+
+
+def test_what_may_look_at_the_world_is_there_and_does() -> None:
+    stems = {Path(name).stem: name for name in FILES}
+    assert sorted(LOOKS_AT) == sorted(set(LOOKS_AT) & set(stems))
+    looks = {stem for stem in LOOKS_AT if impurities(tree.read(stems[stem]))}
+    assert looks == set(LOOKS_AT) - {"command"}, "command is handed the module that runs programs"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os",
+        "from pathlib import Path",
+        "def f():\n    import socket",
+        "open('x')",
+        "datetime.now()",
+        "from . import x",
+    ],
+)
+def test_what_reaches_out_is_found(text: str) -> None:
+    assert impurities(text)
