@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_fixture import GIB, config
+from memory_fixture import GIB, config, service
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import InputError, memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils.geometry import Refusal, read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils.tensors import tensors_bytes
-from ansible_collections.dgxspark.vllm.plugins.module_utils.weights import Split, Weights, weights_bytes
+from ansible_collections.dgxspark.vllm.plugins.module_utils.weights import Split, Weights, drafter_bytes, weights_bytes
 
 Tensors = list[dict[str, Any]]
 
@@ -244,3 +245,31 @@ def test_a_list_that_is_not_the_whole_model_is_refused(
     with pytest.raises(Refusal, match=text) as caught:
         counted(found, part)
     assert caught.value.key == "tensors"
+
+
+def test_the_budget_takes_them(sparse: Tensors) -> None:
+    asked = {**service("moe", "Qwen3-30B-A3B", max_model_len=16384, tensor_parallel_size=2), "tensors": sparse}
+    made = memory_budget({"services": [asked]})
+    assert made["services"]["moe"]["weights_bytes"] == pytest.approx(61064245248 / 2, rel=0.001)
+    # They win over a stated size, and what is missing is a finding, not a crash.
+    assert memory_budget({"services": [{**asked, "weights_gib": 1.0}]})["services"] == made["services"]
+    refused = memory_budget({"services": [{**asked, "tensors": sparse[:-3]}]})
+    assert [finding["rule"] for finding in refused["findings"]] == ["memory.refused"]
+    assert "expert 127 of layer 47" in refused["findings"][0]["message"]
+    with pytest.raises(InputError, match="tensors: expected a list"):
+        memory_budget({"services": [{**asked, "tensors": {}}]})
+
+
+def test_the_budget_of_a_separate_drafter() -> None:
+    draft = {**config("Qwen3-4B-Instruct-2507"), "num_hidden_layers": 1, "draft_vocab_size": 32000}
+
+    def drafted(**spec: Any) -> int:
+        asked = service("a", "Qwen3-8B", max_model_len=16384, tensor_parallel_size=2)
+        asked["args"]["speculative-config"] = {"num_speculative_tokens": 3, "model": "some/drafter", **spec}
+        return int(memory_budget({"services": [{**asked, "draft_config": draft}]})["services"]["a"]["draft_bytes"])
+
+    geometry = read_geometry(draft)
+    for method in ("eagle", "eagle3", "draft_model"):
+        assert drafted(method=method) == drafter_bytes(draft, geometry, method, tensor_parallel=2)
+        whole = drafted(method=method, draft_tensor_parallel_size=1)
+        assert whole == drafter_bytes(draft, geometry, method) > drafted(method=method)
