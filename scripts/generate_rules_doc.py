@@ -10,7 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import FAMILIES, RULES, Rule
+from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import RULES
+from ansible_collections.dgxspark.vllm.plugins.module_utils.rulebook import FAMILIES, Rule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -39,13 +40,24 @@ def page() -> str:
     lines = [
         "# Rules",
         "",
-        "<!-- Written by scripts/generate_rules_doc.py from plugins/module_utils/compat.py. -->",
+        "<!-- Written by scripts/generate_rules_doc.py from plugins/module_utils/rules_*.py. -->",
         "",
-        f"What `dgxspark.vllm.image_compat` and the plan can say about a vLLM launch: {len(RULES)} rules. Ids never "
-        "change.",
-        "A rule that lacks a fact keeps silent. `ignore` (of a service, or of the module) and `spark_ignore_rules` "
-        "(of a host)",
-        "take ids that are not wanted. Words in `<angle brackets>` are filled in.",
+        "What `dgxspark.vllm.image_compat` and the plan can say about a vLLM launch, and `check_unit` about the unit or",
+        f"docker command around it: {len(RULES)} rules. Ids never change. A rule that lacks a fact keeps silent. Where the",
+        "sources disagree, the rule says so and is an info. `ignore` (of a service, or of the module) and",
+        "`spark_ignore_rules` (of a host) take ids that are not wanted. Words in `<angle brackets>` are filled in.",
+        "",
+        "Repairs that cannot change what was meant (a name spelled right, an option or variable without effect taken out,",
+        "a name that was replaced) are in `fixed` of the result, each with the rule that asked for it;",
+        "`-e spark_autofix=true` makes the plan use them.",
+        "",
+        "| family | about | rules |",
+        "| --- | --- | --- |",
+        *(
+            f"| [{letter}xx](#{letter.lower()}xx-{anchor(title)}) | {title} | "
+            f"{sum(rule.id[3] == letter for rule in RULES)} |"
+            for letter, title in FAMILIES.items()
+        ),
         "",
         "| severity | meaning |",
         "| --- | --- |",
@@ -60,6 +72,11 @@ def page() -> str:
         for rule in rules:
             lines += section(rule)
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def anchor(title: str) -> str:
+    """Return the part of a heading's address that its title makes."""
+    return re.sub(r"[^a-z0-9_-]", "", title.lower().replace(" ", "-"))
 
 
 def section(rule: Rule) -> list[str]:

@@ -44,7 +44,7 @@ class Problem:
 
     kind: unknown, ambiguous, no_value, value_to_switch, bad_value, bad_choice, doubled, model_option, extra_word,
     service_key. option: as it was written. detail: what exactly is wrong. fix: what to write instead.
-    vllm_error: vLLM's own text.
+    vllm_error: vLLM's own text. value: what was written as the value, where that is what is wrong.
     """
 
     kind: str
@@ -52,6 +52,7 @@ class Problem:
     detail: str = ""
     fix: str = ""
     vllm_error: str = ""
+    value: Any = None
 
 
 @dataclass
@@ -317,6 +318,7 @@ def _scalar(option: Option, value: Any, version: Version | None) -> Any:
                     f"is {text!r}, which is none of {', '.join(option.choices)}",
                     f"Did you mean {near}?" if near else "Use one of these.",
                     f"argument --{option.name}: invalid choice: {text!r} (choose from {', '.join(option.choices)})",
+                    text,
                 )
             )
     return text
@@ -415,6 +417,7 @@ def _switch_value(option: Option, value: Any) -> Problem:
         f"takes no value, but was given {_text(value)!r}",
         f"Write {instead} alone ({option.name}: {'false' if off else 'true'}).",
         f"unrecognized arguments: {_text(value)}",
+        value,
     )
 
 

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Reads one vLLM launch as vLLM would (image, options, environment, model) and says what fails, what gives wrong
     output and what costs speed on GB10, each with the fix and the source of the knowledge.
-  - Returns the options in normal form and the exact command that belongs behind the image name.
+  - Returns the options in normal form and the exact command that belongs behind the image name, as given and repaired.
   - Nothing is started and nothing is fetched. The module runs anywhere, usually on the controller.
   - Findings do not fail the task, only malformed input does. Use RV(compatible) with M(ansible.builtin.assert).
   - Every rule is described in C(docs/rules.md). A rule that lacks a fact keeps silent.
@@ -81,8 +81,15 @@ options:
       - Comes from the catalogue when left out.
     type: str
     choices: [serve, passthrough]
+  docker_args:
+    description:
+      - Options of C(docker run), one word an item, what stands between it and the image.
+      - Rules about mounts, ports and networks keep silent without them. C(--entrypoint) goes before the catalogue.
+    type: list
+    elements: str
+    default: []
   ignore:
-    description: Ids of rules that are not wanted.
+    description: Ids of rules that are not wanted. They are not repaired either.
     type: list
     elements: str
     default: []
@@ -178,6 +185,11 @@ EXAMPLES = r"""
     argv: [Qwen/Qwen3-8B, -tp, "1", --max-model-len, 32k, --no-enable-prefix-caching]
   delegate_to: localhost
 
+- name: Show what can be put right without a doubt
+  ansible.builtin.debug:
+    msg: "{{ item.rule }}: {{ item.before }} -> {{ item.after or 'nothing' }}"
+  loop: "{{ launch.fixed.changes }}"
+
 - name: Describe an image of your own
   dgxspark.vllm.image_compat:
     image: registry.example.com/spark/vllm:2026-10
@@ -253,7 +265,7 @@ findings:
       description: Where this is known from.
       type: str
     basis:
-      description: What the statement rests on.
+      description: What the statement rests on, C(inventory), or C(probed) where the image itself was asked.
       type: str
   sample:
     - rule: SPK201
@@ -263,6 +275,60 @@ findings:
       fix: Take VLLM_USE_V1 out of the environment.
       source: the vLLM packages, read version by version
       basis: inventory
+fixed:
+  description:
+    - The launch with every repair that cannot change what was meant. A name is spelled right, an option or variable
+      that has no effect is gone, a name that was replaced is the new one.
+    - A repair after which something else would be wrong is left out.
+  returned: success
+  type: dict
+  contains:
+    args:
+      description: The options in normal form.
+      type: dict
+    env:
+      description: The environment.
+      type: dict
+    command:
+      description: The exact arguments behind the image name.
+      type: list
+      elements: str
+    changes:
+      description: Every repair, in the order in which they were made.
+      type: list
+      elements: dict
+      contains:
+        rule:
+          description: Id of the rule that asked for it.
+          type: str
+        where:
+          description: One of C(args), C(env) and C(command).
+          type: str
+        key:
+          description: Option, variable or words of the command.
+          type: str
+        before:
+          description: What stood there, as a person would type it.
+          type: str
+        after:
+          description: What stands there now, empty if nothing does.
+          type: str
+    findings:
+      description: What the rules still say.
+      type: list
+      elements: dict
+  sample:
+    args:
+      max-model-len: 16384
+    env: {}
+    command: [vllm, serve, Qwen/Qwen3-4B-Instruct-2507, --max-model-len, "16384"]
+    changes:
+      - rule: SPK201
+        where: env
+        key: VLLM_USE_V1
+        before: VLLM_USE_V1=1
+        after: ""
+    findings: []
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -289,6 +355,7 @@ def main() -> None:
             "nodes": {"type": "int", "default": 1},
             "executor": {"type": "str", "choices": ["auto", "mp", "ray"]},
             "entrypoint": {"type": "str", "choices": list(FAMILIES)},
+            "docker_args": {"type": "list", "elements": "str", "default": []},
             "ignore": {"type": "list", "elements": "str", "default": []},
             "catalogue": {
                 "type": "list",
