@@ -7,7 +7,7 @@ vLLM prints what its weights took and what is left for the KV cache; with the me
 follows. What the host lost between the gate of the unit and the first answer is the whole residency, and the overhead
 outside follows. A term that is off names the override that makes the next plan right.
 
-The texts are those of vLLM 0.16, 0.19 to 0.23, 0.27, 0.29, 0.30, 0.32 and 0.33 (C(vllm/v1/worker), C(vllm/v1/core)); no I/O.
+The texts are those of vLLM 0.16, 0.19 to 0.23, 0.27 to 0.30, 0.32 and 0.33 (C(vllm/v1/worker), C(vllm/v1/core)); no I/O.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils.geometry import Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils.kv_cache import GIB, parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import LEVELS, OVERHEADS
-
-GIB = 1024**3
 
 # A difference that is worth a word: a tenth of what is planned, and more than the figures themselves scatter (vLLM prints
 # hundredths of a GiB, so it is the momentary use of the host that scatters, most where two of its moments are compared).
@@ -73,7 +73,7 @@ class StartLog:
 
     Figures of several ranks on this host: the largest weights and times, the smallest KV cache (vLLM goes by it too).
     tokens_count: C(blocks) where the line of the KV cache counts the tokens of its blocks, which for models with several
-    kinds of layers is not what fits (up to 0.20); C(requests) where it is concurrency times length.
+    kinds of layers is not what fits (up to 0.20.0); C(requests) where it is concurrency times length.
     """
 
     version: str | None = None
@@ -112,9 +112,12 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _minor(version: str | None) -> tuple[int, int] | None:
-    match = re.match(r"(\d+)\.(\d+)", version or "")
-    return (int(match.group(1)), int(match.group(2))) if match else None
+def _counts(version: str | None) -> str | None:
+    """Say what a release prints as the tokens of the KV cache (C(StartLog.tokens_count)), as C(KVPlan.printed_tokens) does."""
+    try:
+        return "requests" if parse_release(version or "").since(20, 1) else "blocks"
+    except Refusal:
+        return None
 
 
 def parse_log(lines: Sequence[str]) -> StartLog:
@@ -171,10 +174,8 @@ def parse_log(lines: Sequence[str]) -> StartLog:
         values = [figures[name] for figures in by_process.values() if name in figures]
         if values:
             setattr(found, name, min(values) if name.startswith("kv_cache") else max(values))
-    minor = _minor(found.version)
-    if minor and found.kv_cache_tokens is not None:
-        # vllm/v1/core/kv_cache_utils.py: num_blocks // groups * min(block) up to 0.20, int(concurrency * length) from 0.21.
-        found.tokens_count = "requests" if minor >= (0, 21) else "blocks"
+    if found.kv_cache_tokens is not None:
+        found.tokens_count = _counts(found.version)
     return found
 
 
@@ -301,8 +302,8 @@ def _scaled(value: Any, cache: Mapping[str, Any] | None) -> dict[str, float] | N
 
 def _same_count(planned: str | None, logged: str | None) -> bool:
     """Whether two versions print the same number as the tokens of the KV cache."""
-    one, other = _minor(planned), _minor(logged)
-    return one is None or other is None or (one >= (0, 21)) == (other >= (0, 21))
+    counts = {_counts(planned), _counts(logged)}
+    return None in counts or len(counts) == 1
 
 
 def _same_share(planned: float | None, started: float | None) -> bool:

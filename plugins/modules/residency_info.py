@@ -118,7 +118,7 @@ services:
     log:
       description:
         - What the start-up lines say. C(tokens_count) is V(blocks) where C(kv_cache_tokens) counts the tokens of all blocks
-          (vLLM up to 0.20) and V(requests) where it is the concurrency times the length.
+          (vLLM up to 0.20.0) and V(requests) where it is the concurrency times the length.
       returned: always
       type: dict
     findings:

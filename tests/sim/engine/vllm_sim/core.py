@@ -19,11 +19,15 @@ import time
 from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
-from . import ledger
+from . import kv, ledger
 from .model import Model, ModelError, load
 
 GIB = 1 << 30
-OUTSIDE = int(1.83 * GIB)  # taken beside the budget: CUDA context, graphs, host memory of the processes
+# Taken beside the budget (CUDA context, host memory of the processes) and, per 1024 tokens of a batch and so on, inside it:
+# what the plan takes as usual. SPARK_SIM_OUTSIDE_GIB and SPARK_SIM_INSIDE_GIB make an engine that differs.
+OUTSIDE_GIB = 1.83
+INSIDE_GIB = {"base": 0.63, "batch": 0.14, "weights": 0.01, "vision": 0.75, "drafter": 0.57}
+KEPT = 0.5  # the part of the inside that stays allocated after the start
 OOM_TEXT = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity of {total} GiB of which "
     "{free} GiB is free. Including non-PyTorch memory, this process has {used} GiB memory in use."
@@ -54,12 +58,27 @@ class Settings:
     """What the API server hands over."""
 
     version: tuple[int, int]
+    version_text: str
     device: str
     values: dict[str, Any]
     model_name: str
     served_name: str
     fault: str
     delay: float
+    inside_gib: float | None = None
+    outside_gib: float | None = None
+
+    @property
+    def outside(self) -> int:
+        return int((OUTSIDE_GIB if self.outside_gib is None else self.outside_gib) * GIB)
+
+    def inside(self, weights: int, vision: bool, drafts: int) -> int:
+        if self.inside_gib is not None:
+            return int(self.inside_gib * GIB)
+        batch = int(self.values.get("max_num_batched_tokens") or 2048)
+        size = INSIDE_GIB["base"] + INSIDE_GIB["batch"] * batch / 1024
+        size += INSIDE_GIB["vision"] * vision + INSIDE_GIB["drafter"] * bool(drafts)
+        return int(size * GIB + INSIDE_GIB["weights"] * weights)
 
     @property
     def utilization(self) -> float:
@@ -101,7 +120,7 @@ class Engine:
     def start(self) -> dict[str, Any]:
         settings, values = self.settings, self.settings.values
         log(
-            f"Initializing a V1 LLM engine with config: model='{settings.model_name}', simulated=True",
+            f"Initializing a V1 LLM engine (v{settings.version_text}) with config: model='{settings.model_name}', simulated=True",
             source="core.py:105",
         )
         spec = speculative(values)
@@ -119,17 +138,19 @@ class Engine:
         weights = model.weight_bytes(values.get("quantization"), mtp) + (
             drafter.weight_bytes(None, False) if drafter else 0
         )
-        on_gpu = settings.device == "cuda" and ledger.FOLDER.is_dir()
-        if settings.device == "cuda" and not on_gpu:
+        cuda = settings.device == "cuda"
+        on_gpu = cuda and ledger.FOLDER.is_dir()
+        runner = "gpu_model_runner.py" if cuda else "cpu_model_runner.py"
+        if cuda and not on_gpu:
             log("no memory ledger at /run/spark-sim: memory is not simulated", "WARNING", "gpu_worker.py:1")
         free_at_start = 0
         if on_gpu:
             free_at_start = self.take_weights(weights)
         if settings.fault == "hang":
-            log(f"Starting to load model {settings.model_name}...", source="gpu_model_runner.py:4000")
+            log(f"Starting to load model {settings.model_name}...", source=f"{runner}:4000")
             while True:
                 time.sleep(3600)
-        log(f"Starting to load model {settings.model_name}...", source="gpu_model_runner.py:4000")
+        log(f"Starting to load model {settings.model_name}...", source=f"{runner}:4000")
         self.pause(0.5)
         if settings.fault == "fail":
             die(
@@ -139,14 +160,16 @@ class Engine:
             die(OOM_TEXT.format(total=gib(ledger.TOTAL), free="0.31", used=gib(weights)))
         log("Loading safetensors checkpoint shards: 100% Completed", source="default_loader.py:1")
         log(f"Loading weights took {settings.delay * 0.5:.2f} seconds", source="default_loader.py:384")
-        log(
-            f"Model loading took {gib(weights)} GiB memory and {settings.delay * 0.5:.6f} seconds",
-            source="gpu_model_runner.py:4100",
-        )
+        if cuda:  # the CPU backend does not say it
+            log(
+                f"Model loading took {gib(weights)} GiB memory and {settings.delay * 0.5:.6f} seconds",
+                source=f"{runner}:4100",
+            )
         self.pause(0.3)
-        facts = self.take_cache(model, weights, free_at_start, mtp, on_gpu)
+        facts = self.take_cache(model, weights, free_at_start, on_gpu)
+        unit = "s" if settings.version >= (0, 20) else "seconds"
         log(
-            f"init engine (profile, create kv cache, warmup model) took {settings.delay:.2f} seconds",
+            f"init engine (profile, create kv cache, warmup model) took {settings.delay:.2f} {unit}",
             source="core.py:273",
         )
         self.pause(0.2)
@@ -169,17 +192,24 @@ class Engine:
             if weights > free:
                 self.slot.release()
                 die(OOM_TEXT.format(total=gib(total), free=gib(free), used=gib(0)))
-            self.slot.write(gpu_bytes=weights, host_bytes=OUTSIDE // 2, read_bytes=weights)
+            self.slot.write(gpu_bytes=weights, host_bytes=settings.outside // 2, read_bytes=weights)
         return free
 
-    def take_cache(self, model: Model, weights: int, free_at_start: int, mtp: bool, on_gpu: bool) -> dict[str, Any]:
+    def take_cache(self, model: Model, weights: int, free_at_start: int, on_gpu: bool) -> dict[str, Any]:
         """Work out the KV cache, refuse as vLLM does when it cannot be, and grow to the full budget."""
         settings, values = self.settings, self.settings.values
-        cache_dtype = str(values.get("kv_cache_dtype") or "auto")
-        per_token = max(1, model.kv_bytes_per_token(cache_dtype, mtp))
+        spec = speculative(values)
+        drafts = int(spec.get("num_speculative_tokens") or 0)
+        own = 1 if "mtp" in str(spec.get("method") or "") and not spec.get("model") else 0
+        cache = kv.plan(model.text, values, drafts, own, settings.version)
+        if cache.state_groups:
+            log(
+                f"Setting attention block size to {cache.block} tokens to ensure that attention page size is >= mamba page size.",
+                source="interface.py:607",
+            )
         length = int(values.get("max_model_len") or model.max_position)
-        inside = int((0.98 if weights < 10 * GIB else 2.5) * GIB)
-        where = "CPU" if settings.device == "cpu" else "GPU"
+        inside = settings.inside(weights, "ForConditionalGeneration" in str(model.config.get("architectures")), drafts)
+        cuda = settings.device == "cuda"
         see = "See https://docs.vllm.ai/en/latest/configuration/conserving_memory/ for more details."
         late = settings.version >= (0, 22)
         if not on_gpu:
@@ -196,9 +226,22 @@ class Engine:
                     "isolate vLLM in its own container."
                 )
             # On unified memory the profile is a difference of the whole host: what others took meanwhile is charged here.
-            fixed = values.get("kv_cache_memory_bytes")
-            available = int(fixed) if fixed else requested - weights - inside - others_took
-        log(f"Available KV cache memory: {gib(available)} GiB", source="gpu_worker.py:436")
+            available = requested - weights - inside - others_took
+        fixed = values.get("kv_cache_memory_bytes")
+        if not cuda:
+            log(
+                f"Explicitly set ({gib(available)}/{gib(available)}) GiB for KV cache on node 0.",
+                source="cpu_worker.py:260",
+            )
+        elif fixed:
+            available = int(fixed)
+            log(
+                f"Initial free memory {gib(free_at_start)} GiB, reserved {gib(available)} GiB memory for KV Cache as specified by "
+                "kv_cache_memory_bytes config and skipped memory profiling. This does not respect the gpu_memory_utilization config.",
+                source="gpu_worker.py:360",
+            )
+        else:
+            log(f"Available KV cache memory: {gib(available)} GiB", source="gpu_worker.py:436")
         if available <= 0:
             extra = (
                 " (this flag also controls CPU memory reservation on the CPU backend, despite its name)" if late else ""
@@ -207,37 +250,42 @@ class Engine:
                 "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the "
                 f"engine{extra}. {see}"
             )
-        tokens = available // per_token // 16 * 16
+        blocks = available // cache.page // cache.layers
+        longest = cache.longest(blocks, model.max_position)
         if length == -1:
-            length = min(model.max_position, tokens)
-        if tokens < length:
+            length = longest
+        if longest < length:
+            needed = cache.blocks_of_request(length) * cache.block_bytes
             models = "the model's" if late else "the models's"
             both = " (which also controls CPU memory on the CPU backend)" if late else ""
             die(
-                f"ValueError: To serve at least one request with {models} max seq len ({length}), ({gib(length * per_token)} GiB KV "
+                f"ValueError: To serve at least one request with {models} max seq len ({length}), ({gib(needed)} GiB KV "
                 f"cache is needed, which is larger than the available KV cache memory ({gib(available)} GiB). Based on the available "
-                f"memory, the estimated maximum model length is {tokens}. Try increasing `gpu_memory_utilization`{both} or decreasing "
+                f"memory, the estimated maximum model length is {longest}. Try increasing `gpu_memory_utilization`{both} or decreasing "
                 f"`max_model_len` when initializing the engine. {see}"
             )
-        concurrency = f"Maximum concurrency for {length:,} tokens per request: {tokens / length:.2f}x"
-        if settings.version >= (0, 30):
+        tokens = cache.printed_tokens(blocks, length, settings.version_text)
+        concurrency = f"Maximum concurrency for {length:,} tokens per request: {cache.concurrency(blocks, length):.2f}x"
+        where = "CPU" if not cuda and settings.version >= (0, 30) else "GPU"  # earlier ones say GPU on a CPU as well
+        if settings.version >= (0, 28):
             log(f"{where} KV cache size: {tokens:,} tokens, {concurrency}", source="kv_cache_utils.py:2327")
         else:
             log(f"{where} KV cache size: {tokens:,} tokens", source="kv_cache_utils.py:1319")
             log(concurrency, source="kv_cache_utils.py:1324")
         if on_gpu and self.slot is not None:
             budget = weights + inside + available
+            outside = settings.outside
             with ledger.books():
                 free = ledger.available([entry for entry in ledger.records() if entry["id"] != self.slot.entry["id"]])
-                if budget + OUTSIDE > free:
+                if budget + outside > free:
                     self.slot.release()
                     die(
                         OOM_TEXT.format(
                             total=gib(ledger.pool_settings()["total"]), free=gib(free - weights), used=gib(weights)
                         )
                     )
-                self.slot.write(gpu_bytes=budget, host_bytes=OUTSIDE)
-        return {"kv_tokens": tokens, "max_model_len": length, "block_size": 16}
+                self.slot.write(gpu_bytes=budget - int((1 - KEPT) * inside), host_bytes=outside)
+        return {"kv_tokens": tokens, "max_model_len": length, "block_size": cache.block}
 
 
 def run(raw: dict[str, Any], report_fd: int, life_fd: int) -> None:

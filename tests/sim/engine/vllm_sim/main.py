@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """`vllm serve` of the stand-in: start an engine process, then answer like vLLM's OpenAI server.
 
-Misbehaviour on demand: SPARK_SIM_FAULT=fail|oom|hang|wedge|slow, SPARK_SIM_DELAY=seconds until ready.
+Misbehaviour on demand: SPARK_SIM_FAULT=fail|oom|hang|wedge|slow, SPARK_SIM_DELAY=seconds until ready,
+SPARK_SIM_INSIDE_GIB and SPARK_SIM_OUTSIDE_GIB=memory taken inside and outside of what is asked for.
 """
 
 from __future__ import annotations
@@ -110,12 +111,15 @@ def serve(argv: list[str], image: dict[str, str]) -> int:
 
     raw = {
         "version": list(version_tuple(image["version"])),
+        "version_text": image["version"],
         "device": image["device"],
         "values": values,
         "model_name": str(model.path) if not values.get("revision") else model_name,
         "served_name": str(served[0]),
         "fault": fault,
         "delay": delay,
+        "inside_gib": told_gib("SPARK_SIM_INSIDE_GIB"),
+        "outside_gib": told_gib("SPARK_SIM_OUTSIDE_GIB"),
     }
     report_r, report_w = os.pipe()
     life_r, _open_while_alive = os.pipe()  # its other end closes with this process, which ends the engine too
@@ -212,6 +216,10 @@ def serve(argv: list[str], image: dict[str, str]) -> int:
     print("INFO:     Application startup complete.", flush=True)
     server.serve_forever()
     return 0
+
+
+def told_gib(name: str) -> float | None:
+    return float(os.environ[name]) if os.environ.get(name) else None
 
 
 def load_tokenizer(name: str) -> None:

@@ -42,22 +42,6 @@ class Model:
             return int(json.loads(index.read_text()).get("metadata", {}).get("total_size", 0))
         return sum(file.stat().st_size for file in self.path.glob("*.safetensors"))
 
-    def kv_bytes_per_token(self, cache_dtype: str, mtp: bool) -> int:
-        """Full-attention layers only; a rough figure, the plan of a real start is more exact."""
-        text = self.text
-        layers = int(text.get("num_hidden_layers") or 1)
-        kinds = text.get("layer_types")
-        if kinds:
-            full = sum(1 for kind in kinds if kind == "full_attention")
-        elif text.get("full_attention_interval"):
-            full = layers // int(text["full_attention_interval"])
-        else:
-            full = layers
-        heads = int(text.get("num_global_key_value_heads") or text.get("num_key_value_heads") or 1)
-        size = int(text.get("global_head_dim") or text.get("head_dim") or 64)
-        width = 1 if cache_dtype.startswith("fp8") else 2
-        return 2 * (full + (1 if mtp else 0)) * heads * size * width
-
 
 def hub_cache() -> Path:
     home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils.residency import (
@@ -64,11 +68,11 @@ def test_lines_of_vllm_019() -> None:
 @pytest.mark.parametrize(
     ("version", "lines", "count"),
     [
-        # Up to 0.20 the tokens of all blocks, from 0.21 what fits; two lines, one from 0.29; the device's name from 0.30.
+        # Up to 0.20.0 the tokens of all blocks, then what fits; two lines, one from 0.28; the device's name from 0.30.
         ("0.16.0", ["GPU KV cache size: 43,680 tokens", "Maximum concurrency for 65,536 tokens per request: 3.32x"], "blocks"),
         ("0.20.0", ["GPU KV cache size: 43,680 tokens", "Maximum concurrency for 65,536 tokens per request: 3.32x"], "blocks"),
-        ("0.21.0", ["GPU KV cache size: 43,680 tokens", "Maximum concurrency for 65,536 tokens per request: 3.32x"], "requests"),
-        ("0.29.0", ["GPU KV cache size: 43,680 tokens, Maximum concurrency for 65,536 tokens per request: 3.32x"], "requests"),
+        ("0.20.1", ["GPU KV cache size: 43,680 tokens", "Maximum concurrency for 65,536 tokens per request: 3.32x"], "requests"),
+        ("0.28.0", ["GPU KV cache size: 43,680 tokens, Maximum concurrency for 65,536 tokens per request: 3.32x"], "requests"),
         (
             "0.33.0",
             ["GPU + host KV cache size: 43,680 tokens, Maximum concurrency for 65,536 tokens per request: 3.32x"],
@@ -401,3 +405,43 @@ def test_the_system_is_judged_where_the_fewest_engines_were_beside() -> None:
     assert finding.severity == "info"
     assert compare_system(5.2, [HostUse()])[0].verdict == "unknown"
     assert compare_system(None, [alone])[0].verdict == "not_planned"
+
+
+REPO = Path(__file__).resolve().parents[4]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "version", "args"),
+    [
+        ("qwen3-next-80b-a3b-instruct-fp8", "0.19.0", {}),
+        ("qwen3-next-80b-a3b-instruct-fp8", "0.24.0", {"enable-prefix-caching": True, "max-num-batched-tokens": 8192}),
+        ("qwen3-4b-instruct-2507", "0.19.0", {}),
+        ("gemma-4-26b-a4b", "0.20.2rc1.dev49+g9b4e83934", {}),
+        ("gemma-4-26b-a4b", "0.24.0", {}),
+        ("qwen3.6-35b-a3b-nvfp4", "0.19.0", {}),
+    ],
+)
+def test_the_stand_in_engine_cuts_its_cache_as_the_plan_does(recipe: str, version: str, args: dict[str, Any]) -> None:
+    """Two writings of vLLM's arithmetic; where they agree, a finding on a simulated Spark means what it says."""
+    spec = importlib.util.spec_from_file_location("stand_in_kv", REPO / "tests/sim/engine/vllm_sim/kv.py")
+    assert spec is not None and spec.loader is not None
+    kv = sys.modules["stand_in_kv"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kv)
+    given = yaml.safe_load((REPO / f"playbooks/recipes/{recipe}.yml").read_text())
+    service = {key: given[key] for key in ("config", "weights_gib", "draft_weights_gib") if key in given}
+    service["args"] = {**given["args"], **args, "gpu-memory-utilization": 0.8}
+    plan = memory_budget({"services": [{"name": "s", "vllm_version": version, **service}]})["services"]["s"]
+    speculation = given["args"].get("speculative-config") or {}
+    own = speculation.get("method") == "mtp" and "model" not in speculation
+    cache = kv.plan(
+        given["config"].get("text_config") or given["config"],
+        {key.replace("-", "_"): value for key, value in service["args"].items()},
+        speculation.get("num_speculative_tokens", 0),
+        int(own),
+        tuple(int(part) for part in version.split(".")[:2]),
+    )
+    length = plan["max_model_len"]
+    blocks = plan["available_kv_bytes"]["typical"] // cache.page // cache.layers
+    assert cache.block_bytes == plan["bytes_per_block"] and blocks == plan["num_blocks"]
+    assert cache.printed_tokens(blocks, length, version) == plan["gpu_kv_cache_size_tokens"]
+    assert cache.concurrency(blocks, length) == pytest.approx(plan["max_concurrency"])
