@@ -315,8 +315,8 @@ def _solve_length(node: _Node, service: _Service) -> None:
         available = service.engine.available(node.requested(service), level)
         service.length = service.plan.largest_length(available, service.engine.limit)
         if service.length:
+            service.solved.append("max-model-len")
             break
-    service.solved.append("max-model-len")
 
 
 def _solve_sequences(node: _Node, service: _Service) -> None:
@@ -540,7 +540,9 @@ def _check_cache(node: _Node, service: _Service) -> None:
     engine = service.engine
     if engine.plan is None or engine.release is None:
         return
-    plan, length, requested = engine.plan, service.length or 0, node.requested(service)
+    plan, requested = engine.plan, node.requested(service)
+    # Left out and nothing fits: vLLM takes the longest that the model allows.
+    length = service.length or (0 if engine.length_auto else engine.limit)
     when = "vLLM finds this only after it has loaded the weights."
     too_small = f"{service.name} does not fit on this node with these settings: use fewer services, a smaller model or more ranks."
     if engine.align_error:
