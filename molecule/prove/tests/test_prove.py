@@ -1,18 +1,67 @@
-"""Receipts say what was deployed and what was measured."""
+"""Receipts say what was deployed and what was measured; an engine that takes other than planned is named with its override."""
 
 from __future__ import annotations
 
 import json
 
 
-def test_receipts(host):
-    names = ["heavy", "fast"] if host.backend.get_hostname() == "spark-1" else ["gemma4"]
+def load(host, path):
     with host.sudo():
-        for name in names:
-            receipt = json.loads(host.file(f"/var/lib/dgxspark/receipts/{name}.json").content_string)
-            assert receipt["service"] == name
-            assert receipt["deployed"]["image"]["id"].startswith("sha256:")
-            assert receipt["deployed"]["argv"][0] == "/usr/bin/docker"
-            assert receipt["measured"]["checks"]["completion"] is True
-            assert receipt["measured"]["checks"]["tools"] is True
-            assert receipt["measured"]["residency_gib"] > 5
+        return json.loads(host.file(path).content_string)
+
+
+def spark(host):
+    return host.backend.get_hostname()
+
+
+def test_receipts(host):
+    names = ["heavy", "fast"] if spark(host) == "spark-1" else ["gemma4"]
+    for name in names:
+        receipt = load(host, f"/var/lib/dgxspark/receipts/{name}.json")
+        measured = receipt["measured"]
+        assert receipt["service"] == name
+        assert receipt["deployed"]["image"]["id"].startswith("sha256:")
+        assert receipt["deployed"]["argv"][0] == "/usr/bin/docker"
+        assert measured["checks"]["completion"] is True
+        assert measured["checks"]["tools"] is True
+        assert measured["weights_gib"] > 5
+        assert measured["residency_gib"] > measured["gpu_gib"] > measured["weights_gib"]
+        assert measured["kv_cache_tokens"] > measured["max_concurrency"] > 1
+        assert 0 < measured["load_seconds"] < measured["start_seconds"] < 300
+        # The first figures of a deployment are what later ones are compared with.
+        assert {"start_seconds", "kv_cache_tokens", "residency_gib"} <= set(receipt["baseline"])
+
+
+def test_engines_that_go_by_the_plan_are_no_finding(host):
+    if spark(host) != "spark-1":
+        return
+    found = load(host, "/run/dgxspark/residency.json")
+    assert found["findings"] == []
+    assert found["system"]["verdict"] == "as_planned"
+    for service in found["services"].values():
+        assert service["override"] == {}
+        verdicts = {name: term["verdict"] for name, term in service["terms"].items()}
+        assert set(verdicts.values()) <= {"as_planned", "not_planned"}, verdicts
+        assert verdicts["residency"] == verdicts["inside"] == verdicts["kv_cache_tokens"] == "as_planned"
+
+
+def test_an_engine_that_takes_more_is_named_with_the_override(host):
+    if spark(host) != "spark-2":
+        return
+    found = load(host, "/run/dgxspark/residency.json")
+    assert [(entry["rule"], entry["severity"], entry["service"]) for entry in found["findings"]] == [
+        ("residency.inside", "warning", "gemma4"),
+        ("residency.outside", "warning", "gemma4"),
+    ]
+    overheads = found["services"]["gemma4"]["override"]["overheads"]
+    assert abs(overheads["inside_gib"] - 9.5) < 0.05
+    assert abs(overheads["outside_gib"] - 8.0) < 0.1
+    assert found["services"]["gemma4"]["terms"]["kv_cache"]["verdict"] == "under"
+    assert found["services"]["gemma4"]["terms"]["weights"]["verdict"] == "as_planned"
+
+
+def test_the_running_services_have_a_record_of_their_start(host):
+    with host.sudo():
+        records = host.check_output("ls /run/dgxspark/starts").split()
+    names = ["heavy", "fast"] if spark(host) == "spark-1" else ["gemma4"]
+    assert sorted(records) == sorted(f"spark-{name}.service.json" for name in names)
