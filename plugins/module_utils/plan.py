@@ -49,6 +49,7 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     "spark_sidecars": (list, [], "what else runs on the host and holds memory: a list of name and memory_gib"),
     "spark_image_catalogue": (list, [], "further entries of the image catalogue"),
     "spark_ignore_rules": (list, [], "ids of rules that the host does not want to hear of"),
+    "spark_autofix": (bool, False, "repair launches where that cannot change what was meant; usually given by -e"),
     "spark_plan_facts": (
         str,
         "auto",
@@ -133,6 +134,8 @@ def _read_host(
                 problems.add(f"unknown variable '{name}'{hint}")
     for name, (types, default, _meaning) in VARIABLES.items():
         value = variables.get(name)
+        if types is bool and isinstance(value, str):  # -e name=true hands over a text
+            value = {"true": True, "yes": True, "false": False, "no": False}.get(value.strip().lower(), value)
         if value is None:
             value = default
         elif not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
@@ -247,6 +250,7 @@ def _plan_host(given: Mapping[str, Any], settings: dict[str, Any], services: lis
         "utilization_sum": budget["utilization_sum"],
         "total_gib": budget["total_gib"],
         "findings": [f for f in findings if f["rule"] not in ignored],
+        "autofix": [{"service": name, **change} for name in order for change in launches[name]["autofix"]],
         "memory_map": budget["memory_map"],
         "basis": "measured" if measured else "inventory",
         "images": sorted({service["image"]["ref"] for service in planned}),
@@ -285,6 +289,7 @@ def _check_launch(
         "args": {key: value for key, value in service["args"].items() if not _is_open(key, value)},
         "env": service["env"],
         "nodes": 1,
+        "docker_args": [*settings["spark_docker_args"], *service["docker_args"]],
         "ignore": [*settings["spark_ignore_rules"], *service["ignore"]],
         "catalogue": settings["spark_image_catalogue"],
     }
@@ -297,6 +302,12 @@ def _check_launch(
     if gpu.get("driver_version"):
         request["driver_version"] = gpu["driver_version"]
     result = check_launch(request)
+    result["env"], result["autofix"] = service["env"], []
+    if settings["spark_autofix"]:
+        fixed = result["fixed"]
+        repairs = [repaired(change).to_dict() for change in fixed["changes"]]
+        result.update(args=fixed["args"], env=fixed["env"], autofix=fixed["changes"])
+        result["findings"] = [*fixed["findings"], *repairs]
     told = image_check.findings(image["ref"], there, measured or {}, image.get("vllm_version"), service["env"])
     for finding in result["findings"]:
         finding["basis"] = "probed" if probe and image_check.rests_on_image(finding["rule"]) else "inventory"
@@ -304,6 +315,17 @@ def _check_launch(
     for finding in result["findings"]:
         finding["service"] = service["name"]
     return result
+
+
+def repaired(change: Mapping[str, str]) -> Finding:
+    """Say what C(spark_autofix) changed, so that it is seen wherever findings are."""
+    return Finding(
+        rule=change["rule"],
+        severity="info",
+        message=f"repaired: {change['before']} -> {change['after'] or 'taken out'}",
+        fix="Write it so in the inventory, and it stays so without spark_autofix.",
+        source="spark_autofix",
+    )
 
 
 def _known(family: Any) -> str | None:
@@ -448,7 +470,7 @@ def _plan_service(
         "TRITON_CACHE_DIR": f"{CONTAINER_CACHE}/triton",
         "TORCHINDUCTOR_CACHE_DIR": f"{CONTAINER_CACHE}/inductor",
         "FLASHINFER_WORKSPACE_BASE": CONTAINER_CACHE,
-        **service["env"],
+        **launch["env"],
     }
     serve = {**args, "host": listen, "port": service["port"], "served-model-name": service["served_model_name"]}
     if model["revision"] and model["repo"]:

@@ -387,3 +387,39 @@ def test_every_variable_and_key_is_documented() -> None:
     from ansible_collections.dgxspark.vllm.plugins.module_utils.recipes import SERVICE_KEYS
 
     assert [name for name in [*engine.VARIABLES, *SERVICE_KEYS] if f"| `{name}` |" not in page] == []
+
+
+WRONG = {
+    **FAST,
+    "args": {"gpu-memory-utilisation": 0.10, "swap-space": 4},
+    "env": {"VLLM_USE_V1": "1"},
+}
+
+
+def test_autofix_repairs_what_cannot_be_meant_otherwise_and_says_so() -> None:
+    planned = plan_of(host(WRONG, spark_autofix="true"))
+    service = planned["services"][0]
+    assert "VLLM_USE_V1" not in service["env"]
+    assert service["args"]["gpu-memory-utilization"] == 0.10
+    assert "--swap-space" not in service["command"]
+    assert errors(planned) == []
+    assert {(change["service"], change["rule"], change["before"], change["after"]) for change in planned["autofix"]} == {
+        ("fast", "SPK101", "--gpu-memory-utilisation 0.1", "--gpu-memory-utilization 0.1"),
+        ("fast", "SPK101", "--swap-space 4", ""),
+        ("fast", "SPK201", "VLLM_USE_V1=1", ""),
+    }
+    told = [finding["message"] for finding in planned["findings"] if finding.get("source") == "spark_autofix"]
+    assert "repaired: VLLM_USE_V1=1 -> taken out" in told
+    assert len(told) == 3
+
+
+def test_without_autofix_nothing_is_repaired() -> None:
+    planned = plan_of(host(WRONG))
+    assert planned["autofix"] == []
+    assert planned["services"][0]["env"]["VLLM_USE_V1"] == "1"
+    assert {"SPK101", "SPK201"} <= {finding["rule"] for finding in planned["findings"]}
+
+
+def test_autofix_is_a_yes_or_a_no() -> None:
+    with pytest.raises(engine.Inventory, match="'spark_autofix' is a text"):
+        plan_of(host(FAST, spark_autofix="maybe"))
