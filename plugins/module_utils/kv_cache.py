@@ -15,7 +15,7 @@ Sizes are bytes, lengths are tokens, all per rank. No I/O, no Ansible.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.geometry import (
@@ -54,16 +54,17 @@ _CONSERVING = "See https://docs.vllm.ai/en/latest/configuration/conserving_memor
 class Release:
     """A vLLM release as far as memory planning tells releases apart.
 
-    text: as given. minor: the 19 of 0.19.0. exact: the planner of this very release was compared.
+    text: as given. minor: the 19 of 0.19.0. exact: the planner of this very release was compared. patch: the 0 of 0.19.0.
     """
 
     text: str
     minor: int
     exact: bool
+    patch: int = 0
 
-    def since(self, minor: int) -> bool:
-        """Tell whether the release is 0.C(minor) or later."""
-        return self.minor >= minor
+    def since(self, minor: int, patch: int = 0) -> bool:
+        """Tell whether the release is 0.C(minor).C(patch) or later."""
+        return (self.minor, self.patch) >= (minor, patch)
 
 
 def parse_release(text: str) -> Release:
@@ -72,10 +73,10 @@ def parse_release(text: str) -> Release:
     A development build counts as the release it precedes and is never exact. Raises C(Refusal) below 0.15 and for a text
     that is no version.
     """
-    match = re.match(r"v?(\d+)\.(\d+)(?:\.\d+)?((?:rc|a|b|\.dev|\.post|[+-]).*)?$", text.strip())
+    match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?((?:rc|a|b|\.dev|\.post|[+-]).*)?$", text.strip())
     if match is None:
         raise Refusal("vllm_version", f"{text!r} is not a vLLM version", "write it as vllm --version does, like 0.23.0")
-    major, minor, suffix = int(match.group(1)), int(match.group(2)), match.group(3) or ""
+    major, minor, suffix = int(match.group(1)), int(match.group(2)), match.group(4) or ""
     if major > 0:
         raise Refusal(
             "vllm_version",
@@ -90,7 +91,7 @@ def parse_release(text: str) -> Release:
             f"use vLLM 0.{OLDEST_MINOR} or later",
         )
     built = bool(re.match(r"rc|a|b|\.dev", suffix))
-    return Release(text, min(minor, NEWEST_MINOR), minor in COMPARED_MINORS and not built)
+    return Release(text, min(minor, NEWEST_MINOR), minor in COMPARED_MINORS and not built, int(match.group(3) or 0))
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,9 @@ class KVSettings:
     num_speculative_tokens: 0 without speculative decoding.
     block_size: C(--block-size), 0 when not given.
     skip_layers: C(--kv-cache-dtype-skip-layers): layer numbers, or C(sliding_window).
+    v2_runner: the newer model runner serves, which keeps one more batch in flight with pipeline parallelism.
+    reads_hidden_states: the drafter reads hidden states of the model (EAGLE, MTP, DFlash).
+    multi_module_mtp: several MTP layers draft one token each.
     """
 
     release: Release
@@ -120,6 +124,9 @@ class KVSettings:
     skip_layers: tuple[str, ...] = ()
     hybrid_manager: bool = True
     async_scheduling: bool = True
+    v2_runner: bool = True
+    reads_hidden_states: bool = False
+    multi_module_mtp: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,11 @@ class PlanFailure(Exception):
 
 @dataclass(frozen=True)
 class KVPlan:
-    """How the KV cache of one rank is cut, and the questions that can be asked of it."""
+    """How the KV cache is cut, and the questions that can be asked of it.
+
+    groups: of the whole model. group_size, bytes_per_block: of the fullest pipeline stage, which decides.
+    stage_bytes_per_block: of every pipeline stage, in their order.
+    """
 
     settings: KVSettings
     groups: tuple[KVGroup, ...]
@@ -151,7 +162,9 @@ class KVPlan:
     bytes_per_block: int
     mamba_cache_mode: str
     state_bytes: int
+    stage_bytes_per_block: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    checkpoints: bool = False
     _counted: tuple[tuple[KVGroup, int], ...] = field(default=(), repr=False)
 
     @property
@@ -173,15 +186,18 @@ class KVPlan:
                 return _ceil_div(length, group.block_size) + (drafts if release.since(22) else 0)
             if self.mamba_cache_mode == "none":
                 return 1 + drafts
-            # One more checkpoint block: Mamba-2 from 0.32, GDN with FlashInfer prefill from 0.33.
-            return 2 + drafts + (1 if release.since(32 if group.kind == "mamba" else 33) else 0)
-        if group.kind in ("full", "mla"):
+            return 2 + drafts + (1 if self.checkpoints else 0)
+        if group.kind in _FULL:
             return _ceil_div(length, group.block_size)
         in_flight = settings.max_num_batched_tokens
         if release.since(26):
-            # Tokens of a step that is still running count, too (async scheduling; one batch per pipeline stage).
-            in_flight *= settings.pipeline_parallel + (1 if settings.async_scheduling else 0)
+            # Tokens of a step that is still running count, too: one batch per pipeline stage, and with async scheduling
+            # one more, which the older model runner has only without stages (max_concurrent_batches).
+            stages = settings.pipeline_parallel
+            in_flight *= stages + (1 if settings.async_scheduling and (settings.v2_runner or stages == 1) else 0)
         if group.kind == "sliding":
+            if settings.multi_module_mtp and release.since(28):
+                in_flight += settings.num_speculative_tokens - 1
             return _ceil_div(min(group.window - 1 + in_flight, length), group.block_size) + 1
         return _ceil_div(min(group.window + in_flight, length), group.block_size)
 
@@ -207,23 +223,24 @@ class KVPlan:
         """Requests of C(length) tokens that C(blocks) blocks hold at once."""
         return blocks / self.blocks_per_request(length)
 
-    def printed_tokens(self, blocks: int, length: int) -> int:
-        """The number in the line C(GPU KV cache size) of the start-up log of this release."""
-        if self.settings.release.since(21):
+    def printed_tokens(self, blocks: int, length: int, limit: int = 0) -> int:
+        """The number in the line C(GPU KV cache size) of the start-up log of this release.
+
+        limit: the length that was asked for, where C(length) was made to fit (C(auto)).
+        """
+        if self.settings.release.since(20, 1):
             return int(self.max_concurrency(blocks, length) * length)
-        return (
-            blocks
-            // len(self.groups)
-            * min(length if group.block_size == 0 else group.block_size for group in self.groups)
-        )
+        return blocks // len(self.groups) * min(group.block_size or limit or length for group in self.groups)
 
     def largest_length(self, available: int, limit: int) -> int:
         """The longest request, at most C(limit) tokens, that passes vLLM's check; 0 when none does."""
-        budget = self.checked_bytes(available)
+        return self._largest(self.checked_bytes(available) // self.bytes_per_block, limit)
+
+    def _largest(self, blocks: int, limit: int) -> int:
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
-            if self.needed_bytes(middle) <= budget:
+            if self.blocks_per_request(middle) <= blocks:
                 low = middle
             else:
                 high = middle - 1
@@ -311,27 +328,35 @@ def mamba_mode(layer: Recurrent, settings: KVSettings) -> str:
     return "all"
 
 
-def _hybrid_block_size(state: int, token: int, mode: str, layer: Recurrent, settings: KVSettings) -> int:
-    """Tokens of an attention block, grown until its page holds a recurrent state."""
-    if mode == "all":
-        chunk = _lcm(layer.chunk_size, DEFAULT_BLOCK_SIZE)
-        return chunk * _ceil_div(_ceil_div(state, token), chunk)
-    unit = DEFAULT_BLOCK_SIZE
-    if settings.block_size and settings.release.since(20):
-        unit = settings.block_size
-    if layer.kind == "gdn" and mode == "align" and settings.release.since(33) and layer.state_dim == 128:
-        unit = _lcm(unit, GDN_FLASHINFER_UNIT)
-    return max(unit * _ceil_div(state, unit * token), settings.block_size)
+def exports_checkpoints(layer: Recurrent, release: Release) -> bool:
+    """Tell whether a layer takes one more block in mode C(align), for the checkpoint of a prefill.
+
+    Mamba-2 from 0.32; GDN from 0.33 with FlashInfer's prefill, which sm_121 takes for key heads of 128.
+    """
+    return release.since(32) if layer.kind == "mamba" else release.since(33) and layer.state_dim == 128
 
 
 @dataclass(frozen=True)
 class _Spec:
-    """What vLLM compares when it sorts layers into groups."""
+    """What vLLM compares when it sorts layers into groups.
+
+    kind: of a C(KVGroup). block_size: tokens; 0 where one block holds the state of a whole request. page: bytes of a block.
+    shape: heads, head sizes and dtype of an attention layer, and the size that its page is padded to, if any. window: of a
+    local layer. local: the kind of a layer that is kept as if it were full attention. token: bytes of one, without padding.
+    """
 
     kind: str
     block_size: int
     page: int
+    shape: tuple[int | str, ...] = ()
     window: int = 0
+    local: str = ""
+    token: int = 0
+
+
+_FULL = frozenset(("full", "mla"))
+_LOCAL = frozenset(("sliding", "chunked"))
+_STATE = frozenset(("gdn", "mamba"))
 
 
 def _stages(count: int, stages: int) -> list[int]:
@@ -344,113 +369,320 @@ def _stages(count: int, stages: int) -> list[int]:
     return [stage for stage, size in enumerate(sizes) for _layer in range(size)]
 
 
-def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
-    """Plan the KV cache of one rank (the fullest pipeline stage).
+class _Planner:
+    """The block sizes and pages of one model with one set of settings."""
 
-    Raises C(Refusal) for what is not known, C(PlanFailure) where vLLM itself gives up.
-    """
-    notes: list[str] = []
-    recurrent, attention = geometry.recurrent, geometry.attention
-    if not attention:
-        raise Refusal("config", "a model without any attention layer is not known")
-    stage_of = _stages(len(geometry.layers), settings.pipeline_parallel)
-    owners: list[tuple[Layer, int, int]] = [
-        (layer, stage, index)
-        for index, (layer, stage) in enumerate(zip(geometry.layers, stage_of))
-        if layer is not None
-    ]
-    owners += [(layer, stage_of[-1], -1) for layer in settings.draft_layers]
+    def __init__(self, geometry: Geometry, settings: KVSettings) -> None:
+        self.geometry, self.settings = geometry, settings
+        self.block_size = settings.block_size or DEFAULT_BLOCK_SIZE
+        self.mode, self.state, self.state_page, self.shared_page = "none", 0, 0, 0
+        self._check()
+        if geometry.recurrent:
+            self._hold_state()
+        if settings.skip_layers and settings.release.since(25):
+            self._hold_skipped()
 
-    def token(layer: Attention, index: int) -> int:
+    def _check(self) -> None:
+        settings, attention = self.settings, self.geometry.attention
+        if not attention:
+            raise Refusal("config", "a model without any attention layer is not known")
+        if settings.block_size % DEFAULT_BLOCK_SIZE:
+            raise Refusal(
+                "args.block-size",
+                f"the kernels of GB10 take blocks of a multiple of {DEFAULT_BLOCK_SIZE} tokens, not {settings.block_size}",
+            )
+        if len(set(self.geometry.recurrent)) > 1:
+            raise Refusal("config", "recurrent layers of different shapes are not known")
+        if settings.skip_layers and any(layer.kind == "mla" for layer in attention):
+            raise Refusal("args.kv-cache-dtype-skip-layers", "skipping layers is not known of latent attention (MLA)")
+
+    def _token(self, layer: Attention, dtype: str) -> int:
+        return token_bytes(layer, dtype, self.geometry.dtype, self.settings.tensor_parallel)
+
+    def _hold_state(self) -> None:
+        """Grow the attention block until its page holds a recurrent state (C(_align_hybrid_block_size))."""
+        layer, settings = self.geometry.recurrent[0], self.settings
+        token = self._token(self.geometry.attention[0], settings.kv_cache_dtype)
+        self.mode = mamba_mode(layer, settings)
+        self.state = state_bytes(layer, settings, self.geometry.dtype)
+        # Up to 0.19 a block size that is asked for is a minimum, then the unit of alignment.
+        unit = self.block_size if settings.release.since(20) else DEFAULT_BLOCK_SIZE
+        if self.mode == "all":
+            unit = _lcm(layer.chunk_size, unit)
+            needed = unit * _ceil_div(_ceil_div(self.state, token), unit)
+        else:
+            if layer.kind == "gdn" and self.mode == "align" and exports_checkpoints(layer, settings.release):
+                unit = _lcm(unit, GDN_FLASHINFER_UNIT)
+            needed = unit * _ceil_div(self.state, unit * token)
+        # In mode all the states keep the block that they need, also beside a larger one of attention.
+        self.state_block = needed if self.mode == "all" else 0
+        self.block_size = max(self.block_size, needed)
+        self.state_page = self.block_size * token
+
+    def _hold_skipped(self) -> None:
+        """Grow the block until its page holds a few tokens of a layer that is not quantised.
+
+        From 0.25 (C(_align_heterogeneous_kv_block_size)).
+        """
+        first = self.geometry.attention[0]
+        quantised, plain = self._token(first, self.settings.kv_cache_dtype), self._token(first, "auto")
+        if plain == quantised:
+            return
+        if plain < quantised:
+            raise PlanFailure(
+                f"AssertionError: padded-spec per-token page ({plain}B) < primary ({quantised}B); a higher-precision padded "
+                "spec must not be smaller than the quantized primary."
+            )
+        padded = self.state_page if self.state_page != self.state else 0
+        needed = max(plain * DEFAULT_BLOCK_SIZE, padded)
+        self.block_size *= _ceil_div(needed, self.block_size * quantised)
+        self.shared_page = self.block_size * quantised
+        if padded:
+            self.state_page = self.shared_page
+
+    def spec(self, layer: Layer, index: int) -> _Spec:
+        """Describe layer number C(index) as its class does (C(get_kv_cache_spec))."""
+        settings, release = self.settings, self.settings.release
+        if isinstance(layer, Recurrent):
+            # A block of state that is not checkpointed counts for the whole context: block_size 0 stands for it.
+            return _Spec(layer.kind, 0 if self.mode == "none" else self.state_block or self.block_size, self.state_page)
         skipped = str(index) in settings.skip_layers or (
             layer.kind == "sliding" and "sliding_window" in settings.skip_layers
         )
         dtype = "auto" if skipped else settings.kv_cache_dtype
-        return token_bytes(layer, dtype, geometry.dtype, settings.tensor_parallel)
-
-    block_size = settings.block_size or DEFAULT_BLOCK_SIZE
-    mode, state = "none", 0
-    if recurrent:
-        if len(set(recurrent)) > 1:
-            raise Refusal("config", "recurrent layers of different shapes are not known")
-        mode = mamba_mode(recurrent[0], settings)
-        state = state_bytes(recurrent[0], settings, geometry.dtype)
-        first = token_bytes(attention[0], settings.kv_cache_dtype, geometry.dtype, settings.tensor_parallel)
-        block_size = _hybrid_block_size(state, first, mode, recurrent[0], settings)
-        padded_page = block_size * first
-
-    specs: list[tuple[_Spec, int]] = []
-    for layer, stage, index in owners:
-        if isinstance(layer, Recurrent):
-            # A block of state that is not checkpointed counts for the whole context: block_size 0 stands for it.
-            specs.append((_Spec(layer.kind, 0 if mode == "none" else block_size, padded_page), stage))
-        else:
-            kind = layer.kind
-            if kind in ("sliding", "chunked") and not settings.hybrid_manager:
-                kind = "full"
-            window = layer.window if kind != "full" else 0
-            specs.append((_Spec(kind, block_size, block_size * token(layer, index), window), stage))
-    if any(spec.kind == "mla" for spec, _stage in specs):
-        notes.append("the block size of latent attention depends on its kernel; 16 tokens are assumed")
-
-    if len({(spec.kind, spec.block_size, spec.window) for spec, _stage in specs}) == 1:
-        # One kind of layer: one group, every layer has its own tensor.
-        per_stage: dict[int, list[int]] = {}
-        for spec, stage in specs:
-            per_stage.setdefault(stage, []).append(spec.page)
-        pages = max(per_stage.values(), key=sum)
-        group = KVGroup(specs[0][0].kind, len(specs), block_size, specs[0][0].window)
-        return KVPlan(
-            settings, (group,), block_size, max(pages), len(pages), sum(pages), mode, state, tuple(notes), ((group, 1),)
+        token, block = self._token(layer, dtype), self.block_size
+        shape = (
+            max(1, layer.kv_heads // settings.tensor_parallel),
+            layer.head_dim,
+            layer.head_dim_v,
+            self.geometry.dtype if dtype == "auto" else dtype,
         )
+        if layer.kind != "sliding" or not release.since(25):
+            window = 0 if layer.kind in _FULL else layer.window
+            return _Spec(layer.kind, block, block * token, shape, window, token=token)
+        # From 0.25 a window has a block size of its own: the largest of the kernel whose page fits.
+        page = self.shared_page or token * block
+        if not release.since(30) and not (self.shared_page and dtype == "nvfp4"):
+            block = DEFAULT_BLOCK_SIZE
+        elif dtype == "nvfp4":
+            block = next((size for size in (64, 32) if size * token <= page), DEFAULT_BLOCK_SIZE)
+        else:
+            block = max(DEFAULT_BLOCK_SIZE, page // token // DEFAULT_BLOCK_SIZE * DEFAULT_BLOCK_SIZE)
+        if self.shared_page and self.shared_page < block * token:
+            raise PlanFailure("AssertionError: ")
+        if self.shared_page:
+            return _Spec("sliding", block, page, (*shape, page), layer.window, token=token)
+        return _Spec("sliding", block, block * token, shape, layer.window, token=token)
 
-    largest = max(spec.page for spec, _stage in specs)
-    buckets: dict[_Spec, list[int]] = {}
-    for spec, stage in specs:
-        buckets.setdefault(_unify(spec, largest, settings, notes), []).append(stage)
-    smallest, biggest = min(map(len, buckets.values())), max(map(len, buckets.values()))
-    # A little padding in one group is cheaper than many small groups.
-    size = biggest if biggest < smallest * 1.5 else smallest
-    groups: list[KVGroup] = []
-    tensors = 0
-    for spec, stages in buckets.items():
-        count = _ceil_div(len(stages), size)
-        for start in range(count):
-            members = stages[start::count]
-            groups.append(KVGroup(spec.kind, len(members), spec.block_size, spec.window))
-            tensors = max(tensors, max(members.count(stage) for stage in set(members)))
+
+def _padding(spec: _Spec) -> int:
+    """Return the size that the page of a layer is padded to, 0 when it is not."""
+    return int(spec.shape[4]) if len(spec.shape) > 4 else 0
+
+
+def _by_token(dtype: str) -> bool:
+    """Tell whether a dtype of the cache keeps scales beside every token."""
+    return dtype in _PER_TOKEN_HEAD or dtype == "nvfp4"
+
+
+def _merges(specs: list[_Spec]) -> bool:
+    """Tell whether all layers have one spec (C(is_kv_cache_spec_uniform))."""
+    first = specs[0]
+    if first.kind != "full":
+        return all(spec == first for spec in specs)
+    if any(spec.kind != "full" for spec in specs):
+        return False
+    windows, chunks = ({spec.window for spec in specs if spec.local == kind} for kind in ("sliding", "chunked"))
+    if len(windows) > 1 or len(chunks) > 1:
+        raise PlanFailure("ValueError: All attention layers in the same KV cache group must have the same window size.")
+    same = {(spec.block_size, spec.page, spec.shape) for spec in specs}
+    return len(same) == 1 and not (windows and chunks)
+
+
+def _one_type(specs: list[_Spec]) -> bool:
+    """Tell whether all layers need the same number of blocks (C(UniformTypeKVCacheSpecs.is_uniform_type))."""
+    first = specs[0]
+    if len({spec.block_size for spec in specs}) > 1:
+        return False
+    if first.kind in _FULL:
+        return all(spec.kind in _FULL for spec in specs)
+    return all(spec.kind == first.kind and spec.window == first.window for spec in specs)
+
+
+def _promote(specs: list[_Spec], release: Release) -> list[_Spec]:
+    """Keep local layers as if they were full attention (C(unify_hybrid_kv_cache_specs))."""
+    if _merges(specs) or _one_type(specs):
+        return specs
+    blocks = {spec.block_size for spec in specs if spec.kind in _FULL}
+    if blocks:
+        promoted = []
+        for spec in specs:
+            if spec.kind in _LOCAL:
+                block = blocks.copy().pop() if len(blocks) == 1 and release.since(27) else spec.block_size
+                page = max(_padding(spec), spec.token * block)
+                spec = _Spec("full", block, page, spec.shape, spec.window, spec.kind, spec.token)
+            promoted.append(spec)
+        specs = promoted
+    if _merges(specs) or _one_type(specs):
+        return specs
+    if release.since(27):
+        raise PlanFailure("ValueError: Failed to promote local KV cache specs to one unified type.")
+    raise PlanFailure(
+        "ValueError: Hybrid KV cache manager is disabled but failed to convert the KV cache specs to one unified type."
+    )
+
+
+def _unify(spec: _Spec, largest: int, name: str, release: Release) -> _Spec:
+    """Give a layer the common page: larger blocks where that divides, else padding where the release can."""
+    if spec.page == largest:
+        return spec
+    if spec.kind in _STATE:
+        if release.since(26):
+            return replace(spec, page=largest)
+        # A state does not grow with its block, which only an assertion without words notices.
+        if largest % spec.page == 0:
+            raise PlanFailure("AssertionError: ")
+    elif largest % spec.page == 0:
+        block = spec.block_size * (largest // spec.page)
+        if _padding(spec):
+            raise PlanFailure("AssertionError: ")  # a page that is padded does not grow
+        return replace(spec, block_size=block, page=largest)
+    elif release.since(24) and spec.kind != "mla":
+        return replace(spec, page=largest, shape=(*spec.shape[:4], largest))
+    if not release.since(24):
+        raise PlanFailure(
+            "NotImplementedError: The page size of the layer is not divisible by the maximum page size. "
+            "Cannot unify by adjusting block_size."
+        )
+    only = "non-MLA attention layers."
+    if not release.since(29):
+        only = (
+            "attention layers whose backend indexes KV pages by the block stride (indexes_kv_by_block_stride is True)."
+        )
+    raise PlanFailure(
+        f"NotImplementedError: Layer {name}: page size is not divisible by the maximum page size and cannot be padded. "
+        f"Padding is only supported for {only}"
+    )
+
+
+def _promoted_beside_latent(specs: list[_Spec], release: Release) -> list[_Spec] | None:
+    """Keep windows beside latent attention as full attention, where pages cannot be made one (from 0.27)."""
+    kinds = {spec.kind for spec in specs}
+    if not release.since(27) or not {"mla", "sliding"} <= kinds or "chunked" in kinds:
+        return None
+    try:
+        promoted = _promote(specs, release)
+    except PlanFailure:
+        return None
+    return promoted if _one_type(promoted) else None
+
+
+def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
+    """Plan the KV cache of every rank.
+
+    Raises C(Refusal) for what is not known, C(PlanFailure) where vLLM itself gives up.
+    """
+    release = settings.release
+    planner = _Planner(geometry, settings)
+    stage_of = _stages(len(geometry.layers), settings.pipeline_parallel)
+    specs: list[_Spec] = []
+    stages: list[int] = []
+    for index, layer in enumerate(geometry.layers):
+        if layer is not None:
+            specs.append(planner.spec(layer, index))
+            stages.append(stage_of[index])
+    for index, draft in enumerate(settings.draft_layers, len(geometry.layers)):
+        specs.append(planner.spec(draft, index))
+        stages.append(settings.pipeline_parallel - 1)
+    if len(set(stages)) < settings.pipeline_parallel:
+        raise Refusal("args.pipeline-parallel-size", "a stage without any layer that keeps a cache is not known")
+
+    hybrid = settings.hybrid_manager and not (
+        # Chunked attention and a drafter that reads hidden states: all layers are kept as full attention.
+        settings.reads_hidden_states and any(layer.kind == "chunked" for layer in geometry.attention)
+    )
+    if not hybrid:
+        if (
+            any(spec.kind == "chunked" for spec in specs)
+            and _by_token(settings.kv_cache_dtype)
+            and not release.since(27)
+        ):
+            raise Refusal(
+                "args.kv-cache-dtype",
+                f"{settings.kv_cache_dtype} is not known of chunked attention that is kept as full attention before 0.27",
+            )
+        specs = _promote(specs, release)
+    one_group = _merges(specs) or _one_type(specs)
+    if not one_group:
+        largest = max(spec.page for spec in specs)
+        try:
+            specs = [_unify(spec, largest, f"number {number}", release) for number, spec in enumerate(specs)]
+        except PlanFailure:
+            promoted = _promoted_beside_latent(specs, release)
+            if promoted is None:
+                raise
+            specs, one_group = promoted, True
+    if one_group:
+        # One kind of layer: one group, every layer has its own tensor.
+        pages = [0] * settings.pipeline_parallel
+        for spec, stage in zip(specs, stages):
+            pages[stage] += spec.page
+        size = stages.count(pages.index(max(pages)))
+        page = max(spec.page for spec in specs)
+        groups = [KVGroup(specs[0].kind, len(specs), specs[0].block_size, specs[0].window)]
+    else:
+        groups, sizes = _groups(specs, stages, settings)
+        size, page = max(sizes), largest
+        pages = [page * each for each in sizes]
     counted: dict[KVGroup, int] = {}
     for group in groups:
         counted[group] = counted.get(group, 0) + 1
     return KVPlan(
-        settings,
-        tuple(groups),
-        block_size,
-        largest,
-        tensors,
-        largest * tensors,
-        mode,
-        state,
-        tuple(notes),
-        tuple(counted.items()),
+        settings=settings,
+        groups=tuple(groups),
+        block_size=planner.block_size,
+        page_size_bytes=page,
+        group_size=size,
+        bytes_per_block=max(pages),
+        mamba_cache_mode=planner.mode,
+        state_bytes=planner.state,
+        stage_bytes_per_block=tuple(pages),
+        notes=_notes(geometry, settings),
+        checkpoints=bool(geometry.recurrent) and exports_checkpoints(geometry.recurrent[0], release),
+        _counted=tuple(counted.items()),
     )
 
 
-def _unify(spec: _Spec, largest: int, settings: KVSettings, notes: list[str]) -> _Spec:
-    """Give a layer the common page: larger blocks where that divides, else padding where the release can."""
-    if spec.page == largest:
-        return spec
-    if largest % spec.page == 0 and spec.block_size:
-        return _Spec(spec.kind, spec.block_size * (largest // spec.page), largest, spec.window)
-    if settings.release.since(26 if spec.kind in ("gdn", "mamba") else 24) and spec.kind != "mla":
-        note = "pages of different sizes are padded to the largest; this case was not compared with vLLM"
-        if note not in notes:
-            notes.append(note)
-        return _Spec(spec.kind, spec.block_size, largest, spec.window)
-    raise PlanFailure(
-        "NotImplementedError: The page size of the layer is not divisible by the maximum page size. "
-        "Cannot unify by adjusting block_size."
-    )
+def _groups(specs: list[_Spec], stages: list[int], settings: KVSettings) -> tuple[list[KVGroup], list[int]]:
+    """Sort layers with one page into groups (C(_get_kv_cache_groups_uniform_page_size)).
+
+    Returns the groups of the whole model, and for every pipeline stage the layers of its largest group.
+    """
+    buckets: dict[_Spec, list[int]] = {}
+    for spec, stage in zip(specs, stages):
+        buckets.setdefault(spec, []).append(stage)
+    smallest, biggest = min(map(len, buckets.values())), max(map(len, buckets.values()))
+    # A little padding in one group is cheaper than many small groups: up to half (a quarter up to 0.17).
+    size = biggest if biggest < smallest * (1.5 if settings.release.since(18) else 1.25) else smallest
+    groups: list[KVGroup] = []
+    sizes = [0] * settings.pipeline_parallel
+    for spec, members in buckets.items():
+        count = _ceil_div(len(members), size)
+        for start in range(count):
+            group = members[start::count]
+            groups.append(KVGroup(spec.kind, len(group), spec.block_size, spec.window))
+            sizes = [max(size_of, group.count(stage)) for stage, size_of in enumerate(sizes)]
+    return groups, sizes
+
+
+def _notes(geometry: Geometry, settings: KVSettings) -> tuple[str, ...]:
+    """Say what of a plan was not compared with vLLM."""
+    notes = []
+    if settings.skip_layers and len({(layer.kv_heads, layer.head_dim) for layer in geometry.attention}) > 1:
+        notes.append("kv-cache-dtype-skip-layers with heads of different sizes was not compared with vLLM")
+    if geometry.recurrent and len({(layer.kind, layer.head_dim) for layer in geometry.attention}) > 1:
+        notes.append("a recurrent state beside attention layers of different kinds was not compared with vLLM")
+    return tuple(notes)
 
 
 # What vLLM prints when a check fails --------------------------------------------------------------------------------
@@ -472,19 +704,35 @@ def error_no_memory(release: Release) -> str:
     )
 
 
-def error_too_long(plan: KVPlan, length: int, available: int) -> str:
-    """One request of full length does not fit (C(_check_enough_kv_cache_memory))."""
-    new = plan.settings.release.since(22)
-    estimate = plan.largest_length(available, length)
-    hint = f"Based on the available memory, the estimated maximum model length is {estimate}. " if estimate > 0 else ""
-    owner = "model's" if new else "models's"
-    also = " (which also controls CPU memory on the CPU backend)" if new else ""
-    return (
-        f"ValueError: To serve at least one request with the {owner} "
-        f"max seq len ({length}), ({gib_text(plan.needed_bytes(length))} GiB KV cache is needed, which is larger than the "
-        f"available KV cache memory ({gib_text(plan.checked_bytes(available))} GiB). {hint}Try increasing "
-        f"`gpu_memory_utilization`{also} or decreasing `max_model_len` when initializing the engine. {_CONSERVING}"
-    )
+def error_too_long(plan: KVPlan, length: int, available: int, override: int = 0) -> str:
+    """One request of full length does not fit (C(_check_enough_kv_cache_memory)).
+
+    The pipeline stages are checked in their order; the first that fails speaks. Empty when none does.
+    override: C(--num-gpu-blocks-override), which from 0.20 decides instead of C(available).
+    """
+    release = plan.settings.release
+    blocks = plan.blocks_per_request(length)
+    for size in plan.stage_bytes_per_block:
+        if override and release.since(20):
+            available = override * size
+        checked = available - size if release.since(29) else available
+        if checked <= 0:
+            return error_no_memory(release)
+        if blocks * size <= checked:
+            continue
+        estimate = plan._largest(checked // size, length)
+        hint = (
+            f"Based on the available memory, the estimated maximum model length is {estimate}. " if estimate > 0 else ""
+        )
+        owner = "model's" if release.since(22) else "models's"
+        also = " (which also controls CPU memory on the CPU backend)" if release.since(22) else ""
+        return (
+            f"ValueError: To serve at least one request with the {owner} max seq len ({length}), "
+            f"({gib_text(blocks * size)} GiB KV cache is needed, which is larger than the available KV cache memory "
+            f"({gib_text(checked)} GiB). {hint}Try increasing `gpu_memory_utilization`{also} or decreasing `max_model_len` "
+            f"when initializing the engine. {_CONSERVING}"
+        )
+    return ""
 
 
 def error_auto_fit() -> str:
