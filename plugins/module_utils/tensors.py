@@ -176,6 +176,8 @@ class _Checkpoint:
         if not self.heads and not self.tied:
             missing.append("the head (lm_head.weight), which is not tied to the embedding")
         wanted = expert_count(text_config(config))
+        if experts and not wanted:
+            raise Refusal("config.num_experts", "the field is missing, but tensors lists experts", _FIX)
         for index, found in sorted(experts.items()):
             lost = sorted(set(range(wanted)) - found)
             if lost:
@@ -231,8 +233,9 @@ class _Counter:
             # vLLM keeps them in the dtype of the model, whatever the file has.
             size = size * 8 * (4 if self.geometry.dtype == "float32" else 2) / _BITS[tensor.dtype]
         if tensor.module in _EMBEDDINGS | _HEADS:
-            vocabulary = int(text_config(self.config)["vocab_size"])
-            size = size * padded_vocabulary(vocabulary) / vocabulary
+            rows = tensor.shape[0] if tensor.shape else text_config(self.config).get("vocab_size")
+            if isinstance(rows, int) and rows > 1:
+                size = size * padded_vocabulary(rows) / rows
         expert = _EXPERT.search(tensor.name)
         is_linear = tensor.module in _LINEAR and not tensor.is_vector
         if self.runtime and not loading and is_linear and (expert or not self.only_experts):
@@ -244,7 +247,8 @@ class _Counter:
         if not expert:
             return size / self._ranks(tensor)
         if self.split.experts:
-            count = expert_count(text_config(self.config))
+            # Experts in one tensor are counted along its first dimension.
+            count = expert_count(text_config(self.config)) or (tensor.shape[0] if tensor.shape else 1)
             return size * self.padding * -(-count // self.split.tensor) / count
         return size * self.padding / self._ranks(tensor)
 

@@ -247,6 +247,24 @@ def test_a_list_that_is_not_the_whole_model_is_refused(
     assert caught.value.key == "tensors"
 
 
+def test_experts_that_the_config_does_not_count_are_refused(sparse: Tensors) -> None:
+    found = {**config("Qwen3-30B-A3B"), "num_experts": None}
+    with pytest.raises(Refusal) as caught:
+        counted(found, sparse)
+    assert caught.value.key == "config.num_experts"
+
+
+def test_experts_in_one_tensor_are_handed_out_whole(dense: Tensors) -> None:
+    found = config("Qwen3-4B-Instruct-2507")
+    stacked = [*dense, tensor("model.layers.0.mlp.experts.gate_up_proj", 6, 100, 10)]
+    added = [
+        counted(found, stacked, tensor=4, experts=experts).target - counted(found, dense, tensor=4).target
+        for experts in (True, False)
+    ]
+    # Two of the six experts, or a quarter of each.
+    assert added == [2 * 100 * 10 * 2, 6 * 100 * 10 * 2 // 4]
+
+
 def test_the_budget_takes_them(sparse: Tensors) -> None:
     asked = {**service("moe", "Qwen3-30B-A3B", max_model_len=16384, tensor_parallel_size=2), "tensors": sparse}
     made = memory_budget({"services": [asked]})
