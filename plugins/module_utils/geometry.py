@@ -283,7 +283,7 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
             raise Refusal("config.layer_types", f"expected a list of {count} names, one per layer")
         kinds = []
         for index, name in enumerate(named):
-            if name not in _LAYER_KINDS:
+            if not isinstance(name, str) or name not in _LAYER_KINDS:
                 raise Refusal(f"config.layer_types[{index}]", f"layer kind {name!r} is not known")
             kinds.append(_LAYER_KINDS[name])
         return kinds

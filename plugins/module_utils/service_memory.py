@@ -134,6 +134,10 @@ _OTHER_ARGS = (
 _OPEN_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
 
 
+# No size in GiB, share or time is larger; what is, is a slip.
+_LARGEST = 1e6
+
+
 class InputError(ValueError):
     """The input itself is wrong; C(messages) has one sentence for every mistake."""
 
@@ -215,6 +219,8 @@ class _Reader:
             self.wrong(where, key, f"expected a number, got {found!r}")
         elif found < minimum or (above and found == minimum):
             self.wrong(where, key, f"must be {'above' if above else 'at least'} {minimum:g}, got {found!r}")
+        elif found > _LARGEST:
+            self.wrong(where, key, f"must be at most {_LARGEST:g}, got {found!r}")
         else:
             return float(found)
         return None
@@ -327,6 +333,8 @@ def _read_args(args: dict[str, Any], reader: _Reader, where: str) -> Config:
         else:
             kept["speculative-config"] = dict(spec)
             reader.whole(spec, "num_speculative_tokens", f"{where}speculative-config.")
+            if not isinstance(spec.get("method", ""), str):
+                reader.wrong(where, "speculative-config.method", f"expected a text, got {spec['method']!r}")
             reader.whole(spec, "draft_tensor_parallel_size", f"{where}speculative-config.")
     skip = kept.get("kv-cache-dtype-skip-layers")
     if skip is not None:
@@ -705,12 +713,13 @@ def _resolve(item: ServiceInput) -> Engine:
         if item.vllm_version
         else [Release("", minor, False) for minor in COMPARED_MINORS]
     )
-    weights = _weights(item, config, geometry, vision, mtp)
     try:
         plans = [_plan(item, geometry, config, release, batch) for release in releases]
     except PlanFailure as failure:
-        loaded = weights.target + weights.draft
-        raise NoCommonPage(str(failure), start_seconds(item.overheads, loaded, "kv_cache")) from failure
+        weights = _weights(item, config, geometry, vision, mtp)
+        seconds = start_seconds(item.overheads, weights.target + weights.draft, "kv_cache")
+        raise NoCommonPage(str(failure), seconds) from failure
+    weights = _weights(item, config, geometry, vision, mtp)
     plan = max(plans, key=lambda each: each.needed_bytes(length or limit))
     release = plan.settings.release
     aligned = next(filter(error_align, plans), plan)
