@@ -128,7 +128,7 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
     judged = _judge(of, rules)
     plain = _plain(finding for finding, _changes in judged)
     name = parsed.model or of.repo
-    repaired, changes, left = _repair(of, known, refused, rules, judged)
+    repaired, changes, left = _repair(of, known, rules, judged)
     return {
         "compatible": not has_errors(plain),
         "vllm_version": known,
@@ -176,7 +176,7 @@ def _plain(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def _repair(
-    of: Launch, known: str | None, refused: list[launch.Problem], rules: Sequence[Rule], judged: Judged
+    of: Launch, known: str | None, rules: Sequence[Rule], judged: Judged
 ) -> tuple[Launch, list[dict[str, str]], list[dict[str, Any]]]:
     """Apply repairs one by one; one that brings up an error that was not there, or changes nothing, is left out."""
     shown: list[dict[str, str]] = []
@@ -187,7 +187,7 @@ def _repair(
             if change.where == "command":
                 shown.append(_shown(finding.rule, change.where, change.key, change.key, str(change.value)))
     if shown:
-        of = _relaunch(of, of.args, of.env, known, refused)
+        of = _relaunch(of, of.args, of.env, known)
         judged = _judge(of, rules)
     while True:
         step = next(
@@ -204,28 +204,35 @@ def _repair(
                 place.pop(change.key, None)
             else:
                 place[change.key] = change.value
-        after = _relaunch(of, args, env, known, refused)
+        keys = [(change.where, change.key) for change in changes]
+        after = _relaunch(of, args, env, known, {f"--{key}" for where, key in keys if where == "args"})
         then = _judge(after, rules)
-        new_errors = {f.rule for f, _c in then if f.severity == "error"} - {
-            f.rule for f, _c in judged if f.severity == "error"
-        }
+        new_errors = _errors(then) - _errors(judged)
         gone = (finding.rule, finding.message) not in {(f.rule, f.message) for f, _c in then}
         if gone and not new_errors:
-            keys = [(change.where, change.key) for change in changes]
-            before, now = _texts(of, keys), _texts(after, keys)
-            shown.append(_shown(finding.rule, keys[0][0], keys[0][1], before, now))
+            shown.append(_shown(finding.rule, keys[0][0], keys[0][1], _texts(of, keys), _texts(after, keys)))
             of, judged = after, then
 
 
+def _errors(judged: Judged) -> set[str]:
+    return {finding.rule for finding, _changes in judged if finding.severity == "error"}
+
+
+# What reading the normal form brings up again by itself, and what it puts right.
+_NOT_CARRIED = ("unknown", "doubled", "model_option")
+
+
 def _relaunch(
-    of: Launch, args: Mapping[str, Any], env: Mapping[str, str], known: str | None, refused: list[launch.Problem]
+    of: Launch, args: Mapping[str, Any], env: Mapping[str, str], known: str | None, repaired: Iterable[str] = ()
 ) -> Launch:
+    """Return the launch with other options and variables; what was wrong with the words of others stays wrong."""
     parsed = launch.parse(dict(args), known)
+    carried = [p for p in of.problems if p.kind not in _NOT_CARRIED and p.option not in set(repaired)]
     return dataclasses.replace(
         of,
         args=parsed.args,
         env=dict(env),
-        problems=[*refused, *parsed.problems],
+        problems=[*carried, *parsed.problems],
         argv=[of.repo, *launch.render(parsed.args)] if of.argv else [],
     )
 

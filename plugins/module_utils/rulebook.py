@@ -324,12 +324,16 @@ class Launch:
 
 def sure_spelling(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that C(word) misspells; C(None) where two are near, or none is."""
-    plain = {name.lower().replace("_", "-"): name for name in known}
-    same = plain.get(word.strip().lower().replace("_", "-"))
+    plain = {_letters(name): name for name in known}
+    same = plain.get(_letters(word))
     if same:
         return same
-    close = difflib.get_close_matches(word.lower().replace("_", "-"), list(plain), n=2, cutoff=0.86)
+    close = difflib.get_close_matches(_letters(word), list(plain), n=2, cutoff=0.86)
     return plain[close[0]] if len(close) == 1 else None
+
+
+def _letters(word: str) -> str:
+    return re.sub(r"[-_\s]", "", word.lower())
 
 
 def _texts(value: Any) -> list[str]:

@@ -428,7 +428,7 @@ def _no_volume(of: Written) -> Hits:
 )
 def _secret(of: Written) -> Hits:
     for name, value in of.options.env.items():
-        if value and re.search(r"TOKEN|API_KEY|SECRET|PASSWORD", name) and not re.match(r"[$%]", value):
+        if value and re.search(r"(?:^|_)(?:TOKEN|API_KEY|SECRET|PASSWORD)$", name) and not re.match(r"[$%]", value):
             yield {"name": name}
 
 
