@@ -37,13 +37,9 @@ PACKAGES = (
     "nvidia-cuda-runtime",
     "nvidia-cuda-runtime-cu12",
 )
-# Where vLLM builds the parser of `vllm serve`: 0.9 to 0.32, then 0.33.
-PARSER_FILES = (
-    "engine/arg_utils.py",
-    "entrypoints/cli/serve.py",
-    "entrypoints/openai/cli_args.py",
-    "entrypoints/common/cli_args.py",
-)
+# Where vLLM builds the parser of `vllm serve`. The front end's part moved from entrypoints/openai to launchers (0.32) and
+# to common (0.33).
+PARSER_FILES = ("engine/arg_utils.py", "entrypoints/cli/serve.py", "entrypoints/*/cli_args.py")
 # Files whose dict literals have as keys the names that the build knows: variables, architectures, parsers.
 NAME_FILES = (
     "envs.py",
@@ -71,8 +67,8 @@ def read_tree(path: Path) -> ast.Module | None:
 def read_options(root: Path) -> list[str]:
     """Return the long options of C(vllm serve) without dashes, as the sources below C(root) declare them."""
     found: set[str] = set()
-    for name in PARSER_FILES:
-        tree = read_tree(root / name)
+    for path in (path for pattern in PARSER_FILES for path in root.glob(pattern)):
+        tree = read_tree(path)
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
                 for word in node.args:

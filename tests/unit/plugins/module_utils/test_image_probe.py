@@ -87,6 +87,15 @@ def test_packages_and_sources_are_read_without_importing_them(site: Path) -> Non
     assert answer["names"] == ["B", "Qwen3ForCausalLM", "VLLM_OF_A_FORK", "VLLM_PORT", "hermes"]
 
 
+@pytest.mark.parametrize("place", ["openai", "launchers", "common"])
+def test_the_front_end_is_found_where_versions_put_it(site: Path, place: str) -> None:
+    old = site / "vllm" / "entrypoints" / "openai" / "cli_args.py"
+    new = site / "vllm" / "entrypoints" / place / "cli_args.py"
+    new.parent.mkdir(exist_ok=True)
+    old.rename(new)
+    assert "enable-auto-tool-choice" in ask("/nonexistent", PYTHONPATH=str(site))["options"]
+
+
 def test_the_interpreter_of_the_vllm_command_is_asked_where_python3_has_no_vllm(site: Path, tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
