@@ -149,6 +149,7 @@ findings:
 
 import json
 from dataclasses import asdict
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,9 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, residency, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+# systemd tells the second, and the clocks of the two are read one after the other.
+SLACK = timedelta(seconds=5)
 
 
 def main() -> None:
@@ -246,6 +250,8 @@ def read_log(run: Any, container: str, until: str | None) -> tuple[list[str], st
     A container of ours is made anew at every start, so its log has no other start; what came after the unit was active
     (requests, for weeks) is left out.
     """
+    if until:
+        until = (datetime.fromisoformat(until) + SLACK).isoformat()
     rc, out, err = run(["docker", "logs", *([f"--until={until}"] if until else []), container])
     if rc != 0:
         last = err.strip().splitlines()[-1:] or [f"exit code {rc}"]

@@ -67,7 +67,7 @@ def spark(tree: Any, fake_run: Any) -> Any:
     )
     fake_run.on("systemctl show", UNIT)
     fake_run.on(
-        "docker logs --until=2026-11-20T09:33:00+00:00 spark-heavy", LOG.format(kv="19.39", tokens=211000, times=12.25)
+        "docker logs --until=2026-11-20T09:33:05+00:00 spark-heavy", LOG.format(kv="19.39", tokens=211000, times=12.25)
     )
     fake_run.on(
         "docker logs spark-fast",
@@ -122,7 +122,7 @@ def test_a_service_that_goes_by_its_plan(call: Any, check: bool) -> None:
 
 def test_a_service_that_takes_more_inside(call: Any, fake_run: Any) -> None:
     lines = LOG.format(kv="16.29", tokens=177266, times=10.29)
-    fake_run.on("docker logs --until=2026-11-20T09:33:00+00:00 spark-heavy", lines)
+    fake_run.on("docker logs --until=2026-11-20T09:33:05+00:00 spark-heavy", lines)
     result = call()
     (finding,) = result["findings"]
     assert (finding["rule"], finding["severity"]) == ("residency.inside", "warning")
@@ -143,7 +143,7 @@ def test_what_cannot_be_read_is_null_with_a_reason(call: Any) -> None:
 
 
 def test_a_rotated_log_and_a_damaged_record(call: Any, spark: Any, fake_run: Any) -> None:
-    fake_run.on("docker logs --until=2026-11-20T09:33:00+00:00 spark-heavy", "INFO: something later\n")
+    fake_run.on("docker logs --until=2026-11-20T09:33:05+00:00 spark-heavy", "INFO: something later\n")
     spark.write("run/starts/spark-heavy.service.json", "{")
     terms = call()["services"]["heavy"]["terms"]
     assert terms["kv_cache"]["reason"] == "its log no longer has the lines of the start"
