@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible.utils import color
 from ansible.utils.display import Display
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils import picture, plan_page, recipes
 from ansible_collections.dgxspark.vllm.plugins.module_utils import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.module_utils import recipes, tables
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
 
 display = Display()
+MOST_ERRORS = 3  # in the message of the failed task; the plan shows all
 RECIPES = Path(__file__).resolve().parents[2] / "playbooks" / "recipes"
 
 
@@ -43,6 +46,10 @@ class ActionModule(ActionBase):
             }
         )
         hosts, messages = self._read_hosts(args, task_vars)
+        if args["dest"].endswith(".html"):
+            messages.append(
+                f"dest: '{args['dest']}' is to hold JSON; name it .json, and the page .html is put beside it."
+            )
         known_recipes, wrong = load_recipes(self._recipe_dirs(hosts, messages))
         messages += wrong
         plan: dict[str, Any] = {}
@@ -59,18 +66,28 @@ class ActionModule(ActionBase):
             host["findings"] += controller_findings(host)
         findings = engine.plan_findings(plan)
         errors = [finding for finding in findings if finding["severity"] == "error"]
-        text = tables.plan_text(plan, findings)
-        if args["show"] and not (errors and args["fail_on_error"]):
-            display.display(text)
+        page = None
         if args["dest"] and not self._task.check_mode:
-            write_json(Path(args["dest"]), {**plan, "findings": findings})
+            dest = Path(args["dest"])
+            page = dest.with_name(f"{dest.stem}.html")
+            write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
+            write(page, plan_page.page(plan, findings))
+        if args["show"] or (errors and args["fail_on_error"]):
+            shown = (plan, findings, display.columns)
+            display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, str(page or "")), screen_only=True)
+            if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
+                display.display(picture.plan_text(*shown, False, str(page or "")), log_only=True)
         result.update(
-            changed=False, hosts=plan["hosts"], clusters=plan["clusters"], findings=findings, errors=len(errors)
+            changed=False,
+            hosts=plan["hosts"],
+            clusters=plan["clusters"],
+            findings=findings,
+            errors=len(errors),
+            # The plan itself, once on the screen, is not wanted there a second time with -v.
+            _ansible_verbose_override=True,
         )
         if errors and args["fail_on_error"]:
-            raise AnsibleActionFail(
-                f"the plan has {len(errors)} error{'s'[: len(errors) != 1]}; no host was changed.\n\n{text}"
-            )
+            raise AnsibleActionFail(refusal(errors))
         return result
 
     def _read_hosts(
@@ -148,6 +165,20 @@ def controller_findings(host: dict[str, Any]) -> list[dict[str, Any]]:
     return [finding.to_dict() for finding in found]
 
 
+def refusal(errors: list[dict[str, Any]]) -> str:
+    """Say in a few lines why the run stops; what vLLM would say and what to change stand with the plan above it."""
+    groups = picture.same_findings(errors)
+    lines = [f"- {group.where}: {group.first['message']} [{group.first['rule']}]" for group in groups[:MOST_ERRORS]]
+    more = len(groups) - MOST_ERRORS
+    return "\n".join(
+        [
+            f"the plan has {len(errors)} error{'s'[: len(errors) != 1]}; no host was changed. The plan above has the fixes.",
+            *lines,
+            *([f"- and {more} more"] if more > 0 else []),
+        ]
+    )
+
+
 def plain(value: Any) -> Any:
     """Return a value without Ansible's own types, as JSON would carry it."""
     return json.loads(json.dumps(value))
@@ -175,9 +206,9 @@ def load_recipes(folders: list[Path]) -> tuple[dict[str, dict[str, Any]], list[s
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write(path: Path, text: str) -> None:
     """Write a report for people and tools; one rename, so that no reader sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.new")
-    draft.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    draft.write_text(text, encoding="utf-8")
     draft.replace(path)

@@ -1,11 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text for people: the plan and the status of hosts as tables, findings as paragraphs. Pure functions."""
+"""Tables for people, and the status of hosts as one. Pure functions."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -33,55 +32,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def gib(size: Any, already_gib: bool = False) -> str:
     """Write a size in GiB with one decimal; C(-) for what is not known."""
     return "-" if size is None else f"{float(size) if already_gib else float(size) / GIB:.1f}"
-
-
-def plan_text(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
-    """Return the whole plan: a table per host, then every finding."""
-    blocks = []
-    for host, body in plan["hosts"].items():
-        total = sum(part["gib"] for part in body["memory_map"])
-        head = (
-            f"{host}: {body['verdict']} (utilisation {body['utilization_sum']:.2f} of {total:.2f} GiB, "
-            f"planned from {'the host itself' if body['basis'] == 'measured' else 'the inventory'})"
-        )
-        rows = [_plan_row(service) for service in body["services"]]
-        header = ["service", "image", "vLLM", "port", "util", "weights", "KV", "requests", "headroom"]
-        blocks.append(f"{head}\n" + textwrap.indent(table(header, rows) if rows else "no services", "  "))
-    blocks.append(findings_text(findings))
-    return "\n\n".join(block for block in blocks if block)
-
-
-def _plan_row(service: Mapping[str, Any]) -> list[str]:
-    memory = service["memory"]
-    kv = (memory.get("available_kv_bytes") or {}).get("typical")
-    concurrency = memory.get("max_concurrency")
-    length = service["args"].get("max-model-len")
-    image = service["image"]["ref"].rsplit("/", 1)[-1]
-    return [
-        service["name"],
-        image,
-        str(service["vllm_version"] or "?"),
-        str(service["port"]),
-        f"{service['args'].get('gpu-memory-utilization', 0) or 0:.2f}",
-        gib(memory.get("weights_bytes")),
-        gib(kv),
-        f"{concurrency:.1f} x {length}" if concurrency is not None else "-",
-        gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True),
-    ]
-
-
-def findings_text(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Return findings as paragraphs: what, where, vLLM's own words, the fix."""
-    paragraphs = []
-    for finding in findings:
-        where = "/".join(part for part in (finding.get("host"), finding.get("service")) if part)
-        lines = [f"{finding['severity'].upper():8}{where}: {finding['message']} [{finding['rule']}]"]
-        if finding.get("vllm_error"):
-            lines.append(f"        vLLM would say: {finding['vllm_error']}")
-        if finding.get("fix"):
-            lines.append(f"        Fix: {finding['fix']}")
-        paragraphs.append("\n".join(lines))
-    return "\n".join(paragraphs)
 
 
 def status_rows(

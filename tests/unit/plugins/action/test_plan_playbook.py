@@ -27,6 +27,7 @@ class Plan:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = folder / "plan.json"
+        self.settings = {"ANSIBLE_NOCOLOR": "1"}
 
     def __call__(self, hosts: dict[str, Any], *options: str, group: str = "sparks") -> tuple[int, str]:
         inventory = self.folder / "hosts.yml"
@@ -38,7 +39,7 @@ class Plan:
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1"},
+            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), **self.settings},
         )
         return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 
@@ -60,14 +61,45 @@ def test_a_plan_is_shown_and_written_without_timestamps(plan: Plan) -> None:
     written = plan.written()
     assert sorted(written["hosts"]) == ["spark-1", "spark-2"]
     assert written["hosts"]["spark-1"]["start_order"] == ["heavy", "fast"]
-    before = plan.file.read_bytes()
+    page = plan.file.with_suffix(".html")
+    before = (plan.file.read_bytes(), page.read_bytes())
+    assert b"spark-2" in before[1]
+    assert str(page) in text
     assert plan(hosts, "--limit", "spark-2")[0] == 0
-    assert plan.file.read_bytes() == before  # a limit does not change what is planned, and no time is in it
+    # A limit does not change what is planned, and no time is in it.
+    assert (plan.file.read_bytes(), page.read_bytes()) == before
+    assert sorted(path.name for path in plan.folder.iterdir()) == ["hosts.yml", "plan.html", "plan.json"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "colored"),
+    [
+        ({}, False),  # into a pipe
+        ({"ANSIBLE_FORCE_COLOR": "1"}, True),
+        ({"ANSIBLE_NOCOLOR": "1"}, False),
+        ({"NO_COLOR": "1"}, False),
+    ],
+)
+def test_the_bar_has_the_colours_that_ansible_has(plan: Plan, settings: dict[str, str], colored: bool) -> None:
+    plan.settings = {**settings, "ANSIBLE_LOG_PATH": str(plan.folder / "log")}
+    code, text = plan({"spark-1": {"spark_services": [FAST]}})
+    assert code == 0
+    assert ("\033[36m█" in text) == colored
+    assert "█" in text
+    log = (plan.folder / "log").read_text(encoding="utf-8")
+    assert "spark-1: fits" in log
+    assert "\033[36m" not in log
+
+
+def test_the_page_cannot_take_the_place_of_the_plan(plan: Plan) -> None:
+    code, text = plan({"spark-1": {"spark_services": [FAST]}}, "-e", f"spark_plan_file={plan.folder}/plan.html")
+    assert code != 0
+    assert "is to hold JSON" in text
 
 
 def test_a_check_run_writes_nothing(plan: Plan) -> None:
     assert plan({"spark-1": {"spark_services": [FAST]}}, "--check")[0] == 0
-    assert not plan.file.exists()
+    assert [path.name for path in plan.folder.iterdir()] == ["hosts.yml"]
 
 
 def test_all_that_is_malformed_is_told_at_once(plan: Plan) -> None:
@@ -97,8 +129,7 @@ def test_errors_of_all_hosts_stop_the_play(plan: Plan) -> None:
     too_much = {**HEAVY, "args": {"gpu-memory-utilization": 0.99}}
     code, text = plan({"spark-1": {"spark_services": [too_much]}, "spark-2": {"spark_services": [too_much]}})
     assert code != 0
-    assert "ERROR spark-1/heavy" in text
-    assert "ERROR spark-2/heavy" in text
+    assert "ERROR heavy on spark-1..2: " in text
     assert "is less than desired GPU memory utilization (0.99, 118.47 GiB)" in text
 
 

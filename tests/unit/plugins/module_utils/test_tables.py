@@ -84,24 +84,3 @@ def test_no_services_at_all() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(None, "-"), (59, "0m 59s"), (3700, "1h 1m"), (90000, "1d 1h")])
 def test_uptime(seconds: Any, text: str) -> None:
     assert tables.uptime(seconds) == text
-
-
-def test_a_finding_says_what_where_in_vllms_words_and_how_to_mend_it() -> None:
-    text = tables.findings_text(
-        [
-            {
-                "host": "spark-1",
-                "service": "heavy",
-                "severity": "error",
-                "rule": "memory.x",
-                "message": "Too much.",
-                "vllm_error": "ValueError: no",
-                "fix": "Less.",
-            }
-        ]
-    )
-    assert text.splitlines() == [
-        "ERROR   spark-1/heavy: Too much. [memory.x]",
-        "        vLLM would say: ValueError: no",
-        "        Fix: Less.",
-    ]
