@@ -37,6 +37,7 @@ PURE = {
     "json",
     "math",
     "operator",
+    "pathlib.Pure",
     "posixpath",
     "re",
     "shlex",
@@ -59,7 +60,11 @@ def imports(syntax: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield "." * node.level + (node.module or "")
+            module = "." * node.level + (node.module or "")
+            names = [alias.name for alias in node.names]
+            # Of pathlib, the pure paths are names and no files.
+            pure = module == "pathlib" and all(name.startswith("Pure") for name in names)
+            yield "pathlib.Pure" if pure else module
 
 
 def impurities(text: str) -> list[str]:
