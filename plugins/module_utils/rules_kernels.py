@@ -442,7 +442,7 @@ _FOREIGN_ATTENTION = {
     "Chunked prefill on Mamba with experts: the sources disagree",
     "--enable-chunked-prefill was reported to make models of Mamba layers and experts nine times slower. vLLM has it on "
     "by default, so that the option changes nothing there.",
-    "Measure with enable-chunked-prefill: false where prompts are slow.",
+    "Leave the option out, and measure.",
     f"{GUIDE}; {PACKAGES}",
 )
 def _chunked_mamba(of: Launch) -> Hits:

@@ -495,7 +495,7 @@ def _flashinfer_off(of: Launch) -> Hits:
     "VLLM_USE_DEEP_GEMM={value} changes nothing in vLLM {version}: DeepGEMM runs on sm_121 from 0.24.0 on. That DFlash "
     "needs it off is said in places; the reason was not found in vLLM's code.",
     "Leave it or take it out.",
-    f"{PACKAGES}; disputed by the {GUIDE}",
+    f"{PACKAGES}; {GUIDE}",
     needs_version=True,
 )
 def _deep_gemm(of: Launch) -> Hits:
@@ -577,8 +577,7 @@ def _no_compile_cache(of: Launch) -> Hits:
     "SPK214",
     "warning",
     "Flash attention that GB10 does not have",
-    "{what} asks for FlashAttention {number}, which runs on compute capabilities {where}; on sm_121 vLLM takes "
-    "FlashAttention 2.",
+    "{what} asks for FlashAttention {number}, which runs on compute capabilities {where}; on sm_121 {then}.",
     "Take it out.",
     SELECTION,
     needs_version=True,
@@ -589,6 +588,8 @@ def _flash_attention_version(of: Launch) -> Hits:
     if of.before("0.15.0"):
         asked.append(("VLLM_FLASH_ATTN_VERSION", of.env.get("VLLM_FLASH_ATTN_VERSION")))
     for what, number in asked:
-        where = {"3": "9.x", "4": "9.x, 10.x and 11.x"}.get(str(number))
-        if where:
-            yield {"what": what, "number": number, "where": where}
+        if str(number) == "3":
+            yield {"what": what, "number": 3, "where": "9.x", "then": "vLLM takes FlashAttention 2 instead"}
+        elif str(number) == "4":
+            then = "the backend FLASH_ATTN is left without kernels"
+            yield {"what": what, "number": 4, "where": "9.x, 10.x and 11.x", "then": then}

@@ -239,3 +239,17 @@ def _kv_bytes_share(of: Launch) -> Hits:
 def _swap(of: Launch) -> Hits:
     if of.args.get("swap-space") is not None and of.before("0.18.0") and not of.before("0.11.1"):
         yield {"value": of.args["swap-space"], "changes": (Change("args", "swap-space"),)}
+
+
+@rule(
+    "SPK915",
+    "warning",
+    "Chunked prefill switched off",
+    "--no-enable-chunked-prefill: vLLM warns that models which generate may crash or answer wrongly without it.",
+    "Leave chunked prefill on.",
+    PACKAGES,
+    "This model does not officially support disabling chunked prefill.",
+)
+def _unchunked(of: Launch) -> Hits:
+    if of.args.get("enable-chunked-prefill") is False and of.word("runner") != "pooling":
+        yield FIRES

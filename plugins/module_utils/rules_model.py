@@ -214,21 +214,6 @@ def _gguf(of: Launch) -> Hits:
 
 
 @rule(
-    "SPK410",
-    "warning",
-    "Load format and quantisation that do not belong together",
-    "--quantization {quantization} and --load-format {load}: {want} loads with {want} only.",
-    "Set load-format to {want}, or leave it out.",
-    PACKAGES,
-)
-def _load_and_quantisation(of: Launch) -> Hits:
-    asked, load = str(of.args.get("quantization") or ""), str(of.args.get("load-format") or "auto")
-    for want in ("bitsandbytes", "gguf"):
-        if asked == want and load not in ("auto", want):
-            yield {"quantization": asked, "load": load, "want": want}
-
-
-@rule(
     "SPK411",
     "warning",
     "Audio without the audio packages",

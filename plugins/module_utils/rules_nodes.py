@@ -308,7 +308,7 @@ def _hca_as_netdev(of: Launch) -> Hits:
     f"{GUIDE}; reports from ConnectX-7 pairs",
 )
 def _rdma_off(of: Launch) -> Hits:
-    if of.env.get("NCCL_IB_DISABLE", "").strip() == "1":
+    if _rdma_is_off(of):
         yield FIRES
 
 
@@ -372,7 +372,7 @@ def _device_ids(of: Launch) -> Hits:
 
 @rule(
     "SPK824",
-    "error",
+    "warning",
     "Rank without a number of nodes",
     "{option} has no effect without --nnodes: this node starts alone, with all GPUs it can see.",
     "Add nnodes, the same on every node.",
@@ -398,3 +398,21 @@ def _data_parallel(of: Launch) -> Hits:
     size, local = of.number("data-parallel-size", 1), of.number("data-parallel-size-local", 0)
     if size > of.sparks and local != 1 and of.args.get("headless") is not True:
         yield {"size": size, "nodes": of.sparks}
+
+
+@rule(
+    "SPK826",
+    "info",
+    "RDMA devices left to NCCL: the sources disagree",
+    "NCCL_IB_HCA is not set. NVIDIA's guide leaves it out; others report that NCCL then uses one of the two devices of a "
+    "ConnectX-7 port, half of its 200 Gb/s.",
+    "Set NCCL_IB_HCA to both devices of the port (rocep1s0f0,roceP2p1s0f0) if NCCL's log names one.",
+    "NVIDIA's guide to two Sparks; NVIDIA/dgx-spark-playbooks#102; vLLM's recipe for two Sparks",
+)
+def _no_hca(of: Launch) -> Hits:
+    if of.argv and _spans(of) and of.world > 1 and "NCCL_IB_HCA" not in of.env and not _rdma_is_off(of):
+        yield FIRES
+
+
+def _rdma_is_off(of: Launch) -> bool:
+    return of.env.get("NCCL_IB_DISABLE", "").strip() == "1"

@@ -483,3 +483,17 @@ def _stop_timeout(of: Written) -> Hits:
     wait = max(waits, default=10)
     if of.unit and of.run and limit is not None and limit <= wait:
         yield {"value": value or "90 (systemd's default)", "wait": wait, "more": wait + 30}
+
+
+@rule(
+    "SPKU25",
+    "info",
+    "Every start asks the hub",
+    "HF_HUB_OFFLINE is not set: every start asks Hugging Face for the model, and fails or waits where it cannot be "
+    "reached, although the weights are here.",
+    "Add -e HF_HUB_OFFLINE=1 once the weights are on the host.",
+    FIELD,
+)
+def _online(of: Written) -> Hits:
+    if of.unit and of.run and of.run.mounts and "HF_HUB_OFFLINE" not in of.run.env and not of.run.values("--env-file"):
+        yield {}

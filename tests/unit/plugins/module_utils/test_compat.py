@@ -369,10 +369,6 @@ CASES: dict[str, tuple[Any, Any]] = {
     ),
     "SPK408": (launch(args={"load-format": "dummy"}), launch(args={"load-format": "auto"})),
     "SPK409": (version("0.24.0", repo="/m/a.gguf"), version("0.23.0", repo="/m/a.gguf")),
-    "SPK410": (
-        launch(args={"quantization": "bitsandbytes", "load-format": "safetensors"}),
-        launch(args={"quantization": "bitsandbytes", "load-format": "bitsandbytes"}),
-    ),
     "SPK411": (
         launch(HUB_24, {"limit-mm-per-prompt": {"audio": 1}}),
         launch(HUB_24, {"limit-mm-per-prompt": {"image": 1}}),
@@ -532,6 +528,7 @@ CASES: dict[str, tuple[Any, Any]] = {
         launch(args={"data-parallel-size": 2}),
         launch(args={"data-parallel-size": 2, "data-parallel-size-local": 1}, nodes=2),
     ),
+    "SPK826": (launch(args=DUO_ARGV), launch(args=DUO_ARGV, env={"NCCL_IB_HCA": "rocep1s0f0,roceP2p1s0f0"})),
     "SPK907": (
         version("0.25.0", config=QWEN36),
         version("0.25.0", {"enable-prefix-caching": False}, config=QWEN36),
@@ -552,6 +549,10 @@ CASES: dict[str, tuple[Any, Any]] = {
         launch(args=["M", "--kv-cache-memory-bytes", "8G", "--gpu-memory-utilization", "0.3"]),
     ),
     "SPK914": (version("0.17.1", {"swap-space": 4}), version("0.11.0", {"swap-space": 4})),
+    "SPK915": (
+        launch(args={"enable-chunked-prefill": False}),
+        launch(args={"enable-chunked-prefill": False, "runner": "pooling"}),
+    ),
     "SPKH01": (
         launch(HUB_24, config=GEMMA4_NVFP4, docker_args=["-v", f"/p.py:{LOADER}"]),
         launch("vllm/vllm-openai:gemma4-cu130", config=GEMMA4_NVFP4, docker_args=["-v", f"/p.py:{LOADER}"]),
@@ -617,6 +618,21 @@ def test_rule_keeps_silent(rule: str) -> None:
 @pytest.mark.parametrize("rule", list(CASES))
 def test_rule_can_be_ignored(rule: str) -> None:
     assert rule not in fired({**CASES[rule][0], "ignore": [rule]})
+
+
+@pytest.mark.parametrize("rule", list(CASES))
+def test_repairs_end_and_bring_no_error(rule: str) -> None:
+    for params in CASES[rule]:
+        result = check_launch(params)
+        fixed = result["fixed"]
+        before, after = (
+            {finding["rule"] for finding in findings if finding["severity"] == "error"}
+            for findings in (result["findings"], fixed["findings"])
+        )
+        assert after <= before
+        again = check_launch({**params, "argv": None, "args": fixed["args"], "env": fixed["env"]})
+        assert again["fixed"]["changes"] == []
+        assert again["args"] == fixed["args"]
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ NIGHTLY = {"vllm_version": "0.23.0"}
 GUIDE = "practical-guide-"
 STACK = "dual-dgx-spark-stack-"
 COMMAND = ["SPKU02", "SPKU04", "SPKU22"]
-UNIT = ["SPKU01", "SPKU07", "SPKU08", "SPKU09", "SPKU10", "SPKU11", "SPKU12", "SPKU22"]
+UNIT = ["SPKU01", "SPKU07", "SPKU08", "SPKU09", "SPKU10", "SPKU11", "SPKU12", "SPKU22", "SPKU25"]
 
 # file: (config.json, what else is known, rules about the launch, rules about the unit or command)
 PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], list[str]]] = {

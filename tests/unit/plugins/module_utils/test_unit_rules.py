@@ -16,6 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.rules_unit import se
 
 DROP = "/bin/sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'"
 RUN = "/usr/bin/docker run --rm --name m --gpus all -p 127.0.0.1:8000:8000 -v /srv/hf:/root/.cache/huggingface"
+RUN += " -e HF_HUB_OFFLINE=1"
 IMAGE = "nvcr.io/nvidia/vllm:26.04-py3 vllm serve a/b"
 GOOD = f"""\
 [Unit]
@@ -88,6 +89,7 @@ CASES: dict[str, tuple[str, str]] = {
     "SPKU22": (run("-p", "8001:8000"), run()),
     "SPKU23": (unit("http://127.0.0.1:8000/v1/completions", "http://127.0.0.1:8000/health"), unit()),
     "SPKU24": (unit("TimeoutStopSec=120", "TimeoutStopSec=60"), unit()),
+    "SPKU25": (unit(" -e HF_HUB_OFFLINE=1"), unit(" -e HF_HUB_OFFLINE=1", " --env-file /etc/m.env")),
 }
 
 
