@@ -15,8 +15,7 @@ def spark(host):
 
 
 def test_receipts(host):
-    names = ["heavy", "fast"] if spark(host) == "spark-1" else ["gemma4"]
-    for name in names:
+    for name in ["heavy", "fast"] if spark(host) == "spark-1" else ["gemma4"]:
         receipt = load(host, f"/var/lib/dgxspark/receipts/{name}.json")
         measured = receipt["measured"]
         assert receipt["service"] == name
@@ -64,5 +63,17 @@ def test_an_engine_that_takes_more_is_named_with_the_override(host):
 def test_the_running_services_have_a_record_of_their_start(host):
     with host.sudo():
         records = host.check_output("ls /run/dgxspark/starts").split()
-    names = ["heavy", "fast"] if spark(host) == "spark-1" else ["gemma4"]
+    names = ["heavy", "fast"] if spark(host) == "spark-1" else ["gemma4", "tiny"]
     assert sorted(records) == sorted(f"spark-{name}.service.json" for name in names)
+
+
+def test_a_cpu_engine_is_read_and_not_compared(host):
+    if spark(host) != "spark-2":
+        return
+    tiny = load(host, "/run/dgxspark/residency.json")["services"]["tiny"]
+    assert (tiny["log"]["device"], tiny["log"]["version"]) == ("cpu", "0.32.0")
+    assert tiny["findings"] == [] and tiny["override"] == {}
+    verdicts = {term["verdict"] for name, term in tiny["terms"].items() if not name.endswith("_seconds")}
+    assert verdicts == {"not_comparable"}
+    measured = load(host, "/var/lib/dgxspark/receipts/tiny.json")["measured"]
+    assert measured["kv_cache_tokens"] > 0 and 0 < measured["start_seconds"] < 300
