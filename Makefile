@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-quick lint format docs-lint unit sanity molecule artifact bench lock clean
+.PHONY: help bootstrap demo demo-down test test-quick lint format docs-lint unit sanity molecule artifact bench bench-plan lock clean
 
 PY := .venv/bin/python
 
@@ -8,10 +8,10 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*##  *\(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 demo: bootstrap  ## boot two simulated Sparks, serve models on them, show what runs where
-	@$(PY) scripts/demo.py up
+	@PYTHONPATH=collections $(PY) scripts/demo.py up
 
 demo-down: bootstrap  ## stop the demo and remove its nodes (built images are kept)
-	@$(PY) scripts/demo.py down
+	@PYTHONPATH=collections $(PY) scripts/demo.py down
 
 test: bootstrap  ## everything: lint, docs, unit, sanity, molecule, artifact
 	@$(PY) scripts/suite.py all
@@ -38,6 +38,9 @@ format: bootstrap  ## format the Python code as lint wants it
 
 bench: bootstrap  ## time site.yml on the running demo against bare pings
 	@$(PY) tests/bench/site_bench.py
+
+bench-plan: bootstrap  ## time plan.yml on fleets of 1 to 1000 hosts; needs no Docker
+	@$(PY) tests/bench/plan_bench.py
 
 lock: bootstrap  ## resolve requirements-dev.in into requirements-dev.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \

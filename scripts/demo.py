@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -61,7 +63,7 @@ def summarise(plan: dict[str, Any], watch: Stopwatch) -> int:
     host, service = next(demo_summary.services(plan))
     sections = {
         "Served": demo_summary.served(plan, real),
-        "Memory": demo_summary.memory_maps(plan),
+        "Memory": demo_summary.memory_maps(plan, min(100, shutil.get_terminal_size((80, 24)).columns - 4), colored()),
         "A chat completion with each": demo_summary.conversation(QUESTION, list_real_first(answers, plan, real)),
         "What is real here": what_is_real(bool(real)),
         "Look around": look_around(ssh_command(nodes[host]), service),
@@ -72,6 +74,11 @@ def summarise(plan: dict[str, Any], watch: Stopwatch) -> int:
     silent = [name for name, answer in answers.items() if not answer.ok]
     print(f"\n{'Ready' if not silent else 'No answer from ' + ', '.join(silent)} after {watch}.")
     return 1 if silent else 0
+
+
+def colored() -> bool:
+    """Whether bars are drawn in colour: on a terminal whose owner does not forbid it."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def list_real_first(
@@ -132,6 +139,7 @@ def look_around(ssh: list[str], service: dict[str, Any]) -> str:
             f"{login}",
             f"{login} systemctl status {unit}",
             f"{login} sudo journalctl -u {unit}",
+            f"{PLAN.with_suffix('.html').relative_to(ROOT)}       # the plan as a page: open it in a browser",
             f".venv/bin/ansible-playbook -i {INVENTORY} playbooks/status.yml",
             f".venv/bin/ansible-playbook -i {INVENTORY} site.yml       # again: changes nothing",
             f'curl -H "Authorization: Bearer $(cat {API_KEY.relative_to(ROOT)})" -H "Content-Type: application/json" \\',
@@ -142,7 +150,8 @@ def look_around(ssh: list[str], service: dict[str, Any]) -> str:
 
 def down() -> int:
     """Remove the demo's nodes; images stay for the next time."""
-    PLAN.unlink(missing_ok=True)
+    for report in (PLAN, PLAN.with_suffix(".html")):
+        report.unlink(missing_ok=True)
     return run(SPARKSIM, "down", "--set", "demo")
 
 

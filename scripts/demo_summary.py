@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 import urllib.error
 import urllib.request
@@ -10,11 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-Plan = dict[str, Any]
+from ansible_collections.dgxspark.vllm.plugins.module_utils import picture
 
-BAR_WIDTH = 76
-FILLS = "#=o+x%*~@&"
-FREE = "."
+Plan = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -49,32 +48,16 @@ def served(plan: Plan, real_images: set[str]) -> str:
     return table(rows)
 
 
-def shares(sizes: list[float], width: int) -> list[int]:
-    """Split a width in proportion to the sizes; what is there gets at least one column."""
-    total = sum(sizes) or 1.0
-    columns = [max(1, int(size / total * width)) if size > 0 else 0 for size in sizes]
-    while sum(columns) != width and any(columns):
-        # The largest part gives or takes what rounding left: there it shows least.
-        columns[columns.index(max(columns))] += 1 if sum(columns) < width else -1
-    return columns
-
-
-def memory_bar(parts: list[dict[str, Any]], width: int = BAR_WIDTH) -> str:
-    """The unified memory of one node as a stacked bar with its legend."""
-    parts = [part for part in parts if part["gib"] > 0]
-    used = iter(FILLS * len(parts))
-    fills = [FREE if "free" in part["label"].lower() else next(used) for part in parts]
-    bar = "".join(fill * columns for fill, columns in zip(fills, shares([p["gib"] for p in parts], width), strict=True))
-    legend = [f"   {fill} {part['label']:<40} {part['gib']:7.2f} GiB" for fill, part in zip(fills, parts, strict=True)]
-    return "\n".join([f"  [{bar}]", *legend])
-
-
-def memory_maps(plan: Plan) -> str:
-    """The memory bars of all nodes."""
-    blocks = []
+def memory_maps(plan: Plan, width: int, color: bool) -> str:
+    """The memory bars of all nodes, as plan.yml draws them, with the size of each part."""
+    blocks = [picture.legend(color)]
     for host, body in plan["hosts"].items():
-        total = sum(part["gib"] for part in body["memory_map"])
-        blocks.append(f"{host}, {total:.2f} GiB of unified memory as planned\n{memory_bar(body['memory_map'])}")
+        sizes = [f"{part['label']} {part['gib']:.1f}" for part in body["memory_map"] if part["gib"] > 0]
+        lines = [
+            f"{host}, {body['total_gib']:.2f} GiB of unified memory as planned",
+            picture.host_picture(body, width, color),
+        ]
+        blocks.append("\n".join([*lines, textwrap.fill(", ".join(sizes), width)]))
     return "\n\n".join(blocks)
 
 

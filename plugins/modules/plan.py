@@ -33,11 +33,14 @@ options:
   dest:
     description:
       - File on the controller that the plan is written to, as JSON without timestamps. Empty writes none.
-      - It is a report and does not count as a change. Check mode does not write it.
+      - The same as an HTML page for people, which needs no network, is written beside it, with the suffix C(.html).
+      - They are reports and do not count as a change. Check mode does not write them.
     type: path
     default: ''
   show:
-    description: Print the plan as a table per host.
+    description:
+      - Draw the memory of each host and print its services and the findings; in colour where Ansible prints colours.
+      - A plan with errors is shown in any case, unless O(fail_on_error=false).
     type: bool
     default: true
   fail_on_error:

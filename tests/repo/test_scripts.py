@@ -26,12 +26,13 @@ PLAN: dict[str, Any] = {
                     "image": {"ref": "example/vllm:1"},
                 }
             ],
+            "total_gib": 119.67,
             "memory_map": [
-                {"label": "system", "gib": 5.2},
-                {"label": "heavy: weights", "gib": 74.85},
-                {"label": "heavy: CUDA context", "gib": 0.05},
-                {"label": "nothing", "gib": 0.0},
-                {"label": "free", "gib": 39.57},
+                {"label": "system", "gib": 5.2, "kind": "system", "service": None},
+                {"label": "heavy weights", "gib": 74.85, "kind": "weights", "service": "heavy"},
+                {"label": "heavy overhead", "gib": 0.05, "kind": "overhead", "service": "heavy"},
+                {"label": "nothing", "gib": 0.0, "kind": "plain", "service": "nothing"},
+                {"label": "free", "gib": 39.57, "kind": "free", "service": None},
             ],
         }
     },
@@ -45,21 +46,14 @@ def test_served_tells_stand_ins_from_real_engines() -> None:
     assert "real vLLM" in row
 
 
-def test_memory_bar_is_in_proportion() -> None:
-    bar, *legend = demo_summary.memory_bar(PLAN["hosts"]["spark-1"]["memory_map"], width=60).splitlines()
-    cells = bar.strip().strip("[]")
-    assert len(cells) == 60
-    assert cells.count("=") == pytest.approx(74.85 / 119.67 * 60, abs=2)
-    assert cells.endswith("....")
-    assert "o" in cells, "a small part is still seen"
-    assert [line.split()[0] for line in legend] == ["#", "=", "o", "."]
-
-
-@pytest.mark.parametrize("sizes", [[1.0, 1.0, 1.0], [119.0, 0.1, 0.1, 0.1], [5.0], [0.0, 2.0]])
-def test_shares_fill_the_width(sizes: list[float]) -> None:
-    columns = demo_summary.shares(sizes, 20)
-    assert sum(columns) == 20
-    assert [size > 0 for size in sizes] == [column > 0 for column in columns]
+def test_the_memory_of_each_node_is_drawn_with_its_sizes() -> None:
+    text = demo_summary.memory_maps(PLAN, width=60, color=False)
+    bar = next(line for line in text.splitlines() if line.startswith("["))
+    assert len(bar) == 60
+    assert bar.count("█") == pytest.approx(74.85 / 119.67 * 58, abs=2)
+    assert "spark-1, 119.67 GiB of unified memory as planned" in text
+    assert "system 5.2, heavy weights 74.8, heavy overhead 0.1, free 39.6" in " ".join(text.split())
+    assert "\033" in demo_summary.memory_maps(PLAN, width=60, color=True)
 
 
 class Chat(BaseHTTPRequestHandler):
