@@ -5,8 +5,8 @@
 
 vLLM cuts the memory that is left for the cache into blocks. A block is one page in each of a few tensors that all layers
 share; a request takes a number of blocks from every group of layers. This file restates that planning for vLLM 0.15
-to 0.33. It was compared row by row with the planner of vLLM 0.19.0, 0.23.0 and 0.33.0
-(C(vllm/v1/core/kv_cache_utils.py), from 0.33 C(kv_cache_planning.py), and C(vllm/platforms/interface.py)); other
+to 0.33. It was compared row by row with the planner of vLLM 0.19.0, 0.23.0 and 0.33.0 (tests/oracle;
+C(vllm/v1/core/kv_cache_utils.py), from 0.33 C(kv_cache_planning.py), and C(vllm/platforms/interface.py)); other
 versions follow the release in which a change was first seen, and C(Release.exact) is then false.
 
 Sizes are bytes, lengths are tokens, all per rank. No I/O, no Ansible.
@@ -201,9 +201,15 @@ class KVPlan:
             return _ceil_div(min(group.window - 1 + in_flight, length), group.block_size) + 1
         return _ceil_div(min(group.window + in_flight, length), group.block_size)
 
+    def _checked_blocks(self, length: int) -> int:
+        """Blocks of one request as vLLM's own check counts them: up to 0.18 those of the first group alone."""
+        if self.settings.release.since(19):
+            return self.blocks_per_request(length)
+        return self._group_blocks(self.groups[0], length)
+
     def needed_bytes(self, length: int) -> int:
         """Bytes that one request of C(length) tokens needs; vLLM starts only when this fits."""
-        return self.blocks_per_request(length) * self.bytes_per_block
+        return self._checked_blocks(length) * self.bytes_per_block
 
     def checked_bytes(self, available: int) -> int:
         """Bytes that vLLM's own check compares with: from 0.29 without the null block."""
@@ -240,7 +246,7 @@ class KVPlan:
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2
-            if self.blocks_per_request(middle) <= blocks:
+            if self._checked_blocks(middle) <= blocks:
                 low = middle
             else:
                 high = middle - 1
@@ -300,7 +306,9 @@ def state_bytes(layer: Recurrent, settings: KVSettings, model_dtype: str) -> int
     channels = _split(key_dim, ranks, "convolution channels") + _split(layer.conv_value_dim, ranks, "channels")
     conv_dtype = settings.mamba_cache_dtype
     ssm_dtype = settings.mamba_ssm_cache_dtype
-    if ssm_dtype == "auto":
+    if layer.kind == "gdn" and not settings.release.since(17):
+        ssm_dtype = conv_dtype  # one dtype for both
+    elif ssm_dtype == "auto":
         if layer.ssm_dtype:
             ssm_dtype = layer.ssm_dtype
         elif layer.kind == "mamba":
@@ -314,7 +322,9 @@ def state_bytes(layer: Recurrent, settings: KVSettings, model_dtype: str) -> int
         if name not in _DTYPE_BYTES:
             raise Refusal(f"args.{key}", f"dtype {dtype!r} is not known", "use auto, float16, bfloat16 or float32")
         sizes.append(_DTYPE_BYTES[name])
-    conv = (layer.conv_kernel - 1 + settings.num_speculative_tokens) * channels * sizes[0]
+    # Mamba-2 took no draft tokens up to 0.16.
+    drafts = settings.num_speculative_tokens if layer.kind == "gdn" or settings.release.since(17) else 0
+    conv = (layer.conv_kernel - 1 + drafts) * channels * sizes[0]
     return conv + _split(layer.heads, ranks, "state heads") * layer.head_dim * layer.state_dim * sizes[1]
 
 
@@ -322,10 +332,12 @@ def mamba_mode(layer: Recurrent, settings: KVSettings) -> str:
     """Return the mode of the state cache that the release ends up with: C(none), C(align) or C(all)."""
     if not settings.prefix_caching:
         return "none"
-    all_mode = layer.kind == "mamba" and not settings.release.since(32)
-    if settings.mamba_cache_mode == "align" or not all_mode:
+    release, asked = settings.release, settings.mamba_cache_mode
+    if layer.kind != "mamba" or release.since(32) or asked == "align":
         return "align"
-    return "all"
+    # MambaModelConfig: C(all) is the default up to 0.27, but not with a drafter in 0.20 and 0.21.
+    drafts = settings.num_speculative_tokens and release.since(20) and not release.since(22)
+    return "all" if asked == "all" or not (release.since(28) or drafts) else "align"
 
 
 def exports_checkpoints(layer: Recurrent, release: Release) -> bool:
@@ -393,6 +405,15 @@ class _Planner:
             )
         if len(set(self.geometry.recurrent)) > 1:
             raise Refusal("config", "recurrent layers of different shapes are not known")
+        if _by_token(settings.kv_cache_dtype):
+            if not settings.release.since(20):
+                raise Refusal("args.kv-cache-dtype", f"{settings.kv_cache_dtype} is known from vLLM 0.20 on")
+            if not settings.release.since(21) and any(layer.kind in _LOCAL for layer in attention):
+                raise Refusal(
+                    "args.kv-cache-dtype", f"{settings.kv_cache_dtype} is not known of local attention before vLLM 0.21"
+                )
+            if any(layer.kind == "mla" for layer in attention):
+                raise Refusal("args.kv-cache-dtype", f"{settings.kv_cache_dtype} is not for latent attention (MLA)")
         if settings.skip_layers and any(layer.kind == "mla" for layer in attention):
             raise Refusal("args.kv-cache-dtype-skip-layers", "skipping layers is not known of latent attention (MLA)")
 
@@ -609,7 +630,7 @@ def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
         ):
             raise Refusal(
                 "args.kv-cache-dtype",
-                f"{settings.kv_cache_dtype} is not known of chunked attention that is kept as full attention before 0.27",
+                f"{settings.kv_cache_dtype} is not known of chunked attention that is kept as full attention before 0.28",
             )
         specs = _promote(specs, release)
     one_group = _merges(specs) or _one_type(specs)
@@ -708,12 +729,12 @@ def error_too_long(plan: KVPlan, length: int, available: int, override: int = 0)
     """One request of full length does not fit (C(_check_enough_kv_cache_memory)).
 
     The pipeline stages are checked in their order; the first that fails speaks. Empty when none does.
-    override: C(--num-gpu-blocks-override), which from 0.20 decides instead of C(available).
+    override: C(--num-gpu-blocks-override), which from 0.20.1 decides instead of C(available).
     """
     release = plan.settings.release
-    blocks = plan.blocks_per_request(length)
+    blocks = plan._checked_blocks(length)
     for size in plan.stage_bytes_per_block:
-        if override and release.since(20):
+        if override and release.since(20, 1):
             available = override * size
         checked = available - size if release.since(29) else available
         if checked <= 0:
