@@ -52,7 +52,7 @@ def memory_maps(plan: Plan, width: int, color: bool) -> str:
     """The memory bars of all nodes, as plan.yml draws them, with the size of each part."""
     blocks = [picture.legend(color)]
     for host, body in plan["hosts"].items():
-        sizes = [f"{part['label']} {part['gib']:.1f}" for part in body["memory_map"] if part["gib"] > 0]
+        sizes = [f"{part['label']} {picture.size_text(part['gib'])}" for part in body["memory_map"] if part["gib"] > 0]
         lines = [
             f"{host}, {body['total_gib']:.2f} GiB of unified memory as planned",
             picture.host_picture(body, width, color),

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ class ActionModule(ActionBase):
         messages += wrong
         plan: dict[str, Any] = {}
         try:
-            plan = engine.make_plan(hosts, known_recipes)
+            plan = engine.make_plan(hosts, known_recipes, digest)
         except engine.Inventory as error:
             messages += error.messages
         if messages:
@@ -151,6 +152,17 @@ def controller_findings(host: dict[str, Any]) -> list[dict[str, Any]]:
                         fix='Name an absolute path on the controller, for example "{{ inventory_dir }}/secrets/api_key".',
                     )
                 )
+        for file in service["files"]:
+            if file["source"] and not file["sha256"]:
+                found.append(
+                    Finding(
+                        rule="file.missing",
+                        severity="error",
+                        service=service["name"],
+                        message=f"{file['path']} is to come from '{file['source']}', which is no file here.",
+                        fix="Name an absolute path on the controller, a path relative to the recipe, or {model}/NAME.",
+                    )
+                )
         source = service["model"]["source"]
         if source and not Path(source, "config.json").is_file():
             found.append(
@@ -198,12 +210,18 @@ def load_recipes(folders: list[Path]) -> tuple[dict[str, dict[str, Any]], list[s
             wrong = recipes.validate_recipe(recipe, path.name)
             messages += wrong
             if not wrong:
-                found[str(recipe["name"])] = recipe
+                found[str(recipe["name"])] = recipes.anchor_files(recipe, str(folder.resolve()))
     return found, messages
 
 
 # libyaml where PyYAML has it: ten times as fast.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def digest(path: str) -> str | None:
+    """Return the SHA-256 of a file of the controller, None where there is none."""
+    file = Path(path)
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_absolute() and file.is_file() else None
 
 
 def write(path: Path, text: str) -> None:

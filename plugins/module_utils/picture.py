@@ -141,10 +141,15 @@ def legend(color: bool) -> str:
     return paint("  ".join([*items, f"{OVER} more than there is"]), "dim", color)
 
 
+def size_text(size: float) -> str:
+    """Write GiB with one decimal; halves are rounded up, as the tables have them from the exact bytes."""
+    return f"{size + 1e-6:.1f}"
+
+
 def host_picture(body: Mapping[str, Any], width: int, color: bool) -> str:
     """Return a host's bar with the names below it."""
-    bar = max(SHORTEST_BAR, min(LONGEST_BAR, width) - 2)
-    return f"[{memory_bar(body, bar, color)}]\n {bar_names(body, bar, color)}".rstrip()
+    inner = max(SHORTEST_BAR, min(LONGEST_BAR, width) - 2)
+    return f"[{memory_bar(body, inner, color)}]\n {bar_names(body, inner, color)}".rstrip()
 
 
 # Hosts and findings that are alike
@@ -376,12 +381,12 @@ def _fleet_lines(groups: Sequence[Alike], width: int, color: bool) -> str:
     titles = [group.hosts[0] + (f" +{len(group.hosts) - 1}" if len(group.hosts) > 1 else "") for group in shown]
     column = max(len(title) for title in titles)
     # Beside the bar: the name, the verdict (5) and what is free (14), two blanks between them and the brackets (8).
-    bar = max(SHORTEST_BAR, min(LONGEST_BAR, width - column - 5 - 14 - 8))
+    inner = max(SHORTEST_BAR, min(LONGEST_BAR, width - column - 5 - 14 - 8))
     lines = []
     for title, group in zip(titles, shown):
         verdict = standing(group.body)
         lines.append(
-            f"{title:{column}}  {paint(f'{verdict:5}', verdict, color)}  [{memory_bar(group.body, bar, color)}]  "
+            f"{title:{column}}  {paint(f'{verdict:5}', verdict, color)}  [{memory_bar(group.body, inner, color)}]  "
             f"{room_text(group.body):>14}"
         )
     if rest:

@@ -22,7 +22,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.tables import gib
 HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 # A part narrower than this share of the bar has no text in it.
 NARROWEST_TEXT = 0.11
-# So many different hosts are shown unfolded.
+# So many different hosts are shown unfolded, and so many findings of one severity.
 MOST_OPEN = picture.MOST_TABLES
 
 STYLE = """
@@ -76,7 +76,8 @@ td:first-child,.v{white-space:nowrap}
 td small{display:block;color:var(--soft)}
 .dot{display:inline-block;width:.7rem;height:.7rem;border-radius:.15rem;background:var(--c);margin-right:.45rem}
 .solved{color:var(--info);font-weight:600}
-.finding{border-left:.3rem solid var(--line);padding:.1rem 0 .1rem .8rem;margin:.8rem 0;overflow-wrap:anywhere}
+.finding{border:0;border-left:.3rem solid var(--line);border-radius:0;padding:.1rem 0 .1rem .8rem;margin:.8rem 0;overflow-wrap:anywhere}
+.finding>summary{padding:0}
 .finding.error{border-color:var(--fails)}.finding.warning{border-color:var(--tight)}.finding.info{border-color:var(--info)}
 .error .word{color:var(--fails)}.warning .word{color:var(--tight)}.info .word{color:var(--info)}
 .finding pre{margin:.3rem 0;padding:.5rem .7rem;background:var(--bg);border:1px solid var(--line);border-radius:.3rem;
@@ -177,16 +178,17 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
                 f'<details class="{severity}"{unfolded}><summary><span class="word">{count} '
                 f'{_of(count, words)}</span>{different}</summary><div class="inside">'
             )
-            lines += [_finding(group) for group in of_it]
+            lines += [_finding(group, unfolded=len(of_it) <= MOST_OPEN) for group in of_it]
             lines.append("</div></details>")
     return "\n".join([*lines, "</section>"])
 
 
-def _finding(group: picture.SameFinding) -> str:
+def _finding(group: picture.SameFinding, unfolded: bool) -> str:
+    """One finding: where and what, and unfolded vLLM's own words and the fix."""
     finding = group.first
+    head = f'<b>{escape(group.where)}</b> <span class="soft">{escape(finding["rule"])}</span><br>{escape(finding["message"])}'
     lines = [
-        f'<div class="finding {escape(finding["severity"])}">',
-        f'<p><b>{escape(group.where)}</b> <span class="soft">{escape(finding["rule"])}</span><br>{escape(finding["message"])}</p>',
+        f'<details class="finding {escape(finding["severity"])}"{" open" if unfolded else ""}><summary>{head}</summary>'
     ]
     if finding.get("vllm_error"):
         when = picture.when_text(finding)
@@ -199,7 +201,7 @@ def _finding(group: picture.SameFinding) -> str:
         lines.append(
             f'<p class="soft">The figures are those of {escape(group.example)}; the others have their own.</p>'
         )
-    return "\n".join([*lines, "</div>"])
+    return "\n".join([*lines, "</details>"])
 
 
 def _hosts(groups: Sequence[picture.Alike]) -> str:
@@ -256,7 +258,7 @@ def _bar(body: Mapping[str, Any]) -> str:
     spans = []
     for part in parts:
         share = part["gib"] / scale
-        text = f"{part['label']} {part['gib']:.1f}"
+        text = f"{part['label']} {picture.size_text(part['gib'])}"
         kind = part["kind"] if part["kind"] in picture.KINDS else "plain"
         hue = f"s{hues[part['service']]} " if part["service"] else ""
         # About 7 px a letter in a bar of 600 px: a text that would be cut is left to the tooltip.
@@ -269,7 +271,7 @@ def _bar(body: Mapping[str, Any]) -> str:
         spans.append(
             f'<div class="over-mark" style="width:{100 * over / scale:.3f}%" title="{over:.1f} GiB more than there is"></div>'
         )
-    told = ", ".join(f"{part['label']} {part['gib']:.1f} GiB" for part in parts)
+    told = ", ".join(f"{part['label']} {picture.size_text(part['gib'])} GiB" for part in parts)
     told += f"; {picture.room_text(body)} of {body['total_gib']:.1f} GiB"
     return f'<div class="bar" role="img" aria-label="{escape(told)}">{"".join(spans)}</div>'
 

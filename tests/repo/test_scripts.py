@@ -48,11 +48,11 @@ def test_served_tells_stand_ins_from_real_engines() -> None:
 
 def test_the_memory_of_each_node_is_drawn_with_its_sizes() -> None:
     text = demo_summary.memory_maps(PLAN, width=60, color=False)
-    bar = next(line for line in text.splitlines() if line.startswith("["))
-    assert len(bar) == 60
-    assert bar.count("█") == pytest.approx(74.85 / 119.67 * 58, abs=2)
+    drawn = next(line for line in text.splitlines() if line.startswith("["))
+    assert len(drawn) == 60
+    assert drawn.count("█") == pytest.approx(74.85 / 119.67 * 58, abs=2)
     assert "spark-1, 119.67 GiB of unified memory as planned" in text
-    assert "system 5.2, heavy weights 74.8, heavy overhead 0.1, free 39.6" in " ".join(text.split())
+    assert "system 5.2, heavy weights 74.9, heavy overhead 0.1, free 39.6" in " ".join(text.split())
     assert "\033" in demo_summary.memory_maps(PLAN, width=60, color=True)
 
 

@@ -73,22 +73,22 @@ def test_shares_fill_the_width(sizes: list[float], width: int) -> None:
 @pytest.mark.parametrize("body", [HEAVY, OVER], ids=["fits", "over"])
 @pytest.mark.parametrize("color", [False, True])
 def test_a_bar_is_exactly_as_wide_as_it_is_told(body: dict[str, Any], width: int, color: bool) -> None:
-    bar = picture.memory_bar(body, width, color)
-    assert len(COLORS.sub("", bar)) == width
-    assert ("\033" in bar) == color
+    drawn = picture.memory_bar(body, width, color)
+    assert len(COLORS.sub("", drawn)) == width
+    assert ("\033" in drawn) == color
     assert all(len(line) <= width for line in COLORS.sub("", picture.bar_names(body, width, color)).splitlines())
 
 
 def test_a_bar_is_in_proportion_and_small_parts_are_seen() -> None:
-    bar = picture.memory_bar(HEAVY, 60, color=False)
-    assert bar.count("█") == pytest.approx(75 / 120 * 60, abs=2)
-    assert bar.count("░") == 1
-    assert bar.startswith("▚") and bar.endswith("·······")
+    drawn = picture.memory_bar(HEAVY, 60, color=False)
+    assert drawn.count("█") == pytest.approx(75 / 120 * 60, abs=2)
+    assert drawn.count("░") == 1
+    assert drawn.startswith("▚") and drawn.endswith("·······")
 
 
 def test_what_is_beyond_the_memory_is_crossed_out() -> None:
-    bar = picture.memory_bar(OVER, 50, color=False)
-    assert bar.count(picture.OVER) == 50 * 30 // 150
+    drawn = picture.memory_bar(OVER, 50, color=False)
+    assert drawn.count(picture.OVER) == 50 * 30 // 150
     assert picture.room_text(OVER) == "30.0 GiB over"
     assert picture.OVER not in picture.memory_bar(HEAVY, 50, color=False)
     # The parts are rounded to hundredths, which is no lack of memory.
@@ -96,9 +96,9 @@ def test_what_is_beyond_the_memory_is_crossed_out() -> None:
 
 
 def test_services_keep_their_colour_in_bar_and_names() -> None:
-    bar, names = picture.memory_bar(HEAVY, 60, color=True), picture.bar_names(HEAVY, 60, color=True)
+    drawn, names = picture.memory_bar(HEAVY, 60, color=True), picture.bar_names(HEAVY, 60, color=True)
     for hue, name in ((picture.HUES[0], "heavy"), (picture.HUES[1], "asr")):
-        assert f"\033[{hue}m" in bar
+        assert f"\033[{hue}m" in drawn
         assert f"\033[{hue}m{name}" in names
 
 

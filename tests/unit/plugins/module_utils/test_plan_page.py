@@ -138,7 +138,7 @@ def test_the_same_plan_gives_the_same_bytes_in_any_order() -> None:
 def widths(text: str) -> list[list[float]]:
     """The widths of the spans of every bar, in percent."""
     bars = re.findall(r'<div class="bar".*?</div>(?=\s*<span class="room)', text, re.DOTALL)
-    return [[float(width) for width in re.findall(r"<span [^>]*width:([0-9.]+)%", bar)] for bar in bars]
+    return [[float(width) for width in re.findall(r"<span [^>]*width:([0-9.]+)%", one)] for one in bars]
 
 
 @pytest.mark.parametrize("over", [False, True])
@@ -180,6 +180,17 @@ def test_a_few_hosts_are_unfolded_and_a_fleet_is_not() -> None:
     # Of a fleet, what is wrong comes before the long list.
     assert few.index("<h2>Memory") < few.index("<h2>Findings")
     assert fleet.index("<h2>Findings") < fleet.index("<h2>Memory")
+
+
+def test_a_few_findings_are_unfolded_and_many_are_not() -> None:
+    few, many = (
+        plan_page.page(
+            make_plan(), [*make_findings(), *(finding for name in names for finding in make_findings(rule=name))]
+        )
+        for names in ("", "abcdefgh")
+    )
+    assert few.count('<details class="finding error" open>') == 1
+    assert many.count('<details class="finding error">') == 9
 
 
 def test_a_fleet_can_be_narrowed_to_what_fails() -> None:
