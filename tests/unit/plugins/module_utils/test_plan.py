@@ -423,3 +423,11 @@ def test_without_autofix_nothing_is_repaired() -> None:
 def test_autofix_is_a_yes_or_a_no() -> None:
     with pytest.raises(engine.Inventory, match="'spark_autofix' is a text"):
         plan_of(host(FAST, spark_autofix="maybe"))
+
+
+def test_overheads_of_one_service_leave_the_others_alone() -> None:
+    planned = plan_of(host({**HEAVY, "overheads": {"inside_gib": 4.1}}, FAST, spark_overheads={"outside_gib": 2.0}))
+    heavy, fast = (service["memory"]["overhead_gib"] for service in planned["services"])
+    assert heavy == {"low": 4.1, "typical": 4.1, "high": 4.1} and fast["typical"] < 2.0
+    with pytest.raises(engine.Inventory, match="inside_gbi"):
+        plan_of(host({**HEAVY, "overheads": {"inside_gbi": 4.1}}))
