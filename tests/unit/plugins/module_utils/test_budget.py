@@ -6,12 +6,19 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import pytest
 from memory_fixture import GIB, config, fast, heavy, load, service
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import InputError, error_free_memory, memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import (
+    LEVELS,
+    OVERHEADS,
+    STAGES,
+    start_seconds,
+)
 
 TOTAL = 119.67
 RESIDENT_4B = {"mem_available_gib": 98.51, "resident": [{"name": "fast", "gib": 16.0}]}
@@ -255,6 +262,114 @@ def test_state_blocks_for_every_sequence_from_0_20() -> None:
     )
 
 
+QWEN = {"kv_cache_dtype": "fp8", "enable_prefix_caching": True, "max_model_len": 65536, "max_num_seqs": 4}
+NEXT = {"max_model_len": 4096, "gpu_memory_utilization": 0.69}
+CHECKS: list[tuple[str, str, dict[str, Any], str, str, str]] = [
+    (
+        "Qwen3.6-35B-A3B NVFP4",
+        "0.17.1",
+        {**QWEN, "gpu_memory_utilization": 0.5},
+        "align_block",
+        "arguments",
+        "AssertionError",
+    ),
+    (
+        "Qwen3.6-35B-A3B NVFP4",
+        "0.26.0",
+        {**QWEN, "gpu_memory_utilization": 0.5},
+        "align_block",
+        "kv_cache",
+        "AssertionError",
+    ),
+    ("Qwen3-8B", "0.23.0", {"gpu_memory_utilization": 0.97}, "free_at_start", "device", "ValueError: Free memory on"),
+    ("Qwen3-235B-A22B GPTQ", "0.23.0", {"gpu_memory_utilization": 0.9}, "load", "load", "torch.OutOfMemoryError"),
+    (
+        "Gemma-4-31B NVFP4",
+        "0.23.0",
+        {"kv_cache_dtype": "fp8_per_token_head"},
+        "plan",
+        "kv_cache",
+        "NotImplementedError",
+    ),
+    (
+        "Qwen3-8B",
+        "0.23.0",
+        {"gpu_memory_utilization": 0.1, "max_model_len": "auto"},
+        "no_cache_memory",
+        "kv_cache",
+        "ValueError: Cannot auto-fit max_model_len",
+    ),
+    (
+        "Qwen3-8B",
+        "0.23.0",
+        {"gpu_memory_utilization": 0.1},
+        "no_cache_memory",
+        "kv_cache",
+        "ValueError: No available memory for the cache blocks.",
+    ),
+    (
+        "Qwen3-8B",
+        "0.23.0",
+        {"gpu_memory_utilization": 0.16, "max_model_len": 40960},
+        "one_request",
+        "kv_cache",
+        "ValueError: To serve at least one request with the model's max seq len (40960)",
+    ),
+    (
+        "Qwen3-Next-80B-A3B FP8",
+        "0.23.0",
+        {**NEXT, "max_num_seqs": 800},
+        "state_blocks",
+        "graphs",
+        "ValueError: max_num_seqs (800) exceeds available Mamba cache blocks",
+    ),
+    (
+        "Qwen3-8B",
+        "0.23.0",
+        {"gpu_memory_utilization": 0.95, "max_model_len": 4096, "max_num_seqs": 9},
+        "node",
+        "graphs",
+        "RuntimeError: CUDA out of memory occurred when warming up sampler with 9 dummy requests.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("model", "version", "args", "rule", "stage", "said"), CHECKS)
+def test_every_check_is_said_in_its_stage_and_its_fix_plans(
+    model: str, version: str, args: dict[str, Any], rule: str, stage: str, said: str
+) -> None:
+    services = [service("x", *[*model.split(" "), None][:2], version, **args)]  # type: ignore[arg-type]
+    found = budget(*services)
+    finding = next(
+        item for item in found["findings"] if item["rule"] == f"memory.{rule}" and item.get("stage") == stage
+    )
+    assert finding["vllm_error"].startswith(said)
+    assert finding["seconds"]["low"] <= finding["seconds"]["typical"] <= finding["seconds"]["high"]
+    if rule == "load":
+        assert "more ranks" in finding["fix"], "no setting of the service makes its weights smaller"
+        return
+    again = budget(*apply_fix(services, finding))
+    assert f"memory.{rule}" not in [item["rule"] for item in again["findings"] if item["severity"] != "info"]
+    assert errors(again) == []
+
+
+def test_stages_come_one_after_the_other_and_weights_take_their_time() -> None:
+    terms = {**OVERHEADS, "load_gib_per_second": (0.05, 0.1, 0.2)}
+    typical = [start_seconds(terms, 60 * GIB, stage)["typical"] for stage in STAGES]
+    assert typical == sorted(typical)
+    assert typical[2] - typical[1] == 600
+    loads = [start_seconds(terms, 60 * GIB, "load")[level] - start_seconds(terms, 0, "load")[level] for level in LEVELS]
+    assert loads == [300, 600, 1200]
+
+
+def test_the_pace_of_a_start_can_be_overridden() -> None:
+    given = {**fast(gpu_memory_utilization=0.08), "overheads": {"load_gib_per_second": 1, "profile_seconds": 0}}
+    finding = errors(budget(given, overheads={"arguments_seconds": 1, "device_seconds": 1}))[0]
+    assert finding["seconds"] == {"low": 9, "typical": 9, "high": 9}
+    with pytest.raises(InputError, match="load_gib_per_second: must be above 0"):
+        budget(given, overheads={"load_gib_per_second": 0})
+
+
 def test_auto_length_that_cannot_be() -> None:
     found = budget(fast(gpu_memory_utilization=0.06, max_model_len="auto"))
     assert errors(found)[0]["vllm_error"].startswith("ValueError: Cannot auto-fit max_model_len: not enough GPU memory")
@@ -458,12 +573,70 @@ def test_overheads_can_be_overridden() -> None:
     assert each["residency_gib"]["typical"] == pytest.approx(11.97 - 1.0 + 2.0, abs=0.01)
 
 
+def test_shares_weigh_what_is_left() -> None:
+    """Nothing is left to share below the floor, and nobody gets more than its target."""
+    one = service("one", "Qwen3-4B-Instruct-2507", max_model_len=32768, max_num_seqs=64)
+    two = service("two", "Qwen3-4B-Instruct-2507", max_model_len=32768, max_num_seqs=64)
+
+    def shares(first: float, second: float) -> list[float]:
+        found = budget({**one, "share": first}, {**two, "share": second})["services"]
+        return [found[name]["gpu_memory_utilization"] for name in ("one", "two")]
+
+    even, uneven, alone = shares(1, 1), shares(3, 1), shares(1, 0)
+    assert abs(even[0] - even[1]) <= 0.0101
+    assert sum(even) == pytest.approx(sum(uneven)) == pytest.approx(sum(alone))
+    least = alone[1]
+    assert uneven[0] - least == pytest.approx(3 * (uneven[1] - least), abs=0.03)
+    small = {**one, "args": {"max-model-len": 16384, "max-num-seqs": 1}, "share": 50}
+    assert budget(small, two)["services"]["one"]["max_concurrency"] < 3
+
+
+def test_the_number_of_requests_is_worked_out_when_asked() -> None:
+    found = budget(fast(gpu_memory_utilization=0.3, max_num_seqs="auto"))["services"]["fast"]
+    assert (found["max_num_seqs"], found["solved"]) == (int(found["max_concurrency"]), ["max-num-seqs"])
+    default = fast(gpu_memory_utilization=0.3)
+    del default["args"]["max-num-seqs"]
+    assert (budget(default)["services"]["fast"]["max_num_seqs"], budget(default)["services"]["fast"]["solved"]) == (
+        256,
+        [],
+    )
+
+
+def test_a_default_that_vllm_would_refuse_is_replaced() -> None:
+    given = service("h", "Qwen3-Next-80B-A3B", "FP8", "0.23.0", gpu_memory_utilization=0.67, max_model_len=4096)
+    found = budget(given)
+    assert found["services"]["h"]["solved"] == ["max-num-seqs"]
+    assert 0 < found["services"]["h"]["max_num_seqs"] < 256
+    assert errors(found) == []
+    stated = {**given, "args": {**given["args"], "max-num-seqs": 256}}
+    assert ("h", "state_blocks") in rules(budget(stated), "info")
+
+
+def test_a_length_that_was_left_out_and_that_nothing_serves() -> None:
+    """vLLM takes the longest of the model then, and says what is missing for it."""
+    given = service("one", "Qwen3-8B", None, "0.23.0", gpu_memory_utilization=0.5)
+    found = budget({**given, "available_kv_bytes": 1000})
+    assert "max seq len (40960)" in errors(found)[0]["vllm_error"]
+    assert found["services"]["one"]["solved"] == []
+
+
 def test_a_small_machine() -> None:
     found = budget(
         service("one", "Qwen3-30B-A3B", "FP8", max_model_len=32768, max_num_seqs=4), total_gib=60.0, os_reserve_gib=4.0
     )
     assert found["verdict"] == "fits"
     assert budget(heavy(), total_gib=60.0)["verdict"] == "fails"
+
+
+@pytest.mark.parametrize("total", [59.8, 119.56, 119.67, 121.69])
+def test_machines_of_64_and_of_128_gb(total: float) -> None:
+    """The reserve and the margin are kept on every size; what is asked for is a share of what is there."""
+    found = budget(fast(), total_gib=total)
+    assert found["verdict"] == "fits"
+    each = found["services"]["fast"]
+    assert each["requested_bytes"] == math.ceil(int(total * GIB) * each["gpu_memory_utilization"])
+    assert found["memory_map"][-1]["gib"] >= 2.0
+    assert found["memory_map"][0]["gib"] == 5.2
 
 
 # Bad input ------------------------------------------------------------------------------------------------------------

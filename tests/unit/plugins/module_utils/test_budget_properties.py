@@ -60,7 +60,13 @@ def nodes(draw: st.DrawFn, **pinned: Any) -> dict[str, Any]:
         each["share"] = draw(st.sampled_from([0, 0.5, 1, 3]))
     if draw(st.booleans()):
         services.append({"name": "asr", "memory_gib": draw(st.sampled_from([0.5, 4.0, 30.0]))})
-    return {"services": services, "total_gib": draw(st.sampled_from([59.8, 119.67, 121.69]))}
+    node: dict[str, Any] = {"services": services, "total_gib": draw(st.sampled_from([59.8, 119.67, 121.69]))}
+    if draw(st.integers(0, 3)) == 0:  # the host has been asked, and some of it runs
+        running = [
+            {"name": each["name"], "gib": draw(st.floats(0, 60))} for each in services[: draw(st.integers(0, 2))]
+        ]
+        node["measured"] = {"mem_available_gib": draw(st.floats(0, 115)), "resident": running}
+    return node
 
 
 def pinned(node: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
