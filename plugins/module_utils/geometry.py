@@ -98,6 +98,8 @@ class Geometry:
     dtype: of the weights: C(bfloat16), C(float16) or C(float32).
     has_vision: there is a vision (or audio) tower.
     prefix_lm: images are attended to in both directions, so that one item must fit a batch (Gemma).
+    mtp_attention: attention layers in one multi-token-prediction layer.
+    mtp_modules: multi-token-prediction layers that draft one token each, as vLLM counts them (C(use_multi_module_mtp)).
     """
 
     model_type: str
@@ -108,6 +110,8 @@ class Geometry:
     dtype: str
     has_vision: bool
     prefix_lm: bool
+    mtp_attention: int = 1
+    mtp_modules: int = 1
 
     @property
     def recurrent(self) -> tuple[Recurrent, ...]:
@@ -421,12 +425,21 @@ def read_geometry(config: Config) -> Geometry:
         # The last layers read the cache of earlier ones and keep none (Gemma 3n, Gemma 4 E2B and E4B).
         layers[count - shared :] = [None] * shared
 
-    if model_type in _GDN:
+    mtp_attention = mtp_modules = 1
+    if model_type == "qwen3_next":
+        mtp_layers = mtp_modules = _number(text, "num_nextn_predict_layers", 1, minimum=0, maximum=MAX_LAYERS)
+        mtp_layer = _plain_attention(text, "full")
+    elif model_type in _GDN:
+        # vLLM counts the modules by the field that these families do not have.
         mtp_layers = _number(text, "mtp_num_hidden_layers", 1, minimum=0, maximum=MAX_LAYERS)
         mtp_layer = _plain_attention(text, "full")
     elif text.get("num_nextn_predict_layers"):
-        mtp_layers = _number(text, "num_nextn_predict_layers", maximum=MAX_LAYERS)
+        mtp_layers = mtp_modules = _number(text, "num_nextn_predict_layers", maximum=MAX_LAYERS)
         mtp_layer = _latent_attention(text) if model_type in _MLA else _plain_attention(text, "full")
+        if model_type in _NEMOTRON_H:
+            mtp_attention = str(text.get("mtp_hybrid_override_pattern") or "").count("*")
+            if not mtp_attention:
+                raise Refusal("config.mtp_hybrid_override_pattern", "names no attention layer of the MTP layers")
 
     vision = any(isinstance(config.get(key), dict) for key in ("vision_config", "audio_config", "visual"))
     return Geometry(
@@ -438,4 +451,6 @@ def read_geometry(config: Config) -> Geometry:
         dtype=model_dtype(config),
         has_vision=vision,
         prefix_lm=vision and model_type.startswith("gemma4"),
+        mtp_attention=mtp_attention,
+        mtp_modules=mtp_modules,
     )

@@ -78,7 +78,11 @@ PREFIX_LM_BATCHED_TOKENS = 2496
 SOLVER_MIN_LENGTH = 4096
 
 _SPEC_WITHOUT_MODEL = frozenset(("ngram", "ngram_gpu", "suffix"))
-_SPEC_WITH_MODEL = frozenset(("eagle", "eagle3", "draft_model"))
+_SPEC_WITH_MODEL = frozenset(("eagle", "eagle3", "draft_model", "dflash"))
+# Heads beside the model that keep no cache of their own; gone in 0.33.
+_SPEC_HEADS = frozenset(("medusa", "mlp_speculator"))
+# SpeculativeConfig.suffix_decoding_max_tree_depth, the draft tokens of suffix decoding when none are asked for.
+SUFFIX_TOKENS = 24
 
 _TOP_KEYS = ("total_gib", "os_reserve_gib", "measured", "overheads", "safety_margin_gib", "services")
 _MEASURED_KEYS = ("mem_available_gib", "mem_free_gib", "resident")
@@ -131,6 +135,8 @@ _OTHER_ARGS = (
     "limit-mm-per-prompt",
 )
 # Left out or C(auto), these are worked out (max-num-seqs only for C(auto)).
+# Whole numbers above 1, and a size, that change the plan in ways that are not known here.
+_UNPLANNED_ARGS = ("decode-context-parallel-size", "prefill-context-parallel-size", "mamba-block-size")
 _OPEN_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
 
 
@@ -293,7 +299,7 @@ def _nearest(key: str, known: tuple[str, ...]) -> str:
 
 def _read_args(args: dict[str, Any], reader: _Reader, where: str) -> Config:
     """Check the arguments that matter here; the others are the business of the command line, not of memory."""
-    mine = (*_POSITIVE_ARGS, *_FLAG_ARGS, *_TEXT_ARGS, *_OTHER_ARGS)
+    mine = (*_POSITIVE_ARGS, *_FLAG_ARGS, *_TEXT_ARGS, *_OTHER_ARGS, *_UNPLANNED_ARGS)
     for key in args:
         if not isinstance(key, str):
             reader.wrong(where, repr(key), "expected the name of an argument")
@@ -525,6 +531,39 @@ class Engine:
         return start_seconds(self.overheads, self.weights + self.draft, stage)
 
 
+def _drafts_itself(method: Any) -> bool:
+    """Tell whether the model's own multi-token-prediction layers draft."""
+    return method == "mtp" or str(method).endswith("_mtp")
+
+
+def _reads_hidden_states(method: Any, release: Release) -> bool:
+    """Tell whether vLLM counts a method among EAGLE's (SpeculativeConfig.use_eagle)."""
+    return method in ("eagle", "eagle3") or _drafts_itself(method) or (method == "dflash" and release.since(20))
+
+
+def _v2_runner(method: Any, stages: int, release: Release) -> bool:
+    """Tell whether the newer model runner serves a method by default (VllmConfig.use_v2_model_runner).
+
+    It matters from 0.26 on, to windows and pipeline stages. 0.26 to 0.28 went by architecture, too; the larger need counts.
+    """
+    first = {"ngram": 32, "ngram_gpu": 32, "draft_model": 31}.get(method, 0)
+    if method in _SPEC_HEADS or method == "suffix" or not release.since(first):
+        return False
+    return not (method == "eagle3" and stages > 1 and not release.since(30))
+
+
+def _async_scheduling(args: Config, method: Any, release: Release) -> bool:
+    """Tell whether vLLM schedules asynchronously, as asked or by default (VllmConfig.__post_init__)."""
+    asked = args.get("async-scheduling")
+    if asked is not None:
+        return bool(asked)
+    if method is None or method == "ngram_gpu" or _reads_hidden_states(method, release):
+        return True
+    if method == "draft_model":
+        return release.since(28)
+    return release.since(33) and _v2_runner(method, args.get("pipeline-parallel-size", 1), release)
+
+
 def _speculation(item: ServiceInput, geometry: Geometry) -> tuple[int, tuple[Attention, ...], bool]:
     """Return the draft tokens, the drafter's layers that own a cache, and whether the model's own MTP layers draft."""
     spec = item.args.get("speculative-config")
@@ -532,11 +571,27 @@ def _speculation(item: ServiceInput, geometry: Geometry) -> tuple[int, tuple[Att
         return 0, (), False
     method, count = spec.get("method"), spec.get("num_speculative_tokens")
     key = "args.speculative-config"
+    if count is None and method == "suffix":
+        count = spec.get("suffix_decoding_max_tree_depth", SUFFIX_TOKENS)
+    if count is None and _drafts_itself(method):
+        count = geometry.mtp_layers or None
     if count is None:
         raise Refusal(f"{key}.num_speculative_tokens", "the number of draft tokens is missing")
+    if spec.get("kv_cache_dtype") is not None:
+        raise Refusal(f"{key}.kv_cache_dtype", "a cache of the drafter with a dtype of its own is not known")
+    if spec.get("draft_tensor_parallel_size") not in (None, item.args.get("tensor-parallel-size", 1)):
+        raise Refusal(f"{key}.draft_tensor_parallel_size", "a drafter on other ranks than the model is not known")
     if method in _SPEC_WITHOUT_MODEL:
         return count, (), False
-    if method == "mtp" or str(method).endswith("_mtp"):
+    if method in _SPEC_HEADS:
+        if item.draft_weights_gib is None:
+            raise Refusal(
+                "draft_weights_gib",
+                f"the size of the {method} heads is not known",
+                "give the size of their safetensors files",
+            )
+        return count, (), False
+    if _drafts_itself(method):
         if geometry.model_type.startswith("gemma4"):
             # The assistant attends to the cache of the model itself (vllm-project/speculators#586).
             if item.draft_weights_gib is None:
@@ -552,11 +607,22 @@ def _speculation(item: ServiceInput, geometry: Geometry) -> tuple[int, tuple[Att
                 "the config of the model names no MTP layers",
                 "leave speculative-config out, or use a checkpoint with MTP layers",
             )
-        return count, (geometry.mtp_layer,) * geometry.mtp_layers, True
+        if count % geometry.mtp_layers:
+            raise Refusal(
+                f"{key}.num_speculative_tokens",
+                f"{count} draft tokens cannot be divided over the {geometry.mtp_layers} MTP layers of the model",
+            )
+        return count, (geometry.mtp_layer,) * geometry.mtp_layers * geometry.mtp_attention, True
     if method in _SPEC_WITH_MODEL:
         if item.draft_config is None:
             raise Refusal("draft_config", f"method {method} needs the config of the draft model", "give draft_config")
-        return count, read_geometry(item.draft_config).attention, False
+        drafter = read_geometry(item.draft_config)
+        if drafter.recurrent:
+            raise Refusal("draft_config", "a drafter with a recurrent state is not known")
+        local = any(layer.kind != "full" for layer in drafter.attention)
+        if method == "dflash" and (local or item.draft_config.get("dflash_config", {}).get("use_swa")):
+            raise Refusal("draft_config", "a DFlash drafter with sliding windows is not known")
+        return count, drafter.attention, False
     raise Refusal(f"{key}.method", f"the speculative method {method!r} is not known")
 
 
@@ -617,7 +683,14 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
     dtype = args.get("kv-cache-dtype", "auto")
     if dtype == "auto":
         dtype = checkpoint_kv_dtype(config, item.quant_config)
-    drafts, draft_layers, _mtp = _speculation(item, geometry)
+    for key in _UNPLANNED_ARGS:
+        if args.get(key) not in (None, 1):
+            raise Refusal(f"args.{key}", "what it does to the KV cache is not known", "leave it out")
+    drafts, draft_layers, mtp = _speculation(item, geometry)
+    method = (args.get("speculative-config") or {}).get("method")
+    if method == "dflash" and not release.since(20):
+        raise Refusal("args.speculative-config.method", "dflash is known from vLLM 0.20 on")
+    stages = args.get("pipeline-parallel-size", 1)
     return plan_kv_cache(
         geometry,
         KVSettings(
@@ -627,7 +700,7 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
             # Off for hybrid models up to 0.25, on for all others.
             prefix_caching=args.get("enable-prefix-caching", release.since(26) or not geometry.recurrent),
             tensor_parallel=args.get("tensor-parallel-size", 1),
-            pipeline_parallel=args.get("pipeline-parallel-size", 1),
+            pipeline_parallel=stages,
             num_speculative_tokens=drafts,
             draft_layers=draft_layers,
             block_size=args.get("block-size", 0),
@@ -636,18 +709,30 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
             mamba_ssm_cache_dtype=args.get("mamba-ssm-cache-dtype", "auto"),
             skip_layers=args.get("kv-cache-dtype-skip-layers", ()),
             hybrid_manager=not args.get("disable-hybrid-kv-cache-manager", False),
-            async_scheduling=args.get("async-scheduling", True),
+            async_scheduling=_async_scheduling(args, method, release),
+            v2_runner=_v2_runner(method, stages, release),
+            reads_hidden_states=_reads_hidden_states(method, release),
+            multi_module_mtp=mtp and min(geometry.mtp_modules, drafts) > 1,
         ),
     )
 
 
 def _batch(args: Config, geometry: Geometry) -> int:
-    default = PREFIX_LM_BATCHED_TOKENS if geometry.prefix_lm else DEFAULT_BATCHED_TOKENS
-    batch = int(args.get("max-num-batched-tokens", default))
+    """Tokens of a batch, as given or by default (EngineArgs, _set_default_max_num_seqs_and_batched_tokens_args).
+
+    The default for Gemma 4 is that of 0.22 and later; before, 2048 stood, which its images do not fit.
+    """
+    given = args.get("max-num-batched-tokens")
+    if given is not None:
+        return int(given)
+    batch = DEFAULT_BATCHED_TOKENS
+    length = args.get("max-model-len")
+    length = length if isinstance(length, int) else geometry.max_position_embeddings
     if args.get("enable-chunked-prefill") is False:
-        length = args.get("max-model-len")
-        batch = max(batch, length if isinstance(length, int) else geometry.max_position_embeddings)
-    return batch
+        batch = max(batch, length)
+    if geometry.prefix_lm:
+        batch = max(batch, PREFIX_LM_BATCHED_TOKENS)
+    return min(batch, length * (args.get("max-num-seqs") or DEFAULT_SEQS))
 
 
 def start_seconds(overheads: Mapping[str, tuple[float, float, float]], loaded: int, stage: str) -> dict[str, int]:
