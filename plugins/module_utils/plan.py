@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
-from collections.abc import Mapping, Sequence
+import posixpath
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import image_check, preflight, recipes
@@ -69,6 +70,8 @@ HOST_SIDE_GIB = 1.83
 CONTAINER_HF_HOME = "/root/.cache/huggingface"
 CONTAINER_CACHE = "/root/.cache/dgxspark"
 CONTAINER_SECRETS = "/run/dgxspark/secrets"
+SNAPSHOTS = "snapshots"
+"""Folder below HF_HOME with a link to each snapshot that a service names files of: such a path does not hold a commit."""
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
 STOP_SECONDS = 60
 MEMORY_WAIT_SECONDS = 240
@@ -84,12 +87,16 @@ class Inventory(Exception):
         self.messages = messages
 
 
-def make_plan(hosts: Mapping[str, Mapping[str, Any]], known_recipes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def make_plan(
+    hosts: Mapping[str, Mapping[str, Any]],
+    known_recipes: Mapping[str, Mapping[str, Any]],
+    digest: Callable[[str], str | None] = lambda _path: None,
+) -> dict[str, Any]:
     """Plan every host.
 
     hosts: host name to C({vars, address, measured, images}): the C(spark_*) variables, C(ansible_host),
     C(spark) of M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.image_info) by reference or null.
-    known_recipes: recipe name to recipe.
+    known_recipes: recipe name to recipe. digest: the SHA-256 of a file on the controller, None where there is none.
     Returns C({schema, hosts, clusters}); raises C(Inventory) with all messages when the input is malformed.
     """
     messages: list[str] = []
@@ -103,7 +110,7 @@ def make_plan(hosts: Mapping[str, Mapping[str, Any]], known_recipes: Mapping[str
     planned = {}
     for host in sorted(hosts):
         try:
-            planned[host] = _plan_host(hosts[host], *resolved[host])
+            planned[host] = _plan_host(hosts[host], *resolved[host], digest)
         except InputError as error:
             messages += [f"host {host}: {message}" for message in error.messages]
         except ValueError as error:
@@ -163,10 +170,16 @@ def _read_host(
 
     services: list[dict[str, Any]] = []
     messages: list[str] = []
+    present = [ref for ref, image in (given.get("images") or {}).items() if image.get("present")]
     for index, entry in enumerate(settings["spark_services"]):
         service, wrong = recipes.resolve_service(
-            entry, f"host {host}, spark_services[{index}]", known_recipes, settings["spark_defaults"]
+            entry, f"host {host}, spark_services[{index}]", known_recipes, settings["spark_defaults"], present
         )
+        if service.get("nodes", 1) > 1:
+            wrong.append(
+                f"host {host}, spark_services[{index}]: recipe {service['recipe']} needs {service['nodes']} Sparks, and "
+                "this release serves a model on one host only. docs/models.md says what one Spark can serve."
+            )
         services.append(service)
         messages.extend(wrong)
     for key, what in (("name", "service name"), ("port", "port")):
@@ -207,10 +220,16 @@ def _check_sidecars(host: str, sidecars: Sequence[Any], taken: set[Any]) -> list
     return messages
 
 
-def _plan_host(given: Mapping[str, Any], settings: dict[str, Any], services: list[dict[str, Any]]) -> dict[str, Any]:
+def _plan_host(
+    given: Mapping[str, Any],
+    settings: dict[str, Any],
+    services: list[dict[str, Any]],
+    digest: Callable[[str], str | None],
+) -> dict[str, Any]:
     measured: Mapping[str, Any] | None = given.get("measured")
     images: Mapping[str, Any] = given.get("images") or {}
     findings: list[dict[str, Any]] = []
+    services = [_place(settings, service, digest) for service in services]
     launches = {service["name"]: _check_launch(service, settings, measured, images) for service in services}
     for launch in launches.values():
         findings.extend(launch["findings"])
@@ -241,7 +260,7 @@ def _plan_host(given: Mapping[str, Any], settings: dict[str, Any], services: lis
         }
         findings.extend(finding.to_dict() for finding in preflight.check_host(measured, planned, wants))
     for service in planned:
-        findings.extend(finding.to_dict() for finding in _service_findings(service))
+        findings.extend(finding.to_dict() for finding in _service_findings(service, by_name[service["name"]]))
     ignored = set(settings["spark_ignore_rules"])
     return {
         "services": planned,
@@ -254,6 +273,8 @@ def _plan_host(given: Mapping[str, Any], settings: dict[str, Any], services: lis
         "memory_map": budget["memory_map"],
         "basis": "measured" if measured else "inventory",
         "images": sorted({service["image"]["ref"] for service in planned}),
+        # What else a recipe offers: the host is asked for all, and the first that is there serves.
+        "image_candidates": sorted({ref for service in services for ref in service["alternatives"]}),
         "models": _models(planned),
         "settings": {
             "hf_home": settings["spark_hf_home"],
@@ -289,7 +310,7 @@ def _check_launch(
         "args": {key: value for key, value in service["args"].items() if not _is_open(key, value)},
         "env": service["env"],
         "nodes": 1,
-        "docker_args": [*settings["spark_docker_args"], *service["docker_args"]],
+        "docker_args": [*settings["spark_docker_args"], *service["docker_args"], *_mounts(service["files"])],
         "ignore": [*settings["spark_ignore_rules"], *service["ignore"]],
         "catalogue": settings["spark_image_catalogue"],
     }
@@ -417,6 +438,45 @@ def _budget_request(
     return request
 
 
+def _place(
+    settings: Mapping[str, Any], service: Mapping[str, Any], digest: Callable[[str], str | None]
+) -> dict[str, Any]:
+    """Say where a service's files are: those of its checkpoint, and those that the controller has."""
+    model = _model(settings, service)
+    on_host, in_container = f"{settings['spark_hf_home']}/{model['link']}", f"{CONTAINER_HF_HOME}/{model['link']}"
+    if model["path"]:
+        on_host, in_container = model["path"], model["argument"]
+    files = []
+    for entry in service["files"]:
+        if entry["source"].startswith(recipes.MODEL_FOLDER):
+            files.append({**entry, "source": None, "sha256": None, "host": _filled(entry["source"], on_host)})
+            continue
+        sha256 = digest(entry["source"])
+        # The name holds the content, so a file that changes changes the unit, too, and the engine is restarted.
+        name = f"{(sha256 or 'missing')[:12]}-{posixpath.basename(entry['source'])}"
+        host = f"/etc/dgxspark/files/{service['name']}/{name}"
+        files.append({**entry, "sha256": sha256, "host": host})
+    args = _filled(service["args"], in_container)
+    linked = not model["path"] and (args != service["args"] or any(entry["source"] is None for entry in files))
+    return {**service, "args": args, "files": files, "linked": linked}
+
+
+def _filled(value: Any, folder: str) -> Any:
+    """Put the folder of the model's snapshot wherever a value names it."""
+    if isinstance(value, str):
+        return value.replace(recipes.MODEL_FOLDER, folder)
+    if isinstance(value, Mapping):
+        return {key: _filled(item, folder) for key, item in value.items()}
+    return [_filled(item, folder) for item in value] if isinstance(value, list) else value
+
+
+def _mounts(files: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the options of docker run that show an engine its files."""
+    return [
+        word for entry in files for word in ("--mount", f"type=bind,src={entry['host']},dst={entry['path']},readonly")
+    ]
+
+
 def _listen(given: Mapping[str, Any], settings: Mapping[str, Any], service: Mapping[str, Any]) -> str:
     """Loopback without a key, the management address with one; the service and spark_listen overrule."""
     if settings["spark_listen"] or service["host"]:
@@ -476,7 +536,7 @@ def _plan_service(
     serve = {**args, "host": listen, "port": service["port"], "served-model-name": service["served_model_name"]}
     if model["revision"] and model["repo"]:
         serve.setdefault("revision", model["revision"])
-    command = render_command(launch["entrypoint"], model["argument"], serve, bool(secrets))
+    command = render_command(launch["entrypoint"], model["argument"], serve, bool(secrets), service["pip"])
     requested = memory.get("requested_bytes")
     probe = {
         "name": name,
@@ -507,11 +567,14 @@ def _plan_service(
         "env": env,
         "env_file": f"/etc/dgxspark/env/{name}.env",
         "secrets": secrets,
+        "files": service["files"],
+        "pip": service["pip"],
         "checks": service["checks"],
         "start_timeout": service["start_timeout"],
         "limits": _limits(service["start_timeout"]),
         "cache_dir": cache_dir,
-        "folders": _folders(name, cache_dir, secrets),
+        "linked": service["linked"],
+        "folders": _folders(name, cache_dir, secrets, service["files"]),
         "memory": dict(memory),
         "probe": probe,
         "settings": {
@@ -564,10 +627,16 @@ def _limits(start_timeout: int) -> dict[str, int]:
     }
 
 
-def _folders(name: str, cache_dir: str, secrets: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _folders(
+    name: str, cache_dir: str, secrets: Sequence[Mapping[str, Any]], files: Sequence[Mapping[str, Any]]
+) -> list[dict[str, str]]:
     """Return the folders that a service needs before its files."""
     folders = [{"path": cache_dir, "mode": "0755"}]
-    return [*folders, {"path": f"/etc/dgxspark/secrets/{name}", "mode": "0700"}] if secrets else folders
+    if secrets:
+        folders.append({"path": f"/etc/dgxspark/secrets/{name}", "mode": "0700"})
+    if any(entry["source"] for entry in files):
+        folders.append({"path": f"/etc/dgxspark/files/{name}", "mode": "0755"})
+    return folders
 
 
 def _image(ref: str, there: Mapping[str, Any]) -> dict[str, Any]:
@@ -595,23 +664,39 @@ def _model(settings: Mapping[str, Any], service: Mapping[str, Any]) -> dict[str,
             "source": source,
             "extra": extra,
             "path": f"{settings['spark_hf_home']}/local/{leaf}",
+            "link": None,
             "argument": f"{CONTAINER_HF_HOME}/local/{leaf}",
         }
+    revision = model.get("revision") or "main"
     return {
         "repo": model["repo"],
-        "revision": model.get("revision") or "main",
+        "revision": revision,
         "source": None,
         "path": None,
+        "link": f"{SNAPSHOTS}/{str(model['repo']).replace('/', '--')}@{revision.replace('/', '--')}",
         "extra": extra,
         "argument": model["repo"],
     }
 
 
-def render_command(entrypoint: str, model: str, args: Mapping[str, Any], with_secrets: bool) -> list[str]:
-    """Return what follows the image name: as short as the image's entrypoint allows, whole behind the secrets' wrapper."""
-    serve = ["vllm", "serve"] if with_secrets or entrypoint == "passthrough" else []
-    wrapper = [WITH_SECRETS] if with_secrets and entrypoint == "passthrough" else []
-    return [*wrapper, *serve, model, *render(dict(args))]
+def render_command(
+    entrypoint: str, model: str, args: Mapping[str, Any], with_secrets: bool, pip: Sequence[str] = ()
+) -> list[str]:
+    """Return what follows the image name: as short as the image's entrypoint allows.
+
+    Behind a shell that installs packages first, or behind the secrets' wrapper, the command is whole. NVIDIA's own
+    entrypoint stays in either case: it is what makes a newer CUDA run on an older driver.
+    """
+    serve = ["vllm", "serve"] if with_secrets or pip or entrypoint == "passthrough" else []
+    command = [*serve, model, *render(dict(args))]
+    if pip:
+        shell = ["/bin/sh"] if entrypoint == "passthrough" else []
+        wrapper = [WITH_SECRETS] if with_secrets else []
+        install = " ".join(
+            [f"pip install --no-input --cache-dir {CONTAINER_CACHE}/pip", *(f"'{name}'" for name in pip)]
+        )
+        return [*shell, "-c", f'{install} && exec "$@"', "vllm", *wrapper, *command]
+    return [WITH_SECRETS, *command] if with_secrets and entrypoint == "passthrough" else command
 
 
 def docker_argv(settings: Mapping[str, Any], service: Mapping[str, Any], planned: Mapping[str, Any]) -> list[str]:
@@ -656,8 +741,9 @@ def docker_argv(settings: Mapping[str, Any], service: Mapping[str, Any], planned
             "--mount",
             f"type=bind,src={WITH_SECRETS},dst={WITH_SECRETS},readonly",
         ]
-        if planned["entrypoint"] == "serve":
-            argv += ["--entrypoint", WITH_SECRETS]
+    if planned["entrypoint"] == "serve" and (planned["pip"] or planned["secrets"]):
+        argv += ["--entrypoint", "/bin/sh" if planned["pip"] else WITH_SECRETS]
+    argv += _mounts(planned["files"])
     argv += [str(arg) for arg in settings["spark_docker_args"]]
     argv += service["docker_args"]
     return [*argv, planned["image"]["run"], *planned["command"]]
@@ -672,10 +758,17 @@ def _models(planned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             wanted[(model["path"], "")] = {"source": model["source"], "path": model["path"]}
         else:
             key = (model["repo"], model["revision"])
-            wanted[key] = {"repo": key[0], "revision": key[1], "only": [], "image": service["image"]["run"]}
+            link = model["link"] if service["linked"] else (wanted.get(key) or {}).get("link", "")
+            wanted[key] = {
+                "repo": key[0],
+                "revision": key[1],
+                "only": [],
+                "image": service["image"]["run"],
+                "link": link,
+            }
         for extra in model["extra"]:
             key = (extra["repo"], extra["revision"])
-            wanted.setdefault(key, {**extra, "image": service["image"]["run"]})
+            wanted.setdefault(key, {**extra, "image": service["image"]["run"], "link": ""})
     return [wanted[key] for key in sorted(wanted)]
 
 
@@ -686,8 +779,20 @@ def _download_gib(planned: Sequence[Mapping[str, Any]], measured: Mapping[str, A
     return sum((s["memory"].get("weights_bytes") or 0) / GIB for s in missing)
 
 
-def _service_findings(service: Mapping[str, Any]) -> list[Finding]:
+def _service_findings(service: Mapping[str, Any], given: Mapping[str, Any]) -> list[Finding]:
     findings = []
+    first = given["alternatives"][0]
+    if service["image"]["ref"] != first:
+        findings.append(
+            Finding(
+                rule="image.alternative",
+                severity="info",
+                service=service["name"],
+                message=f"served from {service['image']['ref']}, which the host has; the recipe's first choice is {first}.",
+                fix=f"Set image: {first} to have that one pulled and served instead.",
+                basis="probed",
+            )
+        )
     if service["model"]["repo"] and service["model"]["revision"] == "main":
         findings.append(
             Finding(

@@ -5,13 +5,16 @@
 
 A recipe is a tested way to serve a model; a service is one entry of C(spark_services). Later layers win:
 recipe < recipe image < recipe variants < C(spark_defaults) < service. JSON values are replaced whole, null removes.
+
+C({model}) in args and in C(files) stands for the folder of the model's snapshot: files that a checkpoint ships, as a
+parser or a drafter, are named without knowing its commit.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import launch
@@ -24,12 +27,14 @@ SERVICE_KEYS = {
     "host": "address that the engine listens on",
     "served_model_name": "model name that clients send; the service's name when left out",
     "model": "what to serve where it differs from the recipe: repo, revision, path, extra",
-    "image": "image reference, or a mapping of ref, vllm_version, entrypoint, args and env",
+    "image": "image reference, or a mapping of ref, vllm_version, entrypoint, args, env, files and pip",
     "args": "options of vllm serve, long names with dashes",
     "env": "environment of the engine; no secrets",
     "api_key_file": "file on the controller that holds the API key",
     "secrets": "further secrets: environment variable to file on the controller",
     "checks": "what is proved beyond a completion: tools, reasoning",
+    "files": "files that the engine needs: a list of source (on the controller, or {model}/NAME) and path in the container",
+    "pip": "Python packages that the image lacks, with their versions; installed at every start",
     "config": "config.json of the model where no recipe has it",
     "quant_config": "hf_quant_config.json of the model where it has one",
     "weights_gib": "measured size of the weights on one rank, in GiB, without a drafter's",
@@ -71,14 +76,41 @@ RECIPE_KEYS = (
     "quant_config",
     "weights_gib",
     "draft_weights_gib",
+    "files",
+    "pip",
+    "ignore",
+    "nodes",
     "expect",
     "source",
     "served_model_name",
     "start_timeout",
     "shm_size",
 )
+VARIANT_KEYS = (
+    "summary",
+    "model",
+    "images",
+    "args",
+    "env",
+    "checks",
+    "files",
+    "pip",
+    "ignore",
+    "config",
+    "quant_config",
+    "weights_gib",
+    "draft_weights_gib",
+    "expect",
+    "source",
+    "nodes",
+)
+"""Keys of a variant: C(config) and C(model) replace the recipe's fields one by one, lists are replaced whole."""
 MODEL_KEYS = ("repo", "revision", "path", "extra")
-IMAGE_KEYS = ("ref", "vllm_version", "entrypoint", "args", "env")
+IMAGE_KEYS = ("ref", "vllm_version", "entrypoint", "args", "env", "files", "pip")
+FILE_KEYS = ("source", "path")
+EXPECT_KEYS = ("what", "tokens_per_second", "gib", "source", "sparks")
+MODEL_FOLDER = "{model}"
+"""Stands for the folder of the model's snapshot, on the host and in the container."""
 CHECK_KEYS = ("tools", "reasoning")
 
 # Keys that vllm serve has too but that belong to the service itself, so that plan, unit and probes agree on them.
@@ -92,6 +124,8 @@ REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,127}")
 IMAGE_REF = re.compile(r"[a-z0-9][\w.:/-]*(?:@sha256:[0-9a-f]{64})?")
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SECRET_NAME = re.compile(r"(?:^|_)(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIALS?)(?:_|$)", re.IGNORECASE)
+REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?:==[\w.+!-]+)?")
+CONTAINER_PATH = re.compile(r"/[\w.+@/-]+")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -120,6 +154,13 @@ class Problems:
             return {str(k): v for k, v in value.items()}
         self.add(f"'{key}' must be a mapping, not {kind(value)}.")
         return {}
+
+    def mappings(self, value: Any, key: str) -> list[dict[str, Any]]:
+        """Return C(value) as a list of dicts, or complain and return an empty one."""
+        if value is not None and not isinstance(value, list):
+            self.add(f"'{key}' must be a list of mappings, not {kind(value)}.")
+            return []
+        return [self.mapping(entry, key) for entry in value or []]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -159,23 +200,74 @@ def validate_recipe(recipe: Any, origin: str) -> list[str]:
         if not recipe.get(key):
             problems.add(f"'{key}' is missing.")
     _check_model(problems, problems.mapping(recipe.get("model"), "model"))
-    for image in recipe.get("images") or []:
-        _check_image(problems, problems.mapping(image, "images"))
-    for variant, body in problems.mapping(recipe.get("variants"), "variants").items():
-        problems.unknown(
-            problems.mapping(body, f"variants.{variant}"), ("args", "env", "checks"), f"key of variant {variant}:"
-        )
-    _check_args(problems, problems.mapping(recipe.get("args"), "args"))
+    _check_body(problems, recipe)
+    for variant, given in problems.mapping(recipe.get("variants"), "variants").items():
+        body = problems.mapping(given, f"variants.{variant}")
+        own = Problems(f"recipe {origin}, variant {variant}")
+        if not SERVICE_NAME.fullmatch(variant):
+            own.add("its name must be lower-case letters, digits and inner dashes.")
+        own.unknown(body, VARIANT_KEYS)
+        if body.get("model"):
+            _check_model(own, _model_of(own, recipe, body))
+        _check_body(own, body)
+        problems.messages += own.messages
     return problems.messages
 
 
+def anchor_files(recipe: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    """Return a recipe whose C(files) are named from the root; as written they are relative to its own folder."""
+
+    def anchored(body: Mapping[str, Any]) -> dict[str, Any]:
+        copy = dict(body)
+        if copy.get("files"):
+            copy["files"] = [
+                entry
+                if entry["source"].startswith((MODEL_FOLDER, "/"))
+                else {**entry, "source": f"{folder}/{entry['source']}"}
+                for entry in copy["files"]
+            ]
+        if copy.get("images"):
+            copy["images"] = [anchored(image) for image in copy["images"]]
+        return copy
+
+    variants = {name: anchored(body or {}) for name, body in (recipe.get("variants") or {}).items()}
+    return {**anchored(recipe), "variants": variants}
+
+
+def _check_body(problems: Problems, body: Mapping[str, Any]) -> None:
+    """Check what a recipe and its variants have in common."""
+    for image in problems.mappings(body.get("images"), "images"):
+        _check_image(problems, image)
+        _check_args(problems, problems.mapping(image.get("args"), "images.args"))
+        _environment(problems, problems.mapping(image.get("env"), "images.env"))
+    _check_args(problems, problems.mapping(body.get("args"), "args"))
+    _environment(problems, problems.mapping(body.get("env"), "env"))
+    problems.unknown(problems.mapping(body.get("checks"), "checks"), CHECK_KEYS, "check")
+    _files(problems, body)
+    _pip(problems, body)
+    _sizes(problems, body)
+    _texts(problems, body, "source")
+    _texts(problems, body, "ignore")
+    for entry in problems.mappings(body.get("expect"), "expect"):
+        problems.unknown(entry, EXPECT_KEYS, "key of expect:")
+        if not entry.get("what") or not entry.get("source"):
+            problems.add("every entry of 'expect' needs 'what' was measured and its 'source'.")
+    nodes = body.get("nodes", 1)
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+        problems.add(f"'nodes' is {nodes!r}; it must be a whole number of Sparks, 1 or more.")
+
+
 def resolve_service(
-    service: Any, where: str, recipes: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, Any] | None = None
+    service: Any,
+    where: str,
+    recipes: Mapping[str, Mapping[str, Any]],
+    defaults: Mapping[str, Any] | None = None,
+    present: Collection[str] = (),
 ) -> tuple[dict[str, Any], list[str]]:
     """Check one service and merge its layers.
 
     service: the entry of C(spark_services) as written. where: host and position, for messages.
-    recipes: name to recipe. defaults: C(spark_defaults) of the host.
+    recipes: name to recipe. defaults: C(spark_defaults) of the host. present: images that the host has.
     Returns the merged description and all problems; the description is only meaningful without problems.
     """
     problems = Problems(where)
@@ -204,12 +296,16 @@ def resolve_service(
             problems.add("'image' is missing.")
         if not (own.get("config") or recipe.get("config")):
             problems.add("'config' is missing: without the model's config.json nothing can be planned.")
-    resolved = _assemble(problems, own, base, recipe)
+    resolved = _assemble(problems, own, base, recipe, present)
     return resolved, problems.messages
 
 
 def _assemble(
-    problems: Problems, own: dict[str, Any], base: Mapping[str, Any], recipe: Mapping[str, Any]
+    problems: Problems,
+    own: dict[str, Any],
+    base: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    present: Collection[str],
 ) -> dict[str, Any]:
     name = own.get("name")
     if not isinstance(name, str) or not SERVICE_NAME.fullmatch(name):
@@ -222,7 +318,9 @@ def _assemble(
         problems.add(f"'port' is {port!r}; it must be a whole number from 1 to 65535.")
 
     variants = _variants(problems, own.get("variant"), recipe)
-    image = _image(problems, own, base, recipe)
+    images = _images(problems, own, base, [recipe, *variants])
+    # Later entries are other ways to serve the same: what the host has needs no download.
+    image = next((known for known in images if known.get("ref") in present), images[0] if images else {})
     layers = [recipe, image, *variants, base, own]
     args_layers, env_layers, checks_layers = [], [], []
     for layer in layers:
@@ -235,9 +333,7 @@ def _assemble(
     checks = merge({"tools": False, "reasoning": False}, *checks_layers)
     problems.unknown(checks, CHECK_KEYS, "check")
 
-    model = merge(problems.mapping(recipe.get("model"), "model"), problems.mapping(own.get("model"), "model"))
-    if problems.mapping(own.get("model"), "model").get("repo") and "path" not in (own.get("model") or {}):
-        model.pop("path", None)
+    model = _model_of(problems, recipe, *variants, own)
     if model or not own.get("recipe"):  # a recipe that was not found has been complained about
         _check_model(problems, model)
 
@@ -262,10 +358,11 @@ def _assemble(
     if shm is not None and not re.fullmatch(r"\d+[bkmgBKMG]?", str(shm)):
         problems.add(f"'shm_size' is {shm!r}; write it as docker takes it, for example 8g.")
     docker_args = [*_texts(problems, base, "docker_args"), *_texts(problems, own, "docker_args")]
-    sizes = {key: own.get(key, recipe.get(key)) for key in ("weights_gib", "draft_weights_gib")}
-    for key, size in sizes.items():
-        if size is not None and (isinstance(size, bool) or not isinstance(size, (int, float)) or size <= 0):
-            problems.add(f"'{key}' is {size!r}; it must be a size in GiB above 0.")
+    sizes = {"weights_gib": None, "draft_weights_gib": None}
+    for layer in (recipe, *variants, own):
+        sizes.update({key: layer[key] for key in sizes if key in layer})
+    _sizes(problems, sizes)
+    nodes = next((layer["nodes"] for layer in reversed([recipe, *variants]) if layer.get("nodes")), 1)
     share = own.get("memory_share", 1)
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < float("inf"):
         problems.add(f"'memory_share' is {share!r}; it must be a number, 0 or more.")
@@ -283,15 +380,21 @@ def _assemble(
         "env": env,
         "secrets": {str(k): str(v) for k, v in sorted(secrets.items())},
         "checks": {key: bool(value) for key, value in checks.items()},
-        "config": problems.mapping(own.get("config") or recipe.get("config"), "config"),
-        "quant_config": own.get("quant_config", recipe.get("quant_config")),
+        "files": [entry for layer in layers for entry in _files(problems, layer)],
+        "pip": [package for layer in layers for package in _pip(problems, layer)],
+        "alternatives": [known["ref"] for known in images],
+        "nodes": nodes,
+        "config": _config(problems, own, recipe, variants),
+        "quant_config": next(
+            (layer["quant_config"] for layer in (own, *reversed(variants), recipe) if "quant_config" in layer), None
+        ),
         **sizes,
         "memory_share": share,
         "overheads": problems.mapping(own.get("overheads"), "overheads"),
         "start_timeout": timeout,
         "shm_size": None if shm is None else str(shm),
         "docker_args": docker_args,
-        "ignore": sorted({*_texts(problems, base, "ignore"), *_texts(problems, own, "ignore")}),
+        "ignore": sorted({rule for layer in layers for rule in _texts(problems, layer, "ignore")}),
     }
 
 
@@ -327,18 +430,80 @@ def _variants(problems: Problems, wanted: Any, recipe: Mapping[str, Any]) -> lis
     return chosen
 
 
-def _image(
-    problems: Problems, own: Mapping[str, Any], base: Mapping[str, Any], recipe: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Choose the image; one that the recipe knows brings the recipe's own adjustments for it."""
-    known = [problems.mapping(image, "images") for image in recipe.get("images") or []]
+def _images(
+    problems: Problems, own: Mapping[str, Any], base: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the images that may serve, best first; one that is pinned and known brings the recipe's adjustments for it.
+
+    layers: the recipe and its variants; the last that lists images decides.
+    """
+    listed = [problems.mappings(layer.get("images"), "images") for layer in layers]
+    known = next((images for images in reversed(listed) if images), [])
     value = own.get("image") or base.get("image")
     if value is None:
-        return dict(known[0]) if known else {}
+        return known
     image = {"ref": value} if isinstance(value, str) else problems.mapping(value, "image")
     _check_image(problems, image)
-    recipes_own = next((entry for entry in known if entry.get("ref") == image.get("ref")), {})
-    return {**recipes_own, **image}
+    every = [entry for images in (known, *listed) for entry in images]
+    recipes_own = next((entry for entry in every if entry.get("ref") == image.get("ref")), {})
+    return [{**recipes_own, **image}]
+
+
+def _model_of(problems: Problems, *layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge what the layers say about the model; a layer that names it by repo or path takes the other away."""
+    model: dict[str, Any] = {}
+    for layer in layers:
+        given = problems.mapping(layer.get("model"), "model")
+        for one, other in (("repo", "path"), ("path", "repo")):
+            if given.get(one) and other not in given:
+                model.pop(other, None)
+        model = merge(model, given)
+    return model
+
+
+def _config(
+    problems: Problems, own: Mapping[str, Any], recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the config.json to plan with: the service's whole, else the recipe's with the fields of its variants."""
+    if own.get("config"):
+        return problems.mapping(own["config"], "config")
+    return merge(*(problems.mapping(layer.get("config"), "config") for layer in (recipe, *variants)))
+
+
+def _files(problems: Problems, layer: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return a layer's files, checked."""
+    found = []
+    for entry in problems.mappings(layer.get("files"), "files"):
+        problems.unknown(entry, FILE_KEYS, "key of files:")
+        source, path = entry.get("source"), entry.get("path")
+        if not isinstance(source, str) or not source or CONTROL.search(source) or ".." in source.split("/"):
+            problems.add(
+                f"files: the source is {source!r}; it must be a file on the controller, or {MODEL_FOLDER}/NAME for one "
+                "that the checkpoint ships."
+            )
+        elif source.startswith(MODEL_FOLDER) and not CONTAINER_PATH.fullmatch(source[len(MODEL_FOLDER) :]):
+            problems.add(f"files: the source is {source!r}; write {MODEL_FOLDER}/NAME.")
+        elif not isinstance(path, str) or not CONTAINER_PATH.fullmatch(path) or ".." in path.split("/"):
+            problems.add(f"files: the path is {path!r}; it must be an absolute path in the container.")
+        else:
+            found.append({key: str(value) for key, value in entry.items()})
+    return found
+
+
+def _pip(problems: Problems, layer: Mapping[str, Any]) -> list[str]:
+    """Return a layer's Python packages, checked: they become arguments of pip, so nothing else may pass."""
+    packages = _texts(problems, layer, "pip")
+    for package in packages:
+        if not REQUIREMENT.fullmatch(package):
+            problems.add(f"'pip' names {package!r}; write NAME, NAME[EXTRA] or NAME==VERSION.")
+    return packages
+
+
+def _sizes(problems: Problems, layer: Mapping[str, Any]) -> None:
+    for key in ("weights_gib", "draft_weights_gib"):
+        size = layer.get(key)
+        if size is not None and (isinstance(size, bool) or not isinstance(size, (int, float)) or size <= 0):
+            problems.add(f"'{key}' is {size!r}; it must be a size in GiB above 0.")
 
 
 def _environment(problems: Problems, env: Mapping[str, Any]) -> dict[str, str]:
