@@ -1,0 +1,607 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A launch of vLLM that somebody has already, turned into an entry of C(spark_services).
+
+It is read in two steps. C(import_sources) reads each form (a docker command, a compose file, a systemd unit, recipes of
+others) into one C(Draft): docker's options, the words behind the image, variables. C(import_launch) makes the service
+from that, and says of everything else why it is not carried over. A secret is never part of what is returned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import image_catalogue, launch, recipes, shell
+from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import check_launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils.import_sources import (
+    FORMS,
+    Draft,
+    Unreadable,
+    brief,
+    read_source,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils.plan import CONTAINER_HF_HOME
+
+__all__ = ["FORMS", "Unreadable", "import_launch"]
+
+HIDDEN = "(hidden)"
+# The order in which a person writes a service.
+ORDER = (
+    "name",
+    "model",
+    "image",
+    "port",
+    "served_model_name",
+    "api_key_file",
+    "secrets",
+    "args",
+    "env",
+    "shm_size",
+    "docker_args",
+)
+# Keys of the well-known kinds, wherever they stand: Hugging Face, OpenAI-like, NVIDIA, GitHub.
+TOKEN = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{10,}|sk-[A-Za-z0-9_-]{10,}|nvapi-[A-Za-z0-9_-]{10,}|gh[pousr]_[A-Za-z0-9]{20,})"
+)
+# Names that are taken for secrets here although a service may have them: what comes from elsewhere is not known.
+SECRET_END = re.compile(r"(?:^|_)(?:KEY|PASS|PASSPHRASE|PWD|AUTH)$", re.IGNORECASE)
+URL_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
+HF_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HF_API_TOKEN")
+
+_SYSTEMD = "systemd supervises the engines here"
+_OWN = "the unit of this collection sets it itself"
+_LATER = "not needed by an engine on one Spark"
+# Options of docker run that have no place in a service, and why.
+DROPPED = {
+    "--detach": _SYSTEMD,
+    "--restart": f"{_SYSTEMD}: Restart= with a bounded number of starts",
+    "--rm": _OWN,
+    "--interactive": _OWN,
+    "--tty": _OWN,
+    "--quiet": _OWN,
+    "--pull": "the role images brings images once",
+    "--platform": "the image's own architecture is compared with the host's",
+    "--gpus": "spark_gpu_args gives every engine the GPU",
+    "--runtime": "spark_gpu_args gives every engine the GPU",
+    "--ipc": "engines have a private /dev/shm here, --ipc host leaves segments behind on the host; see shm_size",
+    "--log-driver": _OWN,
+    "--log-opt": _OWN,
+    "--label": _OWN,
+    "--stop-timeout": _OWN,
+    "--stop-signal": _OWN,
+    "--privileged": f"{_LATER}; put --privileged into docker_args if yours does need it",
+    "--cap-add": f"{_LATER}; put it into docker_args if yours does need it",
+    "--security-opt": f"{_LATER}; put it into docker_args if yours does need it",
+    "--device": f"{_LATER}; put it into docker_args if yours does need it",
+    "--user": "engines run as the image's user here, and weights belong to the role models",
+    "--publish-all": "engines use the host's network here",
+    "--expose": "engines use the host's network here",
+    "--link": "engines use the host's network here",
+    "--cidfile": _OWN,
+}
+# Options of docker run that mean the same in docker_args.
+KEPT = {
+    "--add-host",
+    "--cpus",
+    "--cpuset-cpus",
+    "--dns",
+    "--group-add",
+    "--hostname",
+    "--init",
+    "--memory",
+    "--memory-swap",
+    "--oom-score-adj",
+    "--pids-limit",
+    "--read-only",
+    "--sysctl",
+    "--tmpfs",
+    "--workdir",
+}
+# What the role or the plan gives every engine; see spark_ulimits and plan.
+OWN_ULIMITS = ("memlock=-1", "memlock=-1:-1", "stack=67108864", "stack=67108864:67108864")
+OWN_ENV = {
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "TRANSFORMERS_CACHE",
+    "HF_HUB_OFFLINE",
+    "TRANSFORMERS_OFFLINE",
+    "VLLM_NO_USAGE_STATS",
+    "DO_NOT_TRACK",
+    "VLLM_CACHE_ROOT",
+    "TRITON_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "FLASHINFER_WORKSPACE_BASE",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+}
+OTHER_PROGRAMS = ("bash", "sh", "python", "python3", "sleep", "ray", "sglang", "trtllm-serve", "llama-server")
+CACHES = re.compile(
+    r"/root/\.(?:cache/(?:vllm|flashinfer|triton|torch\S*|tilelang)|triton|tilelang|nv|flashinfer)(?:/.*)?"
+)
+
+
+def import_launch(
+    text: str,
+    document: Any = None,
+    *,
+    form: str = "auto",
+    name: str | None = None,
+    port: int | None = None,
+    image: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    files: Mapping[str, str] | None = None,
+    select: str | None = None,
+    variant: str = "default",
+    features: Sequence[str] | None = None,
+    known_recipes: Mapping[str, Mapping[str, Any]] | None = None,
+    config: Mapping[str, Any] | None = None,
+    catalogue: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Turn a launch into a service.
+
+    document: the text as YAML, where it is YAML. variables: what C($NAME) and C({placeholder}) stand for. files: content
+    of env files by the path that names them. select: which of several containers. variant and features: of a vLLM
+    recipe. known_recipes: recipes of this collection, for the config of a model that has none here.
+    Returns C({form, service, host_vars, left_out, missing, findings, compatible}); raises C(Unreadable) where there is no
+    launch of vLLM in the text.
+    """
+    draft = read_source(
+        text,
+        document,
+        form,
+        variables=dict(variables or {}),
+        files=dict(files or {}),
+        select=select,
+        variant=variant,
+        features=features,
+    )
+    made = _Import(draft, catalogue)
+    service = made.service(name, port, image)
+    _add_config(service, made, config, known_recipes or {})
+    result = {"form": draft.form, "service": service, "host_vars": made.host_vars, "left_out": made.left_out}
+    lint = _lint(service, catalogue) if service.get("image") else {"findings": [], "compatible": False, "changes": []}
+    _resolved, missing = recipes.resolve_service(service, "service", {}, {})
+    found: dict[str, Any] = _hide({**result, **lint, "missing": missing}, made.secrets)
+    return found
+
+
+def _lint(service: Mapping[str, Any], catalogue: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    image = service["image"] if isinstance(service["image"], Mapping) else {"ref": service["image"]}
+    model = service["model"]
+    judged = check_launch(
+        {
+            "image": image["ref"],
+            "entrypoint": image.get("entrypoint"),
+            "model": {
+                "repo": model.get("repo") or model.get("path"),
+                "config": service.get("config"),
+                "quant_config": service.get("quant_config"),
+            },
+            "args": service["args"],
+            "env": service.get("env"),
+            "catalogue": list(catalogue),
+        }
+    )
+    changes = (judged.get("fixed") or {}).get("changes") or []
+    return {"findings": judged["findings"], "compatible": judged["compatible"], "changes": changes}
+
+
+def _add_config(
+    service: dict[str, Any],
+    made: _Import,
+    config: Mapping[str, Any] | None,
+    known_recipes: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Give the service the config.json that it cannot be planned without, where one is at hand."""
+    if config:
+        service["config"] = dict(config)
+        return
+    repo = service["model"].get("repo")
+    for name, recipe in sorted(known_recipes.items()):
+        if repo and (recipe.get("model") or {}).get("repo") == repo:
+            for key in ("config", "quant_config", "weights_gib", "draft_weights_gib"):
+                if recipe.get(key) is not None:
+                    service[key] = recipe[key]
+            made.leave(
+                f"recipe {name}",
+                "serves the same model and gave its config; 'recipe' instead of model, image, args and config takes all of it",
+            )
+            return
+
+
+def _hide(value: Any, secrets: set[str]) -> Any:
+    """Take every secret out of a result, wherever it got to."""
+    if isinstance(value, Mapping):
+        return {_hide(key, secrets): _hide(item, secrets) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_hide(item, secrets) for item in value]
+    if not isinstance(value, str):
+        return value
+    for secret in secrets:
+        value = value.replace(secret, HIDDEN)
+    return URL_PASSWORD.sub(f"://{HIDDEN}@", TOKEN.sub(HIDDEN, value))
+
+
+class _Import:
+    """Makes one service; keeps what is left out and what is secret on the way."""
+
+    def __init__(self, draft: Draft, catalogue: Sequence[Mapping[str, Any]]) -> None:
+        self.draft = draft
+        self.catalogue = catalogue
+        self.left_out: list[dict[str, str]] = list(draft.left_out)
+        self.host_vars: dict[str, str] = {}
+        self.secrets: set[str] = set()
+        self.rewritten: dict[str, str] = {}  # path in the old container -> path in ours
+        self.outer: dict[str, str | None] = {}
+        # Recipes are started by programs of their own, which clear the entrypoint.
+        self.by_docker = bool(draft.run.image) and draft.form in ("docker", "compose", "systemd")
+        for name, value in draft.variables.items():
+            if _is_secret(name, value):
+                self.conceal(value)
+
+    def leave(self, item: str, reason: str) -> None:
+        """Say once that something is not carried over."""
+        entry = {"item": item, "reason": reason}
+        if entry not in self.left_out:
+            self.left_out.append(entry)
+
+    def conceal(self, value: str | None) -> None:
+        """Keep a secret from being returned; what is too short to be one would only garble other texts."""
+        if value and len(value) >= 6 and not value.startswith("${"):
+            self.secrets.add(value)
+
+    # --- the service ----------------------------------------------------------------------------------------------
+
+    def service(self, name: str | None, port: int | None, image: str | None) -> dict[str, Any]:
+        """Put the service together."""
+        chosen = image or self.draft.run.image
+        known = image_catalogue.lookup(chosen, self.catalogue) if chosen else None
+        self.outer = self._environment()
+        words, inner = self._engine_words(known)
+        env = {**self.outer, **inner}
+        parsed = launch.parse(words, (known or {}).get("vllm_version"))
+        if parsed.model is None:
+            why = "" if words else "; the image seems to be started by variables of its own, which cannot be read"
+            raise Unreadable(f"no model is named on the command line of vllm serve{why}")
+        waits = shell.unknown_names(parsed.model)
+        if waits:
+            raise Unreadable(f"the model waits for {', '.join(waits)}: say what that is (variables)")
+        for problem in parsed.problems:
+            if problem.kind not in ("unknown", "bad_choice", "model_option"):
+                self.leave(problem.option, f"{problem.detail}. {problem.fix}".strip())
+        args = self._settled(parsed.args)
+        own_port, reachable = self._port(args.pop("port", None))
+        unit = _service_name(name or self.draft.name or parsed.model)
+        result: dict[str, Any] = {"name": unit, "port": port or own_port}
+        served = args.pop("served-model-name", None)
+        names = served if isinstance(served, list) else [served or parsed.model]
+        result["served_model_name"] = str(names[0])
+        for other in names[1:]:
+            self.leave(f"--served-model-name {other}", "a service has one name; a gateway can give it more")
+        ranks = [args.get(f"{axis}-parallel-size") for axis in ("tensor", "pipeline", "data")]
+        if any(isinstance(size, int) and size > 1 for size in ranks):
+            self.leave(
+                "several Sparks", "the launch spans more than one GPU; a service runs on one Spark, which has one"
+            )
+        keys = self._secrets(env, args, unit)
+        self._listening(args.pop("host", None), reachable, keys)
+        docker_args = [*self._docker_options(result), *self._mounts(env, parsed.model)]
+        result["model"] = self._model(parsed.model, args)
+        if chosen:
+            result["image"] = self._image(chosen, known)
+        result["args"] = {key: self._moved(value) for key, value in sorted(args.items())}
+        for key, value in result["args"].items():
+            if value != args[key]:
+                self.leave(
+                    f"--{key}", "names a file of the container; it is expected at its new place below spark_hf_home"
+                )
+        result["env"] = {key: self._moved(value) for key, value in sorted(self._plain(env).items())}
+        result.update(keys)
+        result["docker_args"] = docker_args
+        return {key: result[key] for key in ORDER if result.get(key) or key == "args"}
+
+    def _image(self, ref: str, known: Mapping[str, Any] | None) -> Any:
+        """Name the image; what it does with its arguments is learned from the command where nobody knows it."""
+        run = self.draft.run
+        if (known or {}).get("entrypoint") or run.values("--entrypoint") or not run.command or not self.by_docker:
+            return ref
+        typed = run.command[0].rpartition("/")[2]
+        if typed in ("vllm", "bash", "sh", "python3"):
+            return {"ref": ref, "entrypoint": "passthrough"}
+        return {"ref": ref, "entrypoint": "serve"}
+
+    def _docker_options(self, result: dict[str, Any]) -> list[str]:
+        kept: list[str] = []
+        for option, value in self.draft.run.options:
+            written = f"{option} {value}" if value is not None else option
+            if option in ("--env", "--volume", "--mount", "--publish", "--name", "--entrypoint", "--env-file"):
+                continue
+            if option == "--shm-size" and value:
+                result["shm_size"] = re.sub(r"(?i)(\d)\s*([bkmg])i?b?$", r"\1\2", value).lower()
+            elif option == "--network" and value == "host":
+                continue  # as here
+            elif option == "--ulimit" and value in OWN_ULIMITS:
+                self.leave(written, "spark_ulimits sets it for every engine")
+            elif option == "--network":
+                self.leave(
+                    written, "engines use the host's network here; others on that one reach it by the host's address"
+                )
+            elif option in DROPPED or option.startswith("--health"):
+                self.leave(written, DROPPED.get(option, "the unit is active when the model has answered"))
+            elif option in KEPT or option == "--ulimit":
+                kept += [option] if value is None else [option, value]
+            else:
+                self.leave(written, "nothing here is known of this option; put it into docker_args if it is needed")
+        return kept
+
+    # --- environment and secrets ----------------------------------------------------------------------------------
+
+    def _environment(self) -> dict[str, str | None]:
+        """Return the variables of the container: env files first, then what was given, as docker does."""
+        found: dict[str, str | None] = {}
+        for path in self.draft.run.values("--env-file"):
+            content = self.draft.files.get(path)
+            if content is None:
+                self.leave(f"--env-file {path}", "cannot be read here; add what it sets to env and secrets")
+                continue
+            for line in content.splitlines():
+                name, equals, text = line.strip().partition("=")
+                if equals and not name.startswith("#"):
+                    found[name.strip()] = text
+        for name, given in self.draft.run.env.items():
+            known = self.draft.variables.get(name) if given is None else given
+            if known is not None or _is_secret(name, ""):
+                found[name] = known
+            else:
+                self.leave(f"--env {name}", "is taken from the caller's environment, which is not known here")
+        return found
+
+    def _secrets(self, env: dict[str, str | None], args: dict[str, Any], name: str) -> dict[str, Any]:
+        """Turn every secret into a file on the controller and take it out of C(env) and C(args)."""
+        for option, variable in (("api-key", "VLLM_API_KEY"), ("hf-token", "HF_TOKEN")):
+            value = args.pop(option, None)
+            for text in value if isinstance(value, list) else [value]:
+                if isinstance(text, str):
+                    self.conceal(text)
+                    env.setdefault(variable, text)
+        folder = "{{ inventory_dir }}/secrets"
+        keys: dict[str, Any] = {}
+        api_key = env.get("VLLM_API_KEY")
+        for variable in sorted(name for name, value in env.items() if _is_secret(name, value or "")):
+            value = env.pop(variable)
+            self.conceal(value)
+            if variable in HF_TOKENS:
+                self.host_vars["spark_hf_token_file"] = f"{folder}/hf_token"
+                self.leave(
+                    variable, "engines run offline here; put it into a file and name that as spark_hf_token_file"
+                )
+            elif variable == "VLLM_API_KEY":
+                keys["api_key_file"] = f"{folder}/{name}_api_key"
+                self.leave(variable, "a secret: put it into the file that api_key_file names")
+            elif api_key and value == api_key:
+                self.leave(variable, "held the API key, which comes from api_key_file now")
+            else:
+                keys.setdefault("secrets", {})[variable] = f"{folder}/{name}_{variable.lower()}"
+                self.leave(variable, "a secret: put it into the file that 'secrets' names")
+        return keys
+
+    def _plain(self, env: Mapping[str, str | None]) -> dict[str, str]:
+        """Return the variables that are the service's own."""
+        found = {}
+        for name, value in env.items():
+            waits = shell.unknown_names(value or "")
+            if name in OWN_ENV:
+                self.leave(name, "weights, caches, the GPU and offline use are the same for every engine here")
+            elif waits:
+                self.leave(name, f"waits for {', '.join(waits)}: say what that is (variables)")
+            elif value is not None:
+                found[name] = value
+        return found
+
+    # --- the command ----------------------------------------------------------------------------------------------
+
+    def _engine_words(self, known: Mapping[str, Any] | None) -> tuple[list[str], dict[str, str | None]]:
+        """Return what vllm serve is given, and the variables set in front of it."""
+        run = self.draft.run
+        words = list(run.command)
+        entrypoint = next(iter(reversed(run.values("--entrypoint"))), None)
+        if entrypoint:
+            words = [*entrypoint.split(), *words]
+        if entrypoint is not None:
+            self.leave(
+                f"--entrypoint {entrypoint or repr('')}",
+                "the image's own entrypoint is used",
+            )
+        found, inner = self._find_engine(words)
+        serves = (known or {}).get("entrypoint") == "serve" and entrypoint is None and self.by_docker
+        if found is not None and serves and words[0].rpartition("/")[2] == "vllm":
+            self.leave(
+                "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
+            )
+        if found is None:
+            if words and words[0].rpartition("/")[2] in OTHER_PROGRAMS:
+                raise Unreadable(f"the container runs {words[0]}, not vllm serve")
+            found = words
+        while found[:2] == ["vllm", "serve"]:
+            self.leave("vllm serve", "stands there twice")
+            found = found[2:]
+        return found, inner
+
+    def _find_engine(self, words: Sequence[str]) -> tuple[list[str] | None, dict[str, str | None]]:
+        """Look for vllm serve in a command, through the programs that people wrap it in."""
+        rest = list(words)
+        while rest:
+            program = rest[0].rpartition("/")[2]
+            if program == "vllm" and rest[1:2] == ["serve"]:
+                return rest[2:], {}
+            if program.startswith("python") and rest[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]:
+                return rest[3:], {}
+            if program in ("exec", "sudo", "tini", "dumb-init", "--", "nvidia_entrypoint.sh"):
+                rest = rest[1:]
+            elif program in ("nohup", "setsid"):
+                self.leave(program, _SYSTEMD)
+                rest = rest[1:]
+            elif program == "env":
+                rest = rest[1:]
+                while rest and re.match(r"[A-Za-z_]\w*=", rest[0]):
+                    rest = rest[1:]
+            elif program in ("bash", "sh", "tmux", "screen"):
+                if program in ("tmux", "screen"):
+                    self.leave(program, _SYSTEMD)
+                return self._find_in_script(program, rest)
+            else:
+                break
+        return None, {}
+
+    def _find_in_script(self, program: str, words: Sequence[str]) -> tuple[list[str] | None, dict[str, str | None]]:
+        scripts = [word for word in words[1:] if "vllm" in word]
+        if not scripts:
+            return None, {}
+        inside = " ".join(words[words.index("vllm") :]) if "vllm" in words[1:] else scripts[-1]
+        known = {key: value for key, value in self.outer.items() if value is not None}
+        engine: tuple[list[str] | None, dict[str, str | None]] = (None, {})
+        for command in shell.read_script(inside, known):
+            found, env = self._find_engine(command.words)
+            if found is None:
+                self.leave(
+                    brief(command.words),
+                    f"ran before the engine by {program}; put what it does into an image of your own",
+                )
+            elif engine[0] is None:
+                engine = found, {**command.variables, **env}
+        return engine
+
+    def _settled(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options without those that wait for a value that is not known here."""
+        args = {}
+        for name, value in given.items():
+            waits = sorted({unknown for text in _texts(value) for unknown in shell.unknown_names(text)})
+            if waits and name in ("api-key", "hf-token"):
+                args[name] = value
+            elif waits:
+                self.leave(f"--{name}", f"waits for {', '.join(waits)}: say what that is (variables)")
+            else:
+                args[name] = value
+        return args
+
+    # --- addresses ------------------------------------------------------------------------------------------------
+
+    def _port(self, typed: Any) -> tuple[int, bool]:
+        """Return the port that clients used, and whether it was open to the network."""
+        inside = typed if isinstance(typed, int) else 8000
+        run = self.draft.run
+        if "host" in run.values("--network") or not run.image:
+            return inside, True
+        answer: tuple[int, bool] | None = None
+        for spec in run.values("--publish"):
+            match = re.fullmatch(r"(?:(\[[^]]*\]|\d+(?:\.\d+){3}|localhost):)?(?:(\d+):)?(\d+)(?:/\w+)?", spec)
+            if match and int(match.group(3)) == inside and answer is None:
+                outside = not (match.group(1) or "").startswith(("127.", "localhost", "[::1]"))
+                answer = int(match.group(2) or match.group(3)), outside
+            else:
+                self.leave(f"--publish {spec}", "engines use the host's network here; this is no port of the engine")
+        return answer or (inside, False)
+
+    def _listening(self, host: Any, reachable: bool, keys: Mapping[str, Any]) -> None:
+        if host not in (None, "0.0.0.0", "::"):
+            reachable = False
+        if reachable and "api_key_file" not in keys:
+            self.leave(
+                "open port",
+                "it was reachable from the network without a key; without one engines listen on loopback here: set "
+                "api_key_file, or host for another address",
+            )
+        if host is not None:
+            self.leave(f"--host {host}", "where an engine listens follows from its key, see 'host' and spark_listen")
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def _mounts(self, env: Mapping[str, str | None], model: str) -> list[str]:
+        """Sort the mounts: weights and caches are the roles' own, a model's folder is the service's model."""
+        home = env.get("HF_HOME") or CONTAINER_HF_HOME
+        kept: list[str] = []
+        run = self.draft.run
+        written = [(option, value) for option in ("--volume", "--mount") for value in run.values(option)]
+        for (source, target), (option, value) in zip(run.mounts, written):
+            spec = f"{option} {value}"
+            if target in (home, f"{home}/hub"):
+                self.rewritten[home] = CONTAINER_HF_HOME
+                self.leave(
+                    spec,
+                    "weights are kept in spark_hf_home; name that folder there to keep what it holds",
+                )
+                if source.startswith("/") and target == home:
+                    self.host_vars["spark_hf_home"] = source
+            elif CACHES.fullmatch(target):
+                self.leave(spec, "compile caches are kept in spark_cache_dir")
+            elif model == target:
+                self.rewritten[target] = f"{CONTAINER_HF_HOME}/local/{PurePosixPath(source).name}"
+            elif source.startswith(("~", ".")) or shell.unknown_names(source):
+                self.leave(spec, "a unit knows no home and no current folder: add it with an absolute path")
+            elif source:
+                kept += [option, value]
+            else:
+                self.leave(spec, "an anonymous volume is lost with its container")
+        return kept
+
+    def _model(self, typed: str, args: dict[str, Any]) -> dict[str, Any]:
+        """Return the model, with what else must be fetched for an engine that runs offline."""
+        revision = args.pop("revision", None)
+        if typed.startswith(("/", "~", ".")):
+            self.leave(
+                typed, "model.path is a folder on the controller, copied from there: name it as the controller sees it"
+            )
+            return {"path": self._outside(typed)}
+        model: dict[str, Any] = {"repo": typed}
+        if revision:
+            model["revision"] = str(revision)
+        spec = args.get("speculative-config")
+        others = (args.get("tokenizer"), spec.get("model") if isinstance(spec, Mapping) else None)
+        extra = [other for other in others if isinstance(other, str) and recipes.REPO_NAME.fullmatch(other)]
+        if extra:
+            model["extra"] = [{"repo": other} for other in dict.fromkeys(extra) if other != typed]
+        return model
+
+    def _outside(self, path: str) -> str:
+        """Return the host's path of a path in the container."""
+        for source, target in self.draft.run.mounts:
+            if path == target or path.startswith(f"{target}/"):
+                return source + path[len(target) :]
+        return path
+
+    def _moved(self, value: Any) -> Any:
+        """Return a value with the paths of the old container as they are in ours."""
+        if isinstance(value, Mapping):
+            return {key: self._moved(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self._moved(item) for item in value]
+        if isinstance(value, str):
+            for old, new in self.rewritten.items():
+                if value == old or value.startswith(f"{old}/"):
+                    return new + value[len(old) :]
+        return value
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [text for item in value.values() for text in _texts(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return bool(
+        recipes.SECRET_NAME.search(name) or SECRET_END.search(name) or TOKEN.search(value) or URL_PASSWORD.search(value)
+    )
+
+
+def _service_name(text: str) -> str:
+    """Make a name that a unit and a container can have."""
+    leaf = text.rpartition("/")[2].lower()
+    return re.sub(r"[^a-z0-9]+", "-", leaf).strip("-")[:40].strip("-") or "imported"

@@ -1,0 +1,179 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin of the same name; it runs on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: import_recipe
+short_description: Turn a launch of vLLM that exists already into a service
+version_added: 0.1.0
+description:
+  - Reads a C(docker run) command, a compose file, a systemd unit, or a recipe of eugr's spark-vllm-docker, of sparkrun or
+    of vLLM's own collection of recipes, and returns an entry of C(spark_services) that serves the same.
+  - Says of everything that is not carried over why, and judges the result by the rules of M(dgxspark.vllm.image_compat).
+  - Secrets are named and never returned. Each becomes a file on the controller that the service names.
+  - Runs on the controller only. Nothing is started, fetched or written, and no shell is involved.
+options:
+  src:
+    description:
+      - File on the controller. Env files that it names are read too, relative to its folder.
+      - Exactly one of O(src) and O(content) is needed.
+    type: path
+  content:
+    description: The text itself.
+    type: str
+  form:
+    description: What kind of text it is. V(auto) finds out.
+    type: str
+    choices: [auto, docker, compose, systemd, eugr, sparkrun, vllm_recipe]
+    default: auto
+  name:
+    description: Name of the service. Made from the container, unit or model when left out.
+    type: str
+  port:
+    description: Port of the service. The one that clients used when left out.
+    type: int
+  image:
+    description: Image of the service, where the text names none or another is wanted.
+    type: str
+  select:
+    description: Which of several containers, by name.
+    type: str
+  variables:
+    description: What variables of the shell and placeholders of a recipe stand for.
+    type: dict
+    default: {}
+  variant:
+    description: Variant of a recipe of vLLM's own collection.
+    type: str
+    default: default
+  features:
+    description:
+      - Features of a recipe of vLLM's own collection that are wanted.
+      - When left out, those that the recipe has on by itself.
+    type: list
+    elements: str
+  config:
+    description:
+      - The model's C(config.json), without which a service cannot be planned.
+      - When left out, that of a recipe of this collection for the same model, if there is one.
+    type: dict
+  catalogue:
+    description: Further entries of the image catalogue, see O(dgxspark.vllm.image_compat#module:catalogue).
+    type: list
+    elements: dict
+    default: []
+  show:
+    description: Print the service as YAML, with everything else as comments above it.
+    type: bool
+    default: false
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+seealso:
+  - module: dgxspark.vllm.image_compat
+  - module: dgxspark.vllm.plan
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Take over a unit
+  dgxspark.vllm.import_recipe:
+    src: /etc/systemd/system/vllm-qwen36.service
+  register: taken
+
+- name: Keep it for the inventory
+  ansible.builtin.copy:
+    content: "{{ taken.yaml }}"
+    dest: host_vars/spark-1.yml
+    mode: "0644"
+
+- name: Take over a recipe of eugr's for one Spark
+  dgxspark.vllm.import_recipe:
+    src: recipes/qwen3-coder-next-fp8.yaml
+    image: eugr/spark-vllm:nightly-20261015
+    variables: {tensor_parallel: 1}
+
+- name: Take over a recipe of vLLM's own, in the variant for Blackwell and with speculative decoding
+  dgxspark.vllm.import_recipe:
+    src: models/Qwen/Qwen3.6-35B-A3B.yaml
+    variant: nvfp4
+    features: [tool_calling, reasoning, spec_decoding]
+"""
+
+RETURN = r"""
+form:
+  description: What kind of text it was.
+  returned: success
+  type: str
+  sample: systemd
+service:
+  description: An entry of C(spark_services).
+  returned: success
+  type: dict
+  sample:
+    name: vllm-qwen36
+    model: {repo: RedHatAI/Qwen3.6-35B-A3B-NVFP4}
+    image: nvcr.io/nvidia/vllm:26.04-py3
+    port: 8001
+    args: {max-model-len: 131072}
+host_vars:
+  description: Variables of the host that belong to it.
+  returned: success
+  type: dict
+  sample:
+    spark_hf_home: /home/me/.cache/huggingface
+yaml:
+  description: RV(host_vars) and RV(service) as text for a host of the inventory.
+  returned: success
+  type: str
+  sample: "spark_services:\n- name: vllm-qwen36\n"
+left_out:
+  description: What was not carried over, and why.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    item:
+      description: What it is. A secret is named without its value.
+      type: str
+    reason:
+      description: Why, and what to do where something is to be done.
+      type: str
+  sample:
+    - item: --restart unless-stopped
+      reason: systemd supervises the engines here
+report:
+  description: RV(missing), RV(left_out) and RV(findings) as lines for people.
+  returned: success
+  type: list
+  elements: str
+  sample: ["left out: --restart unless-stopped: systemd supervises the engines here"]
+missing:
+  description: What the service still needs before it can be planned.
+  returned: success
+  type: list
+  elements: str
+  sample: []
+findings:
+  description: What the rules say about the launch, errors first. See M(dgxspark.vllm.image_compat).
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+changes:
+  description: What could be repaired without changing what was meant, see M(dgxspark.vllm.image_compat).
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+compatible:
+  description: Whether no finding is an error.
+  returned: success
+  type: bool
+  sample: true
+"""

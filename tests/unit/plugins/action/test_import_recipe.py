@@ -1,0 +1,103 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbook import.yml as a person runs it, and what the action plugin import_recipe adds to the engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import document_of, env_files, report
+
+ROOT = Path(__file__).parents[4]
+FIXTURES = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "imports"
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+
+
+def run(folder: Path, *options: str) -> tuple[int, str]:
+    ran = subprocess.run(
+        [str(PLAYBOOK), "dgxspark.vllm.import", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1"},
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def test_a_launch_is_printed_as_an_inventory_takes_it(tmp_path: Path) -> None:
+    code, text = run(tmp_path, "-e", f"import_src={FIXTURES / 'vllm-qwen36.service'}", "-e", "import_name=heavy")
+    assert code == 0, text
+    shown = text.partition("TASK [Read it]")[2].partition("ok: [localhost]")[0].partition("\n")[2]
+    document: dict[str, Any] = yaml.safe_load(shown)
+    assert document["spark_hf_home"] == "/home/milo/.cache/huggingface"
+    (service,) = document["spark_services"]
+    assert (service["name"], service["port"]) == ("heavy", 8001)
+    # The recipe of the collection for this model gave its config, so nothing is left to do.
+    assert service["config"]["architectures"] and "# to do" not in shown
+    assert "# left out: Restart=on-failure" in shown and "# SPK201 warning" in shown
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_form_with_variables_and_features(tmp_path: Path) -> None:
+    values = {
+        "import_src": str(FIXTURES / "vllm_recipe.txt"),
+        "import_variant": "nvfp4",
+        "import_features": ["spec_decoding"],
+    }
+    code, text = run(tmp_path, "--check", "-e", json.dumps(values))
+    assert code == 0, text
+    assert "vllm/vllm-openai:v0.28.0" in text and "moe_backend: triton" in text and "tool-call-parser" not in text
+
+
+@pytest.mark.parametrize(
+    ("values", "needle"),
+    [
+        ({"import_src": "gone.service"}, "gone.service' cannot be read"),
+        ({"import_src": str(FIXTURES / "vllm-dflash.txt")}, "no model is named on the command line"),
+        ({"import_src": str(FIXTURES / "compose.txt"), "import_select": "x"}, "there is no 'x' among"),
+    ],
+)
+def test_what_cannot_be_read_fails_with_the_reason(tmp_path: Path, values: dict[str, Any], needle: str) -> None:
+    code, text = run(tmp_path, "-e", json.dumps(values))
+    assert code == 2 and needle in " ".join(text.split())
+
+
+def test_env_files_are_read_beside_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.env").write_text("A=1\n")
+    (tmp_path / "b.env").write_text("B=2\n")
+    assert env_files("docker run --env-file ./a.env --env-file=b.env x", tmp_path) == {
+        "./a.env": "A=1\n",
+        "b.env": "B=2\n",
+    }
+    assert env_files("[Service]\nEnvironmentFile=-a.env\n", tmp_path) == {"a.env": "A=1\n"}
+    assert env_files("env_file:\n  - a.env\n  - path: b.env\n", tmp_path) == {"a.env": "A=1\n", "b.env": "B=2\n"}
+    assert env_files("--env-file gone.env", tmp_path) == {}
+
+
+def test_only_a_mapping_is_yaml() -> None:
+    assert document_of("docker run x") is None
+    assert document_of("{broken") is None
+    assert document_of("meta: {date_added: 2026-04-16}\n") == {"meta": {"date_added": "2026-04-16"}}
+
+
+def test_the_report_names_everything() -> None:
+    found = {
+        "missing": ["service: 'config' is missing."],
+        "left_out": [{"item": "--rm", "reason": "of no use"}],
+        "findings": [{"rule": "SPK201", "severity": "warning", "message": "It does nothing.", "fix": "Take it out."}],
+    }
+    assert report(found) == [
+        "to do: service: 'config' is missing.",
+        "left out: --rm: of no use",
+        "SPK201 warning: It does nothing. Take it out.",
+    ]
