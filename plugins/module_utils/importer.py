@@ -40,6 +40,8 @@ ORDER = (
     "secrets",
     "args",
     "env",
+    "pip",
+    "files",
     "shm_size",
     "docker_args",
 )
@@ -120,6 +122,17 @@ OWN_ENV = {
     "NVIDIA_DRIVER_CAPABILITIES",
 }
 OTHER_PROGRAMS = ("bash", "sh", "python", "python3", "sleep", "ray", "sglang", "trtllm-serve", "llama-server")
+# Options of pip install that change nothing about what is installed.
+QUIET_PIP = (
+    "-q",
+    "--quiet",
+    "-U",
+    "--upgrade",
+    "--no-cache-dir",
+    "--root-user-action=ignore",
+    "--system",
+    "--no-input",
+)
 CACHES = re.compile(
     r"/root/\.(?:cache/(?:vllm|flashinfer|triton|torch\S*|tilelang)|triton|tilelang|nv|flashinfer)(?:/.*)?"
 )
@@ -237,6 +250,8 @@ class _Import:
         self.host_vars: dict[str, str] = {}
         self.secrets: set[str] = set()
         self.rewritten: dict[str, str] = {}  # path in the old container -> path in ours
+        self.packages: list[str] = []
+        self.files: list[dict[str, str]] = []
         self.outer: dict[str, str | None] = {}
         # Recipes are started by programs of their own, which clear the entrypoint.
         self.by_docker = bool(draft.run.image) and draft.form in ("docker", "compose", "systemd")
@@ -302,7 +317,7 @@ class _Import:
                 )
         result["env"] = {key: self._moved(value) for key, value in sorted(self._plain(env).items())}
         result.update(keys)
-        result["docker_args"] = docker_args
+        result.update(docker_args=docker_args, pip=self.packages, files=self.files)
         return {key: result[key] for key in ORDER if result.get(key) or key == "args"}
 
     def _image(self, ref: str, known: Mapping[str, Any] | None) -> Any:
@@ -467,7 +482,10 @@ class _Import:
         engine: tuple[list[str] | None, dict[str, str | None]] = (None, {})
         for command in shell.read_script(inside, known):
             found, env = self._find_engine(command.words)
-            if found is None:
+            packages = _pip_packages(command.words)
+            if packages:
+                self.packages += packages
+            elif found is None:
                 self.leave(
                     brief(command.words),
                     f"ran before the engine by {program}; put what it does into an image of your own",
@@ -541,6 +559,9 @@ class _Import:
                 self.leave(spec, "compile caches are kept in spark_cache_dir")
             elif model == target:
                 self.rewritten[target] = f"{CONTAINER_HF_HOME}/local/{PurePosixPath(source).name}"
+            elif self._outside(model) != model and source.startswith(f"{self._outside(model)}/"):
+                name = source[len(self._outside(model)) :]
+                self.files.append({"source": f"{recipes.MODEL_FOLDER}{name}", "path": target})
             elif source.startswith(("~", ".")) or shell.unknown_names(source):
                 self.leave(spec, "a unit knows no home and no current folder: add it with an absolute path")
             elif source:
@@ -593,6 +614,17 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [text for item in value for text in _texts(item)]
     return [value] if isinstance(value, str) else []
+
+
+def _pip_packages(words: Sequence[str]) -> list[str]:
+    """Return what a C(pip install) installs, where that is nothing but packages by name."""
+    text = " ".join(words)
+    match = re.match(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ", text)
+    if not match:
+        return []
+    rest = text[match.end() :].split()
+    packages = [word for word in rest if word not in QUIET_PIP]
+    return packages if all(recipes.REQUIREMENT.fullmatch(word) for word in packages) else []
 
 
 def _is_secret(name: str, value: str) -> bool:
