@@ -194,6 +194,27 @@ _NEMOTRON_H = frozenset(("nemotron_h",))
 # (the default of the Hugging Face configuration class): every n-th layer is global.
 _GLOBAL_EVERY = {"gemma2": 2, "gemma3_text": 6, "gemma3": 6, "cohere2": 4, "gpt_oss": 2, "olmo3": 4, "exaone4": 4}
 
+# Families whose classes in vLLM read the kind of every layer (or their own pattern). In any other family layers of different
+# kinds are an error of vLLM, or all of one kind there, by release.
+_MIXES = frozenset(
+    (
+        *_GLOBAL_EVERY,
+        "apertus",
+        "arcee",
+        "gemma4",
+        "gemma4_text",
+        "llama",
+        "llama4",
+        "llama4_text",
+        "ministral",
+        "mistral",
+        "mistral3",
+        "olmo2",
+    )
+)
+# Families whose Hugging Face class drops the window unless use_sliding_window asks for it.
+_WINDOW_ON_DEMAND = ("qwen2", "qwen3", "smollm3")
+
 _LAYER_KINDS = {
     "full_attention": "full",
     "attention": "full",
@@ -281,6 +302,18 @@ def checkpoint_kv_dtype(config: Config, quant_config: Config | None = None) -> s
 
 def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
     """Name the kind of every layer of a decoder that is not Nemotron-H."""
+    if model_type == "gpt_oss":
+        return ["full" if index % 2 else "sliding" for index in range(count)]
+    if model_type.startswith("llama4"):
+        if text.get("attention_chunk_size") is None:
+            return ["full"] * count
+        rope = text.get("no_rope_layers")
+        if not isinstance(rope, list) or len(rope) != count:
+            rope = [0 if (index + 1) % 4 == 0 else 1 for index in range(count)]
+        return ["chunked" if flag else "full" for flag in rope]
+    on_demand = model_type.startswith(_WINDOW_ON_DEMAND)
+    # A window of 0 is none.
+    window = bool(text.get("sliding_window")) and text.get("use_sliding_window", not on_demand) is not False
     named = text.get("layer_types")
     if named is not None:
         if not isinstance(named, list) or len(named) != count:
@@ -290,17 +323,17 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
             if not isinstance(name, str) or name not in _LAYER_KINDS:
                 raise Refusal(f"config.layer_types[{index}]", f"layer kind {name!r} is not known")
             kinds.append(_LAYER_KINDS[name])
-        return kinds
+        # vLLM gives the window of the config to all layers unless the config names layers of different kinds.
+        return ["sliding"] * count if set(kinds) == {"full"} and window else kinds
     if model_type in _GDN:
         every = _number(text, "full_attention_interval", 4)
         return ["full" if (index + 1) % every == 0 else "gdn" for index in range(count)]
-    if model_type.startswith("llama4"):
-        rope = text.get("no_rope_layers")
-        if not isinstance(rope, list) or len(rope) != count:
-            rope = [0 if (index + 1) % 4 == 0 else 1 for index in range(count)]
-        return ["chunked" if flag else "full" for flag in rope]
-    if text.get("sliding_window") is None or text.get("use_sliding_window") is False:
+    if not window:
         return ["full"] * count
+    if on_demand and 0 < _number(text, "max_window_layers", count, minimum=0) < count:
+        raise Refusal(
+            "config.max_window_layers", "vLLM does not serve a model of this family with a window in some layers only"
+        )
     every = _number(text, "sliding_window_pattern", _GLOBAL_EVERY.get(model_type, 0), minimum=0)
     if every:
         return ["full" if (index + 1) % every == 0 else "sliding" for index in range(count)]
@@ -320,10 +353,11 @@ def _plain_attention(text: Config, kind: str) -> Attention:
     elif kind == "chunked":
         window = _number(text, "attention_chunk_size")
     elif kind == "full" and text.get("global_head_dim") is not None:
-        # Gemma 4: global layers have their own head size and may have their own number of heads. Keys and values are
-        # both kept, also with attention_k_eq_v.
+        # Gemma 4: global layers have their own head size, and with attention_k_eq_v their own number of heads. Keys and
+        # values are both kept, then too.
         head_dim = _number(text, "global_head_dim")
-        kv_heads = _number(text, "num_global_key_value_heads", kv_heads)
+        if text.get("attention_k_eq_v") is not False:
+            kv_heads = _number(text, "num_global_key_value_heads", kv_heads)
     return Attention(kind, kv_heads, head_dim, head_dim, window)
 
 
@@ -405,7 +439,10 @@ def read_geometry(config: Config) -> Geometry:
             raise Refusal("config.kv_lora_rank", f"latent attention is not known of the family {model_type!r}")
         made: dict[str, Layer] = {}
         layers = []
-        for index, kind in enumerate(_layer_kinds(text, model_type, count)):
+        kinds = _layer_kinds(text, model_type, count)
+        if len(set(kinds)) > 1 and model_type not in _MIXES and "gdn" not in kinds:
+            raise Refusal("config.layer_types", f"layers of different kinds are not known of the family {model_type!r}")
+        for index, kind in enumerate(kinds):
             if kind == "gdn" and model_type not in _GDN:
                 raise Refusal(
                     f"config.layer_types[{index}]",

@@ -366,6 +366,8 @@ class _Spec:
     token: int = 0
 
 
+# From 0.29 the window of these families does not count the token itself (vllm/model_executor/models/commandr.py).
+_INCLUSIVE_WINDOW = frozenset(("cohere2",))
 _FULL = frozenset(("full", "mla"))
 _LOCAL = frozenset(("sliding", "chunked"))
 _STATE = frozenset(("gdn", "mamba"))
@@ -472,6 +474,9 @@ class _Planner:
         )
         dtype = "auto" if skipped else settings.kv_cache_dtype
         token, block = self._token(layer, dtype), self.block_size
+        window = 0 if layer.kind in _FULL else layer.window
+        if self.geometry.model_type in _INCLUSIVE_WINDOW and window and release.since(29):
+            window += 1
         shape = (
             max(1, layer.kv_heads // settings.tensor_parallel),
             layer.head_dim,
@@ -479,7 +484,6 @@ class _Planner:
             self.geometry.dtype if dtype == "auto" else dtype,
         )
         if layer.kind != "sliding" or not release.since(25):
-            window = 0 if layer.kind in _FULL else layer.window
             return _Spec(layer.kind, block, block * token, shape, window, token=token)
         # From 0.25 a window has a block size of its own: the largest of the kernel whose page fits.
         page = self.shared_page or token * block
@@ -489,11 +493,9 @@ class _Planner:
             block = next((size for size in (64, 32) if size * token <= page), DEFAULT_BLOCK_SIZE)
         else:
             block = max(DEFAULT_BLOCK_SIZE, page // token // DEFAULT_BLOCK_SIZE * DEFAULT_BLOCK_SIZE)
-        if self.shared_page and self.shared_page < block * token:
-            raise PlanFailure("AssertionError: ")
         if self.shared_page:
-            return _Spec("sliding", block, page, (*shape, page), layer.window, token=token)
-        return _Spec("sliding", block, block * token, shape, layer.window, token=token)
+            return _Spec("sliding", block, page, (*shape, page), window, token=token)
+        return _Spec("sliding", block, block * token, shape, window, token=token)
 
 
 def _padding(spec: _Spec) -> int:
@@ -634,6 +636,8 @@ def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
             )
         specs = _promote(specs, release)
     one_group = _merges(specs) or _one_type(specs)
+    if any(0 < _padding(spec) < spec.token * spec.block_size and not spec.local for spec in specs):
+        raise PlanFailure("AssertionError: ")  # a layer that is not quantised does not fit into the page
     if not one_group:
         largest = max(spec.page for spec in specs)
         try:

@@ -135,8 +135,13 @@ _OTHER_ARGS = (
     "limit-mm-per-prompt",
 )
 # Left out or C(auto), these are worked out (max-num-seqs only for C(auto)).
-# Whole numbers above 1, and a size, that change the plan in ways that are not known here.
-_UNPLANNED_ARGS = ("decode-context-parallel-size", "prefill-context-parallel-size", "mamba-block-size")
+# What changes the plan in ways that are not known here, unless it says 1 or false.
+_UNPLANNED_ARGS = (
+    "decode-context-parallel-size",
+    "prefill-context-parallel-size",
+    "mamba-block-size",
+    "disable-sliding-window",
+)
 _OPEN_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
 
 
@@ -521,11 +526,6 @@ class Engine:
             return 0
         return self.plan.num_blocks(available) if self.blocks is None else self.blocks
 
-    @property
-    def default_sequences(self) -> int:
-        """C(max-num-seqs) as given, else vLLM's default."""
-        return DEFAULT_SEQS if self.sequences is None else self.sequences
-
     def seconds(self, stage: str) -> dict[str, int]:
         """Seconds into a start at which it comes to the checks of C(stage), one of C(STAGES)."""
         return start_seconds(self.overheads, self.weights + self.draft, stage)
@@ -684,7 +684,7 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
     if dtype == "auto":
         dtype = checkpoint_kv_dtype(config, item.quant_config)
     for key in _UNPLANNED_ARGS:
-        if args.get(key) not in (None, 1):
+        if args.get(key) is True or (args.get(key) or 1) != 1:
             raise Refusal(f"args.{key}", "what it does to the KV cache is not known", "leave it out")
     drafts, draft_layers, mtp = _speculation(item, geometry)
     method = (args.get("speculative-config") or {}).get("method")

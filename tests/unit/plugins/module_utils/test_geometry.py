@@ -82,7 +82,12 @@ def test_layers_that_share_the_cache_of_others_keep_none() -> None:
         ({"model_type": "gemma2", "sliding_window": 4096}, {"sliding": 2, "full": 2}),
         ({"model_type": "gemma3_text", "sliding_window": 512, "sliding_window_pattern": 2}, {"sliding": 2, "full": 2}),
         ({"model_type": "llama4_text", "attention_chunk_size": 8192}, {"chunked": 3, "full": 1}),
-        ({"layer_types": ["full_attention"] * 4, "sliding_window": 4096}, {"full": 4}),
+        ({"layer_types": ["full_attention"] * 4, "sliding_window": 4096}, {"sliding": 4}),  # as in Mistral 7B
+        ({"layer_types": ["full_attention"] * 4, "sliding_window": 0}, {"full": 4}),
+        (
+            {"model_type": "qwen3", "layer_types": ["full_attention"] * 4, "sliding_window": 4096},
+            {"full": 4},
+        ),
     ],
 )
 def test_windows_without_layer_types(fields: dict[str, Any], expected: dict[str | None, int]) -> None:
@@ -150,3 +155,64 @@ def test_unknown_cache_quantisation_is_refused() -> None:
     with pytest.raises(Refusal, match="kv_cache_quant_algo") as caught:
         checkpoint_kv_dtype(LLAMA, {"quantization": {"kv_cache_quant_algo": "INT3"}})
     assert "kv-cache-dtype" in caught.value.fix
+
+
+# Families as vLLM's model classes read them ---------------------------------------------------------------------------
+
+
+def test_the_mtp_layers_of_nemotron_h_follow_their_own_pattern() -> None:
+    model = config("Nemotron-3-Nano-30B-A3B-BF16")
+    found = read_geometry({**model, "num_nextn_predict_layers": 2, "mtp_hybrid_override_pattern": "*E*E"})
+    assert (found.mtp_layers, found.mtp_attention, found.mtp_modules) == (2, 2, 2)
+    with pytest.raises(Refusal, match="mtp_hybrid_override_pattern"):
+        read_geometry({**model, "num_nextn_predict_layers": 1})
+
+
+def test_gpt_oss_takes_turns_whatever_its_config_lists() -> None:
+    model = config("gpt-oss-20b")
+    count = model["num_hidden_layers"]
+    found = read_geometry({**model, "layer_types": ["full_attention"] * count})
+    assert [layer.kind for layer in found.attention] == ["sliding", "full"] * (count // 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"attention_chunk_size": 8192}, {"chunked": 3, "full": 1}),
+        ({"attention_chunk_size": 8192, "no_rope_layers": [1, 0, 1, 0]}, {"chunked": 2, "full": 2}),
+        ({"attention_chunk_size": None}, {"full": 4}),
+    ],
+)
+def test_llama_4_is_chunked_where_it_rotates(fields: dict[str, Any], expected: dict[str | None, int]) -> None:
+    assert kinds(read_geometry({**LLAMA, "model_type": "llama4_text", **fields})) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"sliding_window": 4096}, {"full": 4}),
+        ({"sliding_window": 4096, "use_sliding_window": False}, {"full": 4}),
+        ({"sliding_window": 4096, "use_sliding_window": True}, {"sliding": 4}),
+        ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 4}, {"sliding": 4}),
+    ],
+)
+def test_qwen_has_windows_on_demand(fields: dict[str, Any], expected: dict[str | None, int]) -> None:
+    assert kinds(read_geometry({**LLAMA, "model_type": "qwen3", **fields})) == expected
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 2},
+        {"model_type": "glm4", "layer_types": ["sliding_attention", "full_attention"] * 2},
+    ],
+)
+def test_windows_in_some_layers_of_a_family_that_does_not_mix(fields: dict[str, Any]) -> None:
+    with pytest.raises(Refusal, match=r"max_window_layers|layer_types"):
+        read_geometry({**LLAMA, "sliding_window": 4096, **fields})
+
+
+def test_global_layers_of_gemma_4_have_heads_of_their_own_only_where_keys_are_values() -> None:
+    model = config("Gemma-4-31B")
+    plain = read_geometry({**model, "text_config": {**(model.get("text_config") or model), "attention_k_eq_v": False}})
+    assert {layer.kv_heads for layer in plain.attention} == {16}
