@@ -29,18 +29,23 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Find
 from ansible_collections.dgxspark.vllm.plugins.module_utils.geometry import Refusal
 from ansible_collections.dgxspark.vllm.plugins.module_utils.kv_cache import (
     GIB,
-    KVPlan,
     error_auto_fit,
     error_mamba_blocks,
     error_no_memory,
     error_too_long,
     gib_text,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils.node_memory import (
+    STEPS,
+    UTILIZATION_LIMIT,
+    Node,
+    Service,
+    first_failing,
+    solve,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import (
     DEFAULT_SEQS,
     LEVELS,
-    SOLVER_MIN_LENGTH,
-    Engine,
     Host,
     InputError,
     NoCommonPage,
@@ -51,11 +56,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory impor
 
 __all__ = ["InputError", "error_free_memory", "memory_budget"]
 
-# The sum of all gpu-memory-utilization values that is refused whatever else is known (published co-residency experience:
-# beyond it CUDA contexts and the system have no room left).
-UTILIZATION_LIMIT = 0.95
-# Solved utilisations are written as people write them: in steps of 1 / STEPS.
-STEPS = 100
 # A batch that people use where the default of 2048 is too small for a block.
 USUAL_BATCH = 8192
 
@@ -101,239 +101,11 @@ class _Draft:
 
 
 @dataclass
-class _Service:
-    """One service on its way through the plan; C(utilization), C(length) and C(sequences) are given or found."""
+class _Report:
+    """What the checks found. C(tight): the services whose verdict hangs on overheads that are known only as a range."""
 
-    engine: Engine
-    utilization: float | None
-    length: int | None
-    sequences: int | None
-    solved: list[str] = field(default_factory=list)
     drafts: list[_Draft] = field(default_factory=list)
-    tight: bool = False
-
-    @property
-    def name(self) -> str:
-        """Name of the service."""
-        return self.engine.name
-
-    @property
-    def wanted(self) -> int:
-        """Requests that vLLM lets run at once: max-num-seqs, or its default."""
-        return DEFAULT_SEQS if self.sequences is None else self.sequences
-
-    @property
-    def plan(self) -> KVPlan:
-        """How the cache is cut; only engines have one."""
-        if self.engine.plan is None:
-            raise TypeError(f"{self.name} has no KV cache")
-        return self.engine.plan
-
-    @property
-    def is_engine(self) -> bool:
-        """Whether this is a vLLM engine; else it only states what it needs."""
-        return self.engine.plan is not None
-
-
-class _Node:
-    """The arithmetic of a node with its services; all sizes in bytes."""
-
-    def __init__(self, host: Host, services: list[_Service]) -> None:
-        self.host = host
-        self.services = services
-
-    @property
-    def basis(self) -> str:
-        """What statements about free memory rest on."""
-        return "inventory" if self.host.available is None else "measured"
-
-    def requested(self, service: _Service) -> int:
-        """What vLLM asks for, 0 for a service that asks for nothing."""
-        return math.ceil(self.host.total * service.utilization) if service.utilization is not None else 0
-
-    def held(self, service: _Service, level: str) -> int:
-        """What a service holds once it runs."""
-        return int(service.engine.residency(self.requested(service), level))
-
-    def taken(self, service: _Service, level: str) -> int:
-        """What a service takes of the memory that was measured or reserved as free."""
-        resident = self.host.resident.get(service.name)
-        if self.host.available is None or resident is None:
-            return self.held(service, level)
-        # It runs already. Only growth that is certain counts; a measured figure beats an estimate.
-        return max(0, self.held(service, "low") - resident)
-
-    @property
-    def empty(self) -> int:
-        """What is there for services that do not run yet."""
-        return self.host.total - self.host.os_reserve if self.host.available is None else self.host.available
-
-    def seen(self, service: _Service, gone: int, level: str) -> int:
-        """What vLLM would see free when C(service) starts after others have taken C(gone) bytes."""
-        if self.host.available is None:
-            return self.empty - gone
-        own = self.host.resident.get(service.name, 0)
-        return self.empty + own - int(service.engine.overhead("snapshot_gib", level)) - gone
-
-    def free(self, service: _Service, others: list[_Service], level: str) -> int:
-        """What vLLM would see free when C(service) starts while C(others) are resident."""
-        return self.seen(service, sum(self.taken(other, level) for other in others), level)
-
-    def lacks(self, service: _Service, others: list[_Service], size: int) -> str:
-        """Return the lowest level of overheads at which C(size) bytes are not free for a service, empty when they are."""
-        return _first_failing(lambda level: self.free(service, others, level) >= size)
-
-    def left(self, level: str) -> int:
-        """What is free when all services run."""
-        return self.empty - sum(self.taken(service, level) for service in self.services)
-
-    def others(self, service: _Service) -> list[_Service]:
-        """All services but this one."""
-        return [other for other in self.services if other is not service]
-
-    def utilization_sum(self) -> float:
-        """Sum of the utilisations, rounded against binary noise."""
-        return round(sum(service.utilization or 0.0 for service in self.services), 6)
-
-    def utilization_bound(self) -> float:
-        """The sum that leaves room for the system, for what engines hold beside their request, and for plain services."""
-        beside = sum(
-            int(service.engine.overhead("outside_gib", "typical"))
-            if service.utilization is not None
-            else self.held(service, "typical")
-            for service in self.services
-        )
-        return min(UTILIZATION_LIMIT, 1 - (self.host.os_reserve + beside) / self.host.total)
-
-    def share(self, size: float) -> float:
-        """The smallest step of utilisation that asks for C(size) bytes; more than 1 when the node is smaller."""
-        step = max(1, int(size / self.host.total * STEPS) - 1)
-        while math.ceil(self.host.total * (step / STEPS)) < size:
-            step += 1
-        return step / STEPS
-
-    def floor(self, service: _Service, level: str) -> float:
-        """Bytes to request so that vLLM's own checks pass."""
-        length = service.length or min(service.engine.limit, SOLVER_MIN_LENGTH)
-        # A default that does not fit is replaced, see _solve_sequences; a number that somebody chose is kept.
-        return self._with_cache(service, level, 1, length, service.sequences or 0)
-
-    def target(self, service: _Service) -> float:
-        """Bytes to request for max-num-seqs requests of max-model-len, with the usual overheads."""
-        length = service.length or service.engine.limit
-        return self._with_cache(service, "typical", service.wanted, length, service.wanted)
-
-    @staticmethod
-    def _with_cache(service: _Service, level: str, requests: int, length: int, states: int) -> float:
-        engine, plan = service.engine, service.plan
-        cache = plan.available_for(requests, length)
-        if engine.needs_state_blocks:
-            cache = max(cache, states * plan.bytes_per_block)
-        if engine.blocks is not None:
-            cache = max(plan.available_for(1, length), engine.blocks * plan.bytes_per_block)
-        if engine.pool is not None:
-            cache = engine.pool
-        return engine.weights + engine.draft + engine.inside[level] + cache
-
-    def fits(self, level: str, margin: int = 0) -> bool:
-        """Tell whether the node holds all services, each at any restart; from typical overheads on, within the bound."""
-        limit = UTILIZATION_LIMIT if level == "low" else round(self.utilization_bound(), 6)
-        if self.utilization_sum() > limit:
-            return False
-        taken = [self.taken(service, level) for service in self.services]
-        gone = sum(taken)
-        return self.empty - gone >= margin and all(
-            self.seen(service, gone - own, level) >= max(self.requested(service), service.engine.load_peak)
-            for service, own in zip(self.services, taken)
-            if service.utilization is not None
-        )
-
-    def serves(self, service: _Service, level: str) -> bool:
-        """Tell whether a service passes vLLM's own checks of the KV cache."""
-        if not service.is_engine:
-            return True
-        engine, plan = service.engine, service.plan
-        available = engine.available(self.requested(service), level)
-        if available <= 0 or plan.needed_bytes(service.length or 1) > plan.checked_bytes(available):
-            return False
-        return not engine.needs_state_blocks or engine.num_blocks(available) >= (service.sequences or 0)
-
-    def largest(self, service: _Service, highest: float, level: str, margin: int = 0) -> float | None:
-        """Return the largest utilisation of C(service), up to C(highest), with which the node holds all; None if none."""
-        before = service.utilization
-        low, high = 0, math.floor(highest * STEPS + 1e-6)
-        while low < high:  # more for one is never better for the others
-            middle = (low + high + 1) // 2
-            service.utilization = middle / STEPS
-            low, high = (middle, high) if self.fits(level, margin) else (low, middle - 1)
-        service.utilization = before
-        return low / STEPS if low else None
-
-
-# Solving --------------------------------------------------------------------------------------------------------------
-
-
-def _solve_utilization(node: _Node) -> None:
-    """Choose the utilisations that were not given.
-
-    Each gets the least that passes vLLM's checks; then all grow toward max-num-seqs x max-model-len as far as the node
-    allows. High overheads are assumed where the node has room for that, so that the answer does not hang on them.
-    """
-    growing = [service for service in node.services if service.utilization is None and service.is_engine]
-    if not growing:
-        return
-    margin = node.host.margin
-    level = "low"
-    for level, wanted in (("high", margin), ("typical", margin), ("typical", 0), ("low", 0)):
-        for service in growing:
-            service.utilization = min(1.0, node.share(node.floor(service, level)))
-        if node.fits(level, wanted):
-            margin = wanted
-            break
-    else:
-        margin = 0
-    for service in growing:
-        service.solved.append("gpu-memory-utilization")
-    # One step at a time for whoever has grown least by its weight: nobody grows while another, smaller wish is open.
-    grown = {service.name: 0 for service in growing}
-    growing = [service for service in growing if service.engine.share > 0]
-    while growing:
-        service = min(growing, key=lambda each: ((grown[each.name] + 1) / each.engine.share, each.name))
-        before = service.utilization or 0.0
-        service.utilization = round(before + 1 / STEPS, 2)
-        grown[service.name] += 1
-        if before * node.host.total >= node.target(service) or not node.fits(level, margin):
-            service.utilization = before
-            growing.remove(service)
-
-
-def _solve_length(node: _Node, service: _Service) -> None:
-    """Choose max-model-len where it is open: the longest that fits even at high overheads, up to what the model allows."""
-    if not service.is_engine or service.length is not None:
-        return
-    for level in reversed(LEVELS):
-        available = service.engine.available(node.requested(service), level)
-        service.length = service.plan.largest_length(available, service.engine.limit)
-        if service.length:
-            service.solved.append("max-model-len")
-            break
-
-
-def _solve_sequences(node: _Node, service: _Service) -> None:
-    """Choose max-num-seqs: for C(auto) what the cache holds at full length; else only where vLLM would refuse its default."""
-    engine = service.engine
-    if not service.is_engine or service.sequences is not None or not service.length:
-        return
-    requested = node.requested(service)
-    blocks = {level: engine.num_blocks(max(0, engine.available(requested, level))) for level in LEVELS}
-    states = blocks["high"] or blocks["typical"] or blocks["low"]
-    if engine.sequences_auto:
-        found = min(DEFAULT_SEQS, int(service.plan.max_concurrency(blocks["typical"], service.length)))
-        service.sequences = max(1, min(found, states) if engine.needs_state_blocks else found)
-    elif engine.needs_state_blocks and 0 < states < DEFAULT_SEQS:
-        service.sequences = states
-    if service.sequences is not None:
-        service.solved.append("max-num-seqs")
+    tight: set[str] = field(default_factory=set)
 
 
 # Fixes ----------------------------------------------------------------------------------------------------------------
@@ -365,7 +137,7 @@ def _say(way: Way) -> str:
 
 
 def _smaller(
-    node: _Node, services: Sequence[_Service], level: str, highest: float | None = None, margin: int = 0
+    node: Node, services: Sequence[Service], level: str, highest: float | None = None, margin: int = 0
 ) -> Iterator[Way]:
     """Make one of C(services) smaller so that the node plans, with C(margin) bytes to spare: the first that can be."""
     for at in ("typical", "low") if level == "low" else (level,):
@@ -378,7 +150,7 @@ def _smaller(
                 yield [_set(service.name, gpu_memory_utilization=found)]
 
 
-def _shorter(node: _Node, service: _Service) -> Iterator[Way]:
+def _shorter(node: Node, service: Service) -> Iterator[Way]:
     """Make the requests of a service shorter where its utilisation was worked out from them."""
     if "gpu-memory-utilization" not in service.solved or "max-model-len" in service.solved or not service.is_engine:
         return
@@ -392,7 +164,7 @@ def _shorter(node: _Node, service: _Service) -> Iterator[Way]:
             yield [_set(service.name, max_model_len=length)]
 
 
-def _less(node: _Node, service: _Service, level: str, margin: int = 0) -> Iterator[Way]:
+def _less(node: Node, service: Service, level: str, margin: int = 0) -> Iterator[Way]:
     """What makes room on the node: first this service smaller, then its requests shorter, else another one smaller."""
     largest_first = sorted(node.others(service), key=lambda each: (-(each.utilization or 0.0), each.name))
     yield from _smaller(node, [service], level, margin=margin)
@@ -400,7 +172,7 @@ def _less(node: _Node, service: _Service, level: str, margin: int = 0) -> Iterat
     yield from _smaller(node, largest_first, level, margin=margin)
 
 
-def _more_cache(node: _Node, service: _Service, level: str) -> Iterator[Way]:
+def _more_cache(node: Node, service: Service, level: str) -> Iterator[Way]:
     """What makes a check of the KV cache pass: more memory, shorter requests, fewer at once."""
     engine = service.engine
     if engine.pool is None:
@@ -420,7 +192,7 @@ def _more_cache(node: _Node, service: _Service, level: str) -> Iterator[Way]:
                 yield [_set(service.name, max_num_seqs=blocks)]
 
 
-def _more_at_once(node: _Node, service: _Service, reached: float) -> Iterator[Way]:
+def _more_at_once(node: Node, service: Service, reached: float) -> Iterator[Way]:
     """What makes the cache hold max-num-seqs requests of full length: more memory, fewer, shorter."""
     engine, plan = service.engine, service.plan
     if "gpu-memory-utilization" not in service.solved and engine.pool is None and engine.blocks is None:
@@ -438,13 +210,9 @@ def _more_at_once(node: _Node, service: _Service, reached: float) -> Iterator[Wa
 # Checks ---------------------------------------------------------------------------------------------------------------
 
 
-def _first_failing(passes: Callable[[str], bool]) -> str:
-    """Return the lowest level of overheads at which a check fails, empty when it always passes."""
-    return next((level for level in LEVELS if not passes(level)), "")
-
-
 def _add(
-    service: _Service,
+    report: _Report,
+    service: Service,
     level: str,
     rule: str,
     message: str,
@@ -467,11 +235,12 @@ def _add(
         seconds=service.engine.seconds(stage) if said else {},
         basis=basis,
     )
-    service.drafts.append(_Draft(finding, ways, advice, most))
-    service.tight = service.tight or level != "low"
+    report.drafts.append(_Draft(finding, ways, advice, most))
+    if level != "low":
+        report.tight.add(service.name)
 
 
-def _check_free(node: _Node, service: _Service, before: list[_Service]) -> None:
+def _check_free(report: _Report, node: Node, service: Service, before: list[Service]) -> None:
     """Check 1: free memory at the turn of a service, and at every later restart; and the peak while weights load."""
     requested = node.requested(service)
     if service.utilization is None:
@@ -492,6 +261,7 @@ def _check_free(node: _Node, service: _Service, before: list[_Service]) -> None:
             running |= set(node.host.resident if node.host.available is not None else ())
             named = ", ".join(sorted(running - {service.name})) or "no other service"
             _add(
+                report,
                 service,
                 level,
                 rule,
@@ -509,6 +279,7 @@ def _check_free(node: _Node, service: _Service, before: list[_Service]) -> None:
     level = node.lacks(service, others, peak)
     if peak and level:
         _add(
+            report,
             service,
             level,
             "load",
@@ -530,12 +301,12 @@ def _check_free(node: _Node, service: _Service, before: list[_Service]) -> None:
             message=f"Only {gib_text(node.host.free)} GiB are free outright, the rest of the available memory is page cache. "
             "vLLM counts it as free, the driver has to get it back first.",
         )
-        service.drafts.append(
+        report.drafts.append(
             _Draft(finding, advice="Drop the page cache before the start; the units of this collection do.")
         )
 
 
-def _check_cache(node: _Node, service: _Service) -> None:
+def _check_cache(report: _Report, node: Node, service: Service) -> None:
     """Checks 0 and 5 to 9: what vLLM refuses when it plans the KV cache, minutes into the start."""
     engine = service.engine
     if engine.plan is None or engine.release is None:
@@ -548,6 +319,7 @@ def _check_cache(node: _Node, service: _Service) -> None:
     if engine.align_error:
         early = engine.release.minor == 17  # the one release that looks at this with its arguments
         _add(
+            report,
             service,
             "low",
             "align_block",
@@ -566,10 +338,11 @@ def _check_cache(node: _Node, service: _Service) -> None:
             "false, and give it more memory.",
             most=2,
         )
-    level = _first_failing(lambda at: engine.available(requested, at) > 0)
+    level = first_failing(lambda at: engine.available(requested, at) > 0)
     if level:
         left = engine.available(requested, level)
         _add(
+            report,
             service,
             level,
             "no_cache_memory",
@@ -584,6 +357,7 @@ def _check_cache(node: _Node, service: _Service) -> None:
             return
     if length == 0:
         _add(
+            report,
             service,
             "low",
             "auto_fit",
@@ -594,11 +368,12 @@ def _check_cache(node: _Node, service: _Service) -> None:
             advice=too_small,
         )
         return
-    level = _first_failing(lambda at: plan.needed_bytes(length) <= plan.checked_bytes(engine.available(requested, at)))
+    level = first_failing(lambda at: plan.needed_bytes(length) <= plan.checked_bytes(engine.available(requested, at)))
     if level:
         available = engine.available(requested, level)
         if available > 0:
             _add(
+                report,
                 service,
                 level,
                 "one_request",
@@ -614,10 +389,11 @@ def _check_cache(node: _Node, service: _Service) -> None:
     short = level == "typical"
     wanted = service.wanted
     if engine.needs_state_blocks:
-        level = _first_failing(lambda at: engine.num_blocks(engine.available(requested, at)) >= wanted)
+        level = first_failing(lambda at: engine.num_blocks(engine.available(requested, at)) >= wanted)
         if level:
             blocks = engine.num_blocks(engine.available(requested, level))
             _add(
+                report,
                 service,
                 level,
                 "state_blocks",
@@ -639,10 +415,10 @@ def _check_cache(node: _Node, service: _Service) -> None:
                 f"{wanted}. Shorter requests still run side by side; long ones wait or are preempted.",
             )
             advice = "Use an fp8 KV cache, or give the service more memory."
-            service.drafts.append(_Draft(finding, partial(_more_at_once, node, service, reached), advice))
+            report.drafts.append(_Draft(finding, partial(_more_at_once, node, service, reached), advice))
 
 
-def _check_node(node: _Node) -> list[_Draft]:
+def _check_node(node: Node) -> list[_Draft]:
     """The sum of utilisations and what is left at the end."""
     drafts = []
     total, bound = node.utilization_sum(), node.utilization_bound()
@@ -673,7 +449,7 @@ def _check_node(node: _Node) -> list[_Draft]:
         drafts.append(_Draft(finding, lower, advice, 1))
     margin = node.host.margin
     limits = {"low": 0, "typical": margin, "high": 0}
-    level = _first_failing(lambda at: node.left(at) >= limits[at])
+    level = first_failing(lambda at: node.left(at) >= limits[at])
     if level:
         left = node.left(level)
         what = "left" if left >= 0 else "missing"
@@ -708,11 +484,11 @@ def _verdict(findings: list[Finding], tight: bool) -> str:
     return "tight" if tight else "fits"
 
 
-def _service_result(node: _Node, service: _Service, order: int, findings: list[Finding]) -> dict[str, Any]:
+def _service_result(node: Node, service: Service, order: int, verdict: str) -> dict[str, Any]:
     engine, requested = service.engine, node.requested(service)
     free = {level: node.free(service, node.others(service), level) for level in LEVELS}
     result: dict[str, Any] = {
-        "verdict": _verdict(findings, service.tight),
+        "verdict": verdict,
         "order": order,
         "gpu_memory_utilization": service.utilization,
         "requested_bytes": requested if service.utilization is not None else None,
@@ -762,7 +538,7 @@ def _service_result(node: _Node, service: _Service, order: int, findings: list[F
     return result
 
 
-def _memory_map(node: _Node) -> list[dict[str, Any]]:
+def _memory_map(node: Node) -> list[dict[str, Any]]:
     """The parts of the node's memory as a stacked bar shows them, at typical overheads.
 
     The sizes add up to the node's total; when it does not fit, nothing is free and they add up to more.
@@ -786,7 +562,7 @@ def _memory_map(node: _Node) -> list[dict[str, Any]]:
     return [*stack, {"label": "free", "gib": free, "kind": "free", "service": None}]
 
 
-def _note_version(service: _Service) -> None:
+def _note_version(report: _Report, service: Service) -> None:
     engine = service.engine
     if engine.release is None or engine.plan is None:
         return
@@ -799,7 +575,7 @@ def _note_version(service: _Service) -> None:
             message=f"The vLLM version of {service.name} is not known; it is planned as vLLM 0.{engine.release.minor}, which needs "
             "most of those that were compared.",
         )
-        service.drafts.append(_Draft(finding, advice="Give vllm_version."))
+        report.drafts.append(_Draft(finding, advice="Give vllm_version."))
     elif not engine.release.exact:
         finding = Finding(
             rule="memory.version",
@@ -808,13 +584,13 @@ def _note_version(service: _Service) -> None:
             message=f"The KV planning of vLLM {text} was not compared itself; it follows the releases in which changes were "
             "first seen. 0.19, 0.23 and 0.33 are exact.",
         )
-        service.drafts.append(_Draft(finding))
+        report.drafts.append(_Draft(finding))
     for note in engine.plan.notes:
         finding = Finding(rule="memory.approximate", severity="info", service=service.name, message=f"{note}.")
-        service.drafts.append(_Draft(finding))
+        report.drafts.append(_Draft(finding))
 
 
-def _note_solved(node: _Node, service: _Service) -> None:
+def _note_solved(report: _Report, node: Node, service: Service) -> None:
     if not service.solved:
         return
     blocks = service.engine.num_blocks(max(0, service.engine.available(node.requested(service), "typical")))
@@ -829,7 +605,7 @@ def _note_solved(node: _Node, service: _Service) -> None:
     if "max-num-seqs" in service.solved and not service.engine.sequences_auto:
         message += f" vLLM's own max-num-seqs of {DEFAULT_SEQS} needs more blocks for the state of requests than the cache has."
     finding = Finding(rule="memory.solved", severity="info", service=service.name, message=message)
-    service.drafts.append(_Draft(finding))
+    report.drafts.append(_Draft(finding))
 
 
 def _refused(item: ServiceInput, error: Refusal | NoCommonPage) -> _Draft:
@@ -861,30 +637,41 @@ def _refused(item: ServiceInput, error: Refusal | NoCommonPage) -> _Draft:
 # The whole ------------------------------------------------------------------------------------------------------------
 
 
-def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[_Node, list[_Draft]]:
+def _settle(item: ServiceInput, service: Service) -> None:
+    """Resolve a service with the numbers that were found for it: further defaults of vLLM follow them."""
+    found = {"max-model-len": service.length, "max-num-seqs": service.sequences}
+    given = {key: value for key, value in found.items() if key in service.solved}
+    if given:
+        settled = resolve(replace(item, args={**item.args, **given}))
+        before = service.engine
+        service.engine = replace(settled, length_auto=before.length_auto, sequences_auto=before.sequences_auto)
+
+
+def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[Node, _Report]:
     """Solve what is open and check everything; findings have no fixes yet."""
-    services, drafts = [], []
+    services, report = [], _Report()
     for item in items:
         try:
             engine = resolve(item)
         except (Refusal, NoCommonPage) as error:
-            drafts.append(_refused(item, error))
+            report.drafts.append(_refused(item, error))
         else:
-            services.append(_Service(engine, engine.utilization, engine.length, engine.sequences))
-    node = _Node(host, services)
-    _solve_utilization(node)
+            services.append(Service(engine, engine.utilization, engine.length, engine.sequences))
+    node = Node(host, services)
+    solve(node)
+    by_name = {item.name: item for item in items}
     for service in services:
-        _solve_length(node, service)
-        _solve_sequences(node, service)
+        _settle(by_name[service.name], service)
     # Largest first: the check compares with a share of all memory, so a large engine passes only while little is taken.
     services.sort(key=lambda service: (-(node.requested(service) or node.held(service, "typical")), service.name))
     for order, service in enumerate(services):
-        _note_version(service)
-        _check_free(node, service, services[:order])
-        _check_cache(node, service)
-        _note_solved(node, service)
-        drafts += service.drafts
-    return node, drafts + (_check_node(node) if services else [])
+        _note_version(report, service)
+        _check_free(report, node, service, services[:order])
+        _check_cache(report, node, service)
+        _note_solved(report, node, service)
+    if services:
+        report.drafts += _check_node(node)
+    return node, report
 
 
 def _changed(items: Sequence[ServiceInput], way: Way) -> list[ServiceInput]:
@@ -923,7 +710,7 @@ def _complete(host: Host, items: Sequence[ServiceInput], drafts: list[_Draft], d
         if way in tried or _turns(way) in map(_turns, clean):
             continue
         tried.append(way)
-        after = _severities(_judge(host, _changed(items, way))[1])
+        after = _severities(_judge(host, _changed(items, way))[1].drafts)
         worse = [key for key, level in after.items() if level > before.get(key, 0)]
         if any(after[key] == 2 for key in worse) or after.get(own, -1) >= before[own]:
             continue
@@ -950,13 +737,13 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
     """
     host, items = read_params(params)
     items.sort(key=lambda item: item.name)  # the order in which services are written is no matter, to the last digit
-    node, drafts = _judge(host, items)
-    findings = [_complete(host, items, drafts, draft) for draft in drafts]
+    node, report = _judge(host, items)
+    findings = [_complete(host, items, report.drafts, draft) for draft in report.drafts]
     planned: dict[str, Any] = {item.name: {"verdict": "fails"} for item in items}
     for order, service in enumerate(node.services):
         own = [finding for finding in findings if finding.service == service.name]
-        planned[service.name] = _service_result(node, service, order, own)
-    tight = any(service.tight for service in node.services) or any(
+        planned[service.name] = _service_result(node, service, order, _verdict(own, service.name in report.tight))
+    tight = bool(report.tight) or any(
         finding.rule in ("memory.node", "memory.utilization_bound") for finding in findings
     )
     return {

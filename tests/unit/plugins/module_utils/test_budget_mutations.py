@@ -182,7 +182,7 @@ def test_broken_services_are_refused_or_planned(part: int) -> None:
             {"args": {"speculative-config": {"method": ["mtp"], "num_speculative_tokens": 2}}},
             "speculative-config.method",
         ),
-        ({"config": {**config("gpt-oss-20b"), "layer_types": [{}] * 24}}, "config.layer_types[0]"),
+        ({"config": {**config("Qwen3-8B"), "layer_types": [{}] * 36}}, "config.layer_types[0]"),
         ({"config": {**config("Qwen3-8B"), "num_hidden_layers": 10**18}}, "config.num_hidden_layers"),
         ({"weights_gib": 1e300}, "weights_gib"),
         ({"draft_weights_gib": float("nan")}, "draft_weights_gib"),

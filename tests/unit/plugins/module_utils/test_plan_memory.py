@@ -36,7 +36,8 @@ def plan_of(*services: dict[str, Any], memory: dict[str, Any] | None = None, **v
             "disks": {"/srv/huggingface": {"free_gib": 900.0, "total_gib": 3700.0}},
         }
     given = {"vars": {"spark_services": list(services), **variables}, "address": "192.168.1.11", "measured": measured}
-    return engine.make_plan({"spark-1": given}, RECIPES)["hosts"]["spark-1"]
+    planned: dict[str, Any] = engine.make_plan({"spark-1": given}, RECIPES)["hosts"]["spark-1"]
+    return planned
 
 
 def option(planned: dict[str, Any], name: str, key: str) -> str | None:
