@@ -156,6 +156,8 @@ _DECODERS = frozenset(
         "llama",
         "llama4",
         "llama4_text",
+        "mimo",
+        "minimax_m2",
         "ministral",
         "mistral",
         "mistral3",
@@ -186,7 +188,7 @@ _DECODERS = frozenset(
         "starcoder2",
     )
 )
-_MLA = frozenset(("deepseek_v2", "deepseek_v3", "kimi_k2"))
+_MLA = frozenset(("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2"))
 _GDN = frozenset(("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"))
 _NEMOTRON_H = frozenset(("nemotron_h",))
 

@@ -133,8 +133,8 @@ _OTHER_ARGS = (
     "speculative-config",
     "kv-cache-dtype-skip-layers",
     "limit-mm-per-prompt",
+    "kv-transfer-config",
 )
-# Left out or C(auto), these are worked out (max-num-seqs only for C(auto)).
 # What changes the plan in ways that are not known here, unless it says 1 or false.
 _UNPLANNED_ARGS = (
     "decode-context-parallel-size",
@@ -142,6 +142,7 @@ _UNPLANNED_ARGS = (
     "mamba-block-size",
     "disable-sliding-window",
 )
+# Left out or C(auto), these are worked out (max-num-seqs only for C(auto)).
 _OPEN_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
 
 
@@ -488,9 +489,13 @@ class Engine:
 
     def available(self, requested: int, level: str) -> int:
         """Memory for the KV cache when C(requested) bytes are asked for; C(level) is that of the overheads."""
-        if self.pool is not None:
-            return self.pool
-        return int(requested - self.weights - self.draft - self.inside[level])
+        found = self.pool
+        if found is None:
+            found = int(requested - self.weights - self.draft - self.inside[level])
+        if self.blocks is not None and self.plan is not None and self.plan.settings.release.since(20, 1):
+            # From 0.20.1 vLLM's own checks count the blocks that are overridden, too.
+            return min(found, self.blocks * self.plan.bytes_per_block)
+        return found
 
     def cache_bytes(self, requested: int, level: str) -> int:
         """What the KV cache takes: the blocks that are overridden, or all that is available for it."""
@@ -686,6 +691,11 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
     for key in _UNPLANNED_ARGS:
         if args.get(key) is True or (args.get(key) or 1) != 1:
             raise Refusal(f"args.{key}", "what it does to the KV cache is not known", "leave it out")
+    if args.get("kv-transfer-config") and any(layer.kind != "full" for layer in geometry.attention):
+        raise Refusal(
+            "args.kv-transfer-config",
+            "with some connectors vLLM keeps windows as full attention, which ones is not known",
+        )
     drafts, draft_layers, mtp = _speculation(item, geometry)
     method = (args.get("speculative-config") or {}).get("method")
     if method == "dflash" and not release.since(20):

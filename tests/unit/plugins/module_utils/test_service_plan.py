@@ -179,3 +179,23 @@ def test_arguments_whose_effect_is_not_known(key: str, value: Any) -> None:
     with pytest.raises(Refusal, match=key.replace("_", "-")):
         plan("Qwen3-8B", **{key: value})
     assert plan("Qwen3-8B", decode_context_parallel_size=1, disable_sliding_window=False).group_size == 36
+
+
+def test_a_connector_and_windows() -> None:
+    with pytest.raises(Refusal, match="kv-transfer-config"):
+        plan("gpt-oss-20b", kv_transfer_config={"kv_connector": "LMCacheConnectorV1"})
+    assert plan("Qwen3-8B", kv_transfer_config={"kv_connector": "LMCacheConnectorV1"}).group_size == 36
+
+
+@pytest.mark.parametrize(("version", "counts"), [("0.20.0", False), ("0.20.1", True), ("0.33.0", True)])
+def test_the_blocks_that_are_overridden_are_what_vllm_checks(version: str, counts: bool) -> None:
+    service = ServiceInput(
+        name="one",
+        args={"num-gpu-blocks-override": 100, "kv-cache-memory-bytes": 8 << 30},
+        overheads=OVERHEADS,
+        config=config("Qwen3-8B"),
+        vllm_version=version,
+    )
+    found = resolve(service)
+    assert found.plan is not None
+    assert found.available(0, "typical") == (100 * found.plan.bytes_per_block if counts else 8 << 30)
