@@ -18,9 +18,9 @@ FAMILIES = ("serve", "passthrough")
 # image: pattern of repository:tag as in a shell. vllm_version: what is inside. cuda: toolkit release inside.
 # native_driver: driver branch that this CUDA needs when there is no forward compatibility. ray: whether it ships Ray.
 # moving: the tag is pushed again and again. defects: what is wrong with it as shipped; `when` limits that to launches
-# that offer tools (tools) or load an NVFP4 Gemma 4 MoE (gemma4_nvfp4_moe). features: names that a development build
-# has although its version number does not say so. options: all that its vllm serve takes, where it was asked. Anything
-# left out is not known.
+# that offer tools (tools) or load an NVFP4 Gemma 4 MoE (gemma4_nvfp4_moe), `package` is what causes it.
+# features: names that a development build has although its version number does not say so. options: all that its vllm
+# serve takes, where it was asked. Anything left out is not known.
 _NGC = "NVIDIA's release notes and start-up logs of these images"
 _HUB = "Docker Hub tags of vllm/vllm-openai as seen in use, in reports and logs"
 _COMMUNITY = "recipes and documents that use the image"
@@ -56,6 +56,7 @@ IMAGES: tuple[dict[str, Any], ...] = (
             {
                 "text": "every request is answered with HTTP 500 ('_IncludedRouter' object has no attribute 'path'): the image "
                 "ships prometheus-fastapi-instrumentator 8.0.0",
+                "package": "prometheus-fastapi-instrumentator==8.0.0",
                 "fix": "Use 26.05.post1-py3 or 26.08-py3, or an image of your own with prometheus-fastapi-instrumentator 8.0.2.",
             }
         ],
@@ -70,6 +71,7 @@ IMAGES: tuple[dict[str, Any], ...] = (
                 "text": "requests with tools are answered with HTTP 500 (cannot import normalize_tool_choice): the image ships "
                 "xgrammar 0.2.0",
                 "when": "tools",
+                "package": "xgrammar==0.2.0",
                 "fix": "Use 26.08-py3 or vllm/vllm-openai:v0.24.0-ubuntu2404 for a service that offers tools.",
             }
         ],

@@ -40,9 +40,17 @@ def catalogue_entry(ref: str, probe: Mapping[str, Any], known: Sequence[Mapping[
     # The catalogue keeps environment variables without their VLLM_.
     names = [name[5:] if name.startswith("VLLM_") else name for name in probe.get("names") or []]
     entry["features"] = sorted({*(found.get("features") or []), *names})
+    if probe.get("packages") and entry.get("defects"):
+        entry["defects"] = [defect for defect in entry["defects"] if not _mended(defect, probe["packages"])]
     if probe.get("options"):
         entry["options"] = list(probe["options"])
     return entry
+
+
+def _mended(defect: Mapping[str, Any], packages: Mapping[str, str]) -> bool:
+    """Tell whether the package that causes a defect is there in another version: the image was pushed again, or built upon."""
+    name, _equals, version = str(defect.get("package") or "").partition("==")
+    return bool(name) and packages.get(name) not in (None, version)
 
 
 def rests_on_image(rule: str) -> bool:

@@ -110,4 +110,8 @@ def test_catalogue_is_well_formed() -> None:
         found = lookup(entry["image"].replace("*", "x"))
         assert found is not None and found["source"]
         for defect in entry.get("defects", ()):
-            assert set(defect) <= {"text", "fix", "when"} and defect.get("when") in (None, "tools", "gemma4_nvfp4_moe")
+            assert set(defect) <= {"text", "fix", "when", "package"} and defect.get("when") in (
+                None,
+                "tools",
+                "gemma4_nvfp4_moe",
+            )

@@ -56,6 +56,18 @@ def test_an_image_that_could_not_be_asked_says_nothing_about_ray() -> None:
     assert "ray" not in image_check.catalogue_entry(FORK, probe(packages={}, error="the image has no python3"), [])
 
 
+def test_a_defect_goes_with_the_package_that_causes_it() -> None:
+    def defects(version: str | None) -> int:
+        packages = {"vllm": "0.22.1", **({"prometheus-fastapi-instrumentator": version} if version else {})}
+        return len(
+            image_check.catalogue_entry("nvcr.io/nvidia/vllm:26.06-py3", probe(packages=packages), []).get(
+                "defects", []
+            )
+        )
+
+    assert (defects("8.0.0"), defects(None), defects("8.0.2")) == (1, 1, 0)
+
+
 def test_another_architecture() -> None:
     assert rules({"architecture": "amd64"}, {"architecture": "aarch64"}) == ["image.architecture"]
     assert rules({"architecture": "arm64"}, {"architecture": "aarch64"}) == []
