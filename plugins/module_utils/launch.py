@@ -5,7 +5,9 @@
 
 C(parse) takes what a person wrote, a mapping or an argv list, and returns one mapping of long names to native values
 together with everything that vLLM's parser would refuse. C(render) turns such a mapping into the exact argv.
-The parser's behaviour is that of C(FlexibleArgumentParser) (vllm/utils/argparse_utils.py) on top of argparse.
+The parser's behaviour is that of C(FlexibleArgumentParser) (vllm/utils/argparse_utils.py) on top of argparse; what
+differs between versions comes from M(catalogue). Two things are stricter here than there, as nobody means them:
+C(--option.key) of an option that takes a plain text, and a C(--) between words.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Optional
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, catalogue_data
+from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue
 from ansible_collections.dgxspark.vllm.plugins.module_utils.catalogue import Option, Version
 
 SERVICE_KEYS = {
@@ -31,9 +33,6 @@ SERVICE_KEYS = {
 }
 """What belongs to a service itself rather than to its C(args), with the key of the service that sets it."""
 
-# --enable-x also answers to --disable-x, and the other way round, from this version on.
-_PAIRS_SINCE = catalogue.version("0.33.0")
-_OPTIMIZATION_LEVEL_SINCE = catalogue.version("0.12.0")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -42,7 +41,7 @@ _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 class Problem:
     """Something that vLLM's parser refuses or that does not belong here.
 
-    kind: unknown, ambiguous, no_value, value_to_switch, bad_value, bad_choice, doubled, model_option, extra_word,
+    kind: unknown, ambiguous, no_value, value_to_switch, bad_value, bad_choice, bad_key, doubled, model_option, extra_word,
     service_key. option: as it was written. detail: what exactly is wrong. fix: what to write instead.
     vllm_error: vLLM's own text. value: what was written as the value, where that is what is wrong.
     """
@@ -78,6 +77,14 @@ class _Refused(Exception):
         self.problem = problem
 
 
+class _BadChoice(_Refused):
+    """A value is not on offer; it stays in the arguments, as whoever judges them may know more about it."""
+
+    def __init__(self, problem: Problem, native: Any) -> None:
+        super().__init__(problem)
+        self.native = native
+
+
 def long_name(name: str) -> str:
     """Return an option's long name without leading dashes: C(--gpu_memory_util) and C(gpu-memory-utilization) meet.
 
@@ -96,11 +103,14 @@ def long_name(name: str) -> str:
     return starting[0] if len(starting) == 1 else dashed
 
 
-def parse(launch: Mapping[str, Any] | Sequence[str], version: str | None = None) -> Parsed:
+def parse(
+    launch: Mapping[str, Any] | Sequence[str], version: str | None = None, config: Mapping[str, Any] | None = None
+) -> Parsed:
     """Read a launch.
 
     launch: a mapping of options (C(null) takes an option out) or what a person would type, with or without
     C(vllm serve) in front. version: the vLLM that will read it; options that it does not have become problems.
+    config: what the file of C(--config) holds; without it the option is left as it is.
     Raises C(TypeError) for anything else, C(ValueError) for a version that is none.
     """
     wanted = catalogue.version(version) if version else None
@@ -108,7 +118,18 @@ def parse(launch: Mapping[str, Any] | Sequence[str], version: str | None = None)
         return _parse_mapping(launch, wanted)
     if isinstance(launch, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in launch):
         raise TypeError("an argv is a list of texts")
-    return _parse_argv([_word(word) for word in launch], wanted)
+    return _parse_argv([_word(word) for word in launch], wanted, config)
+
+
+def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
+    """Return what stands behind the image's name: C(serve) images run C(vllm serve) themselves.
+
+    C(args) are normalised. Raises C(ValueError) for a family that is none.
+    """
+    heads = {"serve": [], "passthrough": ["vllm", "serve"]}
+    if family not in heads:
+        raise ValueError(f"entrypoint is {family!r}, expected one of {', '.join(heads)}")
+    return [*heads[family], model, *render(args)]
 
 
 def render(args: Mapping[str, Any]) -> list[str]:
@@ -177,54 +198,78 @@ def _aliases() -> dict[str, str]:
     return {alias: option.name for option in catalogue.options().values() for alias in option.aliases}
 
 
+# What a spelling means: the option, and what it sets a switch to. C(None) is --help.
+_Meaning = Optional[tuple[Option, bool]]
+
+
 @cache
-def _spellings(version: Version | None) -> dict[str, tuple[Option, bool]]:
-    """Return every long spelling that C(version) may know, with its option and what it sets a switch to."""
-    here = [
-        option for option in catalogue.options().values() if version is None or option.span.has(version) is not False
-    ]
-    found: dict[str, tuple[Option, bool]] = {}
-    for option in here:
-        for alias in option.aliases:
-            if not alias.startswith("-"):
-                found[alias] = (option, True)
-        if option.kind != "switch":
-            continue
-        found[f"no-{option.name}"] = (option, False)
-        verb, _dash, rest = option.name.partition("-")
-        other = {"enable": f"disable-{rest}", "disable": f"enable-{rest}"}.get(verb)
-        if other and (version is None or version >= _PAIRS_SINCE):
-            found[other] = (option, False)
-    return {**found, **{option.name: (option, True) for option in here}}
+def _spellings(version: Version | None) -> dict[str, _Meaning]:
+    """Return every spelling with its dashes that C(version) may know."""
+    pairs = catalogue.trait("enable-disable-pairs", version)
+    negative: dict[str, _Meaning] = {}
+    positive: dict[str, _Meaning] = {"-h": None, "--help": None}
+    for option in catalogue.options(version).values():
+        for name in (option.name, *option.aliases):
+            positive[name if name.startswith("-") else f"--{name}"] = (option, True)
+            if option.kind != "switch" or name.startswith("-"):
+                continue
+            negative[f"--no-{name}"] = (option, False)
+            verb, _dash, rest = name.partition("-")
+            if pairs and verb in ("enable", "disable"):
+                negative[f"--{'disable' if verb == 'enable' else 'enable'}-{rest}"] = (option, False)
+    return {**negative, **positive}
 
 
-def _find(written: str, version: Version | None) -> tuple[Option, bool]:
-    """Find the option that a long spelling without dashes means in C(version); raises C(_Refused)."""
+def _candidates(word: str, version: Version | None) -> list[tuple[str, _Meaning, str | None]]:
+    """Return what an option word can mean, as C(argparse) finds it: spelling, meaning and the value inside the word."""
     known = _spellings(version)
-    if written in known:
-        return known[written]
-    starting = sorted(spelling for spelling in known if spelling.startswith(written)) if len(written) > 1 else []
-    if len({known[spelling] for spelling in starting}) == 1:
-        return known[starting[0]]
-    if starting:
-        could = ", ".join(f"--{spelling}" for spelling in starting)
+    if word in known:
+        return [(word, known[word], None)]
+    head, equals, inline = word.partition("=")
+    value = inline if equals else None
+    if equals and head in known:
+        return [(head, known[head], value)]
+    if head.startswith("--"):
+        return [(spelling, known[spelling], value) for spelling in known if spelling.startswith(head)]
+    found: list[tuple[str, _Meaning, str | None]] = []
+    for spelling in known:
+        if spelling == word[:2]:
+            found.append((spelling, known[spelling], word[2:]))  # -n2
+        elif spelling.startswith(word):
+            found.append((spelling, known[spelling], None))
+    return found
+
+
+def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | None]:
+    """Return option, what it sets a switch to, and the value inside the word; raises C(_Refused)."""
+    found = _candidates(word, version)
+    head = word.partition("=")[0]
+    if len(found) > 1:
+        could = ", ".join(sorted(spelling for spelling, _meaning, _value in found))
         raise _Refused(
             Problem(
                 "ambiguous",
-                f"--{written}",
+                head,
                 f"could be {could}",
                 "Write the option in full.",
-                f"ambiguous option: --{written} could match {could}",
+                f"ambiguous option: {head} could match {could}",
             )
         )
-    raise _Refused(_unknown(written, version))
+    if not found:
+        raise _Refused(_unknown(head, version))
+    _spelling, meaning, value = found[0]
+    if meaning is None:
+        raise _Refused(Problem("unknown", head, "only prints vLLM's help and starts nothing", "Take it out."))
+    return (*meaning, value)
 
 
-def _unknown(written: str, version: Version | None) -> Problem:
-    error = f"unrecognized arguments: --{written}"
+def _unknown(word: str, version: Version | None) -> Problem:
+    """Say what an unknown spelling may have been meant to be, or which versions have it."""
+    error = f"unrecognized arguments: {word}"
+    written = word.lstrip("-")
     other = long_name(written[3:] if written.startswith("no-") else written)
     option = catalogue.options().get(other)
-    if option is not None and version is not None:
+    if option is not None and version is not None and option.span.has(version) is False:
         return Problem(
             "unknown",
             f"--{other}",
@@ -232,14 +277,20 @@ def _unknown(written: str, version: Version | None) -> Problem:
             _REPLACED.get(other, "Take it out, or use an image whose vLLM has it."),
             error,
         )
-    off = f"no-enable-{written[8:]}" if written.startswith("disable-") else ""
-    near = off if off in _spellings(version) else catalogue.nearest(written, _spellings(version))
     where = f"vLLM {version}" if version else "any vLLM known"
+    known = _spellings(version)
+    if option is not None:
+        # The option is there, this way to spell it is not.
+        off = f"--no-{other}"
+        wanted = off if off in known and written.startswith(("no-", "disable-")) else f"--{other}"
+        return Problem("unknown", word, f"is no option of {where}", f"Write {wanted}.", error)
+    off = f"--no-enable-{written[8:]}" if written.startswith("disable-") else ""
+    near = off if off in known else catalogue.nearest(word, known)
     return Problem(
         "unknown",
-        f"--{written}",
+        word,
         f"is no option of {where}",
-        _REPLACED.get(written) or (f"Did you mean --{near}?" if near else "Take it out."),
+        _REPLACED.get(written) or (f"Did you mean {near}?" if near else "Take it out."),
         error,
     )
 
@@ -283,16 +334,26 @@ def _bad(option: Option, value: Any, kind: str) -> _Refused:
             f"is {value!r}, which is no {kind}",
             f"Give --{option.name} a {kind}.",
             f"argument --{option.name}: invalid value: {_text(value)!r}",
+            value,
         )
     )
 
 
 def _scalar(option: Option, value: Any, version: Version | None) -> Any:
-    """Turn one value into its native form; raises C(_Refused)."""
+    """Turn one value into its native form, C(None) where it says that there is none; raises C(_Refused)."""
+    if option.optional and isinstance(value, str) and value in ("", "None"):
+        return None
     if option.kind == "json":
-        return _json(option, value)
+        return _json(option, value, version)
     if isinstance(value, (dict, list)):
         raise _bad(option, value, {"text": "text"}.get(option.kind, "number"))
+    native = _native(option, value)
+    if option.choices and version in catalogue.versions() and _text(native) not in option.choices:
+        raise _BadChoice(_bad_choice(option, _text(value).strip(), _text(native), version), native)
+    return native
+
+
+def _native(option: Option, value: Any) -> Any:
     text = _text(value).strip()
     try:
         if option.kind == "size-auto" and text.lower() in ("auto", "-1"):
@@ -306,31 +367,32 @@ def _scalar(option: Option, value: Any, version: Version | None) -> Any:
             return int(number) if re.fullmatch(r"-?\d+", text) else number
     except ValueError:
         raise _bad(option, value, "whole number" if option.kind != "float" else "number") from None
-    # Choices are enforced only for the version that they were read from; others are judged by the rules.
-    if option.choices and version == catalogue.version(catalogue_data.READ_FROM[-1]):
-        plain = text.lower().replace("-", "_") if option.name.endswith("-backend") else text
-        if plain not in option.choices and text not in option.choices:
-            near = catalogue.nearest(plain, option.choices)
-            raise _Refused(
-                Problem(
-                    "bad_choice",
-                    f"--{option.name}",
-                    f"is {text!r}, which is none of {', '.join(option.choices)}",
-                    f"Did you mean {near}?" if near else "Use one of these.",
-                    f"argument --{option.name}: invalid choice: {text!r} (choose from {', '.join(option.choices)})",
-                    text,
-                )
-            )
-    return text
+    return text.lower().replace("-", "_") if option.lowered else text
 
 
-def _json(option: Option, value: Any) -> Any:
-    if not isinstance(value, str):
-        return copy.deepcopy(value)
-    try:
-        return json.loads(value)
-    except ValueError:
-        if value[:1] in "{[":
+def _bad_choice(option: Option, text: str, native: str, version: Version | None) -> Problem:
+    span = catalogue.choice_span(option.name, native)
+    near = catalogue.nearest(text.lower(), option.choices)
+    elsewhere = f"Use an image whose vLLM has it ({span.text()}), or another value." if span else ""
+    return Problem(
+        "bad_choice",
+        f"--{option.name}",
+        f"is {text!r}, which in vLLM {version} is none of {', '.join(option.choices)}",
+        elsewhere or (f"Did you mean {near}?" if near else "Use one of these."),
+        f"argument --{option.name}: invalid choice: {text!r} (choose from {', '.join(option.choices)})",
+        text,
+    )
+
+
+def _json(option: Option, value: Any, version: Version | None) -> Any:
+    """Read a JSON option; some take a plain word as well, for example C(--hf-overrides module:function)."""
+    if isinstance(value, str):
+        if option.plain_text and not re.fullmatch(r"(?s)\s*\{.*\}\s*", value):
+            return value
+        sizes = option.read_into_class and catalogue.trait("json-size", version)
+        try:
+            found = json.loads(_sizes_in_json(value) if sizes else value)
+        except ValueError:
             raise _Refused(
                 Problem(
                     "bad_value",
@@ -338,9 +400,24 @@ def _json(option: Option, value: Any) -> Any:
                     f"is {value!r}, which is no JSON",
                     "Quote it as one JSON text.",
                     f"argument --{option.name}: Value {value} cannot be converted to JSON",
+                    value,
                 )
             ) from None
-        return value  # some take a plain word as well, for example --hf-overrides module:function
+    else:
+        found = copy.deepcopy(value)
+    if not isinstance(found, (dict, list)) and not option.level and not option.plain_text:
+        raise _bad(option, value, "JSON object")
+    return found
+
+
+def _sizes_in_json(text: str) -> str:
+    """Write C(64k) outside of texts as the number that it stands for."""
+    parts = re.split(r'("(?:[^"\\]|\\.)*")', text)
+    for number in range(0, len(parts), 2):
+        parts[number] = re.sub(
+            r"\b\d+(?:\.\d+)?[kmgtKMGT]\b", lambda match: str(human_int(match.group())), parts[number]
+        )
+    return "".join(parts)
 
 
 def _values(option: Option, value: Any, version: Version | None) -> Any:
@@ -348,6 +425,15 @@ def _values(option: Option, value: Any, version: Version | None) -> Any:
         given = value if isinstance(value, (list, tuple)) else [value]
         return [_scalar(option, item, version) for item in given]
     return _scalar(option, value, version)
+
+
+def _store(args: dict[str, Any], option: Option, value: Any) -> None:
+    """Set an option; none is what leaving it out gives, unless its default is something else."""
+    args.pop(option.name, None)
+    if value is not None:
+        args[option.name] = value
+    elif option.default != "null":
+        args[option.name] = "None"
 
 
 # --- mappings -----------------------------------------------------------------------------------------------------
@@ -363,24 +449,38 @@ def _parse_mapping(given: Mapping[str, Any], version: Version | None) -> Parsed:
             if value is None:
                 parsed.args.pop(option.name, None)
             elif path:
-                _merge_path(parsed.args, option, path.split("."), value)
+                _merge_path(parsed.args, option, path.split("."), value, version)
             else:
                 native = _mapping_value(option, sets, value, version)
-                parsed.args.pop(option.name, None)
-                if native is not None:
-                    parsed.args[option.name] = native
+                if option.takes_value:
+                    _store(parsed.args, option, native)
+                else:
+                    parsed.args.pop(option.name, None)
+                    parsed.args.update({} if native is None else {option.name: native})
         except _Refused as refused:
             if value is not None:
-                parsed.problems.append(refused.problem)
-                if refused.problem.kind == "unknown":
-                    parsed.args[written] = value
-    return _finish(parsed)
+                _note(parsed, refused, written, value)
+    return _finish(parsed, version)
+
+
+def _note(parsed: Parsed, refused: _Refused, written: str, value: Any) -> None:
+    """Keep what is wrong, and what was asked for where that can still be judged."""
+    parsed.problems.append(refused.problem)
+    if isinstance(refused, _BadChoice):
+        parsed.args[refused.problem.option.lstrip("-")] = refused.native
+    elif refused.problem.kind == "unknown":
+        parsed.args[written] = value
 
 
 def _find_named(written: str, version: Version | None) -> tuple[Option, bool]:
-    """Like C(_find), and the short forms, which a mapping may spell without the dash."""
-    alias = _aliases().get(f"-{written}")
-    return _find(alias or written, version)
+    """Find the option that a key of a mapping means: a long spelling, or a short form with or without its dash."""
+    short = f"-{written}"
+    if f"--{written}" not in _spellings(version) and short in _spellings(version):
+        written = written if written.startswith("-") else short[1:]
+        option, sets, _value = _resolve(short, version)
+        return option, sets
+    option, sets, _value = _resolve(f"--{written}", version)
+    return option, sets
 
 
 def _mapping_value(option: Option, sets: bool, value: Any, version: Version | None) -> Any:
@@ -408,20 +508,22 @@ def _needs_value(option: Option) -> Problem:
     )
 
 
-def _switch_value(option: Option, value: Any) -> Problem:
+def _switch_value(option: Option, value: Any, inline: bool = False) -> Problem:
     off = str(value).strip().lower() in ("false", "0", "no", "off")
-    instead = f"--no-{option.name}" if off else f"--{option.name}"
+    instead = f"--no-{option.name}" if off and option.kind == "switch" else f"--{option.name}"
     return Problem(
         "value_to_switch",
         f"--{option.name}",
         f"takes no value, but was given {_text(value)!r}",
         f"Write {instead} alone ({option.name}: {'false' if off else 'true'}).",
-        f"unrecognized arguments: {_text(value)}",
+        f"argument --{option.name}: ignored explicit argument {_text(value)!r}"
+        if inline
+        else f"unrecognized arguments: {_text(value)}",
         value,
     )
 
 
-def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: Any) -> None:
+def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: Any, version: Version | None) -> None:
     """Put C(--option.a.b value) into the JSON of C(option)."""
     if option.kind != "json":
         raise _Refused(
@@ -440,8 +542,9 @@ def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: An
         try:
             value = json.loads(value)
         except ValueError:
-            with contextlib.suppress(ValueError):  # a plain word stays one
-                value = human_int(value)
+            if catalogue.trait("dotted-size", version):
+                with contextlib.suppress(ValueError):  # a plain word stays one
+                    value = human_int(value)
     where = args.setdefault(option.name, {})
     for key in path[:-1]:
         where = where.setdefault(key, {}) if isinstance(where, dict) else where
@@ -454,7 +557,7 @@ def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: An
 # --- argv ---------------------------------------------------------------------------------------------------------
 
 
-def _parse_argv(argv: list[str], version: Version | None) -> Parsed:
+def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, Any] | None) -> Parsed:
     parsed = Parsed()
     words = argv
     if words[:2] == ["vllm", "serve"]:
@@ -472,123 +575,274 @@ def _parse_argv(argv: list[str], version: Version | None) -> Parsed:
             )
         )
         words = words[2:]
+    _check_served_name(parsed, words, version)
+    words = _with_config(words, config, version)
+    dotted: dict[str, dict[str, Any]] = {}
     position = 0
     while position < len(words):
-        word = words[position]
+        word = _normal(words[position])
         position += 1
-        if word == "--":
-            continue
-        if not _is_option(word):
-            if parsed.model is None:
-                parsed.model = word
-            else:
-                parsed.problems.append(
-                    Problem(
-                        "extra_word",
-                        word,
-                        "stands there without an option",
-                        "Take it out.",
-                        f"unrecognized arguments: {word}",
-                    )
-                )
-            continue
-        position = _take_option(parsed, words, word, position, version)
-    return _finish(parsed)
+        head, dot, path = word.partition("=")[0].partition(".")
+        level = _level(words, position)
+        if level and catalogue.trait("short-level=compilation-config", version):
+            _add_key(parsed, dotted, "-O", "level", level[0], version)
+            position = level[1]
+        elif level:
+            parsed.args["optimization-level"], position = level
+        elif word.startswith("-") and dot:
+            position = _take_dotted(parsed, dotted, words, head, path, position, version)
+        elif _is_option(word, version):
+            position = _take_option(parsed, words, word, position, version)
+        elif parsed.model is None and word != "--":
+            parsed.model = words[position - 1]
+        else:
+            parsed.problems.append(_extra_word(words[position - 1]))
+    _put_dotted(parsed, dotted, version)
+    return _finish(parsed, version)
 
 
-def _is_option(word: str) -> bool:
-    return word.startswith("-") and len(word) > 1 and not re.fullmatch(r"-\d+(\.\d+)?|-\.\d+", word)
+def _normal(word: str) -> str:
+    """Write an option's name with dashes, as the parser does before it looks at anything else."""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    head, dot, path = name.partition(".")
+    return head.replace("_", "-") + dot + path + equals + value
+
+
+def _is_option(word: str, version: Version | None) -> bool:
+    """Tell an option from a value, as C(argparse) does."""
+    if not word.startswith("-") or len(word) == 1:
+        return False
+    if word == "--":
+        return False
+    if re.fullmatch(r"-\d+|-\d*\.\d+", word) or " " in word:
+        return bool(_candidates(word, version))
+    return True
+
+
+def _extra_word(word: str) -> Problem:
+    return Problem(
+        "extra_word", word, "stands there without an option", "Take it out.", f"unrecognized arguments: {word}"
+    )
+
+
+def _check_served_name(parsed: Parsed, words: list[str], version: Version | None) -> None:
+    """vLLM wants the model first when --served-model-name is there, as that takes every word behind it."""
+    plain = [_normal(word).partition("=")[0] for word in words]
+    if not plain or not plain[0].startswith("-") or "--config" in words or "--model" in plain:
+        return
+    if "--served-model-name" in plain and not catalogue.trait("served-name-anywhere", version):
+        parsed.problems.append(
+            Problem(
+                "bad_value",
+                "--served-model-name",
+                "stands in a launch that does not begin with the model",
+                "Put the model right behind vllm serve.",
+                "`model` should be provided as the first positional argument when using `vllm serve`.",
+            )
+        )
+
+
+def _with_config(words: list[str], config: Mapping[str, Any] | None, version: Version | None) -> list[str]:
+    """Put what the file of --config says behind the model, so that what was typed wins."""
+    if config is None or "--config" not in words:
+        return words
+    index = words.index("--config")
+    rest = [*words[:index], *words[index + 2 :]]
+    model = 1 if rest and not rest[0].startswith("-") else 0
+    return [*rest[:model], *config_words(config, version), *rest[model:]]
+
+
+def config_words(config: Mapping[str, Any], version: Version | None = None) -> list[str]:
+    """Return the words that vLLM makes of the content of a --config file."""
+    words: list[str] = []
+    for key, value in config.items():
+        if isinstance(value, bool):
+            if value:
+                words.append(f"--{key}")
+            elif catalogue.trait("config-false", version) and _normal(f"--no-{key}") in _spellings(version):
+                words.append(f"--no-{key}")
+        elif isinstance(value, list):
+            words += [f"--{key}", *map(str, value)] if value else []
+        elif isinstance(value, Mapping):
+            words += [f"--{key}", json.dumps(value)]
+        else:
+            words += [f"--{key}", str(value)]
+    return words
+
+
+def _following(words: list[str], position: int, version: Version | None, limit: int | None) -> list[str]:
+    """Return the values behind an option."""
+    end = position
+    while (
+        end < len(words) and (limit is None or end - position < limit) and not _is_option(_normal(words[end]), version)
+    ):
+        end += 1
+    return words[position:end]
 
 
 def _take_option(parsed: Parsed, words: list[str], word: str, position: int, version: Version | None) -> int:
     """Read the option C(word) and its values; returns where to go on."""
-    spelled, equals, inline = word.partition("=")
-    given = [inline] if equals else []
-
-    def following(limit: int | None) -> list[str]:
-        end = position
-        while end < len(words) and not _is_option(words[end]) and (limit is None or end - position < limit):
-            end += 1
-        return words[position:end]
-
     try:
-        if not word.startswith("--"):
-            spelled, given, position = _short_form(word, given, words, position, version)
-        head, _dot, path = _dashes(spelled).partition(".")
-        option, sets = _find(head, version)
+        option, sets, inline = _resolve(word, version)
         if not option.takes_value:
-            if path or given:
-                raise _Refused(_switch_value(option, given[0] if given else path))
-            parsed.args[option.name] = sets
-            stray = following(1)
-            # What follows a switch is the model if none was given yet, unless it can only have been meant as a value.
-            if stray and (parsed.model is not None or stray[0].lower() in ("true", "false")):
-                parsed.problems.append(_switch_value(option, stray[0]))
-                position += 1
-            return position
+            return _take_switch(parsed, words, position, version, (option, sets, inline))
+        given = [] if inline is None else [inline]
         if not given:
-            given = following(None if option.values == "+" else 1)
+            given = _following(words, position, version, None if option.values == "+" else 1)
             position += len(given)
         if not given:
-            if option.values == "?":
-                parsed.args[option.name] = True
-                return position
-            raise _Refused(_needs_value(option))
-        if path:
-            _merge_path(parsed.args, option, path.split("."), given[0])
+            if option.values != "?":
+                raise _Refused(_needs_value(option))
+            parsed.args[option.name] = True
         elif option.values == "*":
             parsed.args.setdefault(option.name, []).append(_scalar(option, given[0], version))
         elif option.values == "+":
             parsed.args[option.name] = [_scalar(option, item, version) for item in given]
         else:
-            parsed.args[option.name] = _scalar(option, given[0], version)
+            _store(parsed.args, option, _scalar(option, given[0], version))
     except _Refused as refused:
-        parsed.problems.append(refused.problem)
-        if refused.problem.kind in ("unknown", "ambiguous"):
-            if not equals:
-                given = following(None if parsed.model is not None else 1)
-                position += len(given)
-            if refused.problem.kind == "unknown" and spelled.startswith("--"):
-                parsed.args[_dashes(spelled)] = given[0] if len(given) == 1 else given or True
+        spelled, equals, value = word.partition("=")
+        given = [value]
+        if refused.problem.kind in ("unknown", "ambiguous") and not equals:
+            given = _following(words, position, version, None if parsed.model is not None else 1)
+            position += len(given)
+        named = _dashes(spelled) if spelled.startswith("--") else spelled
+        _note(parsed, refused, named, given[0] if len(given) == 1 else given or True)
     return position
 
 
-def _short_form(
-    word: str, given: list[str], words: list[str], position: int, version: Version | None
-) -> tuple[str, list[str], int]:
-    """Resolve C(-tp), C(-O3) and C(-cc.mode); returns the long spelling, the values found so far and the position."""
-    levels = version is None or version >= _OPTIMIZATION_LEVEL_SINCE
-    if word.startswith("-O") and "." not in word:
-        target = "optimization-level" if levels else "compilation-config"
-        level = word[2:].lstrip("=")
-        if not level and position < len(words):
-            level, position = words[position], position + 1
-        return target, [level] if level else [], position
-    spelled = word.partition("=")[0]
-    head, dot, path = spelled.partition(".")
-    if head == "-O":
-        return f"compilation-config{dot}{path}", given, position
-    name = _aliases().get(head)
-    if name is None:
-        near = catalogue.nearest(head, _aliases())
-        raise _Refused(
-            Problem(
-                "unknown",
-                head,
-                "is no option of vllm serve",
-                f"Did you mean {near}?" if near else "Take it out.",
-                f"unrecognized arguments: {head}",
-            )
-        )
-    return f"{name}{dot}{path}", given, position
+def _take_switch(
+    parsed: Parsed, words: list[str], position: int, version: Version | None, found: tuple[Option, bool, str | None]
+) -> int:
+    option, sets, inline = found
+    if inline is not None:
+        raise _Refused(_switch_value(option, inline, inline=True))
+    parsed.args[option.name] = sets
+    stray = _following(words, position, version, 1)
+    # What follows a switch is the model if none was given yet, unless it can only have been meant as a value.
+    if stray and (parsed.model is not None or stray[0].lower() in ("true", "false")):
+        parsed.problems.append(_switch_value(option, stray[0]))
+        return position + 1
+    return position
 
 
-def _finish(parsed: Parsed) -> Parsed:
-    """C(--model) still names the model, with a warning from vLLM."""
+def _level(words: list[str], position: int) -> tuple[str, int] | None:
+    """Return the level in C(-O3), C(-O=3) and C(-O 3) and where to go on, C(None) if that is not what stands there."""
+    word, following = words[position - 1], words[position : position + 1]
+    if not word.startswith("-O") or word.startswith("-O."):
+        return None
+    if word != "-O":
+        return word[3:] if word[2] == "=" else word[2:], position
+    return (following[0], position + 1) if following in (["0"], ["1"], ["2"], ["3"]) else None
+
+
+def _take_dotted(
+    parsed: Parsed,
+    dotted: dict[str, dict[str, Any]],
+    words: list[str],
+    head: str,
+    path: str,
+    position: int,
+    version: Version | None,
+) -> int:
+    """Keep the value of C(--option.key) for later: vLLM puts what was said of one option together in the end."""
+    word = _normal(words[position - 1])
+    value: str | None = word.partition("=")[2] if "=" in word else None
+    if value is None and position < len(words):
+        value, position = words[position], position + 1
+    _add_key(parsed, dotted, head, path, value, version)
+    return position
+
+
+def _add_key(
+    parsed: Parsed,
+    dotted: dict[str, dict[str, Any]],
+    head: str,
+    path: str,
+    value: str | None,
+    version: Version | None,
+) -> None:
+    try:
+        option, _sets, _inline = _resolve(_short_dotted(head, version), version)
+        if value is None:
+            raise _Refused(_needs_value(option))
+        _merge_path(dotted.setdefault(head, {}), option, path.split("."), value, version)
+    except _Refused as refused:
+        parsed.problems.append(refused.problem)
+        if refused.problem.kind == "unknown" and head.startswith("--"):
+            parsed.args[_dashes(f"{head}.{path}")] = value
+
+
+def _short_dotted(head: str, version: Version | None) -> str:
+    """C(-O.key) is the compilation configuration where it is anything."""
+    return "--compilation-config" if head == "-O" and catalogue.trait("short-dotted", version) else head
+
+
+def _put_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]], version: Version | None) -> None:
+    """Set the options of which keys were given; vLLM forgets what else was said of them."""
+    for found in dotted.values():
+        for name, value in found.items():
+            if name in parsed.args:
+                parsed.problems.append(
+                    Problem(
+                        "bad_value",
+                        f"--{name}",
+                        "is given more than once, as keys and in another way; vLLM keeps only the keys of the last spelling",
+                        f"Give --{name} as one JSON text.",
+                        value=value,
+                    )
+                )
+            parsed.args[name] = value
+
+
+# --- the end ------------------------------------------------------------------------------------------------------
+
+
+def _finish(parsed: Parsed, version: Version | None) -> Parsed:
+    """Take the model out of the options, and check the keys of what vLLM reads into a class when it parses."""
     if "model" in parsed.args:
         model = parsed.args.pop("model")
+        refused = (
+            ""
+            if catalogue.trait("model-option", version)
+            else "With `vllm serve`, you should provide the model as a positional argument"
+        )
         parsed.problems.append(
-            Problem("model_option", "--model", "names the model as an option", f"Put {model} right behind vllm serve.")
+            Problem(
+                "model_option",
+                "--model",
+                "names the model as an option",
+                f"Put {model} right behind vllm serve.",
+                refused,
+            )
         )
         parsed.model = str(model)
+    if version in catalogue.versions():
+        options = catalogue.options(version)
+        for name, value in parsed.args.items():
+            option = options.get(name)
+            if option is not None and option.read_into_class and isinstance(value, dict):
+                parsed.problems.extend(_bad_keys(option, value, version))
     return parsed
+
+
+def _bad_keys(option: Option, value: Mapping[str, Any], version: Version | None) -> list[Problem]:
+    known = catalogue.json_keys(option.name, version)
+    found = []
+    for key in value:
+        if key in known or not known:
+            continue
+        near = catalogue.nearest(key, known)
+        found.append(
+            Problem(
+                "bad_key",
+                f"--{option.name}",
+                f"has the key {key!r}, which vLLM {version} does not know",
+                f"Did you mean {near}?" if near else f"Use one of {', '.join(sorted(known))}.",
+                f"argument --{option.name}: Unexpected keyword argument {key!r}",
+                key,
+            )
+        )
+    return found

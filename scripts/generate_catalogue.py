@@ -1,0 +1,623 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write plugins/module_utils/catalogue_data.py and docs/catalogue.md from the vLLM packages themselves.
+
+    make catalogue VERSION=0.34.0     read one version more, or one again
+    make catalogue                    read every published version from 0.10.1.1 on that is not in the catalogue yet
+    generate_catalogue.py --all       read every version anew
+
+A package is found and fetched by pip, so its configuration (index, proxy, certificates) is what counts; --index-url
+names another index, --packages a folder of archives or of unpacked sources named after their versions. Each version's
+own parser is then asked by catalogue_probe.py. What is new, gone or different is printed in words. A version whose
+sources are not laid out as expected, or that knows suspiciously little of anything, is an error and nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from common import CACHE, ROOT, Stopwatch, tool_env
+
+sys.path.insert(0, str(ROOT / "collections"))
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, catalogue_data
+
+DATA = ROOT / "plugins" / "module_utils" / "catalogue_data.py"
+PAGE = ROOT / "docs" / "catalogue.md"
+PROBE = ROOT / "scripts" / "catalogue_probe.py"
+WORK = CACHE / "catalogue"
+OLDEST = "0.10.1.1"
+
+# What the probe needs for real; the rest of what vLLM imports is stood in for.
+PROBE_NEEDS = ("pydantic==2.14.3", "msgspec", "packaging", "PyYAML", "regex", "typing_extensions")
+
+# Packages whose versions decide what can be loaded or run.
+PINS = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "ray",
+    "flashinfer-python",
+    "flashinfer-cubin",
+    "fastsafetensors",
+    "compressed-tensors",
+    "xgrammar",
+    "mistral_common",
+    "fastapi",
+    "prometheus-fastapi-instrumentator",
+    "humming-kernels",
+    "numba",
+)
+
+# The least that a version knows of each kind; 0 marks kinds that came later. Less means that it was not understood.
+FEWEST = {
+    "options": 165,
+    "environment": 150,
+    "architectures": 180,
+    "removed_architectures": 1,
+    "tool_parsers": 18,
+    "reasoning_parsers": 8,
+    "quantizations": 20,
+    "deprecated_quantizations": 0,
+    "load_formats": 12,
+    "kv_cache_dtypes": 5,
+    "spec_methods": 6,
+    "executor_backends": 4,
+    "data_parallel_backends": 0,
+    "attention_backends": 15,
+    "moe_backends": 0,
+    "linear_backends": 0,
+    "all2all_backends": 0,
+    "json_keys": 50,
+    "requirements": 8,
+    "traits": 1,
+}
+TITLES = {
+    "options": "options of vllm serve",
+    "environment": "environment variables",
+    "architectures": "model architectures",
+    "removed_architectures": "architectures that vLLM names as removed",
+    "tool_parsers": "tool parsers",
+    "reasoning_parsers": "reasoning parsers",
+    "quantizations": "quantisation methods",
+    "deprecated_quantizations": "quantisation methods that need --allow-deprecated-quantization or warn",
+    "load_formats": "load formats",
+    "kv_cache_dtypes": "KV cache dtypes",
+    "spec_methods": "speculative methods",
+    "executor_backends": "executor backends",
+    "data_parallel_backends": "data-parallel backends",
+    "attention_backends": "attention backends",
+    "moe_backends": "MoE backends",
+    "linear_backends": "linear backends",
+    "all2all_backends": "all-to-all backends",
+    "json_keys": "keys of JSON options",
+    "requirements": "requirements",
+    "traits": "traits of the parser",
+}
+LOST = 0.7  # a version with less than this part of what its predecessor knew was not understood
+
+# What is known of one version: table -> name -> what is said of it, as (sign, text) pairs: ":" the kind, ">" the
+# default, and tokens with their own signs.
+Snapshot = dict[str, dict[str, frozenset[tuple[str, str]]]]
+
+
+class Failed(Exception):
+    """The catalogue cannot be written."""
+
+
+# --- packages -----------------------------------------------------------------------------------------------------
+
+
+def order(text: str) -> tuple[int, ...]:
+    """Sort key of a released version."""
+    return tuple(int(part) for part in text.split("."))
+
+
+class Index:
+    """The package index that pip is configured for. pip has no command that fetches a source archive as it is."""
+
+    def __init__(self, url: str | None) -> None:
+        arguments = ["versions", "vllm", *(["--index-url", url] if url else [])]
+        try:
+            from pip._internal.commands.index import IndexCommand
+            from pip._internal.models.target_python import TargetPython
+
+            command = IndexCommand("index", "")
+            options, _rest = command.parse_args(arguments)
+            with command.main_context():
+                self._session = command._build_session(options)
+                finder = command._build_package_finder(
+                    options=options, session=self._session, target_python=TargetPython(), ignore_requires_python=True
+                )
+                self._links = self._choose(finder.find_all_candidates("vllm"))
+        except (ImportError, AttributeError, TypeError) as error:
+            raise Failed(f"this pip cannot be used to list packages ({error}); give --packages instead") from error
+
+    @staticmethod
+    def _choose(candidates: Iterable[Any]) -> dict[str, Any]:
+        """Keep one link a version: its source archive, else the first wheel; no yanked and no pre-release."""
+        links: dict[str, Any] = {}
+        for candidate in candidates:
+            text = str(candidate.version)
+            if candidate.link.is_yanked or not re.fullmatch(r"\d+(\.\d+)+", text):
+                continue
+            if text not in links or candidate.link.filename.endswith(".tar.gz"):
+                links[text] = candidate.link
+        return links
+
+    def versions(self) -> list[str]:
+        """Return what is published and belongs into the catalogue, oldest first."""
+        return sorted((text for text in self._links if order(text) >= order(OLDEST)), key=order)
+
+    def fetch(self, text: str, target: Path) -> None:
+        """Fetch and unpack one version."""
+        if text not in self._links:
+            raise Failed(f"vLLM {text} is not published; published are {', '.join(self.versions())}")
+        link = self._links[text]
+        print(f"fetching {link.filename} ...", flush=True)
+        answer = self._session.get(link.url)
+        answer.raise_for_status()
+        if link.hash and hashlib.new(link.hash_name, answer.content).hexdigest() != link.hash:
+            raise Failed(f"{link.filename} is not what the index says it is")
+        unpack(link.filename, answer.content, target)
+
+
+def unpack(name: str, content: bytes, target: Path) -> None:
+    """Keep the Python sources and the metadata of an archive."""
+    files: dict[str, bytes] = {}
+    if name.endswith(".tar.gz"):
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            for member in archive:
+                inside = member.name.partition("/")[2]
+                if member.isfile() and (is_source(inside) or inside == "PKG-INFO"):
+                    stream = archive.extractfile(member)
+                    files[inside] = stream.read() if stream else b""
+    else:
+        with zipfile.ZipFile(io.BytesIO(content)) as wheel:
+            for inside in wheel.namelist():
+                if is_source(inside):
+                    files[inside] = wheel.read(inside)
+                elif re.fullmatch(r"vllm-[^/]*\.dist-info/METADATA", inside):
+                    files["METADATA"] = wheel.read(inside)
+    if not files:
+        raise Failed(f"{name} holds no sources of vLLM")
+    part = target.with_name(f"{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    for inside, data in files.items():
+        path = part / inside
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    part.rename(target)
+
+
+def is_source(inside: str) -> bool:
+    """Tell whether a file of an archive is one that the probe may import; none can lead out of the folder."""
+    return inside.startswith("vllm/") and inside.endswith(".py") and ".." not in inside.split("/")
+
+
+def sources(text: str, index: Index | None, packages: Path | None) -> Path:
+    """Return the unpacked sources of one version."""
+    if packages and (packages / text / "vllm").is_dir():
+        return packages / text
+    target = WORK / "sources" / text
+    if not target.is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        archive = (
+            next((path for path in packages.glob(f"vllm-{text}[.-]*") if path.is_file()), None) if packages else None
+        )
+        if archive:
+            unpack(archive.name, archive.read_bytes(), target)
+        elif index:
+            index.fetch(text, target)
+        else:
+            raise Failed(f"{packages} holds neither {text}/vllm nor an archive of vLLM {text}")
+    return target
+
+
+# --- one version --------------------------------------------------------------------------------------------------
+
+
+def probe_python() -> Path:
+    """Return a Python with the few packages that the probe needs."""
+    home = WORK / "env"
+    stamp = home / "needs"
+    wanted = "\n".join((sys.version, *PROBE_NEEDS))
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+        venv.create(home, clear=True, with_pip=True)
+        subprocess.run([home / "bin" / "python", "-m", "pip", "install", "-q", *PROBE_NEEDS], check=True)
+        stamp.write_text(wanted, encoding="utf-8")
+    return home / "bin" / "python"
+
+
+def probe(text: str, tree: Path) -> dict[str, Any]:
+    """Ask one version what it accepts."""
+    env = {key: value for key, value in tool_env().items() if not key.startswith(("VLLM_", "PYTHON"))}
+    done = subprocess.run(
+        [str(probe_python()), str(PROBE), str(tree)], text=True, capture_output=True, check=False, env=env
+    )
+    if done.returncode:
+        raise Failed(f"vLLM {text} could not be read:\n{done.stderr.strip()[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def snapshot(found: Mapping[str, Any]) -> Snapshot:
+    """Bring what the probe says into tables."""
+    tables: Snapshot = {name: {} for name in FEWEST}
+    for option in found["options"]:
+        said = {(":", option["kind"]), (">", json.dumps(option["default"], sort_keys=True, separators=(",", ":")))}
+        said |= {("", alias) for alias in option["aliases"]}
+        said |= {("", f"={word}") for word in option["choices"]}
+        said |= {("", f"~{word}") for word in option["suggested"]}
+        said |= {("", "!deprecated")} if option["deprecated"] else set()
+        tables["options"][option["name"]] = frozenset(said)
+    for table, names in found["tables"].items():
+        for name in names:
+            head, _equals, choices = name.partition("=")
+            head, _colon, kind = head.partition(":") if table == "environment" else (head, "", "")
+            said = {("", f"={word}") for word in choices.split(",") if word}
+            tables[table][head] = frozenset(said | ({(":", kind)} if kind else set()))
+    for name in found["traits"]:
+        tables["traits"][name] = frozenset()
+    wanted = {pin.replace("_", "-").lower(): pin for pin in PINS}
+    for line in found["requires"]:
+        match = re.fullmatch(r"([\w.-]+)(\[[\w,-]+\])?\s*([^;]*)(?:;.*)?", line)
+        if match and match.group(1).replace("_", "-").lower() in wanted:
+            bounds = ",".join(sorted(part.strip() for part in match.group(3).strip(" ()").split(",")))
+            name = wanted[match.group(1).replace("_", "-").lower()]
+            tables["requirements"][name] = frozenset({(">", (match.group(2) or "") + bounds or "any")})
+    tables["requirements"]["python"] = frozenset({(">", found["python"])})
+    refer_to_tables(tables)
+    return tables
+
+
+def refer_to_tables(tables: Snapshot) -> None:
+    """Write the choices that are just the names of a table as a reference to it."""
+    lists = {
+        frozenset(tables[name]): name
+        for name in sorted(tables, reverse=True)
+        if name.endswith(("_backends", "_methods", "_dtypes")) and len(tables[name]) > 4
+    }
+    for table in ("options", "json_keys"):
+        for name, said in tables[table].items():
+            for sign in "=~":
+                words = frozenset(text[1:] for kind, text in said if not kind and text[0] == sign)
+                if words in lists:
+                    said = frozenset(one for one in said if one[0] or one[1][0] != sign) | {
+                        ("", f"{sign}@{lists[words]}")
+                    }
+            tables[table][name] = said
+
+
+def check(text: str, found: Mapping[str, Any], tables: Snapshot, before: Snapshot | None) -> None:
+    """Refuse a version that was not understood."""
+    problems = []
+    for table, fewest in FEWEST.items():
+        count, last = len(tables[table]), len((before or {}).get(table, {}))
+        if count < fewest or (last > 10 and count < LOST * last):
+            problems.append(f"{count} {TITLES[table]}, expected at least {max(fewest, int(LOST * last))}")
+    for option in found["options"]:
+        expected = negatives(option, "enable-disable-pairs" in found["traits"])
+        if set(option["negatives"]) != expected:
+            problems.append(f"--{option['name']} is negated by {option['negatives']}, expected {sorted(expected)}")
+        if re.search(r"\d$|\*\*", option["kind"]):
+            problems.append(f"--{option['name']} takes values as no option before: {option['kind']}")
+    for names in tables.values():
+        for name, said in names.items():
+            for _sign, word in said:
+                if "\n" in word or (not _sign and "|" in word) or "|" in name:
+                    problems.append(f"{name}: {word!r} cannot be written down")
+    if problems:
+        raise Failed(f"vLLM {text} is not understood:\n  " + "\n  ".join(problems))
+
+
+def negatives(option: Mapping[str, Any], pairs: bool) -> set[str]:
+    """Return the spellings that switch an option off, as launch.py makes them up."""
+    if option["kind"] != "switch":
+        return set()
+    long = [f"--{option['name']}", *(alias for alias in option["aliases"] if alias.startswith("--"))]
+    found = {f"--no-{one[2:]}" for one in long}
+    for one in long if pairs else ():
+        verb, _dash, rest = one[2:].partition("-")
+        if verb in ("enable", "disable"):
+            found.add(f"--{'disable' if verb == 'enable' else 'enable'}-{rest}")
+    return found
+
+
+# --- all versions -------------------------------------------------------------------------------------------------
+
+
+def written(data: ModuleType = catalogue_data) -> dict[str, Snapshot]:
+    """Return what the catalogue says now, version by version."""
+    found: dict[str, Snapshot] = {}
+    for number, text in enumerate(data.VERSIONS.split()):
+        bit = 1 << number
+        found[text] = {
+            table: {
+                name: frozenset(
+                    {(":", value) for value, span in item.kinds if span.bits & bit}
+                    | {(">", value) for value, span in item.defaults if span.bits & bit}
+                    | {("", token) for token, span in item.tokens if span.bits & bit}
+                )
+                for name, item in catalogue.items(table).items()
+                if item.span.bits & bit
+            }
+            for table in data.TABLES
+        }
+    return found
+
+
+def render(snapshots: Mapping[str, Snapshot]) -> str:
+    """Return the text of catalogue_data.py."""
+    texts = sorted(snapshots, key=order)
+    parts = [HEADER, 'VERSIONS = """\\\n', *(f"{text}\n" for text in texts), '"""\n', TABLES_COMMENT, "TABLES = {\n"]
+    for table in FEWEST:
+        parts.append(f'    # {TITLES[table]}\n    "{table}": r"""\n')
+        names = sorted({name for one in snapshots.values() for name in one[table]})
+        for name in names:
+            parts += render_item(name, [snapshots[text][table].get(name) for text in texts], texts)
+        parts.append('""",\n')
+    return "".join([*parts, "}\n"])
+
+
+def render_item(name: str, said: list[frozenset[tuple[str, str]] | None], texts: list[str]) -> Iterable[str]:
+    """Yield the lines of one name."""
+    having = [one is not None for one in said]
+    span = render_span(having, texts)
+    heads = {}
+    lines = []
+    for sign in ":>":
+        values = sorted({text for one in said if one for kind, text in one if kind == sign})
+        per = {value: [one is not None and (sign, value) in one for one in said] for value in values}
+        if len(values) == 1 and per[values[0]] == having:
+            heads[sign] = values[0]
+        else:
+            by_age = sorted(values, key=lambda value: per[value].index(True))
+            lines += [f" {sign}|{render_span(per[value], texts)}|{value}\n" for value in by_age]
+    for token in sorted({text for one in said if one for kind, text in one if not kind}):
+        mine = [one is not None and ("", token) in one for one in said]
+        lines.append(f" {token}\n" if mine == having else f" {token}|{render_span(mine, texts)}\n")
+    yield f"{name}|{span}|{heads.get(':', '')}|{heads.get('>', '')}".rstrip("|") + "\n"
+    yield from lines
+
+
+def render_span(having: list[bool], texts: list[str]) -> str:
+    """Write which versions have something, as catalogue.parse_span reads it."""
+    if all(having):
+        return ""
+    runs = []
+    for number, has in enumerate(having):
+        if has and (number == 0 or not having[number - 1]):
+            runs.append([number, number])
+        elif has:
+            runs[-1][1] = number
+    last = len(texts) - 1
+    return ",".join(
+        texts[first] if first == end < last else f"{texts[first] if first else ''}-{texts[end] if end < last else ''}"
+        for first, end in runs
+    )
+
+
+HEADER = '''\
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What each vLLM version accepts. Data only; M(catalogue) reads it.
+
+Written by scripts/generate_catalogue.py (make catalogue), which asks the parser and the tables of every version in
+C(VERSIONS). Not to be edited.
+
+A line is C(name|span|kind|default); lines with a blank in front belong to the name above: C(:|span|kind) and
+C(>|span|default) where these differ between versions, C(-x) another spelling, C(=x) a choice that the parser enforces,
+C(~x) one that it only shows, C(!x) a remark, each with C(|span) behind it unless it is there as long as the name is.
+C(@table) as a choice stands for all names of that table.
+
+A span is C(first-last) with either left open, several with commas between; no span is every version.
+"""
+
+from __future__ import annotations
+
+# Every version read, oldest first.
+'''
+TABLES_COMMENT = """
+# Kinds of options: flag (cannot be negated), switch (has a --no- form), int, float, size (takes 64k, 64K), size-auto,
+# json, json-text (a text that is no JSON is taken too), text; /none: None is a value; /lower_: case and - do not
+# matter; /int: a number is taken for JSON; /class: read into a class of vLLM's; + takes several values, ? none or one, * may be repeated.
+# Traits: dotted-size (--option.key 64k is a number), json-size (so in JSON), model-option and model-equals (the model
+# as --model X and --model=X), short-level (what -O3 stands for), short-dotted (-O.key), served-name-anywhere (the model
+# need not come first), config-false (false in a --config file negates), enable-disable-pairs (--enable-x: --disable-x).
+"""
+
+
+# --- words --------------------------------------------------------------------------------------------------------
+
+
+def differences(before: Snapshot, after: Snapshot) -> list[str]:
+    """Say in words what one version has that another has not."""
+    lines = []
+    for table, title in TITLES.items():
+        old, new = spelled_out(before, table), spelled_out(after, table)
+        prefix = "--" if table == "options" else ""
+        for verb, names in (("added", new.keys() - old.keys()), ("removed", old.keys() - new.keys())):
+            if names:
+                lines.append(f"{title}, {verb}: {', '.join(prefix + name for name in sorted(names))}")
+        for name in sorted(old.keys() & new.keys()):
+            changes = [change(sign, old[name], new[name]) for sign in (":", ">", "")]
+            if any(changes):
+                lines.append(f"{title}, changed: {prefix}{name}: {'; '.join(one for one in changes if one)}")
+    return lines
+
+
+def spelled_out(tables: Snapshot, table: str) -> dict[str, frozenset[tuple[str, str]]]:
+    """Return a table with the references to other tables written out."""
+    return {
+        name: frozenset(
+            one
+            for sign, text in said
+            for one in (
+                [("", f"{text[0]}{word}") for word in tables[text[2:]]]
+                if not sign and text[1:2] == "@"
+                else [(sign, text)]
+            )
+        )
+        for name, said in tables.get(table, {}).items()
+    }
+
+
+def change(sign: str, old: frozenset[tuple[str, str]], new: frozenset[tuple[str, str]]) -> str:
+    """Say what changed about one name."""
+    gone = sorted(text for kind, text in old - new if kind == sign)
+    come = sorted(text for kind, text in new - old if kind == sign)
+    if not gone and not come:
+        return ""
+    if sign:
+        return f"{'kind' if sign == ':' else 'default'} {' '.join(gone) or 'none'} is now {' '.join(come) or 'none'}"
+    words = {"-": "spelling ", "=": "choice ", "~": "suggestion ", "!": ""}
+    parts = [
+        f"{how} {words[text[0]]}{text if text[0] == '-' else text[1:]}"
+        for how, texts in (("without", gone), ("with", come))
+        for text in texts
+    ]
+    return ", ".join(parts)
+
+
+def page(snapshots: Mapping[str, Snapshot]) -> str:
+    """Return docs/catalogue.md."""
+    texts = sorted(snapshots, key=order)
+    columns = {
+        "options": "options",
+        "environment": "environment",
+        "architectures": "architectures",
+        "tool_parsers": "tool parsers",
+        "reasoning_parsers": "reasoning parsers",
+        "quantizations": "quantisations",
+        "spec_methods": "speculative methods",
+        "json_keys": "JSON keys",
+        "kv_cache_dtypes": "KV dtypes",
+        "load_formats": "load formats",
+        "attention_backends": "attention",
+        "moe_backends": "MoE",
+        "linear_backends": "linear",
+    }
+    lines = [
+        "# The catalogue of vLLM versions",
+        "",
+        "<!-- Written by scripts/generate_catalogue.py. -->",
+        "",
+        f"The engine knows what each of {len(texts)} vLLM versions accepts, {texts[0]} to {texts[-1]}: every published one",
+        "that was not withdrawn. None of it is typed by hand: `make catalogue` fetches the packages, imports each",
+        "version's own parser and tables with everything else stood in for, and writes",
+        "`plugins/module_utils/catalogue_data.py` and this page. `tests/catalogue/README.md` says how that is proved",
+        "against vLLM with its real packages.",
+        "",
+        "| version | " + " | ".join(columns.values()) + " |",
+        "| --- |" + " ---: |" * len(columns),
+    ]
+    for text in texts:
+        counts = [str(len(snapshots[text][table])) for table in columns]
+        lines.append(f"| {text} | " + " | ".join(counts) + " |")
+    lines += [
+        "",
+        "Options are counted once, whatever their number of spellings; `--help` is not among them. JSON keys are those",
+        "of the options that vLLM reads into a configuration class of its own, `--speculative-config` first of all.",
+        "",
+        "## Requirements",
+        "",
+        "| version | Python | torch | transformers | ray | flashinfer-python |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for text in texts:
+        needs = snapshots[text]["requirements"]
+        cells = [next((value for _sign, value in needs.get(name, ())), "-") for name in REQUIREMENT_COLUMNS]
+        lines.append(f"| {text} | " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "## When a new version is published",
+        "",
+        "`make catalogue VERSION=x.y.z` reads it and says in words what it added, removed and changed. A version whose",
+        "sources are laid out in a new way stops the command; `scripts/catalogue_probe.py` is then what needs a change.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+REQUIREMENT_COLUMNS = ("python", "torch", "transformers", "ray", "flashinfer-python")
+
+
+# --- the command --------------------------------------------------------------------------------------------------
+
+
+def read(texts: list[str], known: dict[str, Snapshot], index: Index | None, packages: Path | None) -> None:
+    """Read versions into C(known) and say what each brings."""
+    for text in texts:
+        watch = Stopwatch()
+        found = probe(text, sources(text, index, packages))
+        tables = snapshot(found)
+        older = [one for one in sorted(known, key=order) if order(one) < order(text)]
+        before = known[older[-1]] if older else None
+        check(text, found, tables, before)
+        again = text in known
+        lines = differences(known[text] if again else before or {}, tables) if again or before else []
+        print(
+            f"== vLLM {text} against {'what was known of it' if again else older[-1] if older else 'nothing'} ({watch})"
+        )
+        print("\n".join(f"   {line}" for line in lines) or "   no difference", flush=True)
+        known[text] = tables
+
+
+def main() -> int:
+    """Bring the catalogue up to date; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="append", default=[], metavar="X.Y.Z", help="read this version")
+    parser.add_argument("--all", action="store_true", help="read every published version anew")
+    parser.add_argument("--packages", type=Path, help="folder of archives or sources, instead of an index")
+    parser.add_argument("--index-url", help="package index, instead of the one that pip is configured for")
+    parser.add_argument("--page", action="store_true", help="only write the page again")
+    given = parser.parse_args()
+    try:
+        known = {} if given.all else written()
+        if not given.page:
+            index = None if given.packages else Index(given.index_url)
+            published = index.versions() if index else sorted(versions_in(given.packages), key=order)
+            wanted = given.version or [text for text in published if given.all or text not in known]
+            if not wanted:
+                print(f"Nothing new: the newest version published is {published[-1]}.")
+            read(sorted(wanted, key=order), known, index, given.packages)
+            text = render(known)
+            if not DATA.is_file() or DATA.read_text(encoding="utf-8") != text:
+                DATA.write_text(text, encoding="utf-8")
+                print(f"Wrote {DATA.relative_to(ROOT)}: {len(text) // 1000} kB, {len(known)} versions.")
+    except Failed as error:
+        print(f"generate_catalogue: {error}", file=sys.stderr)
+        return 1
+    PAGE.write_text(page(known), encoding="utf-8")
+    return 0
+
+
+def versions_in(packages: Path) -> list[str]:
+    """Return the versions that a folder of packages holds."""
+    found = set()
+    for path in packages.iterdir():
+        match = re.fullmatch(r"(?:vllm-)?(\d+(?:\.\d+)+?)(?:\.tar\.gz|-.*\.whl)?", path.name)
+        if match and order(match.group(1)) >= order(OLDEST):
+            found.add(match.group(1))
+    return sorted(found, key=order)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
