@@ -688,6 +688,12 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
     dtype = args.get("kv-cache-dtype", "auto")
     if dtype == "auto":
         dtype = checkpoint_kv_dtype(config, item.quant_config)
+    if dtype == "nvfp4" and not release.since(32):
+        raise Refusal(
+            "args.kv-cache-dtype",
+            "nvfp4 has no kernels for GB10 (sm_121) before vLLM 0.32",
+            "use fp8, or vLLM 0.32 or later",
+        )
     for key in _UNPLANNED_ARGS:
         if args.get(key) is True or (args.get(key) or 1) != 1:
             raise Refusal(f"args.{key}", "what it does to the KV cache is not known", "leave it out")
@@ -725,6 +731,19 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
             multi_module_mtp=mtp and min(geometry.mtp_modules, drafts) > 1,
         ),
     )
+
+
+def _plans(item: ServiceInput, geometry: Geometry, config: Config, releases: list[Release], batch: int) -> list[KVPlan]:
+    """Plan with every release that can; refuse when none can."""
+    plans, refusals = [], []
+    for release in releases:
+        try:
+            plans.append(_plan(item, geometry, config, release, batch))
+        except Refusal as refusal:
+            refusals.append(refusal)
+    if not plans:
+        raise refusals[-1]
+    return plans
 
 
 def _batch(args: Config, geometry: Geometry) -> int:
@@ -809,7 +828,7 @@ def _resolve(item: ServiceInput) -> Engine:
         else [Release("", minor, False) for minor in COMPARED_MINORS]
     )
     try:
-        plans = [_plan(item, geometry, config, release, batch) for release in releases]
+        plans = _plans(item, geometry, config, releases, batch)
     except PlanFailure as failure:
         weights = _weights(item, config, geometry, vision, mtp)
         seconds = start_seconds(item.overheads, weights.target + weights.draft, "kv_cache")

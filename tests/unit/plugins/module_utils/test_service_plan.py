@@ -199,3 +199,13 @@ def test_the_blocks_that_are_overridden_are_what_vllm_checks(version: str, count
     found = resolve(service)
     assert found.plan is not None
     assert found.available(0, "typical") == (100 * found.plan.bytes_per_block if counts else 8 << 30)
+
+
+def test_a_cache_of_4_bits_needs_0_32() -> None:
+    with pytest.raises(Refusal, match=r"nvfp4 has no kernels for GB10 \(sm_121\) before vLLM 0.32"):
+        plan("Qwen3-8B", "0.31.0", kv_cache_dtype="nvfp4")
+    assert plan("Qwen3-8B", "0.32.0", kv_cache_dtype="nvfp4").bytes_per_block == 36 * 16 * 1152
+
+
+def test_a_version_that_is_not_known_is_one_that_can() -> None:
+    assert plan("Qwen3-8B", "", kv_cache_dtype="nvfp4").settings.release.minor == 33
