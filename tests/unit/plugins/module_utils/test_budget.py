@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import copy
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -698,3 +700,15 @@ def test_a_service_without_config_or_memory() -> None:
 def test_numbers_are_numbers(value: Any) -> None:
     with pytest.raises(InputError, match="total_gib: expected a number"):
         budget(fast(), total_gib=value)
+
+
+def test_every_finding_is_explained() -> None:
+    root = Path(__file__).parents[4]
+    engine = (root / "plugins" / "module_utils" / "budget.py").read_text(encoding="utf-8")
+    ids = set(re.findall(r'rule="(memory\.\w+)"', engine)) | {
+        f"memory.{name}" for name in re.findall(r'_add\(\s+report,\s+service,\s+\S+,\s+"(\w+)"', engine)
+    }
+    ids |= {"memory.free_at_start", "memory.free_at_restart"}
+    assert len(ids) > 15
+    page = (root / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    assert [each for each in sorted(ids) if f"`{each}`" not in page] == []
