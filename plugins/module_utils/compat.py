@@ -219,7 +219,7 @@ def _errors(judged: Judged) -> set[str]:
 
 
 # What reading the normal form brings up again by itself, and what it puts right.
-_NOT_CARRIED = ("unknown", "doubled", "model_option")
+_NOT_CARRIED = ("unknown", "bad_choice", "bad_key", "doubled", "model_option")
 
 
 def _relaunch(

@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, launch
@@ -54,6 +54,7 @@ DUO = "report on a pair of Sparks with Qwen3.6 and Gemma 4, 2026"
 GUIDE = "practical guide to vLLM on a DGX Spark, June 2026"
 
 version = cache(catalogue.version)
+_names = cache(catalogue.names)
 
 
 # --- the launch under test ----------------------------------------------------------------------------------------
@@ -100,12 +101,12 @@ class Launch:
 
     def lacks(self, table: str, name: str) -> bool:
         """Tell whether the version is known not to have a name of C(catalogue_data.NAMES)."""
-        if name in self.entry.get("features", ()):
-            return False
-        try:
-            return catalogue.has(table, name, self.version) is False
-        except KeyError:  # a table that the catalogue does not have
-            return False
+        return name not in self.entry.get("features", ()) and catalogue.has(table, name, self.version) is False
+
+    @staticmethod
+    def names(table: str) -> Mapping[str, catalogue.Span]:
+        """Return the names of a table of the catalogue with their spans."""
+        return _names(table)
 
     def respelled(self, table: str, name: str) -> str | None:
         """Return the name that C(name) is a misspelling of, if this version has it and there can be no doubt."""
@@ -324,6 +325,11 @@ class Launch:
 
 def sure_spelling(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that C(word) misspells; C(None) where two are near, or none is."""
+    return _sure_spelling(word, tuple(known))
+
+
+@lru_cache(maxsize=1024)  # the same word is looked up again after every repair
+def _sure_spelling(word: str, known: tuple[str, ...]) -> str | None:
     plain = {_letters(name): name for name in known}
     same = plain.get(_letters(word))
     if same:

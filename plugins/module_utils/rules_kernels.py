@@ -318,7 +318,7 @@ def _nvfp4_small_heads(of: Launch) -> Hits:
 )
 def _turboquant(of: Launch) -> Hits:
     if of.kv_dtype.startswith("turboquant") and of.attention not in ("", "turboquant"):
-        yield {"dtype": of.args["kv-cache-dtype"], "backend": of.attention.upper()}
+        yield {"dtype": of.args.get("kv-cache-dtype"), "backend": of.attention.upper()}
 
 
 @rule(

@@ -213,14 +213,50 @@ def _model_option(of: Launch) -> Hits:
     "{fix}",
     PARSER,
     "{error}",
-    about="A value that the parser of the newest version read does not offer; older versions are judged by rules of their "
-    "own.",
+    needs_version=True,
+    about="A value that the parser of this version does not offer. Kernels and types of the KV cache have rules of their own.",
 )
 def _bad_choice(of: Launch) -> Hits:
     for hit in _problems(of, "bad_choice"):
         name = hit["option"].lstrip("-")
-        meant = sure_spelling(str(hit["value"]), catalogue.options()[name].choices)
+        if name in _OWN_RULES or (name == "mamba-cache-mode" and of.word(name) == "all"):
+            continue
+        meant = sure_spelling(str(hit["value"]), catalogue.options(of.version)[name].choices)
         yield {**hit, "changes": (Change("args", name, meant),) if meant else ()}
+
+
+# Options whose values have a rule that knows more than the parser does.
+_OWN_RULES = ("moe-backend", "kv-cache-dtype", "linear-backend")
+
+
+@rule(
+    "SPK111",
+    "error",
+    "Key that an option's JSON does not have",
+    "--{option} has no key {key} in vLLM {version}{span}.",
+    "{fix}",
+    PARSER,
+    "{error}",
+    needs_version=True,
+)
+def _json_key(of: Launch) -> Hits:
+    for problem in of.problems:
+        option, key = problem.option.lstrip("-"), str(problem.value)
+        if problem.kind != "bad_key" or option == "speculative-config":  # SPK604
+            continue
+        given, span = of.args[option], of.names("json_keys").get(f"{option}.{key}")
+        meant = sure_spelling(key, catalogue.json_keys(option, of.version))
+        kept = {name: value for name, value in given.items() if name != key}
+        sure = meant and not span and meant not in given
+        yield {
+            "option": option,
+            "key": key,
+            "version": of.version,
+            "span": f" ({span.text()})" if span else "",
+            "fix": problem.fix,
+            "error": problem.vllm_error,
+            "changes": (Change("args", option, {**kept, meant: given[key]}),) if sure else (),
+        }
 
 
 @rule(

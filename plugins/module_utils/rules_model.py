@@ -214,6 +214,28 @@ def _gguf(of: Launch) -> Hits:
 
 
 @rule(
+    "SPK410",
+    "error",
+    "Quantisation that vLLM loads only when told to",
+    "{what} {name} is on its way out of vLLM {version}, which loads it only with --allow-deprecated-quantization.",
+    "Add allow-deprecated-quantization: true, and look for another checkpoint.",
+    PACKAGES,
+    needs_version=True,
+)
+def _deprecated_quantisation(of: Launch) -> Hits:
+    asked = str(of.args.get("quantization") or "")
+    name = asked or of.checkpoint
+    if of.args.get("allow-deprecated-quantization") is True or not name:
+        return
+    if catalogue.has("deprecated_quantizations", name, of.version) and not of.lacks("quantizations", name):
+        yield {
+            "what": "--quantization" if asked else "The checkpoint's quantisation",
+            "name": name,
+            "version": of.version,
+        }
+
+
+@rule(
     "SPK411",
     "warning",
     "Audio without the audio packages",

@@ -85,7 +85,7 @@ REPAIRS: dict[str, tuple[dict[str, Any], list[tuple[str, str, str]], dict[str, A
     ),
     "spelling of a choice": (
         {"version": "0.33.0", "args": {"dtype": "bfloat-16"}},
-        [("SPK108", "", "--dtype bfloat16")],
+        [("SPK108", "--dtype bfloat-16", "--dtype bfloat16")],
         {"dtype": "bfloat16"},
         {},
     ),
@@ -162,6 +162,12 @@ REPAIRS: dict[str, tuple[dict[str, Any], list[tuple[str, str, str]], dict[str, A
             "enable-prefix-caching": False,
             "speculative-config": {"method": "mtp", "moe_backend": "triton", "num_speculative_tokens": 2},
         },
+        {},
+    ),
+    "spelling of a key": (
+        {"version": "0.23.0", "args": {"kernel-config": {"moe-backend": "triton"}}},
+        [("SPK111", '--kernel-config {"moe-backend":"triton"}', '--kernel-config {"moe_backend":"triton"}')],
+        {"kernel-config": {"moe_backend": "triton"}},
         {},
     ),
     "spelling of a method": (

@@ -388,3 +388,76 @@ def test_the_pair_that_serves_one_model() -> None:
         }
     )
     assert rules(result["findings"]) == ["SPK512", "SPK802", "SPK808"]
+
+
+# What vLLM's own recipes for DGX Spark, and NVIDIA's guides, run today.
+SPARK_IMAGE = "vllm/vllm-openai:v0.24.0-ubuntu2404"
+RECIPE_35B = """nvidia/Qwen3.6-35B-A3B-NVFP4 --trust-remote-code --kv-cache-dtype fp8 --moe-backend marlin
+--gpu-memory-utilization 0.5 --max-model-len 262144 --max-num-seqs 8 --max-num-batched-tokens 8192
+--enable-chunked-prefill --async-scheduling --enable-prefix-caching
+--speculative-config '{"method":"mtp","num_speculative_tokens":3,"moe_backend":"triton"}'
+--load-format fastsafetensors --reasoning-parser qwen3 --tool-call-parser qwen3_coder --enable-auto-tool-choice"""
+RECIPE_SUPER = """nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4 --max-model-len 262144 --gpu-memory-utilization 0.8
+--max-num-seqs 8 --load-format fastsafetensors --attention-backend flashinfer --max-num-batched-tokens 16384
+--kv-cache-dtype fp8 --mamba-cache-mode align --mamba-ssm-cache-dtype float32
+--speculative-config '{"method":"mtp","num_speculative_tokens":3}' --enable-prefix-caching
+--reasoning-parser nemotron_v3 --enable-auto-tool-choice --tool-call-parser qwen3_xml"""
+RECIPE_PAIR = """vllm serve nvidia/Qwen3.6-27B-NVFP4 --gpu-memory-utilization 0.5 --tensor-parallel-size 2
+--nnodes 2 --node-rank {rank} --master-addr 192.168.100.10 --master-port 29501 --attention-backend flashinfer"""
+PAIR_ENV = {
+    **dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), "enp1s0f1np1"),
+    "NCCL_IB_HCA": "rocep1s0f1,roceP2p1s0f1",
+    "NCCL_IB_DISABLE": "0",
+    "NCCL_IGNORE_CPU_AFFINITY": "1",
+    "VLLM_HOST_IP": "192.168.100.10",
+    "VLLM_FLOAT32_MATMUL_PRECISION": "high",
+}
+PAIR_DOCKER = '--privileged --ulimit nofile=1048576:1048576 --ipc=host --gpus all --rm --network host --entrypoint=""'
+OFFICIAL: dict[str, tuple[str, dict[str, Any], dict[str, Any], list[str]]] = {
+    "Qwen3.6-35B": (RECIPE_35B, QWEN_NVFP4, {}, ["SPK512", "SPK607"]),
+    "Nemotron-3-Super": (
+        RECIPE_SUPER,
+        NEMOTRON_NANO,
+        {"env": {"VLLM_FLOAT32_MATMUL_PRECISION": "high", "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}},
+        ["SPK510", "SPK511"],
+    ),
+    "Qwen3.6-27B, node 0": (
+        RECIPE_PAIR.format(rank=0),
+        {**QWEN36_27B, "quantization_config": MODELOPT},
+        {"env": PAIR_ENV, "docker_args": shlex.split(PAIR_DOCKER)},
+        ["SPK511", "SPK907"],
+    ),
+    "Qwen3.6-27B, node 1": (
+        RECIPE_PAIR.format(rank=1) + " --headless",
+        {**QWEN36_27B, "quantization_config": MODELOPT},
+        {"env": PAIR_ENV, "docker_args": shlex.split(PAIR_DOCKER)},
+        ["SPK511", "SPK907"],
+    ),
+    "Gemma 4": (
+        """google/gemma-4-26B-A4B-it --gpu-memory-utilization 0.8 --enable-auto-tool-choice --tool-call-parser gemma4
+        --reasoning-parser gemma4 --speculative-config
+        '{"method":"mtp","model":"google/gemma-4-26B-A4B-it-assistant","num_speculative_tokens":4}'""",
+        GEMMA4_26B,
+        {"env": {"VLLM_USE_V2_MODEL_RUNNER": "1"}},
+        [],
+    ),
+    "Ray on two Sparks": (
+        """vllm serve meta-llama/Llama-3.3-70B-Instruct --tensor-parallel-size 2 --gpu-memory-utilization 0.8
+        --distributed-executor-backend ray""",
+        {"architectures": ["LlamaForCausalLM"]},
+        {
+            "image": "nvcr.io/nvidia/vllm:26.02-py3",
+            "env": {"VLLM_HOST_IP": "192.168.100.10", "RAY_memory_monitor_refresh_ms": "0"},
+        },
+        ["SPK808", "SPK822", "SPK826"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_official_recipe(name: str) -> None:
+    text, config, known, expected = OFFICIAL[name]
+    result = check_launch({"image": SPARK_IMAGE, "argv": shlex.split(text), "model": {"config": config}, **known})
+    assert result["compatible"] is True
+    assert rules(result["findings"]) == expected
+    assert result["fixed"]["changes"] == []
