@@ -174,4 +174,4 @@ def main() -> None:
         "options": read_options(root) if root else [],
         "names": read_names(root) if root else [],
     }
-    print(MARK + json.dumps(found, sort_keys=True))
+    sys.stdout.write(f"{MARK}{json.dumps(found, sort_keys=True)}\n")

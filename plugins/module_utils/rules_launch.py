@@ -24,7 +24,11 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.rulebook import (
 
 
 def _problems(of: Launch, *kinds: str) -> Hits:
+    accepted = set(of.entry.get("options") or ())  # what the image itself says that it takes
     for problem in of.problems:
+        name = problem.option.lstrip("-").partition(".")[0].replace("_", "-")
+        if problem.kind == "unknown" and accepted & {name, name.partition("no-")[2]}:
+            continue
         if problem.kind in kinds:
             yield {
                 "option": problem.option,

@@ -201,6 +201,23 @@ def test_names_that_the_image_knows_are_not_complained_about() -> None:
     assert "SPK203" in rules() and "SPK203" not in rules(names=["VLLM_OF_A_FORK"])
 
 
+def test_options_that_the_image_takes_are_not_complained_about() -> None:
+    ref = "nvcr.io/nvidia/vllm:26.04-py3"
+    fork = {
+        **HEAVY,
+        "args": {**HEAVY.get("args", {}), "prefill-compute-share": "auto", "no-roce-allreduce": True, "bad": 1},
+    }
+
+    def unknown(**values: Any) -> list[str]:
+        found = plan_of(host(fork, images={ref: asked(**values)}))["findings"]
+        return [finding["message"].partition(" ")[0] for finding in found if finding["rule"] == "SPK101"]
+
+    assert unknown() == ["--prefill-compute-share", "--no-roce-allreduce", "--bad"]
+    assert unknown(options=["prefill-compute-share", "roce-allreduce"]) == ["--bad"]
+    command = plan_of(host(fork, images={ref: asked(options=["prefill-compute-share"])}))["services"][0]["command"]
+    assert command[command.index("--prefill-compute-share") + 1] == "auto"
+
+
 FIRST_FAILURE = (
     {**HEAVY, "args": {"gpu-memory-utilization": 0.85}},
     {**FAST, "args": {"gpu-memory-utilization": 0.12}},
@@ -403,7 +420,9 @@ def test_autofix_repairs_what_cannot_be_meant_otherwise_and_says_so() -> None:
     assert service["args"]["gpu-memory-utilization"] == 0.10
     assert "--swap-space" not in service["command"]
     assert errors(planned) == []
-    assert {(change["service"], change["rule"], change["before"], change["after"]) for change in planned["autofix"]} == {
+    assert {
+        (change["service"], change["rule"], change["before"], change["after"]) for change in planned["autofix"]
+    } == {
         ("fast", "SPK101", "--gpu-memory-utilisation 0.1", "--gpu-memory-utilization 0.1"),
         ("fast", "SPK101", "--swap-space 4", ""),
         ("fast", "SPK201", "VLLM_USE_V1=1", ""),
