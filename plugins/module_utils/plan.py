@@ -420,6 +420,7 @@ def _budget_request(
                 "quant_config": service["quant_config"],
                 "weights_gib": service["weights_gib"],
                 "draft_weights_gib": service["draft_weights_gib"],
+                "draft_config": service["draft_config"],
                 "overheads": service["overheads"],
                 "vllm_version": launches[service["name"]]["vllm_version"],
                 "args": {

@@ -39,6 +39,7 @@ SERVICE_KEYS = {
     "quant_config": "hf_quant_config.json of the model where it has one",
     "weights_gib": "measured size of the weights on one rank, in GiB, without a drafter's",
     "draft_weights_gib": "measured size of the drafter's or MTP layer's own weights on one rank, in GiB",
+    "draft_config": "config.json of the drafter where it is a model with layers of its own (DFlash, EAGLE)",
     "overheads": "overheads of this engine where they differ from spark_overheads, see the module memory_budget",
     "memory_share": "weight by which services whose utilisation is worked out share what is left; 1 when left out",
     "start_timeout": "seconds that a start may take before systemd gives up",
@@ -76,6 +77,7 @@ RECIPE_KEYS = (
     "quant_config",
     "weights_gib",
     "draft_weights_gib",
+    "draft_config",
     "files",
     "pip",
     "ignore",
@@ -100,6 +102,7 @@ VARIANT_KEYS = (
     "quant_config",
     "weights_gib",
     "draft_weights_gib",
+    "draft_config",
     "expect",
     "source",
     "nodes",
@@ -389,6 +392,13 @@ def _assemble(
             (layer["quant_config"] for layer in (own, *reversed(variants), recipe) if "quant_config" in layer), None
         ),
         **sizes,
+        "draft_config": problems.mapping(
+            next(
+                (layer["draft_config"] for layer in (own, *reversed(variants), recipe) if "draft_config" in layer), None
+            ),
+            "draft_config",
+        )
+        or None,
         "memory_share": share,
         "overheads": problems.mapping(own.get("overheads"), "overheads"),
         "start_timeout": timeout,
@@ -438,7 +448,7 @@ def _images(
     layers: the recipe and its variants; the last that lists images decides.
     """
     listed = [problems.mappings(layer.get("images"), "images") for layer in layers]
-    known = next((images for images in reversed(listed) if images), [])
+    known: list[dict[str, Any]] = next((images for images in reversed(listed) if images), [])
     value = own.get("image") or base.get("image")
     if value is None:
         return known
