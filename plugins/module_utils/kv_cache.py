@@ -6,8 +6,9 @@
 vLLM cuts the memory that is left for the cache into blocks. A block is one page in each of a few tensors that all layers
 share; a request takes a number of blocks from every group of layers. This file restates that planning for vLLM 0.15
 to 0.33. It was compared row by row with the planner of vLLM 0.19.0, 0.23.0 and 0.33.0 (tests/oracle;
-C(vllm/v1/core/kv_cache_utils.py), from 0.33 C(kv_cache_planning.py), and C(vllm/platforms/interface.py)); other
-versions follow the release in which a change was first seen, and C(Release.exact) is then false.
+C(vllm/v1/core/kv_cache_utils.py), from 0.33 C(kv_cache_planning.py), and C(vllm/platforms/interface.py)). The planners of
+0.17 to 0.32 between them gave the same answers to a few hundred made-up cases each, but their model classes and defaults
+were only read: C(Release.exact) is false for them.
 
 Sizes are bytes, lengths are tokens, all per rank. No I/O, no Ansible.
 """
@@ -556,7 +557,10 @@ def _promote(specs: list[_Spec], release: Release) -> list[_Spec]:
 
 
 def _unify(spec: _Spec, largest: int, name: str, release: Release) -> _Spec:
-    """Give a layer the common page: larger blocks where that divides, else padding where the release can."""
+    """Give a layer the common page: larger blocks where that divides, else padding where the release can.
+
+    name: of the layer in vLLM's text, there with the names of the modules around it.
+    """
     if spec.page == largest:
         return spec
     if spec.kind in _STATE:
@@ -609,13 +613,16 @@ def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
     planner = _Planner(geometry, settings)
     stage_of = _stages(len(geometry.layers), settings.pipeline_parallel)
     specs: list[_Spec] = []
+    names: list[str] = []
     stages: list[int] = []
     for index, layer in enumerate(geometry.layers):
         if layer is not None:
             specs.append(planner.spec(layer, index))
+            names.append(f"layers.{index}")
             stages.append(stage_of[index])
     for index, draft in enumerate(settings.draft_layers, len(geometry.layers)):
         specs.append(planner.spec(draft, index))
+        names.append(f"draft.{index - len(geometry.layers)}")
         stages.append(settings.pipeline_parallel - 1)
     if len(set(stages)) < settings.pipeline_parallel:
         raise Refusal("args.pipeline-parallel-size", "a stage without any layer that keeps a cache is not known")
@@ -628,7 +635,7 @@ def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
         if (
             any(spec.kind == "chunked" for spec in specs)
             and _by_token(settings.kv_cache_dtype)
-            and not release.since(27)
+            and not release.since(28)
         ):
             raise Refusal(
                 "args.kv-cache-dtype",
@@ -641,7 +648,7 @@ def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
     if not one_group:
         largest = max(spec.page for spec in specs)
         try:
-            specs = [_unify(spec, largest, f"number {number}", release) for number, spec in enumerate(specs)]
+            specs = [_unify(spec, largest, name, release) for name, spec in zip(names, specs)]
         except PlanFailure:
             promoted = _promoted_beside_latent(specs, release)
             if promoted is None:
