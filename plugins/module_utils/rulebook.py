@@ -220,7 +220,8 @@ class Launch:
             return {"NVFP4": "modelopt_fp4", "MIXED_PRECISION": "modelopt_mixed", "MXFP8": "modelopt_mxfp8"}.get(
                 algorithm, "modelopt"
             )
-        return method
+        known = catalogue.names("quantizations")
+        return next((name for name in (method, method.replace("-", "_")) if name in known), method)
 
     @property
     def unquantised(self) -> bool:

@@ -606,6 +606,18 @@ def test_ids_are_unique_and_in_a_family() -> None:
     assert all(rule.id[:3] == "SPK" and rule.id[3] in FAMILIES and len(rule.id) == 6 for rule in RULES)
 
 
+FILES = {
+    **{"1": "rules_launch", "2": "rules_launch", "3": "rules_platform", "4": "rules_model", "5": "rules_kernels"},
+    **{"6": "rules_decoding", "7": "rules_decoding", "8": "rules_nodes", "9": "rules_memory"},
+    **{"H": "rules_platform", "U": "rules_unit"},
+}
+
+
+def test_every_family_has_its_file() -> None:
+    found = {rule.id: rule.check.__module__.rpartition(".")[2] for rule in RULES}
+    assert found == {rule.id: FILES[rule.id[3]] for rule in RULES}
+
+
 @pytest.mark.parametrize("rule", list(CASES))
 def test_rule_fires(rule: str) -> None:
     finding = fired(CASES[rule][0])[rule]
@@ -872,3 +884,17 @@ def test_a_patched_loader_answers_the_defect_that_it_is_for() -> None:
     assert "SPK304" in fired(launch(image, config=config))
     assert "SPK304" not in fired(launch(image, config=config, docker_args=["-v", f"/p.py:{LOADER}"]))
     assert "SPK405" not in fired(version("0.19.0", config=config, docker_args=["-v", f"/p.py:{LOADER}"]))
+
+
+@pytest.mark.parametrize(
+    ("spelled", "name"),
+    [("fbgemm_fp8", "fbgemm_fp8"), ("compressed_tensors", "compressed-tensors"), ("awq-marlin", "awq_marlin")],
+)
+def test_a_checkpoint_may_spell_its_quantisation_either_way(spelled: str, name: str) -> None:
+    config = {"architectures": ["LlamaForCausalLM"], "quantization_config": {"quant_method": spelled}}
+    finding = fired(version("0.24.0", {"quantization": "mxfp4"}, config)).get("SPK402", {})
+    deprecated = fired(version("0.24.0", config=config))
+    if name == "fbgemm_fp8":
+        assert "fbgemm_fp8" in deprecated["SPK410"]["message"]
+    else:
+        assert name in finding["message"] and "SPK404" not in deprecated
