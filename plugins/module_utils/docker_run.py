@@ -152,7 +152,10 @@ class Unit:
     def run(self) -> DockerRun | None:
         """The C(docker run) of C(ExecStart), if there is one."""
         for value in self.all("Service", "ExecStart"):
-            run = read_docker_run(shlex.split(exec_command(value)))
+            words = shlex.split(exec_command(value))
+            if words and words[0].rpartition("/")[2] in ("bash", "sh") and len(words) > 2:
+                words = split_words(words[-1])
+            run = read_docker_run(words)
             if run is not None:
                 return run
         return None

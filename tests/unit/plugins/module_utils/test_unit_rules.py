@@ -145,6 +145,11 @@ def test_a_unit_is_read_as_systemd_reads_it() -> None:
     assert read.run is None
 
 
+def test_a_docker_run_inside_a_shell_is_found() -> None:
+    text = GOOD.replace(f"ExecStart={RUN} {IMAGE}", f"ExecStart=/bin/bash -c 'exec {RUN} --memory 9g {IMAGE}'")
+    assert rules(text) == ["SPKU13"]
+
+
 def test_a_docker_run_is_read_as_docker_reads_it() -> None:
     words = split_words(
         "sudo docker run -itd --rm=true -eA=1 -e B --env=C='x y' -p8000:8000 \\\n --gpus=all -v /a:/b:ro "
