@@ -163,16 +163,19 @@ def import_launch(
     Returns C({form, service, host_vars, left_out, missing, findings, compatible}); raises C(Unreadable) where there is no
     launch of vLLM in the text.
     """
-    draft = read_source(
-        text,
-        document,
-        form,
-        variables=dict(variables or {}),
-        files=dict(files or {}),
-        select=select,
-        variant=variant,
-        features=features,
-    )
+    try:
+        draft = read_source(
+            text,
+            document,
+            form,
+            variables=dict(variables or {}),
+            files=dict(files or {}),
+            select=select,
+            variant=variant,
+            features=features,
+        )
+    except Unreadable as error:
+        raise Unreadable(str(_hide(str(error), set()))) from None
     made = _Import(draft, catalogue)
     service = made.service(name, port, image)
     _add_config(service, made, config, known_recipes or {})

@@ -191,7 +191,7 @@ class _Reader:
     def _closing(self, sign: str, start: int) -> int:
         end = self.text.find(sign, start)
         if end < 0:
-            raise ValueError(f"a {sign} is never closed: {self.text[start - 1 : start + 30]!r} ...")
+            raise ValueError(f"the {sign} at character {start} is never closed")  # what follows it may be a secret
         return end
 
     def _quoted(self) -> str:
@@ -213,4 +213,4 @@ class _Reader:
             else:
                 out += sign
                 self.position += 1
-        raise ValueError(f'a " is never closed: {self.text[start : start + 30]!r} ...')
+        raise ValueError(f'the " at character {start + 1} is never closed')

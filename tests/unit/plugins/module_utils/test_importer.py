@@ -348,6 +348,16 @@ def test_secrets_are_named_and_never_returned(words: str) -> None:
     assert "swordfish" not in text and "abcdefghijklmnop" not in text
 
 
+@pytest.mark.parametrize(
+    "text", ["docker run -e A_TOKEN='swordfish9 x", "[Service]\nhf_abcdefghijklmnop\n", 'docker run -e "A=swordfish9 x']
+)
+def test_no_secret_is_in_a_complaint(text: str) -> None:
+    with pytest.raises(importer.Unreadable) as caught:
+        importer.import_launch(text)
+    assert "swordfish" not in str(caught.value) and "abcdefgh" not in str(caught.value)
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
 def test_a_variable_that_is_only_handed_on() -> None:
     found = docker("-e MY_TOKEN -e PLAIN x/y:1 --model a/b")
     assert list(found["service"]["secrets"]) == ["MY_TOKEN"]
