@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import picture, plan_page, recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils import model_table, picture, plan_page, recipes
 from ansible_collections.dgxspark.vllm.plugins.module_utils import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
 
@@ -43,6 +43,7 @@ class ActionModule(ActionBase):
                 "images_from": {"type": "str", "default": ""},
                 "dest": {"type": "path", "default": ""},
                 "show": {"type": "bool", "default": True},
+                "models": {"type": "bool", "default": False},
                 "fail_on_error": {"type": "bool", "default": True},
             }
         )
@@ -53,6 +54,13 @@ class ActionModule(ActionBase):
             )
         known_recipes, wrong = load_recipes(self._recipe_dirs(hosts, messages))
         messages += wrong
+        if args["models"]:
+            if wrong:
+                raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *wrong]))
+            rows = model_table.model_rows(known_recipes)
+            display.display(model_table.models_text(rows))
+            result.update(changed=False, models=rows, _ansible_verbose_override=True)
+            return result
         plan: dict[str, Any] = {}
         try:
             plan = engine.make_plan(hosts, known_recipes, digest)

@@ -120,6 +120,25 @@ def make_plan(
     return {"schema": SCHEMA, "hosts": planned, "clusters": {}}
 
 
+def judge(service: Mapping[str, Any]) -> dict[str, Any]:
+    """Judge one resolved service as the only one of a Spark, or as one rank of as many Sparks as its C(nodes).
+
+    Returns C({verdict, vllm_version, memory, findings}).
+    """
+    settings = {name: default for name, (_types, default, _meaning) in VARIABLES.items()}
+    placed = _place(settings, service, lambda _path: None)
+    launch = _check_launch(placed, settings, None, {})
+    budget = _budget(settings, [placed], {placed["name"]: launch}, None)
+    findings = [*launch["findings"], *budget["findings"]]
+    refused = any(finding["severity"] == "error" for finding in findings)
+    return {
+        "verdict": "fails" if refused else budget["verdict"],
+        "vllm_version": launch["vllm_version"],
+        "memory": budget["services"].get(placed["name"]) or {},
+        "findings": findings,
+    }
+
+
 def plan_findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of all hosts, each with its host, errors first."""
     order = {"error": 0, "warning": 1, "info": 2}
@@ -309,7 +328,7 @@ def _check_launch(
         },
         "args": {key: value for key, value in service["args"].items() if not _is_open(key, value)},
         "env": service["env"],
-        "nodes": 1,
+        "nodes": service["nodes"],
         "docker_args": [*settings["spark_docker_args"], *service["docker_args"], *_mounts(service["files"])],
         "ignore": [*settings["spark_ignore_rules"], *service["ignore"]],
         "catalogue": settings["spark_image_catalogue"],

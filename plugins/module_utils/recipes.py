@@ -111,7 +111,7 @@ VARIANT_KEYS = (
 MODEL_KEYS = ("repo", "revision", "path", "extra")
 IMAGE_KEYS = ("ref", "vllm_version", "entrypoint", "args", "env", "files", "pip")
 FILE_KEYS = ("source", "path")
-EXPECT_KEYS = ("what", "tokens_per_second", "gib", "source", "sparks")
+EXPECT_KEYS = ("what", "tokens_per_second", "gib", "source", "sparks", "streams")
 MODEL_FOLDER = "{model}"
 """Stands for the folder of the model's snapshot, on the host and in the container."""
 CHECK_KEYS = ("tools", "reasoning")

@@ -43,6 +43,12 @@ options:
       - A plan with errors is shown in any case, unless O(fail_on_error=false).
     type: bool
     default: true
+  models:
+    description:
+      - Instead of planning, show what every recipe, with its variants and images, can do on one and on two Sparks.
+      - Needs no host; recipes in C(spark_recipe_dirs) of hosts that there are count too.
+    type: bool
+    default: false
   fail_on_error:
     description: Fail when a finding is an error.
     type: bool
@@ -76,6 +82,19 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+models:
+  description: A row for each recipe, variant and image that was judged apart.
+  returned: when O(models) is set
+  type: list
+  elements: dict
+  sample:
+    - recipe: gpt-oss-120b
+      variant: null
+      images: [vllm/vllm-openai:v0.24.0-ubuntu2404]
+      one: fits
+      two: fits
+      weights_gib: 65.9
+      longest: 131072
 hosts:
   description: The plan of each host, by host name.
   returned: success
