@@ -64,6 +64,7 @@ PARAMETERS = (
     "executor",
     "entrypoint",
     "docker_args",
+    "packages",
     "ignore",
     "catalogue",
     "refuse_service_keys",
@@ -79,7 +80,8 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
       vllm_version comes from), model (mapping of repo, config, quant_config), args (mapping of options) or argv (list
       as typed), env (mapping), gpu (C(gb10), the only one known), driver_version (text), nodes (Sparks that serve it
       together, 1), executor (C(ray), C(mp) or C(auto)), entrypoint (C(serve) or C(passthrough), beats the catalogue),
-      docker_args (words between C(docker run) and the image), ignore (rule ids), catalogue (further image entries, see
+      docker_args (words between C(docker run) and the image), packages (list of what is installed on top of the image,
+      as pip takes it), ignore (rule ids), catalogue (further image entries, see
       C(image_catalogue.lookup)), refuse_service_keys (boolean: complain about host, port, served-model-name, model and
       name among the args).
     Returns compatible, vllm_version, version_source, entrypoint, command (argv behind the image name), args
@@ -122,6 +124,7 @@ def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
         executor=params.get("executor") or None,
         argv=argv,
         docker=docker,
+        packages=[str(package) for package in params.get("packages") or []],
         probed=source == PROBED,
     )
     rules = _wanted(LAUNCH_RULES, params.get("ignore"))
@@ -290,9 +293,12 @@ def _complain(params: Mapping[str, Any]) -> None:
     argv = params.get("argv")
     if argv and (isinstance(argv, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in argv)):
         wrong.append("'argv' must be a list of texts")
-    words = params.get("docker_args")
-    if words and (isinstance(words, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in words)):
-        wrong.append("'docker_args' must be a list of texts")
+    for key in ("docker_args", "packages"):
+        words = params.get(key)
+        if words and (
+            isinstance(words, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in words)
+        ):
+            wrong.append(f"'{key}' must be a list of texts")
     if argv and params.get("args"):
         wrong.append("'args' and 'argv' exclude each other")
     for key, allowed in (

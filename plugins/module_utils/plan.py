@@ -330,6 +330,7 @@ def _check_launch(
         "env": service["env"],
         "nodes": service["nodes"],
         "docker_args": [*settings["spark_docker_args"], *service["docker_args"], *_mounts(service["files"])],
+        "packages": service["pip"],
         "ignore": [*settings["spark_ignore_rules"], *service["ignore"]],
         "catalogue": settings["spark_image_catalogue"],
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Any
@@ -66,7 +66,8 @@ class Launch:
 
     image: the reference as given. entry: its catalogue entry or C({}). version: C(None) when it is not known.
     args: normalised. config, quant_config: the model's, C({}) when not given. nodes: Sparks that serve it together.
-    argv: as typed, empty when options came as a mapping. docker: options of C(docker run). probed: whether the version
+    argv: as typed, empty when options came as a mapping. docker: options of C(docker run). packages: what is
+    installed on top of the image, as pip takes it. probed: whether the version
     was read out of the image itself.
     """
 
@@ -86,6 +87,7 @@ class Launch:
     executor: str | None = None
     argv: list[str] = field(default_factory=list)
     docker: DockerRun = field(default_factory=DockerRun)
+    packages: Sequence[str] = ()
     probed: bool = False
 
     def before(self, bound: str) -> bool:
@@ -138,6 +140,15 @@ class Launch:
     def truthy(self, variable: str) -> bool:
         """Tell whether an environment variable is set to something that vLLM reads as true."""
         return self.env.get(variable, "").strip().lower() in ("1", "true")
+
+    def brings(self, package: str, extra: str = "") -> bool:
+        """Tell whether a package, or the extra of vLLM that has it, is installed on top of the image."""
+        for wanted in self.packages:
+            match = re.match(r"([\w.-]+)(?:\[([^]]*)\])?", wanted.strip().lower().replace("_", "-"))
+            name, extras = match.groups() if match else ("", None)
+            if name == package or (name == "vllm" and extra and extra in (extras or "").replace(" ", "").split(",")):
+                return True
+        return False
 
     @cached_property
     def spec(self) -> Mapping[str, Any]:

@@ -128,7 +128,7 @@ def _dflash_fp8(of: Launch) -> Hits:
     "Arctic Inference is required for suffix decoding",
 )
 def _suffix(of: Launch) -> Hits:
-    if of.method == "suffix":
+    if of.method == "suffix" and not of.brings("arctic-inference"):
         yield FIRES
 
 

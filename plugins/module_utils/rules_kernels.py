@@ -402,7 +402,7 @@ def _linear_unknown(of: Launch) -> Hits:
 )
 def _b12x(of: Launch) -> Hits:
     for option in ("attention-backend", "linear-backend", "moe-backend"):
-        if of.word(option) == "b12x":
+        if of.word(option) == "b12x" and not of.brings("b12x", "b12x"):
             yield {"option": f"--{option}"}
 
 

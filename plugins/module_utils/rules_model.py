@@ -182,7 +182,8 @@ _LOADER_PACKAGES: dict[str, tuple[str, str | None]] = {
 def _loader_package(of: Launch) -> Hits:
     name = str(of.args.get("load-format") or "")
     package, since = _LOADER_PACKAGES.get(name, ("", None))
-    if package and (since is None or of.before(since)) and not of.lacks("load_formats", name):
+    there = of.brings(package, name.partition("_")[0]) or (since is not None and not of.before(since))
+    if package and not there and not of.lacks("load_formats", name):
         yield {"name": name, "package": package, "version": of.version}
 
 
@@ -247,7 +248,7 @@ def _audio(of: Launch) -> Hits:
     limits = of.args.get("limit-mm-per-prompt")
     asked = limits.get("audio") if isinstance(limits, dict) else None
     stock = of.entry.get("repository") == "vllm/vllm-openai" and not of.docker.values("--entrypoint")
-    if asked and stock:
+    if asked and stock and not of.brings("av", "audio"):
         yield {"image": of.image}
 
 

@@ -88,6 +88,11 @@ options:
     type: list
     elements: str
     default: []
+  packages:
+    description: Python packages that are installed on top of the image, as pip takes them.
+    type: list
+    elements: str
+    default: []
   ignore:
     description: Ids of rules that are not wanted. They are not repaired either.
     type: list
@@ -356,6 +361,7 @@ def main() -> None:
             "executor": {"type": "str", "choices": ["auto", "mp", "ray"]},
             "entrypoint": {"type": "str", "choices": list(FAMILIES)},
             "docker_args": {"type": "list", "elements": "str", "default": []},
+            "packages": {"type": "list", "elements": "str", "default": []},
             "ignore": {"type": "list", "elements": "str", "default": []},
             "catalogue": {
                 "type": "list",

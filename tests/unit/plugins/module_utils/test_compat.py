@@ -837,6 +837,7 @@ def test_variables_of_the_ngc_images_are_not_held_against_the_user() -> None:
         ({"image": "a:1", "args": {"x": 1}, "argv": ["M"]}, "exclude each other"),
         ({"image": "a:1", "entrypoint": "bash"}, "'entrypoint' is 'bash'"),
         ({"image": "a:1", "docker_args": "--rm"}, "'docker_args' must be a list"),
+        ({"image": "a:1", "packages": "av"}, "'packages' must be a list"),
         ({"image": "a:1", "nodes": 0}, "'nodes' is 0"),
         ({"image": "a:1", "enviroment": {}}, "unknown key 'enviroment'"),
         (
@@ -898,3 +899,19 @@ def test_a_checkpoint_may_spell_its_quantisation_either_way(spelled: str, name: 
         assert "fbgemm_fp8" in deprecated["SPK410"]["message"]
     else:
         assert name in finding["message"] and "SPK404" not in deprecated
+
+
+@pytest.mark.parametrize(
+    ("rule", "packages"),
+    [
+        ("SPK407", ["vllm[fastsafetensors]==0.19.0"]),
+        ("SPK407", ["fastsafetensors"]),
+        ("SPK411", ["vllm[audio, video]"]),
+        ("SPK411", ["av>=14"]),
+        ("SPK520", ["b12x"]),
+        ("SPK606", ["arctic_inference==0.1.1"]),
+    ],
+)
+def test_a_package_that_is_installed_is_not_missed(rule: str, packages: list[str]) -> None:
+    assert rule in fired({**CASES[rule][0], "packages": ["numpy<3"]})
+    assert rule not in fired({**CASES[rule][0], "packages": packages})
