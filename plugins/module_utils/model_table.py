@@ -114,7 +114,13 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def models_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table for a terminal, then the remarks and where the published rates come from."""
     remarks = [(f"{row['recipe']} {row['variant'] or ''}".strip(), row) for row in rows]
-    lines = [tables.table(HEADER, [_cells(row) for row in rows]), ""]
+    cells: list[list[str]] = []
+    for row in rows:
+        made = _cells(row)
+        if cells and cells[-1][:2] == made[:2]:  # the same from another image, which makes a difference
+            made[0], made[1] = "", row["images"][0]
+        cells.append(made)
+    lines = [tables.table(HEADER, cells), ""]
     lines += ["Sizes in GiB on each Spark; the longest context of one request at 0.9 of the memory.", ""]
     lines += dict.fromkeys(f"- {name}: {row['remark']}" for name, row in remarks if row["remark"])
     return "\n".join(lines)

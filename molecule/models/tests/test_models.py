@@ -18,6 +18,14 @@ def test_every_byte_came_although_the_connection_broke_once(host):
             assert host.check_output("sha256sum %s", path).split()[0] == wanted
 
 
+def test_a_file_of_the_snapshot_has_a_path_without_its_commit(host):
+    link = host.file("/srv/huggingface/snapshots/Org--Scripted@main")
+    assert link.is_symlink
+    # Relative, so that it leads to the same place where a container sees the folder under another name.
+    assert host.check_output("readlink %s", link.path).startswith("../hub/models--Org--Scripted/snapshots/")
+    assert host.file(f"{link.path}/config.json").is_file
+
+
 def test_the_token_is_gone_and_so_is_the_download(host):
     with host.sudo():
         found = host.check_output(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 KEY = "molecule-secret-key"
@@ -48,6 +49,18 @@ def test_containers_are_ours_and_have_no_supervisor_but_systemd(host):
             assert shown["HostConfig"]["RestartPolicy"]["Name"] in ("", "no")
             assert shown["HostConfig"]["IpcMode"] == "private"
             assert shown["HostConfig"]["ShmSize"] == 2**30
+
+
+def test_a_file_of_the_controller_is_in_the_container_and_cannot_be_changed_there(host):
+    if host.backend.get_hostname() != "spark-2":
+        return
+    with host.sudo():
+        shipped = host.check_output("ls /etc/dgxspark/files/gemma4")
+        content = host.file(f"/etc/dgxspark/files/gemma4/{shipped}").content
+        assert shipped == f"{hashlib.sha256(content).hexdigest()[:12]}-LICENSE"
+        seen = host.check_output("docker exec spark-gemma4 cat /etc/dgxspark/shipped/LICENSE")
+        assert seen == content.decode().rstrip("\n")
+        assert host.run("docker exec spark-gemma4 sh -c 'echo > /etc/dgxspark/shipped/LICENSE'").rc != 0
 
 
 def test_an_engine_with_a_key_refuses_clients_without(host):

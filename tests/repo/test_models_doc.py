@@ -1,0 +1,26 @@
+"""docs/models.md says what the recipes say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import tree
+
+
+def test_page_is_what_its_generator_writes() -> None:
+    run = subprocess.run(
+        [sys.executable, str(tree.ROOT / "scripts/generate_models_doc.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(tree.ROOT / "collections"), "PATH": str(Path(sys.executable).parent)},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_every_recipe_has_its_section() -> None:
+    page = tree.read("docs/models.md")
+    named = {Path(name).stem for name in tree.below("playbooks/recipes/", suffix=".yml")}
+    assert {name for name in named if page.count(f"\n## {name}\n") != 1} == {"scripted-tiny"}

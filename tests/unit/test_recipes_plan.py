@@ -1,0 +1,297 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every shipped recipe, variant and image: it plans without an error, or it is meant to be refused, and says by what."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils import recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils.model_table import model_row, model_rows, models_text
+
+FOLDER = Path(__file__).parents[2] / "playbooks" / "recipes"
+RECIPES: dict[str, Any] = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.yml"))
+}
+GIB = 2**30
+
+# What is not meant to be served by one Spark, and the finding that says so.
+REFUSED = {
+    ("qwen3-235b-a22b-gptq-int4", None): "needs 2 Sparks",
+    ("qwen3-235b-a22b-gptq-int4", "one-spark"): "memory.load",
+    ("qwen3.5-397b-a17b-nvfp4", None): "needs 2 Sparks",
+    ("qwen3.5-122b-a10b-nvfp4", "bf16"): "memory.load",
+    ("nemotron-3-nano-30b-a3b-nvfp4", "nvidia-image"): "memory.refused",
+}
+
+
+def ways() -> Iterator[tuple[str, str | None, str]]:
+    """Every recipe, variant and image."""
+    for name, recipe in RECIPES.items():
+        for variant in (None, *(recipe.get("variants") or {})):
+            body = (recipe.get("variants") or {}).get(variant) or {}
+            for image in body.get("images") or recipe["images"]:
+                yield name, variant, image["ref"]
+
+
+WAYS = list(ways())
+
+
+def service(name: str, variant: str | None = None, image: str | None = None, **more: Any) -> dict[str, Any]:
+    made = {"name": "model", "recipe": name, "port": 8001, **more}
+    made.update({"variant": variant} if variant else {}, **({"image": image} if image else {}))
+    return made
+
+
+def plan_of(*services: dict[str, Any], images: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:
+    host = {
+        "vars": {"spark_services": list(services), "spark_total_gib": 119.67, **variables},
+        "address": "192.0.2.1",
+        "images": images or {},
+    }
+    planned: dict[str, Any] = engine.make_plan({"spark": host}, RECIPES, lambda path: f"{len(path):064x}")["hosts"][
+        "spark"
+    ]
+    return planned
+
+
+def errors(planned: dict[str, Any]) -> list[str]:
+    return [finding["rule"] for finding in planned["findings"] if finding["severity"] == "error"]
+
+
+@pytest.mark.parametrize(("name", "variant", "image"), WAYS, ids=[f"{n}-{v}-{i}" for n, v, i in WAYS])
+def test_way_to_serve(name: str, variant: str | None, image: str) -> None:
+    refused = REFUSED.get((name, variant))
+    if refused and " " in refused:
+        with pytest.raises(engine.Inventory, match=refused):
+            plan_of(service(name, variant, image))
+        return
+    planned = plan_of(service(name, variant, image))
+    assert (refused in errors(planned)) if refused else errors(planned) == []
+    assert planned["verdict"] == ("fails" if refused else "fits")
+    made = planned["services"][0]
+    assert "{model}" not in str(made["argv"])
+    assert made["image"]["ref"] == image
+
+
+def test_what_is_refused_exists() -> None:
+    assert set(REFUSED) <= {(name, variant) for name, variant, _image in WAYS}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_names_its_sources(name: str) -> None:
+    recipe = RECIPES[name]
+    assert recipe["source"]
+    assert all(len(source) > 10 for source in recipe["source"])
+    bodies = [recipe, *(recipe.get("variants") or {}).values()]
+    assert [entry for body in bodies for entry in body.get("expect") or [] if not entry["source"]] == []
+    # A figure of its own needs a source of its own.
+    figures = ("weights_gib", "draft_weights_gib", "draft_config", "config")
+    bare = [
+        variant
+        for variant, body in (recipe.get("variants") or {}).items()
+        if any(body.get(key) for key in figures) and not body.get("source")
+    ]
+    assert bare == []
+
+
+def test_every_word_of_a_recipe_is_checked() -> None:
+    """A key that is misspelled anywhere in a recipe is refused by name."""
+    for name, recipe in RECIPES.items():
+        assert recipes.validate_recipe(recipe, name) == []
+        for place in ("top", "images", "variants", "model", "checks", "expect", "files"):
+            broken = copy.deepcopy(recipe)
+            bodies: dict[str, Any] = {
+                "top": broken,
+                "images": broken["images"][0],
+                "variants": broken.setdefault("variants", {}).setdefault("mutant", {}),
+                "model": broken["model"],
+                "checks": broken["checks"],
+                "expect": {},
+                "files": {},
+            }
+            bodies[place]["speling"] = True
+            if place in ("expect", "files"):
+                broken[place] = [bodies[place]]
+            messages = recipes.validate_recipe(broken, name)
+            assert any("'speling'" in message for message in messages), (name, place, messages)
+
+
+@pytest.mark.parametrize(
+    ("change", "needle"),
+    [
+        ({"files": [{"source": "../x", "path": "/a"}]}, "the source is '../x'"),
+        ({"files": [{"source": "{model}", "path": "/a"}]}, "write {model}/NAME"),
+        ({"files": [{"source": "x", "path": "a,readonly=false"}]}, "the path is 'a,readonly=false'"),
+        ({"files": "x"}, "'files' must be a list of mappings, not a text"),
+        ({"pip": ["a; rm -rf /"]}, "'pip' names 'a; rm -rf /'"),
+        ({"pip": ["--index-url=x"]}, "'pip' names '--index-url=x'"),
+        ({"nodes": 0}, "'nodes' is 0"),
+        ({"expect": [{"what": "x"}]}, "needs 'what' was measured and its 'source'"),
+        ({"draft_weights_gib": -1}, "'draft_weights_gib' is -1"),
+        ({"args": {"port": 1}}, "it is the key 'port' of the service"),
+        ({"env": {"HF_TOKEN": "x"}}, "looks like a secret"),
+        ({"model": {"repo": "no slash"}}, "model.repo is 'no slash'"),
+    ],
+)
+def test_a_broken_variant_is_named(change: dict[str, Any], needle: str) -> None:
+    recipe = copy.deepcopy(RECIPES["qwen3-8b"])
+    recipe["variants"]["mine"] = change
+    messages = recipes.validate_recipe(recipe, "x.yml")
+    assert any(needle in message and message.startswith("recipe x.yml, variant mine:") for message in messages), (
+        messages
+    )
+
+
+# Images -------------------------------------------------------------------------------------------------------------
+
+FIRST, SECOND = (image["ref"] for image in RECIPES["gemma-4-26b-a4b-nvfp4"]["images"])
+
+
+@pytest.mark.parametrize(
+    ("there", "pinned", "served"),
+    [
+        ({}, None, FIRST),
+        ({SECOND: True}, None, SECOND),
+        ({FIRST: False, SECOND: True}, None, SECOND),
+        ({FIRST: True, SECOND: True}, None, FIRST),
+        ({SECOND: True}, FIRST, FIRST),
+        ({FIRST: True}, SECOND, SECOND),
+    ],
+)
+def test_the_first_image_that_the_host_has_serves(there: dict[str, bool], pinned: str | None, served: str) -> None:
+    images = {ref: {"present": has, "id": "sha256:" + "a" * 64} for ref, has in there.items()}
+    planned = plan_of(service("gemma-4-26b-a4b-nvfp4", image=pinned), images=images)
+    made = planned["services"][0]
+    assert made["image"]["ref"] == served
+    assert planned["images"] == [served]
+    assert planned["image_candidates"] == ([pinned] if pinned else sorted((FIRST, SECOND)))
+    # Each image with its own adjustments: the old one with the loader that the checkpoint ships, the new one without.
+    mounted = [word for word in made["argv"] if "models/gemma4.py" in word]
+    assert len(mounted) == (1 if served == FIRST else 0)
+    told = [finding for finding in planned["findings"] if finding["rule"] == "image.alternative"]
+    assert bool(told) == (served == SECOND and not pinned)
+
+
+# Files and packages -------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_the_checkpoint_is_named_without_its_commit() -> None:
+    planned = plan_of(service("gemma-4-26b-a4b-nvfp4"))
+    link = "snapshots/bg-digitalservices--Gemma-4-26B-A4B-it-NVFP4@main"
+    loader = "/usr/local/lib/python3.12/dist-packages/vllm/model_executor/models/gemma4.py"
+    mount = f"type=bind,src=/srv/huggingface/{link}/gemma4_patched.py,dst={loader},readonly"
+    made = planned["services"][0]
+    assert made["argv"][made["argv"].index(mount) - 1] == "--mount"
+    assert [model["link"] for model in planned["models"]] == [link]
+    assert made["folders"] == [{"path": "/var/cache/dgxspark/model", "mode": "0755"}]
+
+
+def test_a_parser_and_a_drafter_of_the_checkpoint_are_found_in_the_container() -> None:
+    made = plan_of(service("nemotron-3-nano-30b-a3b-nvfp4", "parser-file"))["services"][0]
+    folder = "/root/.cache/huggingface/snapshots/nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4@main"
+    assert made["args"]["reasoning-parser-plugin"] == f"{folder}/nano_v3_reasoning_parser.py"
+    drafted = plan_of(service("gemma-4-12b-coder", "mtp"))["services"][0]
+    assert drafted["args"]["speculative-config"]["model"].endswith("composer2.5-MTP-NVFP4@main/assistant")
+    assert [m["link"] for m in plan_of(service("qwen3-8b"))["models"]] == [""], "no link where nothing needs one"
+
+
+def test_a_file_of_the_controller_is_shipped_under_a_name_that_holds_its_content() -> None:
+    template = {"source": "/inventory/fixed.jinja", "path": "/etc/dgxspark/chat.jinja"}
+    wanted = service("qwen3.5-122b-a10b-nvfp4", files=[template], args={"chat-template": template["path"]})
+    host = {"vars": {"spark_services": [wanted]}, "address": "192.0.2.1"}
+
+    def made(sha256: str | None) -> dict[str, Any]:
+        planned = engine.make_plan({"a": host}, RECIPES, lambda _path: sha256)["hosts"]["a"]
+        found: dict[str, Any] = planned["services"][0]
+        return found
+
+    one, other = made("a" * 64), made("b" * 64)
+    assert one["files"] == [
+        {**template, "sha256": "a" * 64, "host": "/etc/dgxspark/files/model/aaaaaaaaaaaa-fixed.jinja"}
+    ]
+    assert {"path": "/etc/dgxspark/files/model", "mode": "0755"} in one["folders"]
+    assert f"type=bind,src={one['files'][0]['host']},dst={template['path']},readonly" in one["argv"]
+    assert one["fingerprint"] != other["fingerprint"], "a file that changes restarts the engine"
+    assert one["fingerprint"] == made("a" * 64)["fingerprint"]
+    assert made(None)["files"][0]["sha256"] is None
+
+
+def test_files_of_a_recipe_are_relative_to_its_folder() -> None:
+    recipe = copy.deepcopy(RECIPES["qwen3-8b"])
+    recipe["files"] = [{"source": "a.jinja", "path": "/a"}, {"source": "/b", "path": "/b"}]
+    recipe["images"][0]["files"] = [{"source": "{model}/c.py", "path": "/c"}]
+    recipe["variants"]["ngram"]["files"] = [{"source": "d.py", "path": "/d"}]
+    placed = recipes.anchor_files(recipe, "/recipes")
+    assert [entry["source"] for entry in placed["files"]] == ["/recipes/a.jinja", "/b"]
+    assert placed["images"][0]["files"][0]["source"] == "{model}/c.py"
+    assert placed["variants"]["ngram"]["files"][0]["source"] == "/recipes/d.py"
+    assert recipe["files"][0]["source"] == "a.jinja"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_packages_are_installed_before_the_engine_and_the_entrypoint_stays_where_it_matters(keyed: bool) -> None:
+    secret = {"api_key_file": "/keys/a"} if keyed else {}
+    serve = plan_of(service("nemotron-3-nano-omni-30b-a3b-nvfp4", **secret))["services"][0]
+    assert serve["argv"][serve["argv"].index("--entrypoint") + 1] == "/bin/sh"
+    assert serve["command"][0] == "-c"
+    assert re.fullmatch(r"pip install [-\w /.]+ 'vllm\[audio\]' && exec \"\$@\"", serve["command"][1])
+    # $0, then what the shell becomes.
+    behind = serve["command"][3:]
+    assert behind[: 3 if keyed else 2] == [*([engine.WITH_SECRETS] if keyed else []), "vllm", "serve"]
+    ngc = plan_of(service("qwen3-8b", image="nvcr.io/nvidia/vllm:26.04-py3", pip=["a==1"], **secret))["services"][0]
+    assert "--entrypoint" not in ngc["argv"], "NVIDIA's entrypoint brings forward compatibility"
+    assert ngc["command"][:2] == ["/bin/sh", "-c"]
+
+
+# Two Sparks, and the table -------------------------------------------------------------------------------------------
+
+
+def test_the_pair_is_planned_by_rank() -> None:
+    """57.64 GiB on each node, and at the document's 0.87 the cache holds the four requests that it measured."""
+    found, problems = recipes.resolve_service(
+        service("qwen3-235b-a22b-gptq-int4", args={"gpu-memory-utilization": 0.87}), "test", RECIPES
+    )
+    assert problems == []
+    assert found["nodes"] == 2
+    judged = engine.judge({**found, "args": {**found["args"], "nnodes": 2, "node-rank": 0, "master-addr": "192.0.2.1"}})
+    assert judged["verdict"] == "fits"
+    assert judged["memory"]["weights_bytes"] / GIB == pytest.approx(57.64, rel=0.005)
+    assert judged["memory"]["max_concurrency"] > 4
+
+
+def test_the_table_judges_one_and_two_sparks() -> None:
+    rows = {(row["recipe"], row["variant"]): row for row in model_rows(RECIPES)}
+    assert {name for name, _variant in rows} == set(RECIPES) - {"scripted-tiny"}
+    assert set(rows) == {(name, variant) for name, variant, _image in WAYS if name != "scripted-tiny"}
+    pair = rows[("qwen3-235b-a22b-gptq-int4", None)]
+    assert (pair["one"], pair["two"]) == ("fails", "fits")
+    assert rows[("qwen3.5-122b-a10b-nvfp4", None)]["one"] == "fits"
+    bf16 = rows[("qwen3.5-122b-a10b-nvfp4", "bf16")]
+    assert (bf16["one"], bf16["two"]) == ("fails", "fails")
+    assert bf16["remark"].startswith("memory.load: ")
+    assert rows[("qwen3.5-397b-a17b-nvfp4", None)]["two"] != "fits"
+    text = models_text(list(rows.values()))
+    assert re.search(r"^qwen3.5-122b-a10b-nvfp4 +bf16 .* no +no ", text, re.MULTILINE)
+
+
+def test_weights_of_the_table_are_those_of_the_documents() -> None:
+    """Sizes that people saw, within what a checkpoint's own tables make."""
+    seen = {
+        "qwen3.6-35b-a3b-nvfp4-modelopt": 21.94,
+        "qwen3-235b-a22b-gptq-int4": 57.64,
+        "qwen3.5-122b-a10b-nvfp4": 70.41,
+        "gemma-4-12b-coder": 7.92,
+    }
+    for name, gib in seen.items():
+        row = model_row(RECIPES, name, None, RECIPES[name]["images"][0]["ref"])
+        assert row["weights_gib"] == pytest.approx(gib, rel=0.01), name
