@@ -1,0 +1,98 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""plan.yml --tags models, and what the plan says of files of the controller, as a person runs them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+
+
+def run(folder: Path, *options: str) -> tuple[int, str]:
+    settings = {"ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1", "COLUMNS": "200"}
+    done = subprocess.run(
+        [str(PLAYBOOK), "dgxspark.vllm.plan", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **settings},
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def inventory(folder: Path, service: dict[str, Any]) -> tuple[str, ...]:
+    made = {"name": "mine", "recipe": "mine", "port": 8001, **service}
+    hosts = {"spark-1": {"ansible_host": "192.0.2.1", "spark_services": [made]}}
+    variables = {"spark_recipe_dirs": [str(folder / "recipes")], "spark_plan_file": str(folder / "plan.json")}
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts, "vars": variables}}))
+    return "-i", str(folder / "hosts.yml")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    """A recipe of one's own, with a file beside it."""
+    body = yaml.safe_load((ROOT / "playbooks/recipes/qwen3-8b.yml").read_text())
+    body.update(name="mine", files=[{"source": "chat.jinja", "path": "/etc/dgxspark/chat.jinja"}])
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes/mine.yml").write_text(yaml.safe_dump(body))
+    (tmp_path / "recipes/chat.jinja").write_text("{{ messages }}")
+    return tmp_path
+
+
+def test_the_models_need_no_inventory(tmp_path: Path) -> None:
+    code, text = run(tmp_path, "--tags", "models")
+    assert code == 0, text
+    assert re.search(r"^qwen3.5-122b-a10b-nvfp4 +[\d.]+ +[\d.]+ +262144 +yes +yes +16$", text, re.MULTILINE)
+    assert re.search(r"^qwen3-235b-a22b-gptq-int4 +[\d.]+ +[\d.]+ +40960 +no +yes +17", text, re.MULTILINE)
+    assert "Plan from the inventory" not in text
+
+
+def test_the_models_count_recipes_of_ones_own_and_nothing_is_planned(recipe: Path) -> None:
+    code, text = run(recipe, *inventory(recipe, {}), "--tags", "models")
+    assert code == 0, text
+    assert re.search(r"^mine +ngram ", text, re.MULTILINE)
+    assert not (recipe / "plan.json").exists()
+
+
+def test_a_file_beside_the_recipe_is_shipped_by_its_content(recipe: Path) -> None:
+    code, text = run(recipe, *inventory(recipe, {}))
+    assert code == 0, text
+    shipped = json.loads((recipe / "plan.json").read_text())["hosts"]["spark-1"]["services"][0]["files"]
+    sha256 = hashlib.sha256(b"{{ messages }}").hexdigest()
+    assert shipped == [
+        {
+            "source": str(recipe / "recipes/chat.jinja"),
+            "path": "/etc/dgxspark/chat.jinja",
+            "sha256": sha256,
+            "host": f"/etc/dgxspark/files/mine/{sha256[:12]}-chat.jinja",
+        }
+    ]
+
+
+def test_a_file_that_is_not_there_stops_the_plan(recipe: Path) -> None:
+    (recipe / "recipes/chat.jinja").unlink()
+    code, text = run(recipe, *inventory(recipe, {"files": [{"source": "relative", "path": "/a"}]}))
+    assert code != 0
+    assert "[file.missing]" in text
+    assert "'relative', which is no file here" in text
+    assert "chat.jinja', which is no file here" in text
+
+
+def test_a_pair_is_refused_by_name(recipe: Path) -> None:
+    code, text = run(recipe, *inventory(recipe, {"recipe": "qwen3-235b-a22b-gptq-int4"}))
+    assert code != 0
+    assert "recipe qwen3-235b-a22b-gptq-int4 needs 2 Sparks" in text
