@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-quick lint format docs-lint unit sanity molecule artifact bench bench-plan lock clean
+.PHONY: help bootstrap demo demo-down test test-quick lint format docs-lint unit sanity molecule artifact bench bench-plan catalogue bench-catalogue lock clean
 
 PY := .venv/bin/python
 
@@ -41,6 +41,13 @@ bench: bootstrap  ## time site.yml on the running demo against bare pings
 
 bench-plan: bootstrap  ## time plan.yml on fleets of 1 to 1000 hosts; needs no Docker
 	@$(PY) tests/bench/plan_bench.py
+
+# One version: make catalogue VERSION=0.34.0
+catalogue: bootstrap  ## read new vLLM versions (or VERSION=) into the catalogue and say what changed
+	@$(PY) scripts/generate_catalogue.py $(foreach one,$(VERSION),--version $(one)) $(CATALOGUE_ARGS)
+
+bench-catalogue: bootstrap  ## time the catalogue of vLLM versions and the command line
+	@$(PY) tests/bench/catalogue_bench.py
 
 lock: bootstrap  ## resolve requirements-dev.in into requirements-dev.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \

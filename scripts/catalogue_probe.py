@@ -596,14 +596,21 @@ def json_keys(sources: Sources, parser: argparse.ArgumentParser) -> list[str]:
         target = read or named
         if action.nargs == 0 or not (isinstance(target, type) and dataclasses.is_dataclass(target)):
             continue
-        if dict(getattr(target, "__pydantic_config__", None) or {"extra": "forbid"}).get("extra") != "forbid":
-            found.append(f"{name}.*")  # other keys are not refused
+        if takes_any_key(action, target, read is not None):
+            found.append(f"{name}.*")
         for field in dataclasses.fields(target):
             if not field.init or field.name.startswith("_"):
                 continue
             values = literal_words(field.type)
             found.append(f"{name}.{field.name}" + (f"={','.join(values)}" if values else ""))
     return sorted(found)
+
+
+def takes_any_key(action: argparse.Action, target: Any, when_parsed: bool) -> bool:
+    """Tell whether keys that the class does not have are passed over without a word."""
+    if when_parsed:
+        return accepted(action.type, '{"no_such_key": 1}')[0]
+    return hasattr(target, "__pydantic_fields__") and dict(target.__pydantic_config__).get("extra") != "forbid"
 
 
 def literal_words(hint: Any) -> list[str]:
@@ -650,7 +657,16 @@ def environment(sources: Sources) -> list[str]:
     for name, choices in sorted(variables.items()):
         kind = next((one for one in ("bool", "int", "float") if re.search(rf"\b{one}\b", kinds.get(name, ""))), "text")
         found.append(f"{name}:{kind}" + (f"={','.join(choices)}" if choices else ""))
-    return found
+    direct: set[str] = set()
+    for path in sorted(sources.root.glob("vllm/**/*.py")):
+        direct.update(one for pair in READS.findall(path.read_text(encoding="utf-8")) for one in pair if one)
+    return sorted([*found, *(f"{name}:direct" for name in direct - variables.keys())])
+
+
+# Variables that are read without envs.py knowing them; vLLM itself calls them unknown.
+READS = re.compile(
+    r"""(?:environ\.get|getenv)\(\s*["'](VLLM_\w+)["']|environ\[\s*["'](VLLM_\w+)["']\s*\](?!\s*=[^=])""", re.ASCII
+)
 
 
 def env_choices(value: ast.expr) -> list[str]:

@@ -439,6 +439,8 @@ TABLES_COMMENT = """
 # Kinds of options: flag (cannot be negated), switch (has a --no- form), int, float, size (takes 64k, 64K), size-auto,
 # json, json-text (a text that is no JSON is taken too), text; /none: None is a value; /lower_: case and - do not
 # matter; /int: a number is taken for JSON; /class: read into a class of vLLM's; + takes several values, ? none or one, * may be repeated.
+# Kinds of environment variables: bool, int, float, text as vllm/envs.py says; direct: read elsewhere, without envs.py
+# knowing it, so that vLLM itself calls it unknown.
 # Traits: dotted-size (--option.key 64k is a number), json-size (so in JSON), model-option and model-equals (the model
 # as --model X and --model=X), short-level (what -O3 stands for), short-dotted (-O.key), served-name-anywhere (the model
 # need not come first), config-false (false in a --config file negates), enable-disable-pairs (--enable-x: --disable-x).

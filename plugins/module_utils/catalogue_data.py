@@ -60,6 +60,8 @@ VERSIONS = """\
 # Kinds of options: flag (cannot be negated), switch (has a --no- form), int, float, size (takes 64k, 64K), size-auto,
 # json, json-text (a text that is no JSON is taken too), text; /none: None is a value; /lower_: case and - do not
 # matter; /int: a number is taken for JSON; /class: read into a class of vLLM's; + takes several values, ? none or one, * may be repeated.
+# Kinds of environment variables: bool, int, float, text as vllm/envs.py says; direct: read elsewhere, without envs.py
+# knowing it, so that vLLM itself calls it unknown.
 # Traits: dotted-size (--option.key 64k is a number), json-size (so in JSON), model-option and model-equals (the model
 # as --model X and --model=X), short-level (what -O3 stands for), short-dotted (-O.key), served-name-anywhere (the model
 # need not come first), config-false (false in a --config file negates), enable-disable-pairs (--enable-x: --disable-x).
@@ -858,7 +860,9 @@ VLLM_ASSETS_CACHE_MODEL_CLEAN|0.11.0-|bool
 VLLM_ATTENTION_BACKEND|-0.14.1|text
 VLLM_AUDIO_FETCH_TIMEOUT||int
 VLLM_B12X_MOE_FP4_FORCE_A16|0.29.0-|bool
-VLLM_BATCH_INVARIANT|0.19.0-|bool
+VLLM_BATCH_INVARIANT|0.12.0-
+ :|0.12.0-0.18.1|direct
+ :|0.19.0-|bool
 VLLM_BEAM_ALWAYS_CONSTRAIN_OUTPUT|0.33.0-|bool
 VLLM_BLOCKSCALE_FP8_GEMM_FLASHINFER|0.14.0-|bool
 VLLM_BUILD_COMMIT|0.26.0-|text
@@ -878,13 +882,16 @@ VLLM_CONFIGURE_LOGGING
  :|0.13.0-|bool
 VLLM_CONFIG_ROOT||text
 VLLM_CPU_ATTN_SPLIT_KV|0.20.0-|bool
-VLLM_CPU_CI_ENV|0.29.0-|bool
+VLLM_CPU_CI_ENV
+ :|-0.28.0|direct
+ :|0.29.0-|bool
 VLLM_CPU_INT4_W4A8|0.20.0-|bool
 VLLM_CPU_KVCACHE_SPACE||int
 VLLM_CPU_MOE_PREPACK|-0.11.2|bool
 VLLM_CPU_NUM_OF_RESERVED_CPU||int
 VLLM_CPU_OMP_THREADS_BIND||text
 VLLM_CPU_SGL_KERNEL|-0.27.1|bool
+VLLM_CPU_SIM_MULTI_NUMA|0.16.0-|direct
 VLLM_CUDART_SO_PATH||text
 VLLM_CUDA_COMPATIBILITY_PATH|0.17.0-|text
 VLLM_CUSTOM_SCOPES_FOR_PROFILING|0.10.2-|bool
@@ -918,6 +925,7 @@ VLLM_DISABLE_PYNCCL|0.11.1-|bool
 VLLM_DISABLE_REQUEST_ID_RANDOMIZATION|0.17.0-|bool
 VLLM_DISABLE_SHARED_EXPERTS_STREAM|0.11.1-|bool
 VLLM_DISTRIBUTED_USE_SPLIT_GROUP|0.23.0-|bool
+VLLM_DIST_IDENT||direct
 VLLM_DOCKER_BUILD_CONTEXT||bool
 VLLM_DO_NOT_TRACK||bool
 VLLM_DP_MASTER_IP||text
@@ -928,7 +936,9 @@ VLLM_DP_SIZE||int
 VLLM_EC_SIDE_CHANNEL_HOST|0.26.0-|text
 VLLM_EC_SIDE_CHANNEL_PORT|0.26.0-|int
 VLLM_ELASTIC_EP_DRAIN_REQUESTS|0.17.0-|bool
-VLLM_ELASTIC_EP_SCALE_UP_LAUNCH|0.17.0-|bool
+VLLM_ELASTIC_EP_SCALE_UP_LAUNCH
+ :|-0.16.0|direct
+ :|0.17.0-|bool
 VLLM_ENABLE_COHERE_API|0.27.0-|bool
 VLLM_ENABLE_CUDAGRAPH_GC||bool
 VLLM_ENABLE_CUDA_COMPATIBILITY|0.17.0-|bool
@@ -973,6 +983,8 @@ VLLM_FLOAT32_MATMUL_PRECISION|0.13.0-|text
  =medium|0.14.0-
  =tf32|0.13.0
 VLLM_FORCE_AOT_LOAD|0.11.1-|bool
+VLLM_FUN_AUDIOCHAT_DEBUG|0.16.0|direct
+VLLM_FUN_AUDIOCHAT_DUMP_PATH|0.16.0|direct
 VLLM_FUSED_MOE_CHUNK_SIZE|-0.17.1|int
 VLLM_GC_DEBUG|0.11.1-|text
 VLLM_GDN_DECODE_KERNEL|0.28.0-|text
@@ -1053,6 +1065,7 @@ VLLM_MEDIA_FETCH_MAX_RETRIES|0.19.0-|int
 VLLM_MEDIA_LOADING_THREAD_COUNT||int
 VLLM_MEDIA_URL_ALLOW_REDIRECTS|0.11.0-|bool
 VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS|0.18.0-|bool
+VLLM_MINIMAX_M3_MSA_CUTLASS_MIN_BATCH|0.33.0-|direct
 VLLM_MLA_DISABLE||bool
 VLLM_MM_HASHER_ALGORITHM|0.15.0-0.29.0|text
  =blake3
@@ -1074,6 +1087,7 @@ VLLM_MORIIO_CONNECTOR_READ_MODE|0.14.0-0.22.1|bool
 VLLM_MORIIO_NUM_WORKERS|0.14.0-0.22.1|int
 VLLM_MORIIO_POST_BATCH_SIZE|0.14.0-0.22.1|int
 VLLM_MORIIO_QP_PER_TRANSFER|0.14.0-0.22.1|int
+VLLM_MORIIO_TRANSFER_TIMEOUT_S|0.28.0-|direct
 VLLM_MQ_MAX_CHUNK_BYTES_MB||int
 VLLM_MSGPACK_ZERO_COPY_THRESHOLD||int
 VLLM_MULTI_STREAM_GEMM_TOKEN_THRESHOLD|0.20.1-|int
@@ -1082,6 +1096,7 @@ VLLM_MXFP4_USE_MARLIN|-0.23.0|bool
 VLLM_MXFP8_EMULATION_DEQUANT_AT_LOAD|0.24.0-|bool
 VLLM_NCCL_INCLUDE_PATH|0.11.0-|text
 VLLM_NCCL_SO_PATH||text
+VLLM_NEURON_FRAMEWORK|0.10.1.1|direct
 VLLM_NIC_SELECTION_VARS|0.23.0-|text
 VLLM_NIXL_ABORT_REQUEST_TIMEOUT|-0.21.0|int
 VLLM_NIXL_EP_MAX_NUM_RANKS|0.18.0-0.29.0|int
@@ -1107,6 +1122,7 @@ VLLM_PLE_CPU_OFFLOAD|0.30.0|bool
 VLLM_PLUGINS||text
 VLLM_PORT||int
 VLLM_PP_LAYER_PARTITION||text
+VLLM_PRECOMPILED_WHEEL_LOCATION||direct
 VLLM_PREFIX_CACHE_RETENTION_INTERVAL|0.23.0-0.29.0|int
 VLLM_PROCESS_NAME_PREFIX||text
 VLLM_PROFILER_DELAY_ITERS|0.12.0-0.15.1
@@ -1196,6 +1212,7 @@ VLLM_SKIP_P2P_CHECK||bool
 VLLM_SKIP_PRECOMPILED_VERSION_SUFFIX|0.13.0-|bool
 VLLM_SKIP_VERSION_SUFFIX|0.31.0-|text
 VLLM_SLEEP_WHEN_IDLE|-0.17.1|bool
+VLLM_SNAPSHOT_TIMEOUT_S|0.31.0-|direct
 VLLM_SPARSE_INDEXER_MAX_LOGITS_MB|0.19.0-|int
 VLLM_SSM_CONV_STATE_LAYOUT|0.20.0-|text
  =DS
@@ -1204,6 +1221,7 @@ VLLM_STEP5_SHARD_SP_SHARED_EXPERT|0.33.0-|bool
 VLLM_SYSTEM_START_DATE|0.17.0-|text
 VLLM_TARGET_DEVICE||text
 VLLM_TEST_DYNAMO_FULLGRAPH_CAPTURE|-0.10.2|text
+VLLM_TEST_ENABLE_ARTIFICIAL_PREEMPT|-0.10.2|direct
 VLLM_TEST_FORCE_FP8_MARLIN|-0.28.0|text
 VLLM_TEST_FORCE_LOAD_FORMAT||text
 VLLM_TEST_USE_PRECOMPILED_NIGHTLY_WHEEL|-0.12.0|bool
@@ -2281,6 +2299,7 @@ pplx|0.14.0-
 """,
     # keys of JSON options
     "json_keys": r"""
+attention-config.*|0.13.0-0.15.1
 attention-config.backend|0.13.0-
 attention-config.backend_per_kind|0.26.0-
 attention-config.disable_flashinfer_prefill|0.13.0-0.21.0
@@ -2321,6 +2340,7 @@ attention-config.use_trtllm_attention|0.13.0-
 attention-config.use_trtllm_ragged_deepseek_prefill|0.13.0-0.21.0
 aux-output-config.enable_return_routed_experts|0.31.0-
 aux-output-config.max_bytes|0.31.0-
+compilation-config.*|-0.12.0
 compilation-config.backend
 compilation-config.cache_dir
 compilation-config.compile_cache_save_format|0.11.1-
@@ -2363,6 +2383,7 @@ diffusion-config.canvas_length|0.24.0-
 diffusion-config.max_denoising_steps|0.24.0-
 ec-manager-config.encoder_cache_manager_cls|0.28.0-
 ec-manager-config.manager_config|0.28.0-
+ec-transfer-config.*|0.11.1-0.15.1
 ec-transfer-config.ec_buffer_device|0.11.1-
 ec-transfer-config.ec_buffer_size|0.11.1-
 ec-transfer-config.ec_connector|0.11.1-
@@ -2381,6 +2402,7 @@ engram-config.cpu_offload|0.30.0-
 engram-config.dp_shared_memory|0.30.0-
 engram-config.embedding_across_dp|0.30.0-
 engram-config.use_thp|0.31.0-
+eplb-config.*|0.10.2-0.15.1
 eplb-config.communicator|0.20.0-
  =nixl
  =pynccl
@@ -2421,6 +2443,7 @@ kernel-config.sparse_indexer_topk_backend|0.30.0-
  =per_row
  =persistent
  =torch
+kv-events-config.*|-0.15.1
 kv-events-config.buffer_steps
 kv-events-config.enable_kv_cache_events
 kv-events-config.endpoint
@@ -2431,6 +2454,7 @@ kv-events-config.publisher
  =zmq|0.11.1-
 kv-events-config.replay_endpoint
 kv-events-config.topic
+kv-transfer-config.*|-0.15.1
 kv-transfer-config.enable_permute_local_kv|0.11.1-
 kv-transfer-config.engine_id
 kv-transfer-config.kv_buffer_device
@@ -2461,6 +2485,7 @@ logging-config.log_level|0.31.0-
  =NOTSET
  =WARNING
 logging-config.pylogging_config_file|0.31.0-
+override-pooler-config.*|0.11.0-0.11.2
 override-pooler-config.activation|0.11.0-0.11.2
 override-pooler-config.dimensions|0.11.0-0.11.2
 override-pooler-config.enable_chunked_processing|0.11.0-0.11.2
@@ -2472,6 +2497,7 @@ override-pooler-config.returned_token_ids|0.11.0-0.11.2
 override-pooler-config.softmax|0.11.0-0.11.2
 override-pooler-config.step_tag_id|0.11.0-0.11.2
 override-pooler-config.use_activation|0.11.1-0.11.2
+pooler-config.*|0.11.0-0.15.1
 pooler-config.activation|0.11.0-0.15.1
 pooler-config.dimensions|0.11.0-
 pooler-config.enable_chunked_processing|0.11.0-
@@ -2506,6 +2532,7 @@ pooler-config.tok_pooling_type|0.14.0-
  =ALL
  =STEP
 pooler-config.use_activation|0.11.1-
+profiler-config.*|0.13.0-0.15.1
 profiler-config.active_iterations|0.18.0-
 profiler-config.capture_torch_profiler|0.26.0-
 profiler-config.delay_iterations|0.13.0-
@@ -2550,6 +2577,7 @@ quantization-config.targets|0.30.0-
 reasoning-config.reasoning_end_str|0.19.0-
 reasoning-config.reasoning_parser|0.20.0-
 reasoning-config.reasoning_start_str|0.19.0-
+speculative-config.*|-0.15.1
 speculative-config.attention_backend|0.21.0-
 speculative-config.code_revision
 speculative-config.disable_by_batch_size|-0.16.0
@@ -2649,6 +2677,7 @@ speculative-config.tensor_parallel_size|0.15.0-
 speculative-config.use_heterogeneous_vocab|0.25.0-
 speculative-config.use_local_argmax_reduction|0.17.0-
 speculative-config.xpress_topc|0.33.0-
+structured-outputs-config.*|0.11.0-0.15.1
 structured-outputs-config.backend|0.11.0-
  =auto
  =guidance

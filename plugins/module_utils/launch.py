@@ -585,6 +585,8 @@ def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, A
         head, dot, path = word.partition("=")[0].partition(".")
         level = _level(words, position)
         if level and catalogue.trait("short-level=compilation-config", version):
+            if not level[0].isdigit():
+                parsed.problems.append(_bad(catalogue.options()["compilation-config"], level[0], "level").problem)
             _add_key(parsed, dotted, "-O", "level", level[0], version)
             position = level[1]
         elif level:
@@ -598,7 +600,7 @@ def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, A
         else:
             parsed.problems.append(_extra_word(words[position - 1]))
     _put_dotted(parsed, dotted, version)
-    return _finish(parsed, version)
+    return _finish(parsed, version, words)
 
 
 def _normal(word: str) -> str:
@@ -800,15 +802,14 @@ def _put_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]], version: Vers
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
-def _finish(parsed: Parsed, version: Version | None) -> Parsed:
+def _finish(parsed: Parsed, version: Version | None, words: Sequence[str] = ()) -> Parsed:
     """Take the model out of the options, and check the keys of what vLLM reads into a class when it parses."""
     if "model" in parsed.args:
         model = parsed.args.pop("model")
-        refused = (
-            ""
-            if catalogue.trait("model-option", version)
-            else "With `vllm serve`, you should provide the model as a positional argument"
-        )
+        taken = catalogue.trait("model-option", version) or "--model" not in words
+        refused = "" if taken else "With `vllm serve`, you should provide the model as a positional argument"
+        if parsed.model is not None and words:
+            parsed.problems.append(_extra_word(parsed.model))
         parsed.problems.append(
             Problem(
                 "model_option",
@@ -832,7 +833,7 @@ def _bad_keys(option: Option, value: Mapping[str, Any], version: Version | None)
     known = catalogue.json_keys(option.name, version)
     found = []
     for key in value:
-        if key in known or not known:
+        if key in known or "*" in known or not known:
             continue
         near = catalogue.nearest(key, known)
         found.append(

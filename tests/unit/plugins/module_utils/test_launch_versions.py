@@ -271,6 +271,10 @@ def test_what_differs_between_versions_in_reading() -> None:
     assert problem.kind == "model_option" and "positional argument" in problem.vllm_error
     (problem,) = parse(["--model", "M"], "0.11.1").problems
     assert problem.kind == "model_option" and problem.vllm_error == ""
+    (problem,) = parse(["--model=M"], "0.11.0").problems
+    assert problem.kind == "model_option" and problem.vllm_error == ""
+    assert [one.kind for one in parse(["M", "--model", "N"], "0.33.0").problems] == ["extra_word", "model_option"]
+    assert [one.kind for one in parse(["M", "-Ofast"], "0.11.0").problems] == ["bad_value"]
     assert parse(["-tp", "2", "--served-model-name", "a"], "0.16.0").problems == []
     assert [one.kind for one in parse(["-tp", "2", "--served-model-name", "a"], "0.17.0").problems] == ["bad_value"]
 
@@ -287,6 +291,9 @@ def test_keys_of_configuration_classes_are_checked() -> None:
     (problem,) = parse({"compilation-config": {"cudagraph_moed": "FULL"}}, "0.33.0").problems
     assert problem.fix == "Did you mean cudagraph_mode?"
     assert parse({"compilation-config": {"cudagraph_mode": "FULL"}}, "0.33.0").problems == []
+    assert (
+        parse({"compilation-config": {"cudagraph_moed": "FULL"}}, "0.12.0").problems == []
+    )  # passed over without a word
 
 
 def test_choices_name_the_versions_that_have_them_and_stay() -> None:

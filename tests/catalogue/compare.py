@@ -1,0 +1,173 @@
+"""Compare the catalogue and the command line with vLLM itself. See README.md here for how to run it.
+
+compare.py SOURCES... [--real PYTHON]: each SOURCES is the unpacked source tree of one version, in a folder named after
+it. For each, the parser of that version reads the same argument lists as launch.parse does, and what the catalogue
+says of the version is compared with what its parser says. With --real the parser runs in PYTHON, an environment that
+has vLLM's real packages, and is first compared with the one that runs on stand-ins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [
+    str(ROOT / "collections"),
+    str(ROOT / "scripts"),
+    str(ROOT / "tests" / "unit" / "plugins" / "module_utils"),
+]
+
+import generate_catalogue as generator
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue
+from ansible_collections.dgxspark.vllm.plugins.module_utils.launch import parse
+
+word_lists = importlib.import_module("test_launch_versions").word_lists
+CASES = 500
+
+# What depends on the platform: stand-ins are a GB10, real packages a CPU.
+BY_PLATFORM = {"mm-processor-device"}
+
+# An option whose values vLLM looks into while it parses; the catalogue does not know the form.
+VALUES_OF_THEIR_OWN = ("Invalid JSON format for --lora-modules", "Invalid fields for --lora-modules")
+
+# Argument lists for what is decided before or beside argparse.
+BY_HAND = [
+    ["M", "-O3"],
+    ["M", "-O", "2"],
+    ["M", "-O=1"],
+    ["M", "-tp=2"],
+    ["M", "-tp2"],
+    ["M", "-n2"],
+    ["M", "-t", "2"],
+    ["M", "-d", "2"],
+    ["M", "--he"],
+    ["M", "N"],
+    ["--enforce-eager", "M"],
+    ["--model", "M"],
+    ["--model=M", "--seed", "1"],
+    ["-tp", "2", "--served-model-name", "a"],
+    ["M", "--served_model_name", "a", "b", "--seed", "1"],
+    ["M", "--hf-overrides.a.b", "1", "--hf_overrides.c+", "x,y"],
+    ["M", "--hf-overrides.a"],
+    ["M", "--max-num-seqs.x", "4"],
+    ["M", "--max-num-seqs", "-1.5"],
+    ["M", "--kv-transfer-config", '{"kv_connector_extra_config":{"size":64k}}'],
+    ["M", "--compilation-config", '{"zz":1}'],
+    ["M", "--compilation-config.zz", "1"],
+    ["M", "--compilation-config", "3"],
+    ["M", "--speculative-config", '{"method":"mtp","num_speculative_tokens":2}'],
+    ["M", "--speculative-config", "mtp"],
+    ["M", "--enforce-eager", "true"],
+    ["M", "--enforce-eager=true"],
+    ["M", "--disable-prefix-caching"],
+    ["M", "--middleware", "a.b", "--middleware", "c.d"],
+    ["M", "--hf-token", "--seed", "1"],
+]
+
+
+def ask(python: Path, tree: Path, *more: str) -> Any:
+    """Run the probe."""
+    done = subprocess.run(
+        [str(python), str(generator.PROBE), str(tree), *more], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"{tree.name}: the probe failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def differences(left: Any, right: Any, where: str = "") -> list[str]:
+    """Say where two answers of the probe differ."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        keys = sorted(left.keys() | right.keys())
+        return [one for key in keys for one in differences(left.get(key), right.get(key), f"{where}/{key}")]
+    return [] if left == right else [f"{where}: {left!r} is {right!r}"]
+
+
+def by_name(found: dict[str, Any]) -> dict[str, Any]:
+    """The answer of the probe with its options by name, without what depends on the platform."""
+    options = {one["name"]: one for one in found["options"] if one["name"] not in BY_PLATFORM}
+    return {**found, "options": options}
+
+
+def compare_reading(text: str, python: Path, tree: Path, *more: str) -> list[str]:
+    """Let vLLM and launch.parse read the same argument lists."""
+    version, draw = catalogue.version(text), random.Random(text)
+    cases = [*BY_HAND, *(word_lists(version, draw) for _case in range(CASES))]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump([["serve", *words] for words in cases], file)
+        file.flush()
+        outcomes = ask(python, tree, *more, "--cases", file.name)
+    problems = []
+    for words, outcome in zip(cases, outcomes):
+        parsed = parse(words, text)
+        ours = [one for one in parsed.problems if one.kind != "model_option" or one.vllm_error]
+        if outcome.get("error", "").startswith(VALUES_OF_THEIR_OWN):
+            continue
+        if ("error" in outcome) != bool(ours):
+            problems.append(f"{' '.join(words)}: vLLM {outcome}, here {ours}")
+        elif "args" in outcome:
+            problems += [f"{' '.join(words)}: {one}" for one in compare_values(parsed.args, outcome["args"])]
+    print(
+        f"   {len(cases)} argument lists, {sum('args' in one for one in outcomes)} of them taken, {len(problems)} read differently"
+    )
+    return problems
+
+
+def compare_values(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """Compare what differs from the defaults; objects are not looked into."""
+    found = []
+    for name, value in theirs.items():
+        mine = ours.get(name.replace("_", "-"))
+        mine = -1 if mine == "auto" and value == -1 else mine
+        if name in ("model_tag", "model", "lora_modules") or "<" in str(value) or "..." in str(value) or value is None:
+            continue
+        if value is True and isinstance(mine, str) and mine:
+            continue  # --guided-decoding-disable-..., which takes any text for true
+        if isinstance(value, list) and not isinstance(mine, (list, dict)):
+            mine = str(mine).split(",")  # --device-ids
+        if str(mine).strip() != str(value).strip() and mine != value:
+            found.append(f"{name} is {value!r}, here {mine!r}")
+    return found
+
+
+def main() -> int:
+    """Compare; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", type=Path, nargs="+")
+    parser.add_argument("--real", type=Path, metavar="PYTHON")
+    given = parser.parse_args()
+    stand_in = generator.probe_python()
+    written = generator.written()
+    failed = []
+    for tree in given.sources:
+        text = tree.resolve().name
+        print(f"== vLLM {text}", flush=True)
+        found = ask(stand_in, tree)
+        problems = (
+            [] if generator.snapshot(found) == written[text] else ["the catalogue is not what the generator reads now"]
+        )
+        if given.real:
+            real = ask(given.real, tree, "--real")
+            apart = differences(by_name(found), by_name(real))
+            print(
+                f"   {len(real['options'])} options and {sum(map(len, real['tables'].values()))} names asked for with real packages, {len(apart)} different"
+            )
+            problems += apart
+        python, more = (given.real, ["--real"]) if given.real else (stand_in, [])
+        problems += compare_reading(text, python, tree, *more)
+        print("\n".join(f"   DIFFERENT {one}" for one in problems[:20]) or "   the same", flush=True)
+        failed += problems
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

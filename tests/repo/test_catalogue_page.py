@@ -1,0 +1,108 @@
+"""The catalogue's data and page are what their generator writes, and the generator fails where it does not understand."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import generate_catalogue as generator
+import pytest
+
+FEW = {"name": "seed", "kind": "int", "default": 0, "aliases": [], "negatives": [], "choices": [], "suggested": []}
+
+
+def found(**more: Any) -> dict[str, Any]:
+    """What the probe says of a version that knows very little."""
+    option = {**FEW, "deprecated": False, **more}
+    return {"options": [option], "tables": {"environment": []}, "traits": [], "requires": [], "python": ">=3.9"}
+
+
+def test_data_is_what_the_generator_writes() -> None:
+    assert generator.DATA.read_text(encoding="utf-8") == generator.render(generator.written())
+
+
+def test_page_is_what_the_generator_writes() -> None:
+    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(generator.written())
+
+
+def test_every_version_has_what_a_version_has() -> None:
+    for tables in generator.written().values():
+        assert {table for table, fewest in generator.FEWEST.items() if len(tables[table]) < fewest} == set()
+
+
+def test_a_version_that_knows_too_little_is_refused() -> None:
+    with pytest.raises(generator.Failed, match=r"1 options of vllm serve, expected at least 165"):
+        generator.check("0.99.0", found(), generator.snapshot(found()), None)
+
+
+def test_a_version_that_lost_much_is_refused() -> None:
+    before = generator.written()["0.33.0"]
+    after = {**before, "tool_parsers": dict(list(before["tool_parsers"].items())[:30])}
+    with pytest.raises(generator.Failed, match="30 tool parsers"):
+        generator.check("0.99.0", {"options": [], "traits": []}, after, before)
+
+
+def test_a_new_way_to_negate_is_refused() -> None:
+    odd = found(kind="switch", negatives=["--without-seed"])
+    with pytest.raises(generator.Failed, match=r"--seed is negated by \['--without-seed'\]"):
+        generator.check("0.99.0", odd, generator.snapshot(odd), None)
+
+
+@pytest.mark.parametrize(
+    ("path", "message"), [("x", "holds no vllm/engine/arg_utils.py"), ("vllm/engine/arg_utils.py", "")]
+)
+def test_sources_that_are_not_understood_are_refused(tmp_path: Path, path: str, message: str) -> None:
+    file = tmp_path / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    run = subprocess.run([sys.executable, generator.PROBE, tmp_path], capture_output=True, text=True, check=False)
+    assert run.returncode != 0 and message in run.stderr and run.stdout == ""
+
+
+def test_differences_are_said_in_words() -> None:
+    versions = generator.written()
+    lines = generator.differences(versions["0.19.1"], versions["0.20.0"])
+    assert "options of vllm serve, changed: --gpu-memory-utilization: default 0.9 is now 0.92" in lines
+    assert any(line.startswith("quantisation methods, removed: ") and "petit_nvfp4" in line for line in lines)
+    assert any(line.startswith("speculative methods, added: ") and "dflash" in line for line in lines)
+    assert generator.differences(versions["0.20.1"], versions["0.20.2"]) == []
+
+
+def test_one_version_more_is_added_without_touching_what_is_known() -> None:
+    versions = generator.written()
+    newer = dict(versions["0.33.0"]["options"])
+    del newer["seed"]
+    newer["brand-new"] = frozenset({(":", "int"), (">", "1")})
+    text = generator.render({**versions, "0.34.0": {**versions["0.33.0"], "options": newer}})
+    assert "\nseed|-0.33.0\n" in text and "\nbrand-new|0.34.0-|int|1\n" in text
+    assert "\nblock-size|" in text and "\nwatchdog-config|0.33.0-|" in text
+
+
+@pytest.mark.parametrize(
+    ("having", "span"),
+    [
+        ([True, True, True], ""),
+        ([False, True, True], "2-"),
+        ([True, False, False], "1"),
+        ([True, True, False], "-2"),
+        ([True, False, True], "1,3-"),
+    ],
+)
+def test_spans(having: list[bool], span: str) -> None:
+    assert generator.render_span(having, ["1", "2", "3"]) == span
+
+
+def test_archives_cannot_write_outside(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as archive:
+        for name in ("vllm-1/vllm/a.py", "vllm-1/vllm/../../evil.py", "vllm-1/PKG-INFO", "vllm-1/setup.py"):
+            archive.addfile(tarfile.TarInfo(name))
+    generator.unpack("vllm-1.tar.gz", content.getvalue(), tmp_path / "in" / "1")
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()) == [
+        "in/1/PKG-INFO",
+        "in/1/vllm/a.py",
+    ]
