@@ -223,13 +223,14 @@ def _add(
     basis: str = "inventory",
     advice: str = "",
     most: int = 3,
+    also: str | None = None,
 ) -> None:
     said = level != "high"
     finding = Finding(
         rule=f"memory.{rule}",
         severity=_SEVERITY[level],
         service=service.name,
-        message=message + _ALSO[level],
+        message=message + (_ALSO[level] if also is None else also),
         vllm_error=vllm_error if said else "",
         stage=stage if said else "",
         seconds=service.engine.seconds(stage) if said else {},
@@ -275,9 +276,16 @@ def _check_free(report: _Report, node: Node, service: Service, before: list[Serv
                 most=1,
             )
             break
-    peak = service.engine.load_peak
-    level = node.lacks(service, others, peak)
-    if peak and level:
+    engine = service.engine
+
+    def loads(at: str) -> bool:
+        # What is no more than the request was checked with it.
+        return engine.loading(at) <= requested or node.free(service, others, at) >= engine.loading(at)
+
+    level = first_failing(loads)
+    if level:
+        peak, quantised = engine.loading(level), engine.load_peak > engine.weights
+        layerwise = f" It passes where each layer is quantised as it comes ({gib_text(engine.loading('low'))} GiB)."
         _add(
             report,
             service,
@@ -289,8 +297,10 @@ def _check_free(report: _Report, node: Node, service: Service, before: list[Serv
             "load",
             partial(_smaller, node, others, level),
             basis=node.basis,
-            advice="Use a checkpoint that is quantised already, or more ranks (tensor-parallel-size).",
+            advice=("Use a checkpoint that is quantised already" if quantised else "Use a smaller model")
+            + ", or more ranks (tensor-parallel-size).",
             most=1,
+            also=layerwise if quantised and level == "typical" else None,
         )
     if node.host.free is not None and node.host.free < requested <= (node.host.available or 0):
         finding = Finding(
@@ -452,6 +462,7 @@ def _check_node(node: Node) -> list[_Draft]:
     level = first_failing(lambda at: node.left(at) >= limits[at])
     if level:
         left = node.left(level)
+        also = "" if level == "typical" and left >= 0 else _ALSO[level]  # then only the margin is short
         what = "left" if left >= 0 else "missing"
         last = next((service for service in reversed(node.services) if service.is_engine), None)
         said = last is not None and left < 0 and level != "high"
@@ -460,7 +471,7 @@ def _check_node(node: Node) -> list[_Draft]:
             severity=_SEVERITY[level],
             basis=node.basis,
             message=f"With everything running, {gib_text(abs(left))} GiB are {what} of {gib_text(node.host.total)} GiB; "
-            f"{gib_text(margin)} GiB are to stay free.{_ALSO[level]}",
+            f"{gib_text(margin)} GiB are to stay free.{also}",
             vllm_error=error_warm_up(last.wanted) if last and said else "",
             stage="graphs" if said else "",
             seconds=last.engine.seconds("graphs") if last and said else {},
@@ -562,6 +573,17 @@ def _memory_map(node: Node) -> list[dict[str, Any]]:
     return [*stack, {"label": "free", "gib": free, "kind": "free", "service": None}]
 
 
+def _note_arguments(report: _Report, item: ServiceInput) -> None:
+    for written, near in item.misspelt:
+        finding = Finding(
+            rule="memory.argument",
+            severity="warning",
+            service=item.name,
+            message=f"{written} of {item.name} is no option of any vLLM that is known and was not counted.",
+        )
+        report.drafts.append(_Draft(finding, advice=f"Write {near}, if that is what was meant."))
+
+
 def _note_version(report: _Report, service: Service) -> None:
     engine = service.engine
     if engine.release is None or engine.plan is None:
@@ -576,6 +598,14 @@ def _note_version(report: _Report, service: Service) -> None:
             "most of those that were compared.",
         )
         report.drafts.append(_Draft(finding, advice="Give vllm_version."))
+    elif engine.release.is_newer:
+        finding = Finding(
+            rule="memory.version",
+            severity="warning",
+            service=service.name,
+            message=f"vLLM {text} is newer than what is known here; {service.name} is planned as vLLM 0.{engine.release.minor}.",
+        )
+        report.drafts.append(_Draft(finding, advice="Compare what it reports at its start (residency_info)."))
     elif not engine.release.exact:
         finding = Finding(
             rule="memory.version",
@@ -651,6 +681,7 @@ def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[Node, _Report]:
     """Solve what is open and check everything; findings have no fixes yet."""
     services, report = [], _Report()
     for item in items:
+        _note_arguments(report, item)
         try:
             engine = resolve(item)
         except (Refusal, NoCommonPage) as error:

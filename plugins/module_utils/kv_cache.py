@@ -56,12 +56,14 @@ class Release:
     """A vLLM release as far as memory planning tells releases apart.
 
     text: as given. minor: the 19 of 0.19.0. exact: the planner of this very release was compared. patch: the 0 of 0.19.0.
+    is_newer: it came after the newest that was read and counts as that one.
     """
 
     text: str
     minor: int
     exact: bool
     patch: int = 0
+    is_newer: bool = False
 
     def since(self, minor: int, patch: int = 0) -> bool:
         """Tell whether the release is 0.C(minor).C(patch) or later."""
@@ -92,7 +94,13 @@ def parse_release(text: str) -> Release:
             f"use vLLM 0.{OLDEST_MINOR} or later",
         )
     built = bool(re.match(r"rc|a|b|\.dev", suffix))
-    return Release(text, min(minor, NEWEST_MINOR), minor in COMPARED_MINORS and not built, int(match.group(3) or 0))
+    return Release(
+        text,
+        min(minor, NEWEST_MINOR),
+        minor in COMPARED_MINORS and not built,
+        int(match.group(3) or 0),
+        is_newer=minor > NEWEST_MINOR,
+    )
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ class Node:
         taken = [self.taken(service, level) for service in self.services]
         gone = sum(taken)
         return self.empty - gone >= margin and all(
-            self.seen(service, gone - own, level) >= max(self.requested(service), service.engine.load_peak)
+            self.seen(service, gone - own, level) >= max(self.requested(service), service.engine.loading(level))
             for service, own in zip(self.services, taken)
             if service.utilization is not None
         )

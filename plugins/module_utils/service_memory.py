@@ -10,13 +10,14 @@ No I/O, no Ansible.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils.catalogue import options
 from ansible_collections.dgxspark.vllm.plugins.module_utils.geometry import (
     Attention,
     Config,
@@ -36,6 +37,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.kv_cache import (
     parse_release,
     plan_kv_cache,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils.launch import long_name, parse
 from ansible_collections.dgxspark.vllm.plugins.module_utils.tensors import tensors_bytes
 from ansible_collections.dgxspark.vllm.plugins.module_utils.weights import Split, Weights, drafter_bytes, weights_bytes
 
@@ -74,6 +76,11 @@ DEFAULT_BATCHED_TOKENS = 2048
 DEFAULT_SEQS = 256
 # Gemma 4 attends to an image in both directions: the default batch holds the largest item (0.33.0).
 PREFIX_LM_BATCHED_TOKENS = 2496
+# The first release read in which online quantisation makes the 16-bit weights of a layer only when they arrive (fp8.py, device
+# "meta"; from 0.19 model_executor/model_loader/reload/layerwise.py, initialize_online_processing; from 0.20 for all formats).
+LAYERWISE_MINOR = 16
+# What stands where nobody wrote down a version: the tag of an image.
+_MOVING_VERSIONS = ("nightly", "latest", "main", "unknown")
 # A service that leaves both its memory and its length to the solver gets at least this context.
 SOLVER_MIN_LENGTH = 4096
 
@@ -142,6 +149,7 @@ _UNPLANNED_ARGS = (
     "mamba-block-size",
     "disable-sliding-window",
 )
+_MEMORY_ARGS = (*_POSITIVE_ARGS, *_FLAG_ARGS, *_TEXT_ARGS, *_OTHER_ARGS, *_UNPLANNED_ARGS)
 # Left out or C(auto), these are worked out (max-num-seqs only for C(auto)).
 _OPEN_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
 
@@ -190,6 +198,7 @@ class ServiceInput:
     vllm_version: str = ""
     available_kv_bytes: int | None = None
     share: float = 1.0
+    misspelt: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_text", repr(self))
@@ -292,29 +301,55 @@ class _Reader:
                 values = [1.0 if number is None else number] * 3
             if not values[0] <= values[1] <= values[2]:
                 self.wrong(where, key, f"low, typical and high must not fall, got {values}")
+            elif key == "kept_share" and values[2] > 1:
+                self.wrong(where, key, f"is a share, at most 1, got {values[2]:g}")
             merged[key] = (values[0], values[1], values[2])
         return merged
 
 
 def _nearest(key: str, known: tuple[str, ...]) -> str:
-    from difflib import get_close_matches  # only needed when something is wrong
-
     near = get_close_matches(key.replace("_", "-") if "-" in "".join(known) else key, known, n=1, cutoff=0.6)
     return f", did you mean {near[0]}?" if near else f"; known are {', '.join(known)}"
 
 
-def _read_args(args: dict[str, Any], reader: _Reader, where: str) -> Config:
-    """Check the arguments that matter here; the others are the business of the command line, not of memory."""
-    mine = (*_POSITIVE_ARGS, *_FLAG_ARGS, *_TEXT_ARGS, *_OTHER_ARGS, *_UNPLANNED_ARGS)
-    for key in args:
+def _spelled(args: Mapping[Any, Any], reader: _Reader, where: str) -> Config:
+    """Return the arguments by vLLM's long names and in native values, read as its command line reads them."""
+    given: dict[str, Any] = {}
+    names: set[str] = set()
+    autos: set[str] = set()
+    for key, value in args.items():
         if not isinstance(key, str):
             reader.wrong(where, repr(key), "expected the name of an argument")
-        elif "_" in key or key.startswith("-"):
-            reader.wrong(where, key, f"write it as {key.lstrip('-').replace('_', '-')}")
-    kept = {key: value for key, value in args.items() if key in mine and value is not None}
-    autos = tuple(key for key in _OPEN_ARGS if isinstance(kept.get(key), str) and kept[key].lower() == "auto")
-    if kept.get("max-model-len") == -1 and not isinstance(kept["max-model-len"], bool):
-        autos += ("max-model-len",)
+            continue
+        name = long_name(key)
+        if name in names and "." not in name:
+            reader.wrong(where, key, f"is {name}, which is there already")
+        names.add(name)
+        if name in _OPEN_ARGS and isinstance(value, str) and value.strip().lower() == "auto":
+            autos.add(name)
+        else:
+            given[key] = value
+    parsed = parse(given)
+    for problem in parsed.problems:
+        if problem.option.lstrip("-") in _MEMORY_ARGS:
+            reader.wrong(where, problem.option.lstrip("-"), problem.detail)
+    return {**parsed.args, **dict.fromkeys(sorted(autos), "auto")}
+
+
+def _misspelt(args: Config) -> tuple[tuple[str, str], ...]:
+    """Return arguments that no vLLM has and that look like one that decides memory, each with that one."""
+    known = options()
+    found = []
+    for key in args:
+        near = [] if key in known else get_close_matches(key, _MEMORY_ARGS, n=1, cutoff=0.8)
+        found += [(key, each) for each in near]
+    return tuple(found)
+
+
+def _read_args(args: Config, reader: _Reader, where: str) -> Config:
+    """Check the arguments that matter here; the others are the business of the command line, not of memory."""
+    kept = {key: value for key, value in args.items() if key in _MEMORY_ARGS and value is not None}
+    autos = tuple(key for key in _OPEN_ARGS if kept.get(key) == "auto")
     for key in autos:
         del kept[key]
     for key in _POSITIVE_ARGS:
@@ -328,22 +363,16 @@ def _read_args(args: dict[str, Any], reader: _Reader, where: str) -> Config:
     utilization = reader.number(kept, "gpu-memory-utilization", where, above=True)
     if utilization is not None and utilization > 1:
         reader.wrong(where, "gpu-memory-utilization", f"is a share of all memory, at most 1, got {utilization:g}")
+    if utilization is not None:
+        kept["gpu-memory-utilization"] = utilization  # vLLM prints 1 as 1.0
     length = kept.get("max-model-len")
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
         reader.wrong(where, "max-model-len", f"expected a whole number of tokens, or auto, got {length!r}")
     spec = kept.get("speculative-config")
-    if isinstance(spec, str):
-        try:
-            spec = json.loads(spec)
-        except ValueError:
-            spec = None
     if "speculative-config" in kept:
         if not isinstance(spec, Mapping):
-            reader.wrong(
-                where, "speculative-config", f"expected a mapping or its JSON text, got {kept['speculative-config']!r}"
-            )
+            reader.wrong(where, "speculative-config", f"expected a mapping or its JSON text, got {spec!r}")
         else:
-            kept["speculative-config"] = dict(spec)
             reader.whole(spec, "num_speculative_tokens", f"{where}speculative-config.")
             if not isinstance(spec.get("method", ""), str):
                 reader.wrong(where, "speculative-config.method", f"expected a text, got {spec['method']!r}")
@@ -373,9 +402,10 @@ def _read_service(
     if version is not None and not isinstance(version, str):
         reader.wrong(where, "vllm_version", f'expected a text such as "0.23.0", got {version!r}')
     own = reader.overheads(reader.mapping(value, "overheads", where) or {}, f"{where}overheads.")
+    args = _spelled(reader.mapping(value, "args", where) or {}, reader, f"{where}args.")
     read = ServiceInput(
         name=name,
-        args=_read_args(reader.mapping(value, "args", where) or {}, reader, f"{where}args."),
+        args=_read_args(args, reader, f"{where}args."),
         overheads={**OVERHEADS, **common, **own},
         config=reader.mapping(value, "config", where),
         quant_config=reader.mapping(value, "quant_config", where),
@@ -384,10 +414,13 @@ def _read_service(
         draft_config=reader.mapping(value, "draft_config", where),
         draft_weights_gib=reader.number(value, "draft_weights_gib", where),
         memory_gib=reader.number(value, "memory_gib", where, above=True),
-        vllm_version=version if isinstance(version, str) else "",
+        vllm_version=version if isinstance(version, str) and version.strip().lower() not in _MOVING_VERSIONS else "",
         available_kv_bytes=reader.whole(value, "available_kv_bytes", where, minimum=0),
         share=1.0 if value.get("share") is None else reader.number(value, "share", where) or 0.0,
+        misspelt=_misspelt(args),
     )
+    if read.config is not None and read.memory_gib is not None:
+        reader.wrong(where, "memory_gib", "is for a service without config; an engine's memory follows from its config")
     if value.get("config") is None and value.get("memory_gib") is None:
         reader.wrong(
             where, "config", "give the config of the model, or memory_gib for a service that is no vLLM engine"
@@ -468,6 +501,7 @@ class Engine:
     draft: int = 0
     vision: int = 0
     load_peak: int = 0
+    load_layerwise: int = 0
     inside: dict[str, float] = field(default_factory=dict)
     utilization: float | None = None
     length: int | None = None
@@ -496,6 +530,10 @@ class Engine:
             # From 0.20.1 vLLM's own checks count the blocks that are overridden, too.
             return min(found, self.blocks * self.plan.bytes_per_block)
         return found
+
+    def loading(self, level: str) -> int:
+        """What the weights take while they load. That each layer is quantised as it comes is believed at low alone."""
+        return self.load_layerwise if level == "low" else self.load_peak
 
     def cache_bytes(self, requested: int, level: str) -> int:
         """What the KV cache takes: the blocks that are overridden, or all that is available for it."""
@@ -672,13 +710,12 @@ def _weights(item: ServiceInput, config: Config, geometry: Geometry, vision: boo
     else:
         made = counted(vision)
     spec = args.get("speculative-config") or {}
-    ranks = spec.get("draft_tensor_parallel_size") or split.tensor
     if item.draft_weights_gib is not None:
-        return replace(made, draft=int(item.draft_weights_gib * GIB / ranks))
+        return replace(made, draft=int(item.draft_weights_gib * GIB / split.tensor))
     if item.draft_config is not None:
         own = read_geometry(item.draft_config)
         return replace(
-            made, draft=drafter_bytes(item.draft_config, own, str(spec.get("method")), tensor_parallel=ranks)
+            made, draft=drafter_bytes(item.draft_config, own, str(spec.get("method")), tensor_parallel=split.tensor)
         )
     return made
 
@@ -859,6 +896,7 @@ def _resolve(item: ServiceInput) -> Engine:
         draft=weights.draft,
         vision=weights.vision,
         load_peak=weights.load_peak,
+        load_layerwise=weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak,
         inside=inside,
         utilization=utilization,
         length=length,

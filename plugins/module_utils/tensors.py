@@ -34,6 +34,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.weights import (
     is_tied,
     padded_experts,
     padded_vocabulary,
+    part_of,
 )
 
 _FIX = "give the tensors of all safetensors files of the checkpoint, or leave tensors out"
@@ -321,9 +322,18 @@ def tensors_bytes(
         if tensor.module not in _EMBEDDINGS | _HEADS and ".shared_head.head." not in tensor.name
     ]
     seen = counter.total(tower)
+    target = max(map(counter.total, stages)) + seen
+    peak = max(counter.total(stage, True) for stage in stages) + counter.total(tower, True)
+    parts: dict[str, float] = {}
+    for tensor in (*(tensor for stage in stages for tensor in stage), *tower) if runtime else ():
+        before = counter.size(tensor, loading=True)
+        if before != counter.size(tensor):
+            part = part_of(tensor.name)
+            parts[part] = parts.get(part, 0) + before
     return Weights(
-        target=max(map(counter.total, stages)) + seen,
+        target=target,
         draft=counter.total(draft) if mtp else 0,
-        load_peak=max(counter.total(stage, True) for stage in stages) + counter.total(tower, True),
+        load_peak=peak,
         vision=seen,
+        load_layerwise=min(peak, target + round(max(parts.values(), default=0))),
     )

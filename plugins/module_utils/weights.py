@@ -123,6 +123,7 @@ _FAMILIES: dict[str, _Family] = {
     "stablelm": _Family(norms=4, final=2, bias="use_qkv_bias"),
     "starcoder2": _Family(norms=4, final=2, bias="use_bias", out=True, gated=False, mlp_bias="use_bias", tied=True),
 }
+_PART = re.compile(r"(?:layers|blocks)\.\d+\.\w+")
 _GDN = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"))
 _GEMMA4 = frozenset(("gemma4", "gemma4_text"))
 _BLOCK_SPARSE = frozenset(("granitemoe", "mixtral", "phimoe"))  # where the experts are called block_sparse_moe
@@ -137,6 +138,7 @@ class Weights:
 
     target: the model itself. draft: the drafter, without the embedding and the head that it shares.
     load_peak: what the target takes while it loads; larger than C(target) where it is quantised at load time.
+    load_layerwise: the same where vLLM quantises each part of a layer as soon as it is complete.
     vision: the part of C(target) that is the vision tower, 0 where that is not counted apart.
     """
 
@@ -144,6 +146,11 @@ class Weights:
     draft: int
     load_peak: int
     vision: int = 0
+    load_layerwise: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.load_layerwise:
+            object.__setattr__(self, "load_layerwise", self.load_peak)
 
 
 @dataclass(frozen=True)
@@ -839,6 +846,16 @@ def padded_vocabulary(size: int) -> int:
     return -(-size // 64) * 64
 
 
+def part_of(name: str) -> str:
+    """Name the part of a layer that a module belongs to: its attention, its MLP with all experts.
+
+    vLLM completes and quantises a linear layer or a set of experts at a time, which is at most such a part
+    (model_executor/model_loader/reload/layerwise.py).
+    """
+    found = _PART.search(name)
+    return found.group() if found else name
+
+
 def _check_family(family: str) -> None:
     if family not in _FAMILIES:
         raise Refusal("config.model_type", f"the weights of the family {family!r} are not known", _GIVE)
@@ -901,8 +918,15 @@ def weights_bytes(
     seen = total(tower, quantization)
     target = max(total(stage, quantization) for stage in stages) + seen
     draft = total(list(_mtp(text, family, geometry, padded)), quantization) if mtp else 0
-    peak = max(total(stage, None) for stage in stages) + total(tower, None) if quantization.runtime else target
-    return Weights(target, draft, peak, seen)
+    if not quantization.runtime:
+        return Weights(target, draft, target, seen)
+    peak = max(total(stage, None) for stage in stages) + total(tower, None)
+    parts: dict[str, int] = {}
+    for module in (*(module for stage in stages for module in stage), *tower):
+        if quantization.format_of(module):
+            part = part_of(module.name)
+            parts[part] = parts.get(part, 0) + _bytes(module, None, dtype_bytes, split)
+    return Weights(target, draft, peak, seen, min(peak, target + max(parts.values(), default=0)))
 
 
 def _mtp(text: Config, family: str, geometry: Geometry, padded: bool) -> Iterator[_Module]:

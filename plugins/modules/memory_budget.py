@@ -128,15 +128,18 @@ options:
         type: float
       memory_gib:
         description:
-          - What a service that is no vLLM engine holds, in GiB. Such a service needs no O(services[].config).
+          - What a service that is no vLLM engine holds, in GiB. Such a service has no O(services[].config).
         type: float
       vllm_version:
         description:
-          - Version of vLLM in the image. When it is not known, the compared version that needs most is taken.
+          - Version of vLLM in the image. When it is not known (left out, or V(nightly) and the like), the compared version that
+            needs most is taken. One before 0.15 is refused, one after 0.33 is planned as 0.33 with a warning.
         type: str
       args:
         description:
-          - Arguments of vLLM by their long names with dashes and native values. Those that do not concern memory are ignored.
+          - Arguments of vLLM by their long names with dashes and native values. Other spellings that its command line takes are
+            understood as well, C(--max_model_len), C(no-enable-prefix-caching), V(64k) (64000) and V(64K) (65536) among them.
+          - Those that do not concern memory are ignored; one that no vLLM has and that looks like one that does is a warning.
           - C(gpu-memory-utilization) and C(max-model-len) are worked out when they are left out or V(auto). The utilisation
             is the least that passes vLLM's own checks, grown toward C(max-num-seqs) requests of C(max-model-len) as far as the
             node allows. The length is the longest that is safe at high overheads.
@@ -284,7 +287,8 @@ services:
       type: int
       sample: 0
     load_peak_bytes:
-      description: What the weights take while they load; more than C(weights_bytes) when vLLM quantises them itself.
+      description: What the weights take at most while they load; the 16-bit size when vLLM quantises them itself. From 0.16
+        on it may do that layer by layer and stay near C(weights_bytes).
       type: int
       sample: 80372549376
     overhead_gib:

@@ -107,6 +107,9 @@ def test_quantisation_at_run_time_loads_16_bits_first() -> None:
     found = count("Gemma-4-26B-A4B", runtime_quantization="fp8")
     assert found.load_peak / GIB == pytest.approx(48.1, abs=0.05)
     assert found.target < 0.6 * found.load_peak
+    # Layer by layer: what stays, and one set of 128 experts (3 x 2816 x 704) in 16 bits.
+    assert found.load_layerwise - found.target == 2 * 3 * 128 * 2816 * 704
+    assert count("Gemma-4-26B-A4B").load_layerwise == count("Gemma-4-26B-A4B").target
     assert count("Qwen3-Next-80B-A3B", "FP8", runtime_quantization="fp8") == count("Qwen3-Next-80B-A3B", "FP8")
 
 
