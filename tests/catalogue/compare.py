@@ -133,7 +133,7 @@ def compare_values(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
         if value is True and isinstance(mine, str) and mine:
             continue  # --guided-decoding-disable-..., which takes any text for true
         if isinstance(value, list) and not isinstance(mine, (list, dict)):
-            mine = str(mine).split(",")  # --device-ids
+            value, mine = [str(one) for one in value], str(mine).split(",")  # --device-ids
         if str(mine).strip() != str(value).strip() and mine != value:
             found.append(f"{name} is {value!r}, here {mine!r}")
     return found

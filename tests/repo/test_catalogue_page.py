@@ -6,6 +6,7 @@ import io
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,12 @@ def test_archives_cannot_write_outside(tmp_path: Path) -> None:
         "in/1/PKG-INFO",
         "in/1/vllm/a.py",
     ]
+
+
+def test_wheels_are_unpacked_as_well(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as wheel:
+        for name in ("vllm/a.py", "vllm/b.so", "vllm-1.dist-info/METADATA", "vllm/../../evil.py"):
+            wheel.writestr(name, "")
+    generator.unpack("vllm-1-cp38-abi3-any.whl", content.getvalue(), tmp_path / "1")
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["METADATA", "a.py"]
