@@ -27,7 +27,7 @@ GIB = 2**30
 # What is not meant to be served by one Spark, and the finding that says so.
 REFUSED = {
     ("qwen3-235b-a22b-gptq-int4", None): "needs 2 Sparks",
-    ("qwen3-235b-a22b-gptq-int4", "one-spark"): "memory.load",
+    ("qwen3-235b-a22b-gptq-int4", "one-spark"): "memory.node",
     ("qwen3.5-397b-a17b-nvfp4", None): "needs 2 Sparks",
     ("qwen3.5-122b-a10b-nvfp4", "bf16"): "memory.load",
     ("nemotron-3-nano-30b-a3b-nvfp4", "nvidia-image"): "memory.refused",
