@@ -41,6 +41,7 @@ DEFAULT_BLOCK_SIZE = 16
 # 0.33: GDN with FlashInfer prefill (SM12x, CUDA 13, head_k_dim 128) needs blocks of a multiple of 64.
 GDN_FLASHINFER_UNIT = 64
 
+# STR_DTYPE_TO_TORCH_DTYPE (vllm/utils/torch_utils.py) and CacheDType (vllm/config/cache.py).
 _DTYPE_BYTES = {"bfloat16": 2, "float16": 2, "half": 2, "float32": 4, "float": 4}
 _FP8 = frozenset(("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc"))
 _PER_TOKEN_HEAD = frozenset(("fp8_per_token_head", "int8_per_token_head"))

@@ -11,7 +11,7 @@ No I/O, no Ansible.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -669,6 +669,24 @@ def _speculation(item: ServiceInput, geometry: Geometry) -> tuple[int, tuple[Att
     raise Refusal(f"{key}.method", f"the speculative method {method!r} is not known")
 
 
+def _stated(size: int, counted: Callable[[bool], Weights], draft: int, runtime: str) -> Weights:
+    """The weights of a rank whose size is stated.
+
+    What vLLM quantises itself has two sizes, that of its files and that of what it makes of them, the one near twice the other.
+    The stated one is whichever it is nearer to by the config; the other follows in proportion.
+    """
+    try:
+        made = counted(True) if runtime else None
+    except Refusal:
+        made = None  # what the config does not settle stays as it is stated
+    if made is None or made.load_peak == made.target:
+        return Weights(size, draft, size)
+    nearer = min(made.load_peak, made.target, key=lambda each: abs(each - size))
+    scale = size / nearer
+    target, peak = int(scale * made.target), int(scale * made.load_peak)
+    return Weights(target, draft, peak, load_layerwise=int(scale * made.load_layerwise))
+
+
 def _weights(item: ServiceInput, config: Config, geometry: Geometry, vision: bool, mtp: bool) -> Weights:
     """What the model and its drafter take on one rank: from the tensors, else the stated size, else the config."""
     args = item.args
@@ -706,7 +724,7 @@ def _weights(item: ServiceInput, config: Config, geometry: Geometry, vision: boo
         )
     elif item.weights_gib is not None:
         target = int(item.weights_gib * GIB / split.tensor / split.pipeline)
-        made = Weights(target, counted(False).draft if drafts else 0, target)
+        made = _stated(target, counted, counted(False).draft if drafts else 0, runtime)
     else:
         made = counted(vision)
     spec = args.get("speculative-config") or {}

@@ -123,13 +123,13 @@ _FAMILIES: dict[str, _Family] = {
     "stablelm": _Family(norms=4, final=2, bias="use_qkv_bias"),
     "starcoder2": _Family(norms=4, final=2, bias="use_bias", out=True, gated=False, mlp_bias="use_bias", tied=True),
 }
-_PART = re.compile(r"(?:layers|blocks)\.\d+\.\w+")
 _GDN = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"))
 _GEMMA4 = frozenset(("gemma4", "gemma4_text"))
 _BLOCK_SPARSE = frozenset(("granitemoe", "mixtral", "phimoe"))  # where the experts are called block_sparse_moe
 # Qwen3-VL and what came after it share a tower; the one of Qwen2-VL is another.
 _QWEN3_VISION = frozenset(("qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe"))
 _QWEN2_VISION = frozenset(("qwen2_vl", "qwen2_5_vl"))
+_PART = re.compile(r"(?:layers|blocks)\.\d+\.\w+")
 
 
 @dataclass(frozen=True)
@@ -202,6 +202,8 @@ class Format:
         return total + (4 * columns if self.order else 0)
 
 
+# The shapes of weights and scales that create_weights of vllm/model_executor/layers/quantization/ makes: fp8.py, modelopt.py,
+# mxfp4.py, online/ (blocks of 128 x 128, groups of 16 in NVFP4 and of 32 in the MX formats).
 _FP8_TENSOR = Format(8)
 _FP8_CHANNEL = Format(8, scale=4)
 _FP8_BLOCKS = Format(8, group=128, scale=4, block=128)

@@ -108,6 +108,7 @@ options:
         description:
           - Size of the weights in GiB, of the whole model without a drafter, best the sum over the safetensors headers. It is
             divided over the ranks. Computed from O(services[].config) when it is not given.
+          - With quantisation at load time, the size of the files or that of what was loaded; which of the two it is shows.
         type: float
       tensors:
         description:

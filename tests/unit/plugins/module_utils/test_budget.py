@@ -404,6 +404,19 @@ def test_quantisation_at_run_time_needs_its_peak_free() -> None:
     assert (before["verdict"], rules(before)) == ("fails", [("gemma", "load")])
 
 
+@pytest.mark.parametrize("stated", [48.09, 24.77])
+def test_a_stated_size_is_that_of_the_files_or_of_what_was_loaded(stated: float) -> None:
+    given = service("gemma", "Gemma-4-26B-A4B", None, "0.23.0", max_model_len=8192, max_num_seqs=2)
+    given["args"]["quantization"] = "fp8"
+    computed = budget(given)["services"]["gemma"]
+    found = budget({**given, "weights_gib": stated})["services"]["gemma"]
+    for key in ("weights_bytes", "load_peak_bytes"):
+        assert found[key] == pytest.approx(computed[key], rel=0.001)
+    del given["args"]["quantization"]
+    plain = budget({**given, "weights_gib": stated})["services"]["gemma"]
+    assert plain["weights_bytes"] == plain["load_peak_bytes"] == int(stated * GIB)
+
+
 def test_page_cache_is_pointed_out() -> None:
     found = budget(fast(gpu_memory_utilization=0.3), measured={"mem_available_gib": 110, "mem_free_gib": 5})
     assert ("fast", "page_cache") in rules(found, "info")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
@@ -118,6 +119,17 @@ def test_a_service_that_goes_by_its_plan(call: Any, check: bool) -> None:
         "compile_seconds": None,
         "start_seconds": 412.0,
     }
+
+
+def test_the_documentation_names_every_result(call: Any) -> None:
+    returned = yaml.safe_load(residency_info.RETURN)
+    result = call()
+    assert set(returned) == set(result) - {"changed", "invocation", "warnings"}
+    assert set(returned["services"]["contains"]) == set(result["services"]["heavy"])
+    named = " ".join(returned["services"]["contains"]["terms"]["description"])
+    term = result["services"]["heavy"]["terms"]["inside"]
+    assert [key for key in term if f"C({key})" not in named] == []
+    assert set(returned["services"]["contains"]["terms"]["sample"]["inside"]) == set(term)
 
 
 def test_a_service_that_takes_more_inside(call: Any, fake_run: Any) -> None:
