@@ -304,8 +304,23 @@ def checkpoint_kv_dtype(config: Config, quant_config: Config | None = None) -> s
     return "auto"
 
 
+def _named_kinds(text: Config, count: int) -> list[str] | None:
+    """Read C(layer_types), C(None) where there is none."""
+    named = text.get("layer_types")
+    if named is None:
+        return None
+    if not isinstance(named, list) or len(named) != count:
+        raise Refusal("config.layer_types", f"expected a list of {count} names, one per layer")
+    for index, name in enumerate(named):
+        if not isinstance(name, str) or name not in _LAYER_KINDS:
+            raise Refusal(f"config.layer_types[{index}]", f"layer kind {name!r} is not known")
+    return [_LAYER_KINDS[name] for name in named]
+
+
 def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
     """Name the kind of every layer of a decoder that is not Nemotron-H."""
+    named = _named_kinds(text, count)
+    # These two go by their own rule; names that nobody knows are refused all the same.
     if model_type == "gpt_oss":
         return ["full" if index % 2 else "sliding" for index in range(count)]
     if model_type.startswith("llama4"):
@@ -318,17 +333,9 @@ def _layer_kinds(text: Config, model_type: str, count: int) -> list[str]:
     on_demand = model_type.startswith(_WINDOW_ON_DEMAND)
     # A window of 0 is none.
     window = bool(text.get("sliding_window")) and text.get("use_sliding_window", not on_demand) is not False
-    named = text.get("layer_types")
     if named is not None:
-        if not isinstance(named, list) or len(named) != count:
-            raise Refusal("config.layer_types", f"expected a list of {count} names, one per layer")
-        kinds = []
-        for index, name in enumerate(named):
-            if not isinstance(name, str) or name not in _LAYER_KINDS:
-                raise Refusal(f"config.layer_types[{index}]", f"layer kind {name!r} is not known")
-            kinds.append(_LAYER_KINDS[name])
         # vLLM gives the window of the config to all layers unless the config names layers of different kinds.
-        return ["sliding"] * count if set(kinds) == {"full"} and window else kinds
+        return ["sliding"] * count if set(named) == {"full"} and window else named
     if model_type in _GDN:
         every = _number(text, "full_attention_interval", 4)
         return ["full" if (index + 1) % every == 0 else "gdn" for index in range(count)]

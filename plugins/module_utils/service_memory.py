@@ -666,6 +666,8 @@ def _speculation(item: ServiceInput, geometry: Geometry) -> tuple[int, tuple[Att
         if method == "dflash" and (local or item.draft_config.get("dflash_config", {}).get("use_swa")):
             raise Refusal("draft_config", "a DFlash drafter with sliding windows is not known")
         return count, drafter.attention, False
+    if method is None:
+        raise Refusal(f"{key}.method", "the field is missing", "name the method, for example mtp, eagle3 or ngram")
     raise Refusal(f"{key}.method", f"the speculative method {method!r} is not known")
 
 

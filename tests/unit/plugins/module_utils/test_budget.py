@@ -491,6 +491,7 @@ def test_an_assistant_that_reads_the_cache_of_its_model_needs_only_its_weights()
         ({"method": "mtp", "num_speculative_tokens": 2}, "names no MTP layers"),
         ({"method": "eagle3", "num_speculative_tokens": 2}, "needs the config of the draft model"),
         ({"method": "psychic", "num_speculative_tokens": 2}, "'psychic' is not known"),
+        ({"metod": "mtp", "num_speculative_tokens": 2}, "method: the field is missing"),
         ({"method": "ngram"}, "number of draft tokens is missing"),
     ],
 )

@@ -173,6 +173,8 @@ def test_gpt_oss_takes_turns_whatever_its_config_lists() -> None:
     count = model["num_hidden_layers"]
     found = read_geometry({**model, "layer_types": ["full_attention"] * count})
     assert [layer.kind for layer in found.attention] == ["sliding", "full"] * (count // 2)
+    with pytest.raises(Refusal, match="layer kind 'hyena' is not known"):
+        read_geometry({**model, "layer_types": ["hyena"] * count})
 
 
 @pytest.mark.parametrize(
