@@ -84,6 +84,8 @@ _MOVING_VERSIONS = ("nightly", "latest", "main", "unknown")
 # A service that leaves both its memory and its length to the solver gets at least this context.
 SOLVER_MIN_LENGTH = 4096
 
+# Models whose tower takes no videos (get_supported_mm_limits in vllm/model_executor/models/: gemma3_mm, mistral3, mllama4, pixtral).
+_IMAGES_ONLY = frozenset(("gemma3", "llama4", "mistral3", "pixtral"))
 _SPEC_WITHOUT_MODEL = frozenset(("ngram", "ngram_gpu", "suffix"))
 _SPEC_WITH_MODEL = frozenset(("eagle", "eagle3", "draft_model", "dflash"))
 # Heads beside the model that keep no cache of their own; gone in 0.33.
@@ -803,6 +805,25 @@ def _plans(item: ServiceInput, geometry: Geometry, config: Config, releases: lis
     return plans
 
 
+def _loads_tower(args: Config, config: Config) -> bool:
+    """Tell whether the vision tower is loaded: unless every kind of input that it takes is limited to 0.
+
+    A kind that is not named may come 999 times (MultiModalConfig.get_limit_per_prompt, SupportsMultiModal._mark_tower_model).
+    """
+    if args.get("language-model-only"):
+        return False
+    limits = args.get("limit-mm-per-prompt")
+    if not isinstance(limits, Mapping):
+        return True
+
+    def limit(kind: str) -> Any:
+        found = limits.get(kind, 999)
+        return found.get("count", 999) if isinstance(found, Mapping) else found
+
+    kinds = ("image",) if config.get("model_type") in _IMAGES_ONLY else ("image", "video")
+    return any(limit(kind) != 0 for kind in kinds)
+
+
 def _batch(args: Config, geometry: Geometry) -> int:
     """Tokens of a batch, as given or by default (EngineArgs, _set_default_max_num_seqs_and_batched_tokens_args).
 
@@ -872,11 +893,7 @@ def _resolve(item: ServiceInput) -> Engine:
     limit = geometry.max_position_embeddings
     length = args.get("max-model-len")
 
-    limits = args.get("limit-mm-per-prompt")
-    text_only = bool(args.get("language-model-only")) or (
-        isinstance(limits, Mapping) and bool(limits) and not any(limits.values())
-    )
-    vision = geometry.has_vision and not text_only
+    vision = geometry.has_vision and _loads_tower(args, config)
     drafts, _layers, mtp = _speculation(item, geometry)
     # Any version may be in the image when it is not known: plan with the one that needs most, and mind the checks of all.
     releases = (

@@ -741,8 +741,24 @@ def test_arguments_are_read_as_the_command_line_reads_them() -> None:
     }
     given = service("one", "Qwen3-8B")
     assert budget({**given, "args": typed}) == budget({**given, "args": native})
-    text = {**given, "args": {**native, "limit-mm-per-prompt": '{"image": 0}'}, "config": config("Qwen3.6-35B-A3B")}
-    assert budget(text)["services"]["one"]["vision_bytes"] == 0
+
+
+@pytest.mark.parametrize(
+    ("args", "loaded"),
+    [
+        ({}, True),
+        ({"limit-mm-per-prompt": '{"image": 0}'}, True),  # videos may still come
+        ({"limit-mm-per-prompt": {"image": 0, "video": 1}}, True),
+        ({"limit-mm-per-prompt": '{"image": 0, "video": 0}'}, False),
+        ({"limit-mm-per-prompt": {"image": 0, "video": {"count": 0}}}, False),
+        ({"limit-mm-per-prompt.image": 0, "limit-mm-per-prompt.video": 0}, False),
+        ({"language-model-only": True}, False),
+    ],
+)
+def test_the_vision_tower_is_loaded_unless_nothing_is_to_be_seen(args: dict[str, Any], loaded: bool) -> None:
+    given = service("one", "Qwen3.6-35B-A3B", None, "0.23.0", max_model_len=8192, max_num_seqs=1)
+    given["args"].update(args)
+    assert (budget(given)["services"]["one"]["vision_bytes"] > 0) is loaded
 
 
 @pytest.mark.parametrize("auto", ["auto", -1, "-1"])
