@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from ansible_collections.dgxspark.vllm.plugins.action.plan import LOADER, RECIPE
 from ansible_collections.dgxspark.vllm.plugins.module_utils import importer
 
 display = Display()
-# Where a text names env files: docker's option, a setting of a unit, a key of compose or a list below one.
-ENV_FILES = re.compile(
-    r"""(?:--env-file[= ][ ]*|EnvironmentFile=-?|env_file:[ ]*|^[ ]*-[ ]+(?:path:[ ]*)?)([^\s,\[\]"']+)""", re.MULTILINE
-)
+# Where a text names env files: docker's option, or a setting of a unit.
+ENV_FILES = re.compile(r"""(?:--env-file[= ]\s*|EnvironmentFile=-?)["']?([^\s,"']+)""")
+# Aliases let a short text stand for an endless one.
+MOST_NODES = 100_000
 
 
 class ActionModule(ActionBase):
@@ -62,10 +63,15 @@ class ActionModule(ActionBase):
             except (OSError, UnicodeDecodeError) as error:
                 raise AnsibleActionFail(f"import_recipe: '{source}' cannot be read: {error}") from error
         known_recipes, _wrong = load_recipes([RECIPES])
+        broken = document = None
+        try:
+            document = read_yaml(text)
+        except BrokenYaml as error:  # as a docker command is, too
+            broken = error
         try:
             found = importer.import_launch(
                 text,
-                document_of(text),
+                document,
                 form=args["form"],
                 name=args["name"],
                 port=args["port"],
@@ -80,7 +86,10 @@ class ActionModule(ActionBase):
                 catalogue=plain(args["catalogue"]),
             )
         except ValueError as error:
-            raise AnsibleActionFail(f"import_recipe: {args['src'] or 'content'}: {error}") from error
+            hint = (
+                f". As YAML it is broken: {broken}" if broken and meant_as_yaml(args["src"], args["form"], text) else ""
+            )
+            raise AnsibleActionFail(f"import_recipe: {args['src'] or 'content'}: {error}{hint}") from error
         inventory = {**found["host_vars"], "spark_services": [found["service"]]}
         text = yaml.safe_dump(inventory, sort_keys=False, width=120)
         lines = report(found)
@@ -90,40 +99,82 @@ class ActionModule(ActionBase):
         return result
 
 
+def meant_as_yaml(src: str | None, form: str, text: str) -> bool:
+    """Tell whether a text that is no YAML was meant to be: by its name, the form asked for, or a key at its beginning."""
+    if (src or "").endswith((".yml", ".yaml")) or form in ("compose", "eugr", "sparkrun", "vllm_recipe"):
+        return True
+    return form == "auto" and re.match(r"(?:\s*#.*\n|\s*\n)*[A-Za-z_]\w*:(?:\s|$)", text) is not None
+
+
 def report(found: dict[str, Any]) -> list[str]:
     """Say in lines what is left to do, what was left out, and what the rules say."""
     lines = [f"to do: {message}" for message in found["missing"]]
     lines += [f"left out: {item['item']}: {item['reason']}" for item in found["left_out"]]
-    return lines + [
-        f"{finding['rule']} {finding['severity']}: {finding['message']} {finding.get('fix', '')}".rstrip()
-        for finding in found["findings"]
-    ]
+    for kind, prefix in (("findings", ""), ("before", "as it was: ")):
+        lines += [
+            f"{prefix}{finding['rule']} {finding['severity']}: {finding['message']} {finding.get('fix', '')}".rstrip()
+            for finding in found[kind]
+        ]
+    return lines
+
+
+class BrokenYaml(ValueError):
+    """A text that was meant to be YAML and is not; the message says where, and repeats nothing of it."""
 
 
 def document_of(text: str) -> Any:
     """Return a text as YAML where it is a mapping in YAML, else None."""
     try:
-        document = yaml.load(text, Loader=LOADER)
-    except (yaml.YAMLError, ValueError):
+        return read_yaml(text)
+    except BrokenYaml:
         return None
-    return plain_dates(document) if isinstance(document, dict) else None
 
 
-def plain_dates(value: Any) -> Any:
-    """Return a YAML document as JSON would have it: recipes have dates in them."""
+def read_yaml(text: str) -> Any:
+    """Like C(document_of), but raises C(BrokenYaml) where a text is no YAML at all."""
+    try:
+        document = yaml.load(text, Loader=LOADER)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise BrokenYaml(f"{error.problem or 'cannot be read'}{where}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise BrokenYaml("it has characters or values that YAML does not have") from error
+    try:
+        return plain_dates(document, iter(range(MOST_NODES))) if isinstance(document, dict) else None
+    except RecursionError:
+        raise BrokenYaml("its aliases have no end") from None
+
+
+def plain_dates(value: Any, budget: Iterator[int]) -> Any:
+    """Return a YAML document as JSON would have it: recipes have dates in them. C(budget) ends before aliases blow it up."""
+    if next(budget, None) is None:
+        raise BrokenYaml("its aliases make it too large")
     if isinstance(value, dict):
-        return {str(key): plain_dates(item) for key, item in value.items()}
+        return {str(key): plain_dates(item, budget) for key, item in value.items()}
     if isinstance(value, list):
-        return [plain_dates(item) for item in value]
+        return [plain_dates(item, budget) for item in value]
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
 def env_files(text: str, folder: Path) -> dict[str, str]:
     """Return the content of the env files that a text names, by the name it gives them."""
     found = {}
-    for name in ENV_FILES.findall(text):
+    for name in [*ENV_FILES.findall(text), *_compose_env_files(document_of(text))]:
         path = Path(name).expanduser()
         path = path if path.is_absolute() else folder / path
         if path.is_file() and path.stat().st_size < 100_000:
             found[name] = path.read_text(encoding="utf-8", errors="replace")
+    return found
+
+
+def _compose_env_files(document: Any) -> list[str]:
+    """Return the env files of the services of a compose file: C(env_file) is a path, or a list of paths and mappings."""
+    services = document.get("services") if isinstance(document, dict) else None
+    found: list[str] = []
+    for service in services.values() if isinstance(services, dict) else []:
+        named = service.get("env_file") if isinstance(service, dict) else None
+        for item in named if isinstance(named, list) else [named]:
+            path = item.get("path") if isinstance(item, dict) else item
+            found += [path] if isinstance(path, str) else []
     return found

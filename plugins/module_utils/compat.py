@@ -70,6 +70,8 @@ PARAMETERS = (
     "refuse_service_keys",
 )
 """What C(check_launch) takes."""
+MODEL_KEYS = ("repo", "config", "quant_config")
+_IDS = tuple(rule.id for rule in RULES)
 
 
 def check_launch(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +158,11 @@ def check_unit(text: str, ignore: Iterable[str] = ()) -> list[dict[str, Any]]:
     It looks at the unit and the container. What is behind the image name is for C(check_launch), which takes the words
     in front of it as C(docker_args). Raises C(ValueError) for a text that is neither.
     """
-    written = rules_unit.read_written(text)
+    return check_written(rules_unit.read_written(text), ignore)
+
+
+def check_written(written: rules_unit.Written, ignore: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Like C(check_unit) for what was read already."""
     return _plain(finding for rule in _wanted(UNIT_RULES, ignore) for finding, _changes in rule.judge(written))
 
 
@@ -290,15 +296,16 @@ def _complain(params: Mapping[str, Any]) -> None:
     for key in ("model", "args", "env"):
         if params.get(key) is not None and not isinstance(params[key], Mapping):
             wrong.append(f"'{key}' must be a mapping")
+    wrong.extend(_wrong_model(params.get("model")))
     argv = params.get("argv")
-    if argv and (isinstance(argv, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in argv)):
-        wrong.append("'argv' must be a list of texts")
-    for key in ("docker_args", "packages"):
+    for key in ("argv", "docker_args", "packages", "ignore"):
         words = params.get(key)
-        if words and (
-            isinstance(words, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in words)
-        ):
+        if words and not (_is_list(words) and all(isinstance(word, (str, int, float)) for word in words)):
             wrong.append(f"'{key}' must be a list of texts")
+    for rule in params["ignore"] if _is_list(params.get("ignore")) else ():
+        if str(rule).startswith("SPK") and rule not in _IDS:
+            near = catalogue.nearest(str(rule), _IDS)
+            wrong.append(f"'ignore' names {rule}, which is no rule" + (f"; did you mean {near}?" if near else ""))
     if argv and params.get("args"):
         wrong.append("'args' and 'argv' exclude each other")
     for key, allowed in (
@@ -312,9 +319,27 @@ def _complain(params: Mapping[str, Any]) -> None:
     nodes = params.get("nodes", 1)
     if nodes is not None and (isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1):
         wrong.append(f"'nodes' is {nodes!r}, expected a whole number from 1 up")
-    wrong.extend(_wrong_entries(params.get("catalogue") or ()))
+    entries = params.get("catalogue") or []
+    if _is_list(entries):
+        wrong.extend(_wrong_entries(entries))
+    else:
+        wrong.append("'catalogue' must be a list of mappings")
     if wrong:
         raise ValueError("; ".join(wrong))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _wrong_model(model: Any) -> Iterator[str]:
+    if not isinstance(model, Mapping):
+        return
+    for key, value in model.items():
+        if key not in MODEL_KEYS:
+            yield f"'model' has the unknown key '{key}'; known: {', '.join(MODEL_KEYS)}"
+        elif value and not isinstance(value, str if key == "repo" else Mapping):
+            yield f"'model.{key}' must be a {'text' if key == 'repo' else 'mapping'}"
 
 
 def _wrong_entries(entries: Iterable[Any]) -> Iterator[str]:

@@ -28,7 +28,11 @@ class Unreadable(ValueError):
 
 @dataclass
 class Draft:
-    """A launch in docker's terms. variables: of the shell that started it. files: env files by the path that names them."""
+    """A launch in docker's terms.
+
+    variables: of the shell that started it. files: env files by the path that names them. unit: the systemd unit around
+    it, if there is one. text: what else it stood in.
+    """
 
     form: str
     name: str = ""
@@ -36,6 +40,8 @@ class Draft:
     variables: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     left_out: list[dict[str, str]] = field(default_factory=list)
+    unit: docker_run.Unit | None = None
+    text: str = ""
 
     def leave(self, item: str, reason: str) -> None:
         """Say that something is not carried over."""
@@ -72,13 +78,15 @@ def read_source(text: str, document: Any, form: str, **options: Any) -> Draft:
     form = detect(text, document) if form == "auto" else form
     if form not in FORMS:
         raise Unreadable(f"form is {form!r}, expected auto or one of {', '.join(FORMS)}")
-    draft = Draft(form, variables=options["variables"], files=options["files"])
+    draft = Draft(form, variables=options["variables"], files=options["files"], text=text)
     try:
         _READERS[form](draft, text if form in ("docker", "systemd") else _mapping(document, form), options)
     except Unreadable:
         raise
     except ValueError as error:
         raise Unreadable(str(error)) from error
+    except (AttributeError, KeyError, TypeError) as error:  # a list where a text belongs, and the like
+        raise Unreadable(f"it is not written as the form {form} is: {error}") from error
     return draft
 
 
@@ -113,6 +121,7 @@ def _commands(draft: Draft, text: str) -> Iterator[shell.Command]:
 
 
 def _docker(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
+    text = re.sub(r"\^\r?\n", " ", text)  # how a command goes on in cmd.exe
     found: list[tuple[str, DockerRun]] = []
     starts: dict[str, shell.Command] = {}
     bare: list[shell.Command] = []
@@ -164,7 +173,7 @@ _UNIT_REASONS = {
 
 
 def _systemd(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
-    unit = docker_run.read_unit(text)
+    unit = draft.unit = docker_run.read_unit(text)
     for path in unit.all("Service", "EnvironmentFile"):
         content = draft.files.get(path.lstrip("-"))
         if content is None:
@@ -192,6 +201,8 @@ def _systemd(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
         _docker(draft, words[-1], options)
         return
     if run is None:
+        if not any(word.rpartition("/")[2] == "vllm" or word.startswith("vllm.") for word in words):
+            raise Unreadable(f"the unit runs {words[0] if words else 'nothing'}, not vllm serve")
         draft.run = DockerRun(command=words)
         draft.env(draft.variables)
         return
@@ -258,6 +269,17 @@ _COMPOSE_FLAGS = {
     "stdin_open": "--interactive",
     "tty": "--tty",
 }
+_KINDS: dict[type, str] = {str: "a text", list: "a list", dict: "a mapping"}
+# What a key of a service may hold; of others the text is taken.
+_COMPOSE_KINDS: dict[str, tuple[type, ...]] = {
+    "image": (str,),
+    "command": (str, list),
+    "entrypoint": (str, list),
+    "environment": (list, dict),
+    "ports": (list,),
+    "ulimits": (dict,),
+    "volumes": (list,),
+}
 _COMPOSE_REASONS = {
     "build": "images are pulled, not built, on the hosts: push what it builds to a registry",
     "depends_on": "engines of a host start one after another in any case",
@@ -277,8 +299,12 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
     for other, _body in entries:
         if other != name:
             draft.leave(f"service {other}", "another service of the compose file")
-    body = _settled(body, draft.variables)
+    body = {key: value for key, value in _settled(body, draft.variables).items() if value is not None}
     draft.name = str(body.get("container_name") or name)
+    for key, kinds in _COMPOSE_KINDS.items():
+        if not isinstance(body.get(key, kinds[0]()), kinds):
+            wanted = " or ".join(_KINDS[kind] for kind in kinds)
+            raise Unreadable(f"'{key}' of the service {name} must be {wanted}")
     options_of = draft.run.options
     for key, value in body.items():
         if key in _COMPOSE_VALUES:

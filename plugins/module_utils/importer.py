@@ -11,12 +11,12 @@ from that, and says of everything else why it is not carried over. A secret is n
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import image_catalogue, launch, recipes, shell
-from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import check_launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import check_launch, check_written
 from ansible_collections.dgxspark.vllm.plugins.module_utils.import_sources import (
     FORMS,
     Draft,
@@ -25,6 +25,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.import_sources impor
     read_source,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils.plan import CONTAINER_HF_HOME
+from ansible_collections.dgxspark.vllm.plugins.module_utils.rules_unit import Written
 
 __all__ = ["FORMS", "Unreadable", "import_launch"]
 
@@ -45,13 +46,19 @@ ORDER = (
     "shm_size",
     "docker_args",
 )
-# Keys of the well-known kinds, wherever they stand: Hugging Face, OpenAI-like, NVIDIA, GitHub.
+# Keys of the well-known kinds, wherever they stand: Hugging Face, OpenAI-like, NVIDIA, GitHub, GitLab, Slack, AWS, JWT.
 TOKEN = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{10,}|sk-[A-Za-z0-9_-]{10,}|nvapi-[A-Za-z0-9_-]{10,}|gh[pousr]_[A-Za-z0-9]{20,})"
+    r"\b(?:hf_[A-Za-z0-9]{10,}|sk-[A-Za-z0-9_-]{10,}|nvapi-[A-Za-z0-9_-]{10,}|gh[pousr]_[A-Za-z0-9]{20,}"
+    r"|glpat-[A-Za-z0-9_-]{20,}|xox[a-z]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{16}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]+)"
+    r"|(?<=//hooks\.slack\.com/services/)\S+"
 )
 # Names that are taken for secrets here although a service may have them: what comes from elsewhere is not known.
 SECRET_END = re.compile(r"(?:^|_)(?:KEY|PASS|PASSPHRASE|PWD|AUTH)$", re.IGNORECASE)
 URL_PASSWORD = re.compile(r"://[^/\s:@]+:[^/\s@]+@")
+# The same of options, and of the keys in their JSON.
+SECRET_OPTION = re.compile(
+    r"(?:^|[-_.])(?:password|passwd|passphrase|secret|api[-_]?key|access[-_]key|token)$", re.IGNORECASE
+)
 HF_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_HUB_TOKEN", "HF_API_TOKEN")
 
 _SYSTEMD = "systemd supervises the engines here"
@@ -121,6 +128,8 @@ OWN_ENV = {
     "NVIDIA_VISIBLE_DEVICES",
     "NVIDIA_DRIVER_CAPABILITIES",
 }
+# What the plan gives every container, as far as the rules look at it.
+OWN_DOCKER_ARGS = ("--network", "host", "--shm-size", "8g")
 OTHER_PROGRAMS = ("bash", "sh", "python", "python3", "sleep", "ray", "sglang", "trtllm-serve", "llama-server")
 # Options of pip install that change nothing about what is installed.
 QUIET_PIP = (
@@ -160,7 +169,8 @@ def import_launch(
     document: the text as YAML, where it is YAML. variables: what C($NAME) and C({placeholder}) stand for. files: content
     of env files by the path that names them. select: which of several containers. variant and features: of a vLLM
     recipe. known_recipes: recipes of this collection, for the config of a model that has none here.
-    Returns C({form, service, host_vars, left_out, missing, findings, compatible}); raises C(Unreadable) where there is no
+    Returns C({form, service, host_vars, left_out, missing, findings, changes, compatible, before}); C(before) is what the
+    rules say of the unit or the docker command as it was, of which the service has nothing any more. Raises C(Unreadable) where there is no
     launch of vLLM in the text.
     """
     try:
@@ -180,6 +190,8 @@ def import_launch(
     service = made.service(name, port, image)
     _add_config(service, made, config, known_recipes or {})
     result = {"form": draft.form, "service": service, "host_vars": made.host_vars, "left_out": made.left_out}
+    was_docker = draft.form in ("docker", "systemd")
+    result["before"] = check_written(Written(draft.unit, draft.run, draft.text)) if was_docker else []
     lint = _lint(service, catalogue) if service.get("image") else {"findings": [], "compatible": False, "changes": []}
     _resolved, missing = recipes.resolve_service(service, "service", {}, {})
     found: dict[str, Any] = _hide({**result, **lint, "missing": missing}, made.secrets)
@@ -200,11 +212,17 @@ def _lint(service: Mapping[str, Any], catalogue: Sequence[Mapping[str, Any]]) ->
             },
             "args": service["args"],
             "env": service.get("env"),
+            "docker_args": [*OWN_DOCKER_ARGS, *service.get("docker_args", []), *_file_mounts(service)],
+            "packages": service.get("pip"),
             "catalogue": list(catalogue),
         }
     )
     changes = (judged.get("fixed") or {}).get("changes") or []
     return {"findings": judged["findings"], "compatible": judged["compatible"], "changes": changes}
+
+
+def _file_mounts(service: Mapping[str, Any]) -> list[str]:
+    return [word for each in service.get("files", []) for word in ("--volume", f"{each['source']}:{each['path']}:ro")]
 
 
 def _add_config(
@@ -273,6 +291,11 @@ class _Import:
         if value and len(value) >= 6 and not value.startswith("${"):
             self.secrets.add(value)
 
+    def conceal_all(self, value: Any) -> None:
+        """Keep every text of a value from being returned."""
+        for text in _texts(value):
+            self.conceal(text)
+
     # --- the service ----------------------------------------------------------------------------------------------
 
     def service(self, name: str | None, port: int | None, image: str | None) -> dict[str, Any]:
@@ -284,6 +307,8 @@ class _Import:
         env = {**self.outer, **inner}
         parsed = launch.parse(words, (known or {}).get("vllm_version"))
         if parsed.model is None:
+            if self.by_docker and known is None and "vllm" not in str(chosen):
+                raise Unreadable(f"the container runs {chosen}, which does not look like vLLM")
             why = "" if words else "; the image seems to be started by variables of its own, which cannot be read"
             raise Unreadable(f"no model is named on the command line of vllm serve{why}")
         waits = shell.unknown_names(parsed.model)
@@ -369,8 +394,11 @@ class _Import:
                 continue
             for line in content.splitlines():
                 name, equals, text = line.strip().partition("=")
-                if equals and not name.startswith("#"):
-                    found[name.strip()] = text
+                if not equals or name.startswith("#"):
+                    continue
+                if self.draft.form == "compose":  # which reads it as a shell would; docker takes all of it
+                    name, text = name.removeprefix("export "), shell.expand(text.strip("\"'"), {})
+                found[name.strip()] = text
         for name, given in self.draft.run.env.items():
             known = self.draft.variables.get(name) if given is None else given
             if known is not None or _is_secret(name, ""):
@@ -387,6 +415,12 @@ class _Import:
                 if isinstance(text, str):
                     self.conceal(text)
                     env.setdefault(variable, text)
+        for option in [name for name in args if SECRET_OPTION.search(name)]:
+            self.conceal_all(args.pop(option))
+            self.leave(f"--{option}", "a secret: nothing here keeps one for an option")
+        for option, text in _secrets_inside(args):
+            self.conceal(text)
+            self.leave(f"--{option}", "holds a secret, which is hidden here; args are no place for it")
         folder = "{{ inventory_dir }}/secrets"
         keys: dict[str, Any] = {}
         api_key = env.get("VLLM_API_KEY")
@@ -617,6 +651,21 @@ def _texts(value: Any) -> list[str]:
     if isinstance(value, list):
         return [text for item in value for text in _texts(item)]
     return [value] if isinstance(value, str) else []
+
+
+def _secrets_inside(args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield option and text of every secret that stands in the JSON of an option."""
+    for option, value in args.items():
+        places = [value]
+        while places:
+            place = places.pop()
+            if isinstance(place, list):
+                places += place
+            elif isinstance(place, Mapping):
+                places += place.values()
+                for key, text in place.items():
+                    if isinstance(text, str) and (SECRET_OPTION.search(str(key))):
+                        yield option, text
 
 
 def _pip_packages(words: Sequence[str]) -> list[str]:

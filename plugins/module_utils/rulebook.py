@@ -150,6 +150,15 @@ class Launch:
                 return True
         return False
 
+    def pinned(self) -> dict[str, str]:
+        """Return the packages that are installed on top of the image in one exact version."""
+        found = {}
+        for wanted in self.packages:
+            match = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?\s*===?\s*([\w.!+-]+)", wanted.strip())
+            if match:
+                found[match[1].lower().replace("_", "-")] = match[2]
+        return found
+
     @cached_property
     def spec(self) -> Mapping[str, Any]:
         """The speculative configuration, empty without one."""
@@ -446,3 +455,28 @@ def rule(
 def numbers(text: str) -> list[int]:
     """Return the parts of a dotted version."""
     return [int(part) for part in text.split(".") if part.isdigit()]
+
+
+def meets(found: str, wanted: str) -> bool:
+    """Tell whether a package's version is one that a requirement of vLLM takes: C(<5,>=4.56.0), C([cgraph]>=2.48.0)."""
+    have = numbers(found.replace("+", ".+"))
+    for part in re.sub(r"^\[[^]]*\]", "", wanted).split(","):
+        match = re.fullmatch(r"\s*(==|!=|>=|<=|>|<)\s*([\w.*+]+)\s*", part)
+        if match is None:
+            continue
+        sign, bound = match.groups()
+        limit = numbers(bound)
+        width = len(limit) if bound.endswith(".*") else max(len(have), len(limit))
+        left, right = ([*parts, *[0] * width][:width] for parts in (have, limit))
+        same = left == right and ("post" not in f"{found}{bound}" or found == bound)
+        held = {
+            "==": same,
+            "!=": not same,
+            ">=": left >= right,
+            "<=": left <= right,
+            ">": left > right,
+            "<": left < right,
+        }
+        if not held[sign]:
+            return False
+    return True

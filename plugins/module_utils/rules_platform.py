@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import image_catalogue
+from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, image_catalogue
 from ansible_collections.dgxspark.vllm.plugins.module_utils.rulebook import (
     PACKAGES,
     REGISTERED,
     Hits,
     Launch,
+    meets,
     numbers,
     rule,
     version,
@@ -268,6 +269,32 @@ def _patched_files(of: Launch) -> dict[str, str]:
         for source, target in of.docker.mounts
         if re.search(r"(site|dist)-packages/vllm/", target)
     }
+
+
+# Packages that decide whether vLLM starts, and whose range differs between its versions.
+_DECISIVE = ("flashinfer-python", "ray", "torch", "transformers")
+
+
+@rule(
+    "SPK314",
+    "warning",
+    "Package that this vLLM was not released with",
+    "{name} {found} is installed on top of the image, but vLLM {version} {wants}: it may not start, or another vLLM may "
+    "replace the image's.",
+    "Take {name} out, or install a version that fits.",
+    PACKAGES,
+    needs_version=True,
+)
+def _foreign_package(of: Launch) -> Hits:
+    assert of.version is not None
+    for name, found in sorted(of.pinned().items()):
+        other = catalogue.parse_version(found) if name == "vllm" else None
+        if other is not None and other.release != of.version.release:
+            yield {"name": name, "found": found, "version": of.version, "wants": "is what the image has"}
+        own_build = of.entry.get("repository") == "nvcr.io/nvidia/vllm" and name in ("flashinfer-python", "torch")
+        wanted = catalogue.requirement(name, of.version) if name in _DECISIVE and not own_build else None
+        if wanted and not meets(found, wanted):
+            yield {"name": name, "found": found, "version": of.version, "wants": f"asks for {wanted}"}
 
 
 @rule(

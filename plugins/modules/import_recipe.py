@@ -148,7 +148,7 @@ left_out:
     - item: --restart unless-stopped
       reason: systemd supervises the engines here
 report:
-  description: RV(missing), RV(left_out) and RV(findings) as lines for people.
+  description: RV(missing), RV(left_out), RV(findings) and RV(before) as lines for people.
   returned: success
   type: list
   elements: str
@@ -161,6 +161,14 @@ missing:
   sample: []
 findings:
   description: What the rules say about the launch, errors first. See M(dgxspark.vllm.image_compat).
+  returned: success
+  type: list
+  elements: dict
+  sample: []
+before:
+  description:
+    - What the rules say about the systemd unit or the docker command as it was, errors first.
+    - Nothing of it is in RV(service), whose unit this collection writes. Empty for the other forms.
   returned: success
   type: list
   elements: dict

@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import document_of, env_files, report
+from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import (
+    BrokenYaml,
+    document_of,
+    env_files,
+    read_yaml,
+    report,
+)
 
 ROOT = Path(__file__).parents[4]
 FIXTURES = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "imports"
@@ -72,6 +78,28 @@ def test_what_cannot_be_read_fails_with_the_reason(tmp_path: Path, values: dict[
     assert code == 2 and needle in " ".join(text.split())
 
 
+def test_broken_yaml_is_said_with_its_line(tmp_path: Path) -> None:
+    """And what stands on that line is not repeated."""
+    (tmp_path / "compose.yml").write_text("services:\n  vllm:\n    command: [--api-key, swordfish9\n    image: x\n")
+    code, text = run(tmp_path, "-e", "import_src=compose.yml")
+    assert code == 2 and "As YAML it is broken" in text and "at line 4, column" in " ".join(text.split())
+    assert "swordfish" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [*a]",
+        "\n".join(
+            ["a0: &a0 [x,x,x,x,x,x,x,x,x]", *(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))]
+        ),
+    ],
+)
+def test_aliases_without_end_are_refused(text: str) -> None:
+    with pytest.raises(BrokenYaml, match="aliases"):
+        read_yaml(text)
+
+
 def test_env_files_are_read_beside_the_text(tmp_path: Path) -> None:
     (tmp_path / "a.env").write_text("A=1\n")
     (tmp_path / "b.env").write_text("B=2\n")
@@ -80,7 +108,10 @@ def test_env_files_are_read_beside_the_text(tmp_path: Path) -> None:
         "b.env": "B=2\n",
     }
     assert env_files("[Service]\nEnvironmentFile=-a.env\n", tmp_path) == {"a.env": "A=1\n"}
-    assert env_files("env_file:\n  - a.env\n  - path: b.env\n", tmp_path) == {"a.env": "A=1\n", "b.env": "B=2\n"}
+    for listed in ("\n      - a.env\n      - path: b.env\n", " [a.env, {path: b.env}]\n"):
+        compose = f"services:\n  x:\n    env_file:{listed}"
+        assert env_files(compose, tmp_path) == {"a.env": "A=1\n", "b.env": "B=2\n"}
+    assert env_files('docker run --env-file "./a.env" x', tmp_path) == {"./a.env": "A=1\n"}
     assert env_files("--env-file gone.env", tmp_path) == {}
 
 
@@ -95,9 +126,11 @@ def test_the_report_names_everything() -> None:
         "missing": ["service: 'config' is missing."],
         "left_out": [{"item": "--rm", "reason": "of no use"}],
         "findings": [{"rule": "SPK201", "severity": "warning", "message": "It does nothing.", "fix": "Take it out."}],
+        "before": [{"rule": "SPKU01", "severity": "warning", "message": "It is deprecated.", "fix": "Use +."}],
     }
     assert report(found) == [
         "to do: service: 'config' is missing.",
         "left out: --rm: of no use",
         "SPK201 warning: It does nothing. Take it out.",
+        "as it was: SPKU01 warning: It is deprecated. Use +.",
     ]

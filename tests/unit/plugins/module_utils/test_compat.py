@@ -564,6 +564,10 @@ CASES: dict[str, tuple[Any, Any]] = {
         launch(args={"enable-chunked-prefill": False}),
         launch(args={"enable-chunked-prefill": False, "runner": "pooling"}),
     ),
+    "SPK314": (
+        version("0.19.0", packages=["transformers==5.6.0"]),
+        version("0.19.1", packages=["transformers==5.6.0"]),
+    ),
     "SPKH01": (
         launch(HUB_24, config=GEMMA4_NVFP4, docker_args=["-v", f"/p.py:{LOADER}"]),
         launch("vllm/vllm-openai:gemma4-cu130", config=GEMMA4_NVFP4, docker_args=["-v", f"/p.py:{LOADER}"]),
@@ -838,6 +842,15 @@ def test_variables_of_the_ngc_images_are_not_held_against_the_user() -> None:
         ({"image": "a:1", "entrypoint": "bash"}, "'entrypoint' is 'bash'"),
         ({"image": "a:1", "docker_args": "--rm"}, "'docker_args' must be a list"),
         ({"image": "a:1", "packages": "av"}, "'packages' must be a list"),
+        ({"image": "a:1", "packages": 3}, "'packages' must be a list"),
+        ({"image": "a:1", "ignore": "SPK101"}, "'ignore' must be a list"),
+        ({"image": "a:1", "ignore": ["memory.fits", "SPK1O1"]}, "'ignore' names SPK1O1, which is no rule"),
+        ({"image": "a:1", "catalogue": 1}, "'catalogue' must be a list"),
+        ({"image": "a:1", "model": {"config": "x"}}, "'model.config' must be a mapping"),
+        (
+            {"image": "a:1", "model": {"repository": "x"}},
+            "'model' has the unknown key 'repository'; known: repo, config, quant_config",
+        ),
         ({"image": "a:1", "nodes": 0}, "'nodes' is 0"),
         ({"image": "a:1", "enviroment": {}}, "unknown key 'enviroment'"),
         (
@@ -854,8 +867,15 @@ def test_malformed_input_is_named(params: Any, message: str) -> None:
 
 
 def test_malformed_input_is_named_all_at_once() -> None:
-    with pytest.raises(ValueError, match=r"'image'.*'nodes'"):
-        check_launch({"nodes": "two"})
+    wrong = {
+        "nodes": "two",
+        "vllm_version": "x",
+        **{key: 1 for key in ("model", "args", "env", "argv", "docker_args", "packages", "ignore", "catalogue")},
+        **{key: "x" for key in ("gpu", "executor", "entrypoint", "version_source", "unheard_of")},
+    }
+    with pytest.raises(ValueError) as caught:
+        check_launch(wrong)
+    assert [key for key in ("image", *wrong) if f"'{key}'" not in str(caught.value)] == []
 
 
 def test_basis_says_where_the_version_is_from() -> None:
@@ -910,8 +930,31 @@ def test_a_checkpoint_may_spell_its_quantisation_either_way(spelled: str, name: 
         ("SPK411", ["av>=14"]),
         ("SPK520", ["b12x"]),
         ("SPK606", ["arctic_inference==0.1.1"]),
+        ("SPK802", ["ray[default]>=2.9"]),
     ],
 )
 def test_a_package_that_is_installed_is_not_missed(rule: str, packages: list[str]) -> None:
     assert rule in fired({**CASES[rule][0], "packages": ["numpy<3"]})
     assert rule not in fired({**CASES[rule][0], "packages": packages})
+
+
+@pytest.mark.parametrize(
+    ("image", "package", "wrong"),
+    [
+        ("vllm/vllm-openai:v0.23.0", "transformers==4.57.5", False),
+        ("vllm/vllm-openai:v0.24.0", "transformers==4.57.5", True),
+        ("vllm/vllm-openai:v0.31.0", "transformers==5.17.0", False),
+        ("vllm/vllm-openai:v0.31.0", "transformers==5.18.0", True),
+        ("vllm/vllm-openai:v0.20.0", "flashinfer_python==0.6.8.post1", False),
+        ("vllm/vllm-openai:v0.20.0", "flashinfer_python==0.6.8", True),
+        ("nvcr.io/nvidia/vllm:26.05-py3", "flashinfer-python==0.6.10", False),
+        ("vllm/vllm-openai:v0.20.0", "vllm[audio]==0.20.0", False),
+        ("vllm/vllm-openai:v0.20.0", "vllm[audio]==0.21.0", True),
+        ("vllm/vllm-openai:v0.20.0", "vllm[audio]", False),
+        ("vllm/vllm-openai:v0.17.1", "ray==2.40.0", True),
+        ("vllm/vllm-openai:v0.20.0", "ray==2.40.0", False),
+        ("vllm/vllm-openai:nightly", "transformers==4.0.0", False),
+    ],
+)
+def test_packages_that_this_vllm_was_not_released_with(image: str, package: str, wrong: bool) -> None:
+    assert ("SPK314" in fired(launch(image, packages=[package]))) is wrong

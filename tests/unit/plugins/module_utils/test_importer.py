@@ -340,6 +340,9 @@ def test_no_secret_of_any_text_is_returned(path: Path) -> None:
         "x/y:1 --model a/b --api-key swordfish9 swordfish8",
         "x/y:1 --model a/b --hf-token swordfish9",
         "--label note=sk-abcdefghijklmnop x/y:1 --model a/b",
+        "x/y:1 --model a/b --ssl-keyfile-password swordfish9",
+        """x/y:1 --model a/b --kv-transfer-config '{"kv_connector_extra_config":{"password":"swordfish9"}}'""",
+        "-e HOOK=https://hooks.slack.com/services/T0/B0/swordfish9 x/y:1 --model a/b",
         "-e A_KEY=swordfish9 --entrypoint bash x/y:1 -c 'echo $A_KEY; login $A_KEY; vllm serve a/b'",
     ],
 )
@@ -470,6 +473,9 @@ def test_several_names_of_one_model() -> None:
         ("docker run x/y:1 sleep infinity", "the container runs sleep, not vllm serve"),
         ("docker run x/y:1 bash -c 'ray start --head'", "the container runs bash, not vllm serve"),
         ("docker run 'x", "never closed"),
+        ("docker run -p 80:80 nginx:1.27", "the container runs nginx:1.27, which does not look like vLLM"),
+        ("docker run ghcr.io/ggml-org/llama.cpp:server -m /q.gguf --port 80", "does not look like vLLM"),
+        ("[Service]\nExecStart=/usr/bin/ollama serve\n", "the unit runs /usr/bin/ollama, not vllm serve"),
         ("[Service]\nType=simple\n", "no ExecStart"),
         ("[Service]\nnot a setting\n", "which no systemd unit has"),
     ],
@@ -477,6 +483,28 @@ def test_several_names_of_one_model() -> None:
 def test_what_is_no_launch_is_said(text: str, needle: str) -> None:
     with pytest.raises(importer.Unreadable, match=needle.replace("(", r"\(")):
         importer.import_launch(text)
+
+
+@pytest.mark.parametrize(
+    ("document", "needle"),
+    [
+        (
+            {"services": {"v": {"image": "vllm/x", "command": {"a": 1}}}},
+            "'command' of the service v must be a text or a list",
+        ),
+        ({"services": {"v": {"image": "vllm/x", "ports": 8000}}}, "'ports' of the service v must be a list"),
+        (
+            {"services": {"v": {"image": "vllm/x", "environment": "A"}}},
+            "'environment' of the service v must be a list or a",
+        ),
+        ({"services": {"v": {"image": ["vllm/x"]}}}, "'image' of the service v must be a text"),
+        ({"container": "x", "command": "vllm serve a/b", "env": 3}, "is not written as the form eugr is"),
+        ({"model": {"model_id": "a/b"}, "variants": ["x"]}, "is not written as the form vllm_recipe is|has no variant"),
+    ],
+)
+def test_shapes_that_no_form_has(document: dict[str, Any], needle: str) -> None:
+    with pytest.raises(importer.Unreadable, match=needle):
+        importer.import_launch("", document)
 
 
 @pytest.mark.parametrize("document", [{"a": 1}, {"model": {"x": 1}}])
@@ -490,6 +518,43 @@ def test_a_form_that_does_not_fit() -> None:
         importer.import_launch("docker run x", None, form="compose")
     with pytest.raises(importer.Unreadable, match="expected auto or one of"):
         importer.import_launch("docker run x", None, form="helm")
+
+
+def test_lines_that_end_as_in_windows() -> None:
+    plain = docker("--gpus all \\\n -p 8001:8000 vllm/vllm-openai:v0.24.0 \\\n a/b --max-model-len 16k\n")
+    for end in ("\\\r\n", "^\r\n"):
+        found = docker(f"--gpus all {end} -p 8001:8000 vllm/vllm-openai:v0.24.0 {end} a/b --max-model-len 16k\r\n")
+        assert found["service"] == plain["service"]
+
+
+def test_an_env_file_of_compose_is_read_as_compose_does() -> None:
+    compose = {
+        "services": {"v": {"image": "vllm/vllm-openai:v0.24.0", "command": "a/b", "env_file": ["e"], "ports": None}}
+    }
+    found = importer.import_launch("", compose, files={"e": "export A='1'\n# B=2\nC=\n"})
+    assert found["service"]["env"] == {"A": "1", "C": ""}
+
+
+# --- what the rules say -------------------------------------------------------------------------------------------
+
+
+def test_what_is_wrong_with_the_unit_itself_is_said_apart() -> None:
+    found = load("vllm-qwen36.service")
+    before = {finding["rule"] for finding in found["before"]}
+    assert {"SPKU01", "SPKU08", "SPKU12"} <= before
+    assert not {rule for rule in rules(found) if rule.startswith("SPKU")}
+    assert all(finding["fix"] and finding["source"] for finding in found["before"])
+    assert "SPKU02" in {finding["rule"] for finding in load("gemma4-31b.txt")["before"]}
+    assert load("compose.txt")["before"] == []
+
+
+def test_packages_and_files_count_for_the_rules() -> None:
+    assert "SPK411" not in rules(load("nemotron-omni.txt"))
+    assert "SPKH02" in rules(load("gemma4-26b.txt"))
+    late = load(
+        "gemma4-26b.txt", image="vllm/vllm-openai:v0.24.0", config={"architectures": ["Gemma4ForConditionalGeneration"]}
+    )
+    assert "SPKH01" in rules(late) and not late["compatible"]
 
 
 # --- the result ---------------------------------------------------------------------------------------------------
