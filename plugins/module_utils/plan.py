@@ -329,7 +329,12 @@ def _check_launch(
         "args": {key: value for key, value in service["args"].items() if not _is_open(key, value)},
         "env": service["env"],
         "nodes": service["nodes"],
-        "docker_args": [*settings["spark_docker_args"], *service["docker_args"], *_mounts(service["files"])],
+        "docker_args": [
+            *_own_docker_args(settings, service),
+            *settings["spark_docker_args"],
+            *service["docker_args"],
+            *_mounts(service["files"]),
+        ],
         "packages": service["pip"],
         "ignore": [*settings["spark_ignore_rules"], *service["ignore"]],
         "catalogue": settings["spark_image_catalogue"],
@@ -720,6 +725,12 @@ def render_command(
     return [WITH_SECRETS, *command] if with_secrets and entrypoint == "passthrough" else command
 
 
+def _own_docker_args(settings: Mapping[str, Any], service: Mapping[str, Any]) -> list[str]:
+    """Return what every container gets that rules look at."""
+    shm_size = service["shm_size"] or settings["spark_shm_size"]
+    return ["--network", "host", "--ipc", "private", "--shm-size", shm_size]
+
+
 def docker_argv(settings: Mapping[str, Any], service: Mapping[str, Any], planned: Mapping[str, Any]) -> list[str]:
     """Return the whole C(docker run) of a planned service, one argument per list item."""
     name = planned["container"]
@@ -735,12 +746,7 @@ def docker_argv(settings: Mapping[str, Any], service: Mapping[str, Any], planned
         "dgxspark.managed=true",
         "--label",
         f"dgxspark.service={planned['name']}",
-        "--network",
-        "host",
-        "--ipc",
-        "private",
-        "--shm-size",
-        service["shm_size"] or settings["spark_shm_size"],
+        *_own_docker_args(settings, service),
         "--stop-timeout",
         str(STOP_SECONDS),
         "--log-driver",
