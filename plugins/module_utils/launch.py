@@ -562,7 +562,7 @@ def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, A
     words = argv
     if words[:2] == ["vllm", "serve"]:
         words = words[2:]
-    elif words[:3] == ["python3", "-m", "vllm.entrypoints.openai.api_server"]:
+    elif words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]:
         words = words[3:]
     if words[:2] == ["vllm", "serve"]:
         parsed.problems.append(
