@@ -151,9 +151,12 @@ class Node:
         return self._with_cache(service, level, 1, length, service.sequences or 0)
 
     def target(self, service: Service) -> float:
-        """Bytes to request for max-num-seqs requests of max-model-len, with the usual overheads."""
-        length = service.length or service.engine.limit
-        return self._with_cache(service, "typical", service.wanted, length, service.wanted)
+        """Bytes to request for max-num-seqs requests of max-model-len.
+
+        With the usual overheads; with high ones where the length is open, because it is then worked out with those.
+        """
+        level = "typical" if service.length else "high"
+        return self._with_cache(service, level, service.wanted, service.length or service.engine.limit, service.wanted)
 
     @staticmethod
     def _with_cache(service: Service, level: str, requests: int, length: int, states: int) -> float:

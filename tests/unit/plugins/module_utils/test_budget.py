@@ -583,6 +583,13 @@ def test_length_and_utilisation_are_both_worked_out() -> None:
     assert found["services"]["asr"]["residency_gib"]["typical"] == 3
 
 
+def test_an_open_length_reaches_the_limit_of_the_model_with_one_request_too() -> None:
+    for count in (1, 2):
+        found = budget(service("one", "Qwen3.6-35B-A3B", version="0.23.0", max_model_len="auto", max_num_seqs=count))
+        assert found["services"]["one"]["max_model_len"] == 262144
+        assert found["verdict"] == "fits"
+
+
 def test_a_fixed_pool_needs_a_utilisation_that_covers_it() -> None:
     found = budget(fast(kv_cache_memory_bytes=4 * GIB))["services"]["fast"]
     assert found["available_kv_bytes"] == {"low": 4 * GIB, "typical": 4 * GIB, "high": 4 * GIB}
