@@ -182,7 +182,8 @@ def items(table: str) -> dict[str, Item]:
     head: tuple[str, Span] | None = None
     for line in (*catalogue_data.TABLES[table].splitlines(), ""):
         if line.startswith(" "):
-            assert head is not None
+            if head is None:
+                raise ValueError(f"catalogue_data.TABLES[{table!r}] begins with a detail of no item")
             token, _bar, rest = line[1:].partition("|")
             if token in (":", ">"):
                 span, _bar, value = rest.partition("|")

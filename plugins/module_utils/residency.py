@@ -500,7 +500,8 @@ def _layout(
     term = terms[name]
     if term.verdict in ("not_comparable", "unknown", "not_planned") or not kv_measured or not cache.get("typical"):
         return []
-    assert term.planned is not None and term.measured is not None
+    if term.planned is None or term.measured is None:
+        return []
     expected = term.planned["typical"] * kv_measured * GIB / cache["typical"]
     # vLLM prints the memory in hundredths of a GiB, a block more or less is of no interest either.
     off = term.measured - expected

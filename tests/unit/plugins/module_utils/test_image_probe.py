@@ -65,7 +65,11 @@ def site(tmp_path: Path) -> Path:
 
 def ask(path: str, **env: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", image_probe.program()], capture_output=True, text=True, env={"PATH": path, **env}
+        [sys.executable, "-c", image_probe.program()],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": path, **env},
     )
     answer, lasting = image_probe.parse(done.returncode, done.stdout, done.stderr, 60)
     assert lasting, done.stderr
@@ -119,7 +123,12 @@ def test_an_image_without_vllm_answers_too(tmp_path: Path) -> None:
 def test_the_working_directory_is_not_taken_for_the_installed_vllm(site: Path, tmp_path: Path) -> None:
     program = image_probe.program()
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=site, capture_output=True, text=True, env={"PATH": "/nonexistent"}
+        [sys.executable, "-c", program],
+        cwd=site,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/nonexistent"},
     )
     assert json.loads(done.stdout.partition(image_probe_program.MARK)[2])["options"] == []
 
