@@ -56,3 +56,22 @@ def test_the_documentation_names_every_overhead_and_every_result(capsys: pytest.
     found = run(capsys, services=[heavy(), fast()])
     assert set(returned) == set(found) - {"changed", "invocation"}
     assert set(returned["services"]["contains"]) == set(found["services"]["heavy"])
+
+
+def test_the_documentation_names_every_key_of_a_finding_and_of_the_map(capsys: pytest.CaptureFixture[str]) -> None:
+    returned = yaml.safe_load(memory_budget.RETURN)
+    found = run(capsys, services=[heavy(gpu_memory_utilization=0.85), fast(gpu_memory_utilization=0.12)])
+    for name in ("findings", "memory_map"):
+        text = str(returned[name]["description"])
+        keys = {key for item in found[name] for key in item}
+        assert [key for key in sorted(keys) if f"C({key})" not in text] == []
+        assert set(returned[name]["sample"][0]) <= keys
+
+
+def test_text_values_of_a_template_are_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    typed = fast(gpu_memory_utilization="0.1", max_model_len="16K", max_num_seqs="2", enable_prefix_caching="true")
+    native = fast(gpu_memory_utilization=0.1, max_model_len=16384, max_num_seqs=2, enable_prefix_caching=True)
+    written = {"total_gib": "121.69", "os_reserve_gib": "5"}
+    found = run(capsys, services=[typed], **written)
+    wanted = run(capsys, services=[native], total_gib=121.69, os_reserve_gib=5)
+    assert {**found, "invocation": None} == {**wanted, "invocation": None}
