@@ -443,6 +443,9 @@ def _parse_mapping(given: Mapping[str, Any], version: Version | None) -> Parsed:
     parsed = Parsed()
     for name, value in given.items():
         written = _dashes(str(name))
+        if written == "O" and isinstance(value, (int, str)):  # -O 3 means what it means on a command line
+            old = catalogue.trait("short-level=compilation-config", version)
+            written = "compilation-config.level" if old else "optimization-level"
         head, _dot, path = written.partition(".")
         try:
             option, sets = _find_named(head, version)

@@ -53,6 +53,9 @@ SELECTION = "vLLM's backend selection, run for compute capability 12.1"
 DUO = "report on a pair of Sparks with Qwen3.6 and Gemma 4, 2026"
 GUIDE = "practical guide to vLLM on a DGX Spark, June 2026"
 
+# What the name of a draft model says to a vLLM that was not told the method (vllm/config/speculative.py).
+_DRAFT_NAMES = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
+
 version = cache(catalogue.version)
 _names = cache(catalogue.names)
 
@@ -175,8 +178,10 @@ class Launch:
 
     @property
     def method(self) -> str:
-        """The speculative method, empty if there is none or vLLM is left to find out."""
-        return str(self.spec.get("method") or "")
+        """The speculative method as vLLM takes it: named, or told by the name of the draft model; else empty."""
+        asked = str(self.spec.get("method") or "")
+        draft = str(self.spec.get("model") or "").lower()
+        return asked or next((method for word, method in _DRAFT_NAMES if word in draft), "")
 
     @cached_property
     def text(self) -> Mapping[str, Any]:

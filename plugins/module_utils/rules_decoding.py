@@ -385,6 +385,7 @@ def _foreign_parser(of: Launch) -> Hits:
         and not of.args.get("tool-parser-plugin")
         and not of.lacks("tool_parsers", parser)
         and not (of.gemma4 and parser == "pythonic")  # SPK707
+        and parser != "hf"  # goes by the model's own template
     ):
         changes = () if of.lacks("tool_parsers", fitting[0]) else (Change("args", "tool-call-parser", fitting[0]),)
         yield {"parser": parser, "fitting": fitting[0], "changes": changes}

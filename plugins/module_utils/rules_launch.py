@@ -311,6 +311,19 @@ def _unknown_everywhere(of: Launch) -> Hits:
                 yield hit
 
 
+@rule(
+    "SPK112",
+    "info",
+    "Options in a file",
+    "--config {file} names a file with further options, which is not read here: what it asks for is not judged.",
+    "Write its options as args.",
+    PARSER,
+)
+def _config_file(of: Launch) -> Hits:
+    if of.args.get("config") is not None:
+        yield {"file": of.args["config"]}
+
+
 # 2xx: environment
 
 _REPLACED_VARIABLES = {
@@ -400,11 +413,12 @@ def _unknown_variable(of: Launch) -> Hits:
         if name not in ("VLLM_USE_V1", "VLLM_FLASHINFER_MOE_BACKEND"):
             hit = of.missing("environment", name[5:])
             instead = _REPLACED_VARIABLES.get(name)
+            there = instead is not None and instead.partition(" ")[0][2:] in catalogue.options(of.version)
             fix = hit["fix"].replace("Did you mean ", "Did you mean VLLM_")
             yield {
                 **hit,
                 "name": name,
-                "fix": f"Use {instead}." if instead else "Take it out." if hit["span"] else fix,
+                "fix": f"Use {instead}." if there else "Take it out." if hit["span"] or instead else fix,
                 "changes": _variable_changes(of, name, bool(hit["span"])),
             }
 
@@ -543,8 +557,8 @@ def _deep_gemm(of: Launch) -> Hits:
         yield {"value": of.env["VLLM_USE_DEEP_GEMM"], "version": of.version}
 
 
-# Targets of CUTLASS' DSL whose code GB10 (compute capability 12.1) can run.
-_DSL_TARGETS = {"sm_121a", "sm_121f", "sm_121", "sm_120f"}
+# Targets of CUTLASS' DSL whose code GB10 (compute capability 12.1) can run: its own, and those of 12.0 without the a.
+_DSL_TARGETS = {"sm_121a", "sm_121f", "sm_121", "sm_120f", "sm_120"}
 
 
 @rule(

@@ -204,13 +204,14 @@ def _dummy(of: Launch) -> Hits:
     "SPK409",
     "error",
     "GGUF after 0.23.0",
-    "{repo} is a GGUF file; vLLM {version} reads these only with a plugin.",
+    "{repo} is GGUF; vLLM {version} reads that only with a plugin.",
     "Use a checkpoint in safetensors, or vLLM 0.23.0 and older.",
     PACKAGES,
     needs_version=True,
 )
 def _gguf(of: Launch) -> Hits:
-    if of.repo.lower().endswith(".gguf") and not of.before("0.24.0"):
+    # A file, or a repository of such files, of which vLLM takes one by what stands behind a colon.
+    if of.repo.lower().partition(":")[0].endswith((".gguf", "-gguf")) and not of.before("0.24.0"):
         yield {"repo": of.repo, "version": of.version}
 
 

@@ -178,6 +178,7 @@ CASES: dict[str, tuple[Any, Any]] = {
         version("0.23.0", {"kernel-config": {"moe_backend_x": "auto"}}),
         version("0.23.0", {"kernel-config": {"moe_backend": "auto"}}),
     ),
+    "SPK112": (launch(args={"config": "/etc/vllm.yaml"}), launch(args={"max-model-len": 1024})),
     "SPK201": (launch(env={"VLLM_USE_V1": "1"}), version("0.11.0", env={"VLLM_USE_V1": "1"})),
     "SPK202": (
         launch(env={"VLLM_FLASHINFER_MOE_BACKEND": "latency"}),
@@ -958,3 +959,34 @@ def test_a_package_that_is_installed_is_not_missed(rule: str, packages: list[str
 )
 def test_packages_that_this_vllm_was_not_released_with(image: str, package: str, wrong: bool) -> None:
     assert ("SPK314" in fired(launch(image, packages=[package]))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("rule", "of", "more", "expected"),
+    [
+        # vLLM tells the method by the name of the draft model
+        ("SPK605", "0.23.0", {"args": {"kv-cache-dtype": "fp8", "speculative-config": {"model": "z/X-DFlash"}}}, True),
+        ("SPK605", "0.23.0", {"args": {"kv-cache-dtype": "fp8", "speculative-config": {"model": "z/X-draft"}}}, False),
+        ("SPK601", "0.19.1", {"args": {"speculative-config": {"model": "z/X-DFlash"}}}, True),
+        ("SPK601", "0.24.0", {"args": {"speculative-config": {"model": "z/dspark_x"}}}, True),
+        ("SPK601", "0.25.0", {"args": {"speculative-config": {"model": "z/dspark_x"}}}, False),
+        # code for sm_120 runs on sm_121, code for sm_120a does not
+        ("SPK210", "0.24.0", {"env": {"CUTE_DSL_ARCH": "sm_120"}}, False),
+        ("SPK210", "0.24.0", {"env": {"CUTE_DSL_ARCH": "sm_120a"}}, True),
+        ("SPK409", "0.24.0", {"repo": "unsloth/Qwen3-8B-GGUF:Q4_K_M"}, True),
+        ("SPK409", "0.23.0", {"repo": "unsloth/Qwen3-8B-GGUF:Q4_K_M"}, False),
+        ("SPK409", "0.24.0", {"repo": "org/GGUF-tools"}, False),
+        # this parser goes by the model's own template
+        ("SPK704", "0.33.0", {"args": {"tool-call-parser": "hf"}, "config": QWEN36}, False),
+        ("SPK704", "0.33.0", {"args": {"tool-call-parser": "hermes"}, "config": QWEN36}, True),
+    ],
+)
+def test_what_a_name_says(rule: str, of: str, more: dict[str, Any], expected: bool) -> None:
+    assert (rule in fired(version(of, **more))) is expected
+
+
+@pytest.mark.parametrize(
+    ("of", "fix"), [("0.16.0", "Take it out."), ("0.17.0", "Use --moe-backend marlin (this variable never existed).")]
+)
+def test_an_option_that_came_later_is_no_fix(of: str, fix: str) -> None:
+    assert fired(version(of, env={"VLLM_MXFP4_BACKEND": "marlin"}))["SPK203"]["fix"] == fix

@@ -300,3 +300,12 @@ def test_human_int(text: str, number: int) -> None:
 def test_json_is_compact_and_sorted() -> None:
     text = render({"speculative-config": {"b": [1, 2], "a": "ü"}})[1]
     assert json.loads(text) == {"a": "ü", "b": [1, 2]} and " " not in text
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("0.11.0", {"compilation-config": {"level": 3}}), ("0.19.0", {"optimization-level": "3"})],
+)
+def test_a_level_as_a_key_is_a_level_as_typed(version: str, expected: Any) -> None:
+    for key in ("O", "-O"):
+        assert parse({key: 3}, version).args == parse(["M", "-O3"], version).args == expected
