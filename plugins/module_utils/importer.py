@@ -10,6 +10,7 @@ from that, and says of everything else why it is not carried over. A secret is n
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -190,12 +191,22 @@ def import_launch(
     service = made.service(name, port, image)
     _add_config(service, made, config, known_recipes or {})
     result = {"form": draft.form, "service": service, "host_vars": made.host_vars, "left_out": made.left_out}
-    was_docker = draft.form in ("docker", "systemd")
-    result["before"] = check_written(Written(draft.unit, draft.run, draft.text)) if was_docker else []
+    result["before"] = _judge_before(draft)
     lint = _lint(service, catalogue) if service.get("image") else {"findings": [], "compatible": False, "changes": []}
     _resolved, missing = recipes.resolve_service(service, "service", {}, {})
     found: dict[str, Any] = _hide({**result, **lint, "missing": missing}, made.secrets)
     return found
+
+
+def _judge_before(draft: Draft) -> list[dict[str, Any]]:
+    """Say what is wrong with the unit or the docker command as somebody wrote it."""
+    if draft.form not in ("docker", "systemd"):
+        return []
+    run = draft.run
+    if draft.unit is not None:  # its own words: variables of a unit stay variables
+        with contextlib.suppress(ValueError):
+            run = draft.unit.run or run
+    return check_written(Written(draft.unit, run, draft.text))
 
 
 def _lint(service: Mapping[str, Any], catalogue: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -360,12 +360,13 @@ def _no_tool_parser(of: Launch) -> Hits:
 
 
 def _fitting_parsers(of: Launch) -> tuple[str, ...]:
-    """Tool parsers that read what this model writes; empty if that is not known."""
+    """Tool parsers of this vLLM that read what this model writes; empty if that is not known."""
+    fitting: tuple[str, ...] = ("openai",) if of.gpt_oss else ()
     if of.gemma4:
-        return ("gemma4",)
-    if any(name.startswith(("Qwen3_5", "NemotronH")) for name in of.architectures):
-        return ("qwen3_coder", "qwen3_xml", "qwen3_json")
-    return ("openai",) if of.gpt_oss else ()
+        fitting = ("gemma4",)
+    elif any(name.startswith(("Qwen3_5", "NemotronH")) for name in of.architectures):
+        fitting = ("qwen3_coder", "qwen3_xml", "qwen3_json")
+    return tuple(name for name in fitting if not of.lacks("tool_parsers", name))
 
 
 @rule(
@@ -387,7 +388,7 @@ def _foreign_parser(of: Launch) -> Hits:
         and not (of.gemma4 and parser == "pythonic")  # SPK707
         and parser != "hf"  # goes by the model's own template
     ):
-        changes = () if of.lacks("tool_parsers", fitting[0]) else (Change("args", "tool-call-parser", fitting[0]),)
+        changes = (Change("args", "tool-call-parser", fitting[0]),)
         yield {"parser": parser, "fitting": fitting[0], "changes": changes}
 
 
@@ -430,7 +431,7 @@ def _parser_alone(of: Launch) -> Hits:
     f"{GUIDE}; model cards and vLLM's recipes",
 )
 def _gemma4_pythonic(of: Launch) -> Hits:
-    if of.gemma4 and of.args.get("tool-call-parser") == "pythonic":
+    if of.gemma4 and of.args.get("tool-call-parser") == "pythonic" and not of.lacks("tool_parsers", "gemma4"):
         yield FIRES
 
 
@@ -446,8 +447,9 @@ def _foreign_reasoning(of: Launch) -> Hits:
     parser = str(of.args.get("reasoning-parser") or "")
     fitting = next((names for start, names in _THOUGHTS if any(a.startswith(start) for a in of.architectures)), ())
     known = {name for _start, names in _THOUGHTS for name in names}
-    if parser in known and fitting and parser not in fitting and not of.args.get("reasoning-parser-plugin"):
-        yield {"parser": parser, "fitting": fitting[0]}
+    here = [name for name in fitting if not of.lacks("reasoning_parsers", name)]
+    if parser in known and here and parser not in fitting and not of.args.get("reasoning-parser-plugin"):
+        yield {"parser": parser, "fitting": here[0]}
 
 
 # Start of an architecture's name to the reasoning parsers that read what it writes.
@@ -465,7 +467,7 @@ _THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     "Thoughts of a model that thinks stay in its answers",
     "This model thinks by default and no reasoning parser is set: its thoughts stay in the answers, and tool calls that "
     "follow them may not be read.",
-    "Set reasoning-parser to {fitting}, or switch thinking off with --default-chat-template-kwargs.",
+    "Set reasoning-parser to {fitting}{or_off}.",
     GUIDE,
 )
 def _no_reasoning_parser(of: Launch) -> Hits:
@@ -473,7 +475,8 @@ def _no_reasoning_parser(of: Launch) -> Hits:
     kwargs = of.args.get("default-chat-template-kwargs")
     off = isinstance(kwargs, Mapping) and kwargs.get("enable_thinking") is False
     if thinks and of.args.get("enable-auto-tool-choice") is True and not of.args.get("reasoning-parser") and not off:
-        yield {"fitting": "qwen3"}
+        or_off = ", or switch thinking off with --default-chat-template-kwargs"
+        yield {"fitting": "qwen3", "or_off": "" if of.before("0.14.0") else or_off}
 
 
 @rule(

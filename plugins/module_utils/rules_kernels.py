@@ -237,7 +237,7 @@ def _attention_unknown(of: Launch) -> Hits:
     "NVFP4 experts on CUTLASS: the sources disagree",
     "These NVFP4 experts run on {backend} in vLLM {version}{auto}. Some report garbage from CUTLASS FP4 on sm_121 and "
     "keep to Marlin, others measured it right and faster; vLLM itself does not exclude it.",
-    "Look at the answers; if they are garbage (!!!!!), set moe-backend to marlin.",
+    "Look at the answers; if they are garbage (!!!!!), {marlin}.",
     f"{SELECTION}; {GUIDE}; vllm-project/vllm#28129",
     needs_version=True,
 )
@@ -245,10 +245,12 @@ def _fp4_experts(of: Launch) -> Hits:
     if of.expert_format != "nvfp4" or of.before("0.15.1"):
         return
     asked = of.word("moe-backend")
+    marlin = "use vLLM 0.17.0 or newer with moe-backend marlin" if of.before("0.17.0") else "set moe-backend to marlin"
+    hit = {"version": of.version, "marlin": marlin}
     if asked in ("", "auto"):
-        yield {"backend": "FLASHINFER_CUTLASS", "version": of.version, "auto": ", as vLLM picks by itself"}
+        yield {**hit, "backend": "FLASHINFER_CUTLASS", "auto": ", as vLLM picks by itself"}
     elif asked in ("cutlass", "flashinfer_cutlass"):
-        yield {"backend": asked.upper(), "version": of.version, "auto": ""}
+        yield {**hit, "backend": asked.upper(), "auto": ""}
 
 
 @rule(

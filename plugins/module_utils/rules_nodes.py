@@ -41,13 +41,14 @@ def _too_many_gpus(of: Launch) -> Hits:
     "error",
     "Ray executor in an image without Ray",
     "{image} does not ship Ray; the Ray executor cannot start.",
-    "Use executor mp (--nnodes, --node-rank, --master-addr), or install ray[default] on top of the image.",
+    "Install ray[default] on top of the image{or_mp}.",
     "reports on the images; vLLM's requirements, which dropped Ray in 0.18.0",
     "Failed to import Ray",
 )
 def _no_ray(of: Launch) -> Hits:
     if of.uses_ray and of.entry.get("ray") is False and not of.brings("ray"):
-        yield {"image": of.image}
+        or_mp = ", or use the executor mp (--nnodes, --node-rank, --master-addr)"
+        yield {"image": of.image, "or_mp": "" if of.before("0.11.1") else or_mp}
 
 
 @rule(

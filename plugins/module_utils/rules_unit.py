@@ -144,7 +144,7 @@ def _detached(of: Written) -> Hits:
     "NVIDIA's guides to DGX Spark",
 )
 def _no_drop(of: Written) -> Hits:
-    if of.run is None or _DROPS.search(of.text):
+    if of.run is None or (_DROPS.search(of.text) and True not in _drops_in_vain(of)):
         return
     if of.unit:
         yield {
@@ -162,20 +162,27 @@ def _no_drop(of: Written) -> Hits:
     "SPKU05",
     "error",
     "Page cache dropped by a user who may not",
-    "ExecStartPre= writes /proc/sys/vm/drop_caches as {user}, who may not: {then}.",
+    "ExecStartPre= writes /proc/sys/vm/drop_caches as {user}, who may not: the unit fails.",
     "Write ExecStartPre=+/bin/sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'.",
     SYSTEMD,
     "Permission denied",
 )
 def _drop_as_user(of: Written) -> Hits:
+    if False in _drops_in_vain(of):
+        yield {"user": of.service("User")}
+
+
+def _drops_in_vain(of: Written) -> list[bool]:
+    """Say of every line that drops the page cache as a user who may not whether the unit goes on all the same."""
     user = of.service("User")
     if user in ("", "root", "0") or of.service("PermissionsStartOnly").lower() in ("true", "yes", "1", "on"):
-        return
+        return []
+    found = []
     for line in of.before:
         prefix = exec_prefix(line)
         if _DROPS.search(line) and not set(prefix) & set("+!") and "sudo" not in line:
-            then = "the cache stays" if "-" in prefix or "|| true" in line else "the unit fails"
-            yield {"user": user, "then": then}
+            found.append("-" in prefix or "|| true" in line)
+    return found
 
 
 @rule(

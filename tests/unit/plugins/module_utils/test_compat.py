@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue
 from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import (
     LAUNCH_RULES,
     RULES,
@@ -597,6 +598,10 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
+# Options of docker, pip and others that a fix may name.
+NOT_VLLMS = {"ipc", "shm-size", "network", "device", "ulimit", "privileged", "memory"}
+
+
 def fired(params: Any) -> dict[str, dict[str, Any]]:
     return {finding["rule"]: finding for finding in check_launch(params)["findings"]}
 
@@ -990,3 +995,22 @@ def test_what_a_name_says(rule: str, of: str, more: dict[str, Any], expected: bo
 )
 def test_an_option_that_came_later_is_no_fix(of: str, fix: str) -> None:
     assert fired(version(of, env={"VLLM_MXFP4_BACKEND": "marlin"}))["SPK203"]["fix"] == fix
+
+
+def test_a_fix_names_what_this_vllm_has() -> None:
+    """Over every launch that fires a rule, on every version: no option and no parser of another version."""
+    wrong = set()
+    for params, _silent in CASES.values():
+        for of in catalogue.versions():
+            options = catalogue.options(of)
+            for finding in check_launch({**params, "vllm_version": str(of), "catalogue": []})["findings"]:
+                if re.search(r"[Tt]ake out --|leave --", finding["fix"]):
+                    continue  # to take out what this vLLM does not have is a fix, too
+                fix = re.split(r"\b(?:or|use|with) vLLM|With vLLM", finding["fix"])[0]
+                named = {name.removeprefix("no-") for name in re.findall(r"--([a-z][a-z-]+[a-z])", fix)}
+                wrong |= {(finding["rule"], str(of), name) for name in named - set(options) - NOT_VLLMS}
+                for table, option in (("tool_parsers", "tool-call-parser"), ("reasoning_parsers", "reasoning-parser")):
+                    parser = re.search(rf"{option}(?: to)? (\w+)", fix)
+                    if parser and parser[1] in catalogue.names(table) and catalogue.has(table, parser[1], of) is False:
+                        wrong.add((finding["rule"], str(of), parser[1]))
+    assert wrong == set()

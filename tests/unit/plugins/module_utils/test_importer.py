@@ -548,6 +548,16 @@ def test_what_is_wrong_with_the_unit_itself_is_said_apart() -> None:
     assert load("compose.txt")["before"] == []
 
 
+def test_variables_of_a_unit_stay_variables_for_its_rules() -> None:
+    unit = (
+        "[Service]\nEnvironment=NAME=heavy HF_TOKEN=hf_abcdefghijklmnop\nExecStartPre=-/usr/bin/docker rm -f ${NAME}\n"
+        "ExecStart=/usr/bin/docker run --name ${NAME} -e HF_TOKEN=${HF_TOKEN} vllm/vllm-openai:v0.24.0 a/b\n"
+    )
+    found = importer.import_launch(unit)
+    before = {finding["rule"] for finding in found["before"]}
+    assert found["service"]["name"] == "heavy" and not before & {"SPKU14", "SPKU21"} and "SPKU11" in before
+
+
 def test_packages_and_files_count_for_the_rules() -> None:
     assert "SPK411" not in rules(load("nemotron-omni.txt"))
     assert "SPKH02" in rules(load("gemma4-26b.txt"))

@@ -172,3 +172,14 @@ def test_a_docker_run_is_read_as_docker_reads_it() -> None:
 )
 def test_times_of_systemd(text: str, expected: float | None) -> None:
     assert seconds(text) == expected
+
+
+def test_a_drop_that_may_fail_leaves_the_cache_where_it_is() -> None:
+    """The unit does not fail then, so that it is no error."""
+    for line, expected in (
+        (f"User=me\nExecStartPre={DROP}\n", {"SPKU05"}),
+        (f"User=me\nExecStartPre=-{DROP}\n", {"SPKU04"}),
+        (f"User=me\nExecStartPre=+{DROP}\n", set()),
+        (f"User=me\nPermissionsStartOnly=true\nExecStartPre=-{DROP}\n", set()),
+    ):
+        assert {"SPKU04", "SPKU05"} & set(rules(unit(line))) == expected
