@@ -151,7 +151,7 @@ def _no_drop(of: Written) -> Hits:
             "what": "The unit",
             "fix": "Add ExecStartPre=+/bin/sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'.",
         }
-    elif of.options.values("--restart"):
+    elif set(of.options.values("--restart")) - {"no"}:
         yield {
             "what": "Docker's restart",
             "fix": "Run it under a systemd unit that drops the page cache before every start.",

@@ -182,4 +182,5 @@ def test_a_drop_that_may_fail_leaves_the_cache_where_it_is() -> None:
         (f"User=me\nExecStartPre=+{DROP}\n", set()),
         (f"User=me\nPermissionsStartOnly=true\nExecStartPre=-{DROP}\n", set()),
     ):
-        assert {"SPKU04", "SPKU05"} & set(rules(unit(line))) == expected
+        assert {"SPKU04", "SPKU05"} & set(rules(unit(f"ExecStartPre=+{DROP}\n", line))) == expected
+    assert rules(run("--restart=no")) == []
