@@ -52,7 +52,7 @@ options:
       - Whatever spelling vLLM accepts is accepted here (underscores, short forms, unique prefixes, V(64k), dotted keys).
     type: dict
   argv:
-    description: The launch as a person would type it, one word an item, with or without C(vllm serve) in front.
+    description: The launch as a person would type it, one word an item, with or without C(vllm serve) in front. Excludes O(args).
     type: list
     elements: str
   env:
@@ -71,16 +71,16 @@ options:
     type: int
     default: 1
   executor:
-    description: How several Sparks are joined. V(auto) leaves the choice to the plan.
+    description:
+      - How several Sparks are joined, V(mp), V(ray) or V(auto), which leaves the choice to the plan.
+      - Null is the same as leaving it out.
     type: str
-    choices: [auto, mp, ray]
   entrypoint:
     description:
       - What the image's entrypoint does with its arguments. V(serve) hands them to C(vllm serve), V(passthrough) runs
         them as a command.
-      - Comes from the catalogue when left out.
+      - Comes from the catalogue when left out or null.
     type: str
-    choices: [serve, passthrough]
   docker_args:
     description:
       - Options of C(docker run), one word an item, what stands between it and the image.
@@ -358,8 +358,9 @@ def main() -> None:
             "gpu": {"type": "str", "choices": ["gb10"], "default": "gb10"},
             "driver_version": {"type": "str"},
             "nodes": {"type": "int", "default": 1},
-            "executor": {"type": "str", "choices": ["auto", "mp", "ray"]},
-            "entrypoint": {"type": "str", "choices": list(FAMILIES)},
+            # Without choices, and args and argv not exclusive here: Ansible would count null. The engine judges both.
+            "executor": {"type": "str"},
+            "entrypoint": {"type": "str"},
             "docker_args": {"type": "list", "elements": "str", "default": []},
             "packages": {"type": "list", "elements": "str", "default": []},
             "ignore": {"type": "list", "elements": "str", "default": []},
@@ -385,7 +386,6 @@ def main() -> None:
             },
             "refuse_service_keys": {"type": "bool", "default": False},
         },
-        mutually_exclusive=[("args", "argv")],
         supports_check_mode=True,
     )
     try:

@@ -63,7 +63,7 @@ def test_own_catalogue(run: Any) -> None:
     [
         ({"image": "a:1", "vllm_version": "nightly"}, "'vllm_version' is 'nightly'"),
         ({"image": " "}, "'image' must be an image reference"),
-        ({"image": "a:1", "args": {"x": 1}, "argv": ["M"]}, "mutually exclusive"),
+        ({"image": "a:1", "args": {"x": 1}, "argv": ["M"]}, "exclude each other"),
         ({"image": "a:1", "executor": "tmux"}, "executor"),
         ({}, "missing required arguments: image"),
     ],
@@ -75,3 +75,37 @@ def test_malformed_input_fails(run: Any, params: dict[str, Any], message: str) -
 
 def test_documentation_lists_what_the_engine_takes() -> None:
     assert sorted(yaml.safe_load(image_compat.DOCUMENTATION)["options"]) == sorted(PARAMETERS)
+
+
+def test_what_is_not_known_may_be_null(run: Any) -> None:
+    """As a task writes it that hands on what it has."""
+    result = run(
+        image="nvcr.io/nvidia/vllm:26.04-py3",
+        vllm_version=None,
+        model={"repo": "a/b", "config": {}, "quant_config": None},
+        args={"max-model-len": "64k", "kv-cache-dtype": None},
+        argv=None,
+        env=None,
+        driver_version=None,
+        executor=None,
+        entrypoint=None,
+        nodes=1,
+        ignore=[],
+    )
+    assert result["command"] == ["vllm", "serve", "a/b", "--max-model-len", "64000"] and result["findings"] == []
+
+
+def test_returned_is_what_is_documented(run: Any) -> None:
+    documented = yaml.safe_load(image_compat.RETURN)
+    result = run(
+        image="nvcr.io/nvidia/vllm:26.04-py3",
+        argv=["a/b", "--enable-auto-tool-choice", "--swap-space", "4"],
+        env={"VLLM_USE_V1": "1"},
+    )
+    assert set(result) - {"changed", "invocation"} == set(documented)
+    assert set(result["fixed"]) == set(documented["fixed"]["contains"])
+    (*_others, change) = result["fixed"]["changes"]
+    assert set(change) == set(documented["fixed"]["contains"]["changes"]["contains"])
+    for finding in result["findings"]:
+        assert set(finding) <= set(documented["findings"]["contains"])
+    assert {key for finding in result["findings"] for key in finding} == set(documented["findings"]["contains"])
