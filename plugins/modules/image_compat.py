@@ -52,7 +52,9 @@ options:
       - Whatever spelling vLLM accepts is accepted here (underscores, short forms, unique prefixes, V(64k), dotted keys).
     type: dict
   argv:
-    description: The launch as a person would type it, one word an item, with or without C(vllm serve) in front. Excludes O(args).
+    description:
+      - The launch as a person would type it, one word an item, with or without C(vllm serve) in front.
+      - Excludes O(args).
     type: list
     elements: str
   env:
