@@ -219,11 +219,18 @@ def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any
         digest=digest,
         defects=list(entry["defects"] or []),
         features=list(entry["features"] or []),
-        moving=bool(tag in _MOVING_TAGS if entry["moving"] is None else entry["moving"]) and digest is None,
+        moving=bool(_moves(tag) if entry["moving"] is None else entry["moving"]) and digest is None,
     )
     if entry["ray"] is None and entry["vllm_version"] and repository == "vllm/vllm-openai":
         entry["ray"] = version(entry["vllm_version"]) < version("0.18.0")  # Ray left the requirements with 0.18.0
     return entry
+
+
+def _moves(tag: str | None) -> bool:
+    """Tell whether a tag is pushed again and again by its name; C(nightly-<commit>) is not."""
+    return tag is not None and (
+        tag in _MOVING_TAGS or tag.endswith(("-nightly", "-latest")) or tag.startswith("latest-")
+    )
 
 
 def _matches(pattern: str, name: str) -> bool:

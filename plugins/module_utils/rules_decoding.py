@@ -123,7 +123,7 @@ def _dflash_fp8(of: Launch) -> Hits:
     "warning",
     "Suffix decoding needs a package that images lack",
     "Speculative method suffix needs the package arctic-inference, which is no dependency of vLLM.",
-    "Build an image with arctic-inference 0.1.1 in it, or use ngram.",
+    "Install arctic-inference==0.1.1 on top of the image (pip of a service), or use ngram.",
     PACKAGES,
     "Arctic Inference is required for suffix decoding",
 )

@@ -242,7 +242,7 @@ def _deprecated_quantisation(of: Launch) -> Hits:
     "warning",
     "Audio without the audio packages",
     "{image} has none of the packages that vLLM decodes audio with; requests with audio fail.",
-    "Build an image with vllm[audio] in it, or take audio out of limit-mm-per-prompt.",
+    "Install vllm[audio] on top of the image (pip of a service), or take audio out of limit-mm-per-prompt.",
     f"{PACKAGES}; {GUIDE}",
 )
 def _audio(of: Launch) -> Hits:

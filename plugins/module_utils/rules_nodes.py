@@ -41,7 +41,7 @@ def _too_many_gpus(of: Launch) -> Hits:
     "error",
     "Ray executor in an image without Ray",
     "{image} does not ship Ray; the Ray executor cannot start.",
-    "Install ray[default] on top of the image{or_mp}.",
+    "Install ray[default] on top of the image (pip of a service){or_mp}.",
     "reports on the images; vLLM's requirements, which dropped Ray in 0.18.0",
     "Failed to import Ray",
 )

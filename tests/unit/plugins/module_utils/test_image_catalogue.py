@@ -115,3 +115,13 @@ def test_catalogue_is_well_formed() -> None:
                 "tools",
                 "gemma4_nvfp4_moe",
             )
+
+
+@pytest.mark.parametrize(
+    ("tag", "moves"),
+    [("latest", True), ("latest-cu128", True), ("cu129-nightly", True), ("nightly-0a1b2c3", False), ("v0.24.0", False)],
+)
+def test_a_tag_that_moves_is_known_by_its_name(tag: str, moves: bool) -> None:
+    for repository in ("vllm/vllm-openai", "example.org/vllm"):
+        found = lookup(f"{repository}:{tag}", [{"image": "example.org/vllm:*"}])
+        assert found is not None and found["moving"] is moves
