@@ -590,6 +590,14 @@ def test_an_open_length_reaches_the_limit_of_the_model_with_one_request_too() ->
         assert found["verdict"] == "fits"
 
 
+def test_what_is_worked_out_stays_below_where_hosts_have_frozen() -> None:
+    alone = budget(service("one", "Qwen3-8B"))
+    assert alone["services"]["one"]["gpu_memory_utilization"] == 0.90
+    # What vLLM's own checks need is given all the same.
+    needed = budget(service("one", "Qwen3-8B", max_model_len=40960, max_num_seqs=1), total_gib=23, os_reserve_gib=0.1)
+    assert needed["services"]["one"]["gpu_memory_utilization"] > 0.90
+
+
 def test_a_fixed_pool_needs_a_utilisation_that_covers_it() -> None:
     found = budget(fast(kv_cache_memory_bytes=4 * GIB))["services"]["fast"]
     assert found["available_kv_bytes"] == {"low": 4 * GIB, "typical": 4 * GIB, "high": 4 * GIB}

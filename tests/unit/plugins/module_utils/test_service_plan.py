@@ -162,7 +162,7 @@ def test_the_default_batch(args: dict[str, Any], expected: int) -> None:
 
 def test_the_default_batch_of_gemma_4_holds_an_image() -> None:
     model = {**config("Gemma-4-31B"), "vision_config": {}}
-    assert plan(model, limit_mm_per_prompt={"image": 0}).settings.max_num_batched_tokens == 2496
+    assert plan(model, limit_mm_per_prompt={"image": 0, "video": 0}).settings.max_num_batched_tokens == 2496
 
 
 @pytest.mark.parametrize(("version", "expected"), [("0.25.0", False), ("0.26.0", True)])
