@@ -17,9 +17,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import memory
 from ansible_collections.dgxspark.vllm.plugins.module_utils.node_memory import STEPS, Node
 from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import Host
 
-QUICK = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
+QUICK = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 MODELS = [
     ("Qwen3-4B-Instruct-2507", None),

@@ -339,7 +339,7 @@ def test_versions_that_are_refused(text: str) -> None:
 MODELS = ("Qwen3-8B", "gpt-oss-20b", "Gemma-4-31B", "Qwen3.6-35B-A3B", "Nemotron-3-Nano-30B-A3B-BF16", "DeepSeek-V3")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(MODELS), st.integers(15, 33), st.integers(1, 60 * GIB), st.integers(0, GIB), st.integers(1, 262144)
 )
@@ -350,7 +350,7 @@ def test_more_memory_never_holds_less(model: str, minor: int, available: int, mo
     assert found.needed_bytes(length) <= found.needed_bytes(length + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(MODELS), st.integers(15, 33), st.integers(1, 60 * GIB))
 def test_the_largest_length_passes_and_one_more_fails(model: str, minor: int, available: int) -> None:
     found = plan(model, f"0.{minor}.0")
@@ -360,7 +360,7 @@ def test_the_largest_length_passes_and_one_more_fails(model: str, minor: int, av
     assert largest == 262144 or found.needed_bytes(largest + 1) > budget
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.sampled_from(MODELS), st.integers(15, 33), st.sampled_from([2, 4, 8]), st.integers(1, 262144))
 def test_more_ranks_never_need_more_each(model: str, minor: int, ranks: int, length: int) -> None:
     one, many = plan(model, f"0.{minor}.0"), plan(model, f"0.{minor}.0", tensor_parallel=ranks)

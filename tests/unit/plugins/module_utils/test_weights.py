@@ -138,7 +138,7 @@ MODELS = st.sampled_from(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(MODELS, st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 3]), st.booleans())
 def test_dividing_never_adds_and_never_loses(
     model: tuple[str, str | None], ranks: int, stages: int, experts: bool
