@@ -10,12 +10,12 @@ second or two. It runs on the image's Python, so it is plain Python 3.8 with the
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -116,6 +116,16 @@ def location(package: str) -> Path | None:
     return Path(places[0]) if places else None
 
 
+async def output(*argv: str) -> bytes:
+    """Return what a program prints within ten seconds; there is no module here whose C(run_command) could be used."""
+    process = await asyncio.create_subprocess_exec(*argv, stdout=asyncio.subprocess.PIPE)
+    try:
+        return (await asyncio.wait_for(process.communicate(), 10))[0]
+    except asyncio.TimeoutError:
+        process.kill()
+        raise
+
+
 def ptxas() -> dict[str, str]:
     """Return C({owner: release}) of the PTX assemblers in the image: kernels are compiled with them at run time."""
     found: dict[str, str] = {}
@@ -124,8 +134,8 @@ def ptxas() -> dict[str, str]:
         if not os.access(path, os.X_OK):
             continue
         try:
-            text = subprocess.run([path, "--version"], stdout=subprocess.PIPE, timeout=10, check=False).stdout
-        except (OSError, subprocess.SubprocessError):
+            text = asyncio.run(output(path, "--version"))
+        except (OSError, asyncio.TimeoutError):
             continue
         release = text.decode(errors="replace").partition("release ")[2].partition(",")[0].strip()
         if release:

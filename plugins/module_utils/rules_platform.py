@@ -286,7 +286,8 @@ _DECISIVE = ("flashinfer-python", "ray", "torch", "transformers")
     needs_version=True,
 )
 def _foreign_package(of: Launch) -> Hits:
-    assert of.version is not None
+    if of.version is None:
+        return
     for name, found in sorted(of.pinned().items()):
         other = catalogue.parse_version(found) if name == "vllm" else None
         if other is not None and other.release != of.version.release:

@@ -191,3 +191,14 @@ def test_an_image_that_was_not_asked_says_nothing() -> None:
 def test_cache_names_are_plain() -> None:
     assert image_probe.cache_name("sha256:" + "ab" * 32) == "ab" * 32 + ".json"
     assert image_probe.cache_name("../../etc/passwd") == "______etc_passwd.json"
+
+
+def test_assemblers_say_their_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, broken = tmp_path / "ptxas", tmp_path / "ptxas-blackwell"
+    good.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.88'\n", encoding="utf-8")
+    broken.write_text("no program", encoding="utf-8")
+    for path in (good, broken):
+        path.chmod(0o755)
+    places = {"toolkit": str(good), "triton": str(tmp_path / "absent"), "triton-blackwell": str(broken)}
+    monkeypatch.setattr(image_probe_program, "PTXAS", places)
+    assert image_probe_program.ptxas() == {"toolkit": "13.0"}
