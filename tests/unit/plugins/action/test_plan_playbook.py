@@ -102,14 +102,6 @@ def test_a_check_run_writes_nothing(plan: Plan) -> None:
     assert [path.name for path in plan.folder.iterdir()] == ["hosts.yml"]
 
 
-@pytest.mark.parametrize(("facts", "planned"), [("auto", True), ("required", False)])
-def test_hosts_that_cannot_be_reached_are_planned_from_the_inventory(plan: Plan, facts: str, planned: bool) -> None:
-    nowhere = {"ansible_host": "127.0.0.1", "ansible_port": 1}
-    hosts = {"spark-1": {"spark_services": [HEAVY], **nowhere}, "spark-2": {"spark_services": [FAST], **nowhere}}
-    code, text = plan(hosts, "-e", f"spark_plan_facts={facts}")
-    assert (code == 0, "planned from the inventory" in text) == (planned, planned), text
-
-
 def test_all_that_is_malformed_is_told_at_once(plan: Plan) -> None:
     code, text = plan(
         {
