@@ -360,21 +360,37 @@ def address_from_name(netdev: str) -> str | None:
     return f"{domain:04x}:01:00.{match.group('function')}"
 
 
-def parse_ip_addr(text: str) -> dict[str, list[str]]:
-    """Parse C(ip -j addr): C({netdev: [address/prefix]}), global addresses only; {} for anything that is not JSON."""
+def _json_items(text: str, key: str) -> list[dict[str, Any]]:
+    """Return the entries that have C(key) of what C(ip -j) printed; [] for anything that is not JSON."""
     try:
         items = json.loads(text)
     except ValueError:
-        return {}
-    found: dict[str, list[str]] = {}
-    for item in items if isinstance(items, list) else []:
-        if not isinstance(item, dict) or "ifname" not in item:
-            continue
-        found[str(item["ifname"])] = [
+        return []
+    return [item for item in items if isinstance(item, dict) and key in item] if isinstance(items, list) else []
+
+
+def parse_ip_addr(text: str) -> dict[str, list[str]]:
+    """Parse C(ip -j addr): C({netdev: [address/prefix]}); {} for anything that is not JSON.
+
+    Global addresses, and those of 169.254/16, which one of NVIDIA's examples puts on the twins.
+    """
+    return {
+        str(item["ifname"]): [
             f"{info['local']}/{info.get('prefixlen')}"
             for info in item.get("addr_info") or []
-            if info.get("local") and info.get("scope") == "global"
+            if info.get("local") and (info.get("scope") == "global" or str(info["local"]).startswith("169.254."))
         ]
+        for item in _json_items(text, "ifname")
+    }
+
+
+def parse_ip_neigh(text: str) -> dict[str, list[dict[str, str]]]:
+    """Parse C(ip -j neigh): C({netdev: [{address, mac}]}), those that have answered."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for item in _json_items(text, "dev"):
+        if item.get("lladdr") and not {"FAILED", "INCOMPLETE"} & set(item.get("state") or []):
+            entry = {"address": str(item.get("dst")), "mac": str(item["lladdr"])}
+            found.setdefault(str(item["dev"]), []).append(entry)
     return found
 
 
@@ -388,8 +404,33 @@ def parse_state(text: str | None) -> str | None:
     return text.split(":", 1)[-1].strip() or None if text else None
 
 
+def parse_gid(text: str) -> str | None:
+    """Return the address in a GID, IPv4 where it is one (C(0000:...:ffff:c0a8:640a)); None for an empty entry."""
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return None
+    if not int(address):
+        return None
+    return str(address.ipv4_mapped or address)
+
+
+def read_gids(root: str, port: str) -> list[dict[str, Any]]:
+    """Read the GID table of a port: C([{index, type, address}]), without empty entries.
+
+    The index of an address is whatever it is at the moment: the table may have holes, and entries move.
+    """
+    found = []
+    for index in sorted(int(name) for name in _names(root, f"{port}/gids") if name.isdigit()):
+        address = parse_gid(read_text(root, f"{port}/gids/{index}") or "")
+        if address:
+            kind = read_text(root, f"{port}/gid_attrs/types/{index}")
+            found.append({"index": index, "type": kind, "address": address})
+    return found
+
+
 def read_rdma(root: str = "/") -> list[dict[str, Any]]:
-    """Read /sys/class/infiniband: C([{name, netdev, state, physical_state, rate_gbps}]), port 1 of each device.
+    """Read /sys/class/infiniband: C([{name, netdev, state, physical_state, rate_gbps, gids}]), port 1 of each device.
 
     Only the state says whether a port is up: a port that is down may still claim C(LinkUp) physically. The hardware
     counters are not read, each of them is a trap into the card's firmware.
@@ -408,6 +449,7 @@ def read_rdma(root: str = "/") -> list[dict[str, Any]]:
                 "state": parse_state(read_text(root, f"{port}/state")),
                 "physical_state": parse_state(read_text(root, f"{port}/phys_state")),
                 "rate_gbps": parse_rate(read_text(root, f"{port}/rate")),
+                "gids": read_gids(root, port),
             }
         )
     return found
@@ -448,9 +490,66 @@ def _link(root: str, paths: list[str]) -> dict[str, Any]:
     return {"link_speed_gts": None, "link_width": None}
 
 
+# Where a network is written down -> (who reads it, whether it outlives a reboot).
+NETWORK_FILES = (
+    ("etc/netplan", ".yaml", "netplan", True),
+    ("etc/systemd/network", ".network", "networkd", True),
+    ("etc/NetworkManager/system-connections", ".nmconnection", "networkmanager", True),
+    ("run/NetworkManager/system-connections", ".nmconnection", "networkmanager", False),
+)
+MANAGED_MARK = "dgxspark.vllm.fabric"
+"""In the first line of the file that the role fabric writes."""
+
+
+# A host may have no YAML parser for its netplan files, and names are all that is needed of them.
+_INTERFACE = re.compile(r"\b(?:en|eth|wl|ww|ib|bond|br)\w*\d\w*\b")
+
+
+def _interfaces(reader: str, text: str) -> set[str]:
+    """Name the interfaces that a file mentions; C(match) stands for ones that it picks by other means than their name."""
+    if reader == "networkmanager":
+        return set(re.findall(r"^interface-name=(\S+)$", text, re.MULTILINE))
+    if reader == "networkd":
+        return {name for line in re.findall(r"^Name=(.+)$", text, re.MULTILINE) for name in line.split()}
+    plain = re.sub(r"(^|\s)#.*", "", text)
+    return set(_INTERFACE.findall(plain)) | set(re.findall(r"\bmatch(?=:)", plain))
+
+
+def read_stored(config_root: str, netdevs: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """Find where each netdev's network is written down: C({netdev: [{path, reader, persistent, alone, managed}]}).
+
+    alone: the file configures nothing but C(netdevs). Profiles that NetworkManager was given by netplan are left out.
+    """
+    wanted = set(netdevs)
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in wanted}
+    for folder, suffix, reader, persistent in NETWORK_FILES:
+        for name in _names(config_root, folder):
+            if not name.endswith(suffix) or (reader == "networkmanager" and name.startswith("netplan-")):
+                continue
+            text = read_text(config_root, f"{folder}/{name}") or ""
+            interfaces = _interfaces(reader, text)
+            for netdev in sorted(wanted & interfaces):
+                found[netdev].append(
+                    {
+                        "path": f"/{folder}/{name}",
+                        "reader": reader,
+                        "persistent": persistent,
+                        "alone": interfaces <= wanted,
+                        "managed": MANAGED_MARK in text.split("\n", maxsplit=1)[0],
+                    }
+                )
+    return found
+
+
+def _master(root: str, netdev: str) -> str | None:
+    """Name the bond or bridge that a netdev belongs to."""
+    path = Path(root) / "sys/class/net" / netdev / "master"
+    return Path(os.path.realpath(path)).name if path.exists() else None
+
+
 def read_netdev(root: str, netdev: str, addresses: dict[str, list[str]], rdma: list[dict[str, Any]]) -> dict[str, Any]:
-    """Describe one ConnectX-7 netdev: C({name, pci, function, up, speed_mbps, mtu, mac, addresses, link_speed_gts,
-    link_width, rdma: {name, state, physical_state, rate_gbps} or None})."""
+    """Describe one ConnectX-7 netdev: C({name, pci, function, up, speed_mbps, mtu, mac, master, addresses,
+    link_speed_gts, link_width, rdma: {name, state, physical_state, rate_gbps, gids} or None})."""
     base = f"sys/class/net/{netdev}"
     pci = _pci_of_netdev(root, netdev)
     speed = _whole(read_text(root, f"{base}/speed"))
@@ -466,6 +565,7 @@ def read_netdev(root: str, netdev: str, addresses: dict[str, list[str]], rdma: l
         "speed_mbps": speed if speed and speed > 0 else None,  # -1 when the link is down
         "mtu": _whole(read_text(root, f"{base}/mtu")),
         "mac": read_text(root, f"{base}/address"),
+        "master": _master(root, netdev),
         "addresses": addresses.get(netdev, []),
         **_link(root, paths),
         "rdma": {key: value for key, value in device.items() if key != "netdev"} if device else None,
@@ -498,21 +598,40 @@ def group_ports(netdevs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return ports
 
 
-def read_fabric(root: str, run: Run, pci: dict[str, tuple[str, str]]) -> dict[str, Any]:
-    """Describe the QSFP side: C({connectx, pci_functions, ports}).
+def read_fabric(root: str, run: Run, pci: dict[str, tuple[str, str]], config_root: str = "/") -> dict[str, Any]:
+    """Describe the QSFP side: C({connectx, pci_functions, ports, networks}).
 
     connectx False means no ConnectX-7 on the bus: the card is powered off without a cable, so it is no fault by itself.
+    networks: addresses of all other interfaces, by name. Each netdev also has C(neighbours), what has answered on it,
+    and C(stored), where its network is written down.
+    config_root: where /etc and /run of the host itself are found.
     """
     names = [name for name in _names(root, "sys/class/net") if _is_connectx(root, name)]
     rdma = read_rdma(root)
     addresses: dict[str, list[str]] = {}
+    neighbours: dict[str, list[dict[str, str]]] = {}
     if names:
         _rc, text, _err = run(["ip", "-j", "addr"])
         addresses = parse_ip_addr(text)
-    netdevs = [read_netdev(root, name, addresses, rdma) for name in names]
+        _rc, text, _err = run(["ip", "-j", "neigh"])
+        neighbours = parse_ip_neigh(text)
+    stored = read_stored(config_root, names)
+    netdevs = [
+        {
+            **read_netdev(root, name, addresses, rdma),
+            "neighbours": neighbours.get(name, []),
+            "stored": stored[name],
+        }
+        for name in names
+    ]
     functions = {address for address, ids in pci.items() if ids == PCI_CONNECTX}
     functions |= {netdev["pci"] for netdev in netdevs if netdev["pci"]}
-    return {"connectx": bool(functions or netdevs), "pci_functions": sorted(functions), "ports": group_ports(netdevs)}
+    return {
+        "connectx": bool(functions or netdevs),
+        "pci_functions": sorted(functions),
+        "ports": group_ports(netdevs),
+        "networks": {name: found for name, found in addresses.items() if found and name not in names and name != "lo"},
+    }
 
 
 # --- listening sockets ---------------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ def test_no_connectx_is_no_failure(tree: Any, fake_run: Any) -> None:
     tree.write("sys/class/net/enP7s7/operstate", "up\n")
     tree.write("sys/class/net/enP7s7/device/vendor", "0x10ec\n")
     tree.write("sys/class/net/enP7s7/device/device", "0x8127\n")
-    assert fabric(tree, fake_run) == {"connectx": False, "pci_functions": [], "ports": []}
+    assert fabric(tree, fake_run) == {"connectx": False, "pci_functions": [], "ports": [], "networks": {}}
     assert fake_run.calls == []
 
 
@@ -196,7 +196,9 @@ def test_one_cable_is_two_twins(tree: Any, fake_run: Any) -> None:
     tree.qsfp()
     addresses = (
         '[{"ifname": "enp1s0f0np0", "addr_info": [{"local": "192.168.100.10", "prefixlen": 24, "scope": "global"},'
-        '{"local": "fe80::1", "prefixlen": 64, "scope": "link"}]}]'
+        '{"local": "fe80::1", "prefixlen": 64, "scope": "link"}]},'
+        '{"ifname": "enP7s7", "addr_info": [{"local": "192.168.1.5", "prefixlen": 24, "scope": "global"}]},'
+        '{"ifname": "lo", "addr_info": [{"local": "10.0.0.1", "prefixlen": 32, "scope": "global"}]}]'
     )
     found = fabric(tree, fake_run.on("ip -j addr", addresses))
     assert found["connectx"] is True
@@ -212,11 +214,21 @@ def test_one_cable_is_two_twins(tree: Any, fake_run: Any) -> None:
         "speed_mbps": 200000,
         "mtu": 9000,
         "mac": "3c:6d:66:cc:b3:b7",
+        "master": None,
         "addresses": ["192.168.100.10/24"],
         "link_speed_gts": 32.0,
         "link_width": 4,
-        "rdma": {"name": "rocep1s0f0", "state": "ACTIVE", "physical_state": "LinkUp", "rate_gbps": 200.0},
+        "rdma": {
+            "name": "rocep1s0f0",
+            "state": "ACTIVE",
+            "physical_state": "LinkUp",
+            "rate_gbps": 200.0,
+            "gids": [],
+        },
+        "neighbours": [],
+        "stored": [],
     }
+    assert found["networks"] == {"enP7s7": ["192.168.1.5/24"]}
     assert (right["cage"], right["up"], right["rate_gbps"]) == (1, False, 40.0)
     # A port that is down may still claim LinkUp: the state is what counts.
     assert right["netdevs"][0]["rdma"]["state"] == "DOWN" and right["netdevs"][0]["speed_mbps"] is None
@@ -257,6 +269,100 @@ def test_netdev_known_by_name_only(tree: Any, fake_run: Any) -> None:
 def test_output_of_ip_that_is_not_json() -> None:
     assert gb10.parse_ip_addr("") == {}
     assert gb10.parse_ip_addr("[{}, 5]") == {}
+    assert gb10.parse_ip_neigh('Object "neigh" is unknown') == {}
+
+
+def test_link_local_addresses_count_as_addresses_of_a_twin() -> None:
+    text = '[{"ifname": "enp1s0f0np0", "addr_info": [{"local": "169.254.7.1", "prefixlen": 16, "scope": "link"}]}]'
+    assert gb10.parse_ip_addr(text) == {"enp1s0f0np0": ["169.254.7.1/16"]}
+
+
+def test_neighbours_are_those_that_answered(tree: Any, fake_run: Any) -> None:
+    tree.qsfp()
+    neighbours = (
+        '[{"dst": "192.168.100.11", "dev": "enp1s0f0np0", "lladdr": "3c:6d:66:cc:aa:01", "state": ["STALE"]},'
+        '{"dst": "192.168.100.12", "dev": "enp1s0f0np0", "state": ["FAILED"]},'
+        '{"dst": "192.168.100.13", "dev": "enp1s0f0np0", "lladdr": "3c:6d:66:cc:aa:02", "state": ["FAILED"]},'
+        '{"dst": "192.168.1.1", "dev": "enP7s7", "lladdr": "3c:6d:66:cc:aa:03", "state": ["REACHABLE"]}]'
+    )
+    left = fabric(tree, fake_run.on("ip -j neigh", neighbours))["ports"][0]
+    assert left["netdevs"][0]["neighbours"] == [{"address": "192.168.100.11", "mac": "3c:6d:66:cc:aa:01"}]
+    assert left["netdevs"][1]["neighbours"] == []
+
+
+V4_GID = "0000:0000:0000:0000:0000:ffff:c0a8:640a"
+
+
+@pytest.mark.parametrize(
+    ("gid", "address"),
+    [
+        (V4_GID, "192.168.100.10"),
+        ("fe80:0000:0000:0000:3e6d:66ff:fecc:b3b7", "fe80::3e6d:66ff:fecc:b3b7"),
+        ("0000:0000:0000:0000:0000:0000:0000:0000", None),
+        ("", None),
+    ],
+)
+def test_gids(gid: str, address: str | None) -> None:
+    assert gb10.parse_gid(gid) == address
+
+
+def test_hole_in_the_table_of_gids(tree: Any, fake_run: Any) -> None:
+    """The RoCE v2 entry of an address is at 3 usually; with a hole there it is at 4, and comes after 10 in no order."""
+    tree.qsfp()
+    link_local, empty = "fe80:0000:0000:0000:3e6d:66ff:fecc:b3b7", "0000:0000:0000:0000:0000:0000:0000:0000"
+    for index, gid in enumerate([link_local, link_local, V4_GID, empty, V4_GID, *[empty] * 6]):
+        port = "sys/class/infiniband/rocep1s0f0/ports/1"
+        tree.write(f"{port}/gids/{index}", gid + "\n")
+        tree.write(f"{port}/gid_attrs/types/{index}", "IB/RoCE v1\n" if index in (0, 2) else "RoCE v2\n")
+    gids = fabric(tree, fake_run)["ports"][0]["netdevs"][0]["rdma"]["gids"]
+    assert [(entry["index"], entry["type"], entry["address"]) for entry in gids][2:] == [
+        (2, "IB/RoCE v1", "192.168.100.10"),
+        (4, "RoCE v2", "192.168.100.10"),
+    ]
+
+
+def test_bonded_twins_name_their_bond(tree: Any, fake_run: Any) -> None:
+    tree.qsfp()
+    (tree.root / "sys/class/net/bond0").mkdir()
+    tree.link("sys/devices/pci0000:01/0000:01:00.0/net/enp1s0f0np0/master", "sys/class/net/bond0")
+    left = fabric(tree, fake_run)["ports"][0]
+    assert [twin["master"] for twin in left["netdevs"]] == ["bond0", None]
+
+
+def stored(config: Any) -> dict[str, list[tuple[str, bool, bool, bool]]]:
+    found = gb10.read_stored(str(config), ["enp1s0f0np0", "enP2p1s0f0np0"])
+    return {
+        name: [(entry["path"], entry["persistent"], entry["alone"], entry["managed"]) for entry in entries]
+        for name, entries in found.items()
+    }
+
+
+def test_where_a_network_is_written_down(tmp_path: Any) -> None:
+    for path, text in {
+        "etc/netplan/40-cx7.yaml": (
+            "# Written by the role dgxspark.vllm.fabric\nnetwork:\n  version: 2\n  ethernets:\n    enp1s0f0np0: {mtu: 9000}\n"
+        ),
+        "etc/netplan/50-all.yaml": (
+            "network: {version: 2, ethernets: {enP7s7: {dhcp4: true}, enP2p1s0f0np0: {dhcp4: false}}}  # enp1s0f0np0\n"
+        ),
+        "etc/netplan/60-match.yaml": "network:\n  ethernets:\n    x:\n      match: {name: enP2p1s0f0np0}\n",
+        "etc/systemd/network/10-rail.network": "[Match]\nName=enP2p1s0f0np0\n",
+        "run/NetworkManager/system-connections/netplan-enp1s0f0np0.nmconnection": "interface-name=enp1s0f0np0\n",
+        "run/NetworkManager/system-connections/cx7.nmconnection": "[connection]\ninterface-name=enp1s0f0np0\n",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert stored(tmp_path) == {
+        "enp1s0f0np0": [
+            ("/etc/netplan/40-cx7.yaml", True, True, True),
+            ("/run/NetworkManager/system-connections/cx7.nmconnection", False, True, False),
+        ],
+        "enP2p1s0f0np0": [
+            ("/etc/netplan/50-all.yaml", True, False, False),
+            ("/etc/netplan/60-match.yaml", True, False, False),
+            ("/etc/systemd/network/10-rail.network", True, True, False),
+        ],
+    }
 
 
 # --- sockets, disks
@@ -388,7 +494,7 @@ def test_host_where_everything_is_missing(tmp_path: Any, fake_run: Any) -> None:
     for name in ("containers", "services", "units", "resident"):
         assert spark[name] == [], name
     assert spark["machine"]["is_spark"] is False
-    assert spark["fabric"] == {"connectx": False, "pci_functions": [], "ports": []}
+    assert spark["fabric"] == {"connectx": False, "pci_functions": [], "ports": [], "networks": {}}
 
 
 def test_memory_of_a_capture(tree: Any) -> None:
