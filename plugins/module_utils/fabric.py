@@ -624,8 +624,8 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     """Plan the fabric of a group.
 
     hosts: in the group's order, the head first. Each has C(fabric) (of M(dgxspark.vllm.spark_info)), and may have
-    C(management_address), C(heard) (of M(dgxspark.vllm.fabric_probe)) and C(addresses) ({netdev: CIDR} that are given).
-    Returns C({topology, ready, rails, hosts, findings}). ready: engines can use the fabric as it is. C(hosts) has for
+    C(management_address), C(heard) and C(tools) (of M(dgxspark.vllm.fabric_probe)), C(addresses) ({netdev: CIDR} that
+    are given). Returns C({topology, ready, rails, hosts, findings, bandwidth_tests}). ready: engines can use the fabric as it is. C(hosts) has for
     each its C(netplan) document where one is to be written, C(apply) (the host differs from it now), and C(action):
     C(keep) (nothing to do, or not ours to do), C(configure) (nothing is there yet, or what this collection wrote is
     written again), C(migrate) (was asked to repair) or C(refuse) (wrong, and was not asked to).
@@ -688,7 +688,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
             )
     for rail in usable:
         findings += [finding for twin in rail.twins for finding in judge_rdma(twin)]
-    return {
+    result: dict[str, Any] = {
         "topology": topology,
         "ready": ready,
         "rails": [
@@ -713,6 +713,8 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
         },
         "findings": [finding.to_dict() for finding in findings],
     }
+    tools = {name: entry.get("tools") or [] for name, entry in hosts.items()}
+    return {**result, "bandwidth_tests": bandwidth_tests(result, tools)}
 
 
 def choose_action(layout: Layout, name: str) -> str:

@@ -1,0 +1,146 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Try out the QSFP network from one host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_check
+short_description: Try out the QSFP network from one host
+version_added: 0.1.0
+description:
+  - Sends packets that fill the MTU and must not be fragmented to the other hosts of a group, on each rail. Where they are
+    lost, small ones tell a wrong MTU from a link that does not work.
+  - Runs the sending side of probes of the bandwidth, 1 GiB each.
+  - Findings are returned and never fail the task.
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+options:
+  pings:
+    description: RV(dgxspark.vllm.fabric_plan#module:hosts.pings) of this host.
+    type: list
+    elements: dict
+    default: []
+  bandwidth:
+    description:
+      - Entries of RV(dgxspark.vllm.fabric_plan#module:bandwidth_tests) whose other side listens already.
+      - Left out means that nothing is measured; an empty list is reported as such.
+    type: list
+    elements: dict
+  min_gbps:
+    description: Gb/s that each program must reach on a rail.
+    type: dict
+    default: {}
+  attempts:
+    description: How often a probe is tried, a second apart, while the other side is still getting ready.
+    type: int
+    default: 5
+seealso:
+  - module: dgxspark.vllm.fabric_plan
+"""
+
+EXAMPLES = r"""
+- name: Send large packets on each rail
+  dgxspark.vllm.fabric_check:
+    pings: "{{ fabric.hosts[inventory_hostname].pings }}"
+  register: checked
+
+- name: Stop when they are lost
+  ansible.builtin.assert:
+    that: checked.findings | length == 0
+    fail_msg: "{{ checked.report | join('\n') }}"
+"""
+
+RETURN = r"""
+pings:
+  description: What was sent, with C(large) and, where that failed, C(small), each C(sent), C(received) and C(error).
+  returned: success
+  type: list
+  elements: dict
+bandwidth:
+  description: Each probe with its C(gbps), or V(null) and an C(error).
+  returned: success
+  type: list
+  elements: dict
+  sample: [{"rail": "rail0", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28, "error": ""}]
+findings:
+  description: What is wrong.
+  returned: success
+  type: list
+  elements: dict
+report:
+  description: The findings as lines of text, errors first.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import time
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+SMALL = 56
+
+
+def ping(run: Any, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Send large packets, and small ones where these are lost."""
+    _rc, out, err = run(fabric.ping_command(wanted, int(wanted["size"])))
+    result = {**wanted, "large": fabric.parse_ping(out, err)}
+    if result["large"]["received"] < 3:
+        _rc, out, err = run(fabric.ping_command(wanted, SMALL))
+        result["small"] = fabric.parse_ping(out, err)
+    return result
+
+
+def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
+    """Send a probe; tries again while nobody listens yet."""
+    gbps, error = None, ""
+    for attempt in range(attempts):
+        if attempt:
+            time.sleep(1)
+        rc, out, err = run([str(word) for word in test["send"]])
+        gbps = fabric.parse_bandwidth(test["tool"], out)
+        if gbps is not None:
+            return {**identity(test), "gbps": gbps, "error": ""}
+        error = (err.strip() or out.strip() or f"exit code {rc}").splitlines()[-1]
+    return {**identity(test), "gbps": gbps, "error": error}
+
+
+def identity(test: dict[str, Any]) -> dict[str, Any]:
+    """What tells a probe from others."""
+    return {key: test[key] for key in ("rail", "tool", "server", "client")}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "pings": {"type": "list", "elements": "dict", "default": []},
+            "bandwidth": {"type": "list", "elements": "dict"},
+            "min_gbps": {"type": "dict", "default": {}},
+            "attempts": {"type": "int", "default": 5},
+        },
+        supports_check_mode=True,
+    )
+    run = runner(module)
+    pings = [ping(run, wanted) for wanted in module.params["pings"]]
+    findings = fabric.judge_pings(pings)
+    tests = module.params["bandwidth"]
+    measured = [measure(run, test, module.params["attempts"]) for test in tests or []]
+    if tests is not None:
+        findings += fabric.judge_bandwidth(measured, module.params["min_gbps"])
+    found = [finding.to_dict() for finding in findings]
+    module.exit_json(changed=False, pings=pings, bandwidth=measured, findings=found, report=fabric.lines(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import fabric, gb10
+from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabric_plan, fabric_probe
+
+PING = {
+    "rail": "rail0",
+    "host": "a",
+    "netdev": "enp1s0f0np0",
+    "source": "192.168.100.10",
+    "target": "192.168.100.11",
+    "target_host": "b",
+    "size": 8972,
+}
+TEST = {
+    "rail": "rail0",
+    "tool": "iperf3",
+    "server": "a",
+    "client": "b",
+    "listen": ["timeout", "60", "iperf3", "-s"],
+    "send": ["timeout", "60", "iperf3", "-c", "192.168.100.10"],
+}
+
+
+def run_module(module: Any, capsys: Any, **args: Any) -> dict[str, Any]:
+    with patch_module_args(args), pytest.raises(SystemExit):
+        module.main()
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return result
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> Any:
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv, **options))
+    return fake_run
+
+
+@pytest.fixture
+def host(tree: Any, fake_run: Any) -> Callable[[], dict[str, Any]]:
+    def make() -> dict[str, Any]:
+        return {"fabric": gb10.read_fabric(str(tree), fake_run, gb10.read_pci(str(tree)), str(tree))}
+
+    return make
+
+
+# --- fabric_plan
+
+
+def test_plan(capsys: Any, tree: Any, host: Any) -> None:
+    tree.qsfp()
+    result = run_module(fabric_plan, capsys, hosts={"a": host(), "b": host()}, mtu=9000)
+    assert result["changed"] is False and result["topology"] == "direct"
+    assert result["hosts"]["b"]["rails"][0]["address"] == "192.168.100.11/24"
+    assert result["report"][0].startswith("info fabric.assumed: ") and result["bandwidth_tests"] == []
+
+
+def test_plan_of_hosts_without_facts_or_with_bad_settings(capsys: Any, host: Any) -> None:
+    failed = run_module(fabric_plan, capsys, hosts={"a": {}, "b": host(), "c": None})
+    assert failed["failed"] and failed["msg"] == "hosts without the facts of spark_info: a, c"
+    failed = run_module(fabric_plan, capsys, hosts={"a": host(), "b": host()}, network="10.0.0.1/24")
+    assert failed["failed"] and "network: " in failed["msg"]
+
+
+# --- fabric_probe
+
+
+def test_probe_listens_and_says_who_it_is() -> None:
+    """A pair of sockets is the cable; the other end answers once and then sees what this one says."""
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    seen: list[bytes] = []
+
+    def peer() -> None:
+        seen.append(other.recv(2048))
+        other.send(b"something else")
+        for netdev in ("enp1s0f0np0", "enp1s0f0np0", "enP2p1s0f0np0"):
+            other.send(fabric.beacon("3c:6d:66:00:00:01", "spark-2", netdev))
+        other.send(fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0"))  # its own, come back
+        other.send(fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enP2p1s0f0np0"))  # the twin
+
+    thread = threading.Thread(target=peer)
+    thread.start()
+    frame = fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0")
+    heard = fabric_probe.listen({own: ("enp1s0f0np0", frame)}, "spark-1", 0.8)
+    thread.join()
+    own.close()
+    other.close()
+    assert seen == [frame]
+    assert [(entry["host"], entry["peer"]) for entry in heard] == [
+        ("spark-1", "enP2p1s0f0np0"),
+        ("spark-2", "enP2p1s0f0np0"),
+        ("spark-2", "enp1s0f0np0"),
+    ]
+
+
+def test_probe_without_a_link_is_silent(capsys: Any, tree: Any, host: Any) -> None:
+    tree.qsfp(up=())
+    result = run_module(fabric_probe, capsys, name="spark-1", fabric=host()["fabric"])
+    assert result["changed"] is False and result["heard"] == [] and isinstance(result["tools"], list)
+
+
+def test_probe_of_an_interface_that_is_not_there(capsys: Any, tree: Any, host: Any) -> None:
+    tree.qsfp()
+    result = run_module(fabric_probe, capsys, name="spark-1", fabric=host()["fabric"])
+    assert result["failed"] and "cannot be listened on" in result["msg"]
+
+
+# --- fabric_check
+
+
+def test_check_that_finds_nothing(capsys: Any, programs: Any) -> None:
+    programs.on("ping", "3 packets transmitted, 3 received, 0% packet loss, time 602ms\n")
+    result = run_module(fabric_check, capsys, pings=[PING])
+    assert result["findings"] == [] and result["changed"] is False and len(programs.calls) == 1
+    assert "8972" in programs.calls[0] and "do" in programs.calls[0]
+
+
+def test_check_tells_a_wrong_mtu_from_a_dead_link(capsys: Any, programs: Any) -> None:
+    programs.on("ping", "3 packets transmitted, 0 received, 100% packet loss, time 602ms\n")
+    assert run_module(fabric_check, capsys, pings=[PING])["findings"][0]["rule"] == "fabric.ping"
+    programs.on(
+        "ping -n -c 3 -i 0.3 -W 1 -M do -s 56", "3 packets transmitted, 3 received, 0% packet loss, time 602ms\n"
+    )
+    result = run_module(fabric_check, capsys, pings=[PING])
+    assert result["findings"][0]["rule"] == "fabric.ping_mtu" and "error fabric.ping_mtu" in result["report"][0]
+
+
+def test_check_measures(capsys: Any, programs: Any) -> None:
+    programs.on("timeout 60 iperf3", '{"end": {"sum_received": {"bits_per_second": 13230000000.0}}}')
+    result = run_module(fabric_check, capsys, bandwidth=[TEST], min_gbps={"iperf3": 20})
+    assert result["bandwidth"] == [
+        {"rail": "rail0", "tool": "iperf3", "server": "a", "client": "b", "gbps": 13.23, "error": ""}
+    ]
+    assert [finding["rule"] for finding in result["findings"]] == ["fabric.slow"]
+
+
+def test_check_that_cannot_measure(capsys: Any, programs: Any) -> None:
+    programs.on("timeout 60 iperf3", "", rc=1, err="iperf3: error - unable to connect\n")
+    result = run_module(fabric_check, capsys, bandwidth=[TEST], attempts=1)
+    assert result["findings"][0]["rule"] == "fabric.probe_failed" and "unable to connect" in result["report"][0]
+    assert run_module(fabric_check, capsys, bandwidth=[])["findings"][0]["rule"] == "fabric.no_probe"
+    assert run_module(fabric_check, capsys)["findings"] == []
