@@ -11,7 +11,7 @@ module: fabric_probe
 short_description: Find out which QSFP interfaces of which hosts hear each other
 version_added: 0.1.0
 description:
-  - Says on each interface which one it is, and listens who else does. Needs no addresses, so it works before anything is
+  - Says on each QSFP interface that is up which one it is, and listens who else does. Needs no addresses, so it works before anything is
     configured. Frames are broadcast with EtherType 0x88B5, twice a second.
   - Run it on all hosts of a group at once (C(forks) of at least as many), and for long enough that slow connections
     overlap.
@@ -26,10 +26,10 @@ options:
     description: What this host says that it is, its name in the inventory.
     type: str
     required: true
-  fabric:
-    description: RV(dgxspark.vllm.spark_info#module:spark.fabric). Interfaces that are up are used.
-    type: dict
-    required: true
+  root:
+    description: Where C(/sys) is read to find the interfaces. Simulated Sparks show their own there.
+    type: path
+    default: /
   seconds:
     description: How long to listen.
     type: float
@@ -42,15 +42,9 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Look at the host
-  dgxspark.vllm.spark_info:
-  become: true
-  register: host
-
 - name: Find out what is cabled to what
   dgxspark.vllm.fabric_probe:
     name: "{{ inventory_hostname }}"
-    fabric: "{{ host.spark.fabric }}"
   become: true
   register: probe
 """
@@ -77,7 +71,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils import fabric, gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
 INTERVAL = 0.5
 
@@ -105,14 +100,16 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "name": {"type": "str", "required": True},
-            "fabric": {"type": "dict", "required": True},
+            "root": {"type": "path", "default": "/"},
             "seconds": {"type": "float", "default": 6},
         },
         supports_check_mode=True,
     )
+    root = module.params["root"]
+    facts = gb10.read_fabric(root, runner(module), gb10.read_pci(root))
     wires: dict[Any, tuple[str, bytes]] = {}
     try:
-        for port in fabric.up_cages(module.params["fabric"]).values():
+        for port in fabric.up_cages(facts).values():
             for netdev in port["netdevs"]:
                 if netdev["up"] and netdev["mac"]:
                     wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(fabric.ETHERTYPE))

@@ -2,9 +2,9 @@
 # Runs in a container of the operating system image: make it a Spark.
 set -eu
 cp -a /sim/rootfs/. /
-chown -R 0:0 /etc/systemd/system /etc/sudoers.d /etc/ssh /etc/dgx-release /usr/local /usr/bin/nvidia-*
+chown -R 0:0 /etc/systemd/system /etc/sudoers.d /etc/ssh /etc/dgx-release /usr/local /usr/bin/nvidia-* /usr/bin/udevadm
 install -D -m 644 /sim-common/ledger.py /usr/local/lib/spark-sim/ledger.py
-chmod 755 /usr/bin/nvidia-* /usr/local/sbin/spark-sim-* /usr/local/bin/spark-sim
+chmod 755 /usr/bin/nvidia-* /usr/bin/udevadm /usr/local/sbin/spark-sim-* /usr/local/bin/spark-sim
 chmod 440 /etc/sudoers.d/spark
 groupadd --gid 1000 spark
 useradd --uid 1000 --gid 1000 --create-home --shell /bin/bash --groups sudo spark

@@ -102,15 +102,15 @@ def test_probe_listens_and_says_who_it_is() -> None:
     ]
 
 
-def test_probe_without_a_link_is_silent(capsys: Any, tree: Any, host: Any) -> None:
+def test_probe_without_a_link_is_silent(capsys: Any, programs: Any, tree: Any) -> None:
     tree.qsfp(up=())
-    result = run_module(fabric_probe, capsys, name="spark-1", fabric=host()["fabric"])
+    result = run_module(fabric_probe, capsys, name="spark-1", root=str(tree))
     assert result["changed"] is False and result["heard"] == [] and isinstance(result["tools"], list)
 
 
-def test_probe_of_an_interface_that_is_not_there(capsys: Any, tree: Any, host: Any) -> None:
+def test_probe_of_an_interface_that_is_not_there(capsys: Any, programs: Any, tree: Any) -> None:
     tree.qsfp()
-    result = run_module(fabric_probe, capsys, name="spark-1", fabric=host()["fabric"])
+    result = run_module(fabric_probe, capsys, name="spark-1", root=str(tree))
     assert result["failed"] and "cannot be listened on" in result["msg"]
 
 

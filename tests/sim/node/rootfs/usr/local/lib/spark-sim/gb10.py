@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import socket
+import struct
 from pathlib import Path
 from typing import Any
 
 DRIVER = "580.159.03"
 CUDA = "13.0"
 KERNEL = "6.17.0-1014-nvidia"
+SIOCGIFADDR = 0x8915
 LINK_UP_RATE = ("4: ACTIVE", "5: LinkUp", "200 Gb/sec (2X NDR)")
 LINK_DOWN_RATE = ("1: DOWN", "3: Disabled", "40 Gb/sec (4X QDR)")
 
@@ -182,6 +186,16 @@ def interface(settings: dict[str, Any], name: str, speed: int) -> dict[str, str]
     }
 
 
+def ipv4_of(name: str) -> str | None:
+    """The IPv4 address that a real interface has."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        except OSError:
+            return None
+    return socket.inet_ntoa(answer[20:24])
+
+
 def ipv4_as_gid(address: str) -> str:
     numbers = [int(part) for part in address.split(".")]
     return f"0000:0000:0000:0000:0000:ffff:{numbers[0]:02x}{numbers[1]:02x}:{numbers[2]:02x}{numbers[3]:02x}"
@@ -190,7 +204,6 @@ def ipv4_as_gid(address: str) -> str:
 def live_files(settings: dict[str, Any]) -> dict[str, str]:
     """Files that follow the interfaces of the node."""
     files = {}
-    addresses = {link["device"]: link["address"] for link in settings["links"].values()}
     for name, text in interface(settings, "enP7s7", 10000).items():
         files[f"sys/class/net/enP7s7/{name}"] = text
     for netdev, roce, domain, function in QSFP:
@@ -208,8 +221,9 @@ def live_files(settings: dict[str, Any]) -> dict[str, str]:
             f"fe80:0000:0000:0000:{mac[0] ^ 2:02x}{mac[1]:02x}:{mac[2]:02x}ff:fe{mac[3]:02x}:{mac[4]:02x}{mac[5]:02x}"
         )
         gids = [local, local]
-        if netdev in addresses and up:
-            gids += [ipv4_as_gid(addresses[netdev])] * 2
+        address = ipv4_of(netdev) if up else None
+        if address:
+            gids += [ipv4_as_gid(address)] * 2
         gids += ["0000:0000:0000:0000:0000:0000:0000:0000"] * (4 - len(gids))
         for index, gid in enumerate(gids):
             files[f"{port}/gids/{index}"] = gid + "\n"

@@ -1,0 +1,284 @@
+"""A pair that was bare has a verified network; wrong ones are named, left alone, and repaired when asked.
+
+The tests run in order on the shared nodes. Each host is looked at once where the name of a test has no other subject.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+NODES = {"spark-1": "sparktest-1", "spark-2": "sparktest-2"}
+NUMBER = {"spark-1": 10, "spark-2": 11}
+TWINS = ("enp1s0f0np0", "enP2p1s0f0np0")
+NETPLAN = "/etc/netplan/40-cx7.yaml"
+
+
+@pytest.fixture(scope="session")
+def play():
+    """Run the role again with other settings; returns its exit code and all that it printed."""
+
+    def run(**settings):
+        quick = {"fabric_probe_seconds": 3, "fabric_bandwidth": False, **settings}
+        ran = subprocess.run(
+            [
+                "ansible-playbook",
+                "-i",
+                str(ROOT / "molecule" / "inventory.yml"),
+                str(ROOT / "molecule" / "fabric" / "converge.yml"),
+                "-e",
+                json.dumps(quick),
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        )
+        # Messages are wrapped where they are shown.
+        return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
+
+    return run
+
+
+def node(name, *argv, check=True, stdin=None):
+    """Run a command as root on a node, past Ansible and its network."""
+    argv = ["docker", "exec", "-i", NODES[name], *argv]
+    return subprocess.run(argv, capture_output=True, text=True, check=check, input=stdin).stdout
+
+
+def write(name, path, text, mode="0600"):
+    node(name, "sh", "-c", f"cat > {path} && chmod {mode} {path}", stdin=text)
+
+
+def foreign(name, addresses, mtu=(9000, 9000)):
+    """Give a node a network that somebody else wrote."""
+    rows = "".join(
+        f"    {twin}: {{addresses: [{address}], dhcp4: no, link-local: [], mtu: {size}}}\n"
+        for twin, address, size in zip(TWINS, addresses, mtu)
+    )
+    write(name, NETPLAN, f"network:\n  version: 2\n  ethernets:\n{rows}")
+    node(name, "netplan", "apply")
+    for _ in range(50):
+        if all(f" {address} " in node(name, "ip", "-o", "-4", "addr") for address in addresses):
+            break
+        time.sleep(0.1)
+    time.sleep(1.5)  # what stands for /sys follows within a second
+
+
+def network(name):
+    """(address, MTU) of each twin."""
+    links = {link["ifname"]: link for link in json.loads(node(name, "ip", "-j", "-4", "addr"))}
+    return [
+        ([f"{info['local']}/{info['prefixlen']}" for info in links[twin]["addr_info"]], links[twin]["mtu"])
+        for twin in TWINS
+    ]
+
+
+def right(name):
+    return [([f"192.168.{100 + index}.{NUMBER[name]}/24"], 9000) for index in range(2)]
+
+
+def found(host):
+    return json.loads(host.file("/run/fabric.json").content_string)
+
+
+# --- what converge left
+
+
+def test_the_network_is_there_and_written_down(host):
+    name = host.backend.get_hostname()
+    assert network(name) == right(name)
+    with host.sudo():
+        file = host.file(NETPLAN)
+        assert (file.mode, file.user) == (0o600, "root")
+        assert "dgxspark.vllm.fabric" in file.content_string.splitlines()[0]
+        assert host.run("systemctl is-active dgxspark-fabric-revert.timer").stdout.strip() == "inactive"
+
+
+def test_large_packets_pass_on_each_rail(host):
+    name = host.backend.get_hostname()
+    other = next(number for peer, number in NUMBER.items() if peer != name)
+    for subnet in (100, 101):
+        assert host.run(f"ping -c 1 -W 2 -M do -s 8972 192.168.{subnet}.{other}").rc == 0
+        assert host.run(f"ping -c 1 -W 2 -M do -s 8973 192.168.{subnet}.{other}").rc != 0
+    pings = found(host)["pings"]["pings"]
+    assert [ping["large"]["received"] for ping in pings] == [3, 3]
+
+
+def test_what_engines_need_to_know(host):
+    name = host.backend.get_hostname()
+    plan = found(host)["plan"]
+    assert (plan["topology"], plan["ready"], plan["findings"]) == ("direct", True, [])
+    env = plan["hosts"][name]["environment"]
+    assert env["mp"]["VLLM_HOST_IP"] == f"192.168.100.{NUMBER[name]}"
+    assert env["mp"]["NCCL_IB_HCA"] == "rocep1s0f0,roceP2p1s0f0"
+    assert env["mp"]["NCCL_SOCKET_IFNAME"] == "enp1s0f0np0"
+    assert "NCCL_IB_GID_INDEX" not in env["ray"]
+
+
+def test_the_bandwidth_of_both_rails_was_measured(host):
+    measured = [test for result in found(host)["measured"] for test in result["bandwidth"]]
+    assert [(test["rail"], test["tool"]) for test in measured] == [("rail0", "iperf3"), ("rail1", "iperf3")]
+    assert all(test["gbps"] > 0 for test in measured)
+
+
+# --- what goes wrong; each test ends with a network that is right
+
+
+@pytest.fixture
+def once(host):
+    """Tests below are about the pair."""
+    return host.backend.get_hostname() == "spark-1"
+
+
+def test_ours_is_repaired_without_being_asked(once, play):
+    if not once:
+        return
+    node("spark-2", "ip", "link", "set", "dev", TWINS[1], "mtu", "1500")
+    time.sleep(1.5)
+    code, text = play()
+    assert code == 0, text
+    assert [network(name) for name in NODES] == [right(name) for name in NODES]
+
+
+def test_mtu_1500_on_one_side_is_refused_with_the_pings_result(once, play):
+    if not once:
+        return
+    for name, mtu in (("spark-1", (9000, 9000)), ("spark-2", (1500, 9000))):
+        foreign(name, [f"192.168.{30 + index}.{NUMBER[name]}/24" for index in range(2)], mtu)
+    before = node("spark-2", "cat", NETPLAN)
+    code, text = play()
+    assert code != 0
+    assert (
+        "fabric.mtu_differs: rail0: the ends differ in MTU: spark-1 enp1s0f0np0 9000 and spark-2 enp1s0f0np0 1500"
+        in text
+    )
+    assert (
+        "fabric.ping_mtu: rail0: spark-1 (enp1s0f0np0, 192.168.30.10) to spark-2 (192.168.30.11) loses packets" in text
+    )
+    assert "ping -M do -s 8972: 0 of 3 came back" in text and "mtu=1500" in text
+    assert "fabric.ping_mtu: rail1" not in text
+    assert node("spark-2", "cat", NETPLAN) == before and network("spark-2")[0][1] == 1500
+
+
+def test_it_is_repaired_when_asked_and_right_addresses_stay(once, play):
+    if not once:
+        return
+    before = node("spark-1", "cat", NETPLAN)
+    code, text = play(fabric_migrate=True)
+    assert code == 0, text
+    assert network("spark-2") == [([f"192.168.{30 + index}.11/24"], 9000) for index in range(2)]
+    # The other host was right, so its file is still the one that somebody else wrote.
+    assert node("spark-1", "cat", NETPLAN) == before
+    assert "mtu: 1500" in node("spark-2", "cat", "/var/lib/dgxspark/fabric/replaced/40-cx7.yaml")
+
+
+def test_a_layout_of_others_that_is_right_is_adopted(once, play):
+    if not once:
+        return
+    foreign("spark-2", [f"192.168.{30 + index}.11/24" for index in range(2)])
+    before = [node(name, "cat", NETPLAN) for name in NODES]
+    code, text = play()
+    assert code == 0 and "changed=0" in text, text
+    assert [node(name, "cat", NETPLAN) for name in NODES] == before
+
+
+def test_twins_in_one_subnet_are_named_and_left_alone(once, play):
+    if not once:
+        return
+    for index, name in enumerate(NODES):
+        foreign(name, [f"192.168.0.{2 * index + 1}/24", f"192.168.0.{2 * index + 2}/24"])
+    before = [network(name) for name in NODES]
+    code, text = play()
+    assert code != 0
+    assert "fabric.same_subnet: spark-2: enp1s0f0np0 (192.168.0.3/24) and enP2p1s0f0np0 (192.168.0.4/24) share" in text
+    assert "Set fabric_migrate: true" in text
+    assert [network(name) for name in NODES] == before
+
+
+def test_they_are_moved_when_asked(once, play):
+    if not once:
+        return
+    code, text = play(fabric_migrate=True)
+    assert code == 0, text
+    assert [network(name) for name in NODES] == [right(name) for name in NODES]
+
+
+def test_what_netplan_refuses_is_taken_back(once, play):
+    if not once:
+        return
+    write("spark-1", "/etc/netplan/99-broken.yaml", "network: {version: 2, ethernets: {x: {addresses: [no]}}}\n")
+    code, text = play(fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"])
+    assert code != 0 and "Have netplan check it failed" in text and "99-broken.yaml" in text
+    node("spark-1", "rm", "/etc/netplan/99-broken.yaml")
+    assert network("spark-1") == right("spark-1")
+    assert "192.168.100.10/24" in node("spark-1", "cat", NETPLAN)
+    # The other host went on; what belongs to this collection is brought together again.
+    code, text = play()
+    assert code == 0, text
+
+
+CUTS = f"""#!/bin/sh
+[ "$1" = apply ] || exec /usr/sbin/netplan "$@"
+/usr/sbin/netplan apply
+if grep -q 192.168.55 {NETPLAN}; then
+    ip link set dev enP7s7 down
+else
+    ip link set dev enP7s7 up
+    ip route replace default via 10.88.0.1
+fi
+"""
+
+
+def test_a_change_that_cuts_the_connection_is_undone_by_the_host_itself(once, play):
+    """On one node netplan takes the management network down with the change, and gives it back without it."""
+    if not once:
+        return
+    write("spark-1", "/usr/local/sbin/netplan", CUTS, "0755")
+    code, text = play(fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"], fabric_revert_seconds=12)
+    node("spark-1", "rm", "/usr/local/sbin/netplan")
+    assert code != 0 and "The host did not answer for 12 s after the change and went back by itself" in text, text
+    # The other node had to wait for this one for so long that it went back too: the pair is as it was.
+    assert [network(name) for name in NODES] == [right(name) for name in NODES]
+    assert "192.168.100.10/24" in node("spark-1", "cat", NETPLAN)
+    code, text = play()
+    assert code == 0 and "changed=1" not in text, text
+
+
+def test_both_twins_pass_an_active_firewall(once, play):
+    if not once:
+        return
+    node("spark-1", "ufw", "allow", "22/tcp")
+    node("spark-1", "ufw", "--force", "enable")
+    try:
+        code, text = play()
+        assert code == 0 and "changed=1" in text, text
+        rules = node("spark-1", "ufw", "status")
+        assert all(f"Anywhere on {twin}" in rules for twin in TWINS)
+        code, text = play()
+        assert code == 0 and "changed=1" not in text, text
+    finally:
+        node("spark-1", "ufw", "--force", "reset")
+        node("spark-1", "ufw", "disable")
+
+
+def test_the_network_outlives_a_reboot(once, play):
+    if not once:
+        return
+    subprocess.run(["docker", "restart", "-t", "20", NODES["spark-2"]], check=True, capture_output=True)
+    for _ in range(100):
+        up = node("spark-2", "systemctl", "is-system-running", check=False).strip() in ("running", "degraded")
+        if up and network("spark-2") == right("spark-2"):
+            break
+        time.sleep(0.3)
+    assert network("spark-2") == right("spark-2")
+    code, text = play()
+    assert code == 0 and "changed=1" not in text, text
