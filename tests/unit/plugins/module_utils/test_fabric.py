@@ -155,6 +155,18 @@ def test_subnets_and_addresses_may_be_given(make: Make) -> None:
     assert plan["rails"][1]["subnet"] == "10.2.0.0/28"
 
 
+def test_given_addresses_of_two_subnets_and_too_small_a_network(make: Make) -> None:
+    hosts = {"a": make(heard=both("b")), "b": make(heard=both("a"))}
+    hosts["a"]["addresses"], hosts["b"]["addresses"] = {LEFT[0]: "10.1.0.1/24"}, {LEFT[0]: "10.2.0.1/24"}
+    plan = fabric.plan(hosts)
+    assert rules(plan, "error") == ["fabric.given_differ"] and actions(plan) == ["refuse", "refuse"]
+    assert "a enp1s0f0np0 10.1.0.1/24 and b enp1s0f0np0 10.2.0.1/24" in message(plan, "fabric.given_differ")
+    hosts = {"a": make(heard=both("b")), "b": make(heard=both("a"))}
+    plan = fabric.plan(hosts, fabric.Settings(subnets=("10.1.0.0/30", "10.2.0.0/30"), first_host=2))
+    assert rules(plan, "error") == ["fabric.no_address"] and "refuse" in actions(plan)
+    assert "10.1.0.0/30 has no address left for b" in message(plan, "fabric.no_address")
+
+
 def test_a_subnet_that_a_host_uses_for_something_else_is_passed_over(make: Make) -> None:
     hosts = {"a": make(heard=both("b")), "b": make(heard=both("a"))}
     hosts["a"]["fabric"]["networks"]["enP7s7"] = ["192.168.100.5/24"]
