@@ -102,6 +102,7 @@ class Twin:
     facts: Mapping[str, Any]
     given: str = ""
     wanted: str = ""
+    subnet: str = ""  # that of the other ends, where it has addresses of several
 
     @property
     def name(self) -> str:
@@ -114,10 +115,17 @@ class Twin:
         return f"{self.host} {self.name}"
 
     @property
+    def usable(self) -> list[str]:
+        """Its IPv4 addresses, CIDR; those that it gave itself do not count."""
+        return [address for address in v4(self.facts.get("addresses")) if not is_link_local(address)]
+
+    @property
     def present(self) -> str:
-        """The IPv4 address that it has, CIDR; one that was given is preferred, link-local ones do not count."""
-        usable = [address for address in v4(self.facts.get("addresses")) if not is_link_local(address)]
-        return self.given if self.given in usable else next(iter(usable), "")
+        """The address that it has; of several the given one, else the one in the subnet of the other ends."""
+        if self.given in self.usable:
+            return self.given
+        fitting = [address for address in self.usable if str(network_of(address)) == self.subnet]
+        return next(iter(fitting or self.usable), "")
 
     @property
     def link_local(self) -> bool:
@@ -288,7 +296,9 @@ def name_topology(names: Sequence[str], segments: Sequence[Sequence[Cage]], stra
 # --- rails ---------------------------------------------------------------------------------------------------------
 
 
-def make_rails(hosts: Mapping[str, Mapping[str, Any]], segments: Sequence[Sequence[Cage]]) -> list[Rail]:
+def make_rails(
+    hosts: Mapping[str, Mapping[str, Any]], segments: Sequence[Sequence[Cage]], settings: Settings
+) -> list[Rail]:
     """Lay the rails of each segment: first twin with first twin, second with second.
 
     Where a host has two cages in one segment (two cables to one switch) its second cage makes rails with the second
@@ -312,8 +322,23 @@ def make_rails(hosts: Mapping[str, Mapping[str, Any]], segments: Sequence[Sequen
                         facts = netdevs[position]
                         twins.append(Twin(host, cages[level], facts, str(given.get(facts["name"]) or "")))
                 if len(twins) > 1:
+                    settle_subnet(twins, settings)
                     rails.append(Rail(f"rail{len(rails)}", twins))
     return rails
+
+
+def settle_subnet(twins: Sequence[Twin], settings: Settings) -> None:
+    """Where twins have several addresses, take those of a subnet that all ends are in, a subnet of the settings first."""
+    configured = [twin for twin in twins if twin.usable]
+    shared = [
+        network
+        for network in dict.fromkeys(network_of(address) for twin in configured for address in twin.usable)
+        if all(any(network_of(address) == network for address in twin.usable) for twin in configured)
+    ]
+    ours = [ipaddress.IPv4Network(text) for text in (*settings.subnets, settings.network)]
+    shared.sort(key=lambda network: not any(network.subnet_of(own) for own in ours))
+    for twin in configured:
+        twin.subnet = str(shared[0]) if shared else ""
 
 
 def cut(network: str, parts: int) -> list[str]:
@@ -445,6 +470,13 @@ class Layout:
 
     def _stored(self, name: str, twins: list[Twin]) -> None:
         for twin in twins:
+            if len(twin.usable) > 1:
+                self.add(
+                    "several_addresses",
+                    "warning",
+                    f"{twin.where} has several addresses: {join(twin.usable)}; {twin.present} is taken.",
+                    "Take the others away; netplan adds up the addresses of all its files.",
+                )
             lasting = [entry for entry in twin.stored if entry["persistent"]]
             foreign = [entry["path"] for entry in lasting if not entry.get("managed")]
             if twin.managed and foreign:
@@ -653,7 +685,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     if topology in ("direct", "switch"):
         segments = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
     findings += judge_cabling(hosts, segments, topology, assumed)
-    rails = make_rails(hosts, segments) if topology != "none" else []
+    rails = make_rails(hosts, segments, settings) if topology != "none" else []
     layout = Layout(hosts, rails, settings)
     layout.judge()
     layout.assign()

@@ -274,11 +274,18 @@ def test_the_network_outlives_a_reboot(once, play):
     if not once:
         return
     subprocess.run(["docker", "restart", "-t", "20", NODES["spark-2"]], check=True, capture_output=True)
+
+    def back():
+        # The engine of the machine gives a container that boots its own addresses, besides.
+        pairs = zip(network("spark-2"), right("spark-2"))
+        return all(set(wanted[0]) <= set(has[0]) and has[1] == wanted[1] for has, wanted in pairs)
+
     for _ in range(100):
-        up = node("spark-2", "systemctl", "is-system-running", check=False).strip() in ("running", "degraded")
-        if up and network("spark-2") == right("spark-2"):
+        if node("spark-2", "systemctl", "is-system-running", check=False).strip() == "running" and back():
             break
         time.sleep(0.3)
-    assert network("spark-2") == right("spark-2")
+    assert back(), network("spark-2")
+    time.sleep(1.5)
     code, text = play()
     assert code == 0 and "changed=1" not in text, text
+    assert "fabric.several_addresses: spark-2 enp1s0f0np0" in text

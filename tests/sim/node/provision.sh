@@ -11,6 +11,8 @@ rm -rf /usr/sbin/policy-rc.d /var/lib/apt/lists/* /var/cache/apt/archives/*.deb 
 systemctl mask --quiet systemd-udevd.service systemd-udev-trigger.service systemd-logind.service getty.target \
     console-getty.service systemd-remount-fs.service dev-hugepages.mount sys-kernel-debug.mount sys-kernel-config.mount \
     apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer systemd-firstboot.service
+# Networks of a container are not systemd-networkd's, so there is nothing that it could wait for.
+systemctl mask --quiet systemd-networkd-wait-online.service
 # The docker unit finds no containerd to talk to when containerd.service is disabled.
 systemctl enable --quiet docker.service containerd.service ssh.service
 : > /etc/machine-id

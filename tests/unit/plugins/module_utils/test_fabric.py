@@ -34,7 +34,7 @@ def make(tree: Any, fake_run: Any, tmp_path: Path) -> Make:
 
     def host(
         up: tuple[str, ...] = LEFT,
-        addresses: dict[str, str] | None = None,
+        addresses: dict[str, str | list[str]] | None = None,
         mtu: dict[str, int] | None = None,
         files: dict[str, str] | None = None,
         stored: dict[str, str] | None = None,
@@ -53,7 +53,10 @@ def make(tree: Any, fake_run: Any, tmp_path: Path) -> Make:
         for name, text in {**(files or {}), **(stored or {})}.items():
             own.write(name, text)
         networks = {name: [text.format(n=number) for text in texts] for name, texts in MANAGEMENT.items()}
-        shown = [*networks.items(), *((name, [address]) for name, address in (addresses or {}).items())]
+        shown = [
+            *networks.items(),
+            *((name, [texts] if isinstance(texts, str) else texts) for name, texts in (addresses or {}).items()),
+        ]
         links = [
             {
                 "ifname": name,
@@ -359,6 +362,17 @@ def test_two_files_about_one_interface(make: Make) -> None:
     b = make(heard=both("a"), addresses=on(11), stored=OUR_FILE)
     plan = fabric.plan({"a": a, "b": b})
     assert "90-x.yaml" in message(plan, "fabric.defined_twice") and not plan["ready"]
+
+
+@pytest.mark.parametrize("both_have", [True, False])
+def test_of_several_addresses_the_one_in_the_subnet_of_the_others_is_taken(make: Make, both_have: bool) -> None:
+    more = [{name: [f"10.7.{index}.{host}/24", on(host)[name]] for index, name in enumerate(LEFT)} for host in (10, 11)]
+    a = make(heard=both("b"), addresses=more[0] if both_have else on(10), stored=OUR_FILE)
+    plan = fabric.plan({"a": a, "b": make(heard=both("a"), addresses=more[1], stored=OUR_FILE)})
+    assert plan["ready"] and rules(plan) == ["fabric.several_addresses"]
+    assert "10.7.0.11/24 and 192.168.100.11/24; 192.168.100.11/24 is taken" in str(plan["findings"])
+    assert plan["hosts"]["b"]["environment"]["mp"]["VLLM_HOST_IP"] == "192.168.100.11"
+    assert plan["hosts"]["b"]["apply"] is False
 
 
 def test_a_host_that_joins_gets_an_address_of_the_subnets_in_use(make: Make) -> None:
