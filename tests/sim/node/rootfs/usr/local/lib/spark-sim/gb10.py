@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import socket
-import struct
+import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 DRIVER = "580.159.03"
 CUDA = "13.0"
 KERNEL = "6.17.0-1014-nvidia"
-SIOCGIFADDR = 0x8915
 LINK_UP_RATE = ("4: ACTIVE", "5: LinkUp", "200 Gb/sec (2X NDR)")
 LINK_DOWN_RATE = ("1: DOWN", "3: Disabled", "40 Gb/sec (4X QDR)")
 
@@ -186,14 +184,11 @@ def interface(settings: dict[str, Any], name: str, speed: int) -> dict[str, str]
     }
 
 
-def ipv4_of(name: str) -> str | None:
-    """The IPv4 address that a real interface has."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-        except OSError:
-            return None
-    return socket.inet_ntoa(answer[20:24])
+def ipv4_addresses() -> dict[str, list[str]]:
+    """The IPv4 addresses of the real interfaces."""
+    done = subprocess.run(["ip", "-json", "-4", "address", "show"], capture_output=True, text=True, check=False)
+    links = json.loads(done.stdout or "[]")
+    return {link["ifname"]: [info["local"] for info in link["addr_info"]] for link in links if "ifname" in link}
 
 
 def ipv4_as_gid(address: str) -> str:
@@ -204,6 +199,7 @@ def ipv4_as_gid(address: str) -> str:
 def live_files(settings: dict[str, Any]) -> dict[str, str]:
     """Files that follow the interfaces of the node."""
     files = {}
+    addresses = ipv4_addresses()
     for name, text in interface(settings, "enP7s7", 10000).items():
         files[f"sys/class/net/enP7s7/{name}"] = text
     for netdev, roce, domain, function in QSFP:
@@ -221,10 +217,9 @@ def live_files(settings: dict[str, Any]) -> dict[str, str]:
             f"fe80:0000:0000:0000:{mac[0] ^ 2:02x}{mac[1]:02x}:{mac[2]:02x}ff:fe{mac[3]:02x}:{mac[4]:02x}{mac[5]:02x}"
         )
         gids = [local, local]
-        address = ipv4_of(netdev) if up else None
-        if address:
+        for address in addresses.get(netdev, []) if up else []:
             gids += [ipv4_as_gid(address)] * 2
-        gids += ["0000:0000:0000:0000:0000:0000:0000:0000"] * (4 - len(gids))
+        gids += ["0000:0000:0000:0000:0000:0000:0000:0000"] * (8 - len(gids))
         for index, gid in enumerate(gids):
             files[f"{port}/gids/{index}"] = gid + "\n"
             files[f"{port}/gid_attrs/types/{index}"] = "RoCE v2\n" if index % 2 else "IB/RoCE v1\n"
