@@ -919,7 +919,8 @@ def judge_cabling(
                 "error",
                 f"no QSFP link joins {join(f'{first} with {second}' for first, second in apart)}: no cage of one hears the other.",
                 "Check the cables; hosts of other pairs do not belong in the group. Three Sparks are a ring of three cables "
-                "or hang on one switch, more need a switch.",
+                "or hang on one switch, more need a switch. All hosts must listen at once: with many, set Ansible's forks to "
+                "their number.",
                 PLAYBOOK,
             )
         return findings

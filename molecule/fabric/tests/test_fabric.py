@@ -1,6 +1,6 @@
 """A pair that was bare has a verified network; wrong ones are named, left alone, and repaired when asked.
 
-The tests run in order on the shared nodes. Each host is looked at once where the name of a test has no other subject.
+The tests run in order on the shared nodes, past Ansible and the network that they are about.
 """
 
 from __future__ import annotations
@@ -86,36 +86,36 @@ def right(name):
     return [([f"192.168.{100 + index}.{NUMBER[name]}/24"], 9000) for index in range(2)]
 
 
-def found(host):
-    return json.loads(host.file("/run/fabric.json").content_string)
+def found(name):
+    return json.loads(node(name, "cat", "/run/fabric.json"))
 
 
 # --- what converge left
 
 
-def test_the_network_is_there_and_written_down(host):
-    name = host.backend.get_hostname()
+@pytest.mark.parametrize("name", NODES)
+def test_the_network_is_there_and_written_down(name):
     assert network(name) == right(name)
-    with host.sudo():
-        file = host.file(NETPLAN)
-        assert (file.mode, file.user) == (0o600, "root")
-        assert "dgxspark.vllm.fabric" in file.content_string.splitlines()[0]
-        assert host.run("systemctl is-active dgxspark-fabric-revert.timer").stdout.strip() == "inactive"
+    assert node(name, "stat", "-c", "%a %U", NETPLAN).split() == ["600", "root"]
+    assert "dgxspark.vllm.fabric" in node(name, "head", "-1", NETPLAN)
+    assert node(name, "systemctl", "is-active", "dgxspark-fabric-revert.timer", check=False).strip() == "inactive"
 
 
-def test_large_packets_pass_on_each_rail(host):
-    name = host.backend.get_hostname()
-    other = next(number for peer, number in NUMBER.items() if peer != name)
+def passes(name, size, target):
+    return "1 received" in node(name, "ping", "-c1", "-W2", "-M", "do", "-s", str(size), target, check=False)
+
+
+@pytest.mark.parametrize(("name", "other"), [("spark-1", "spark-2"), ("spark-2", "spark-1")])
+def test_large_packets_pass_on_each_rail(name, other):
     for subnet in (100, 101):
-        assert host.run(f"ping -c 1 -W 2 -M do -s 8972 192.168.{subnet}.{other}").rc == 0
-        assert host.run(f"ping -c 1 -W 2 -M do -s 8973 192.168.{subnet}.{other}").rc != 0
-    pings = found(host)["pings"]["pings"]
-    assert [ping["large"]["received"] for ping in pings] == [3, 3]
+        assert passes(name, 8972, f"192.168.{subnet}.{NUMBER[other]}")
+        assert not passes(name, 8973, f"192.168.{subnet}.{NUMBER[other]}")
+    assert [ping["large"]["received"] for ping in found(name)["pings"]["pings"]] == [3, 3]
 
 
-def test_what_engines_need_to_know(host):
-    name = host.backend.get_hostname()
-    plan = found(host)["plan"]
+@pytest.mark.parametrize("name", NODES)
+def test_what_engines_need_to_know(name):
+    plan = found(name)["plan"]
     assert (plan["topology"], plan["ready"], plan["findings"]) == ("direct", True, [])
     env = plan["hosts"][name]["environment"]
     assert env["mp"]["VLLM_HOST_IP"] == f"192.168.100.{NUMBER[name]}"
@@ -124,8 +124,8 @@ def test_what_engines_need_to_know(host):
     assert "NCCL_IB_GID_INDEX" not in env["ray"]
 
 
-def test_the_bandwidth_of_both_rails_was_measured(host):
-    measured = [test for result in found(host)["measured"] for test in result["bandwidth"]]
+def test_the_bandwidth_of_both_rails_was_measured():
+    measured = [test for result in found("spark-1")["measured"] for test in result["bandwidth"]]
     assert [(test["rail"], test["tool"]) for test in measured] == [("rail0", "iperf3"), ("rail1", "iperf3")]
     assert all(test["gbps"] > 0 for test in measured)
 
@@ -133,15 +133,7 @@ def test_the_bandwidth_of_both_rails_was_measured(host):
 # --- what goes wrong; each test ends with a network that is right
 
 
-@pytest.fixture
-def once(host):
-    """Tests below are about the pair."""
-    return host.backend.get_hostname() == "spark-1"
-
-
-def test_ours_is_repaired_without_being_asked(once, play):
-    if not once:
-        return
+def test_ours_is_repaired_without_being_asked(play):
     node("spark-2", "ip", "link", "set", "dev", TWINS[1], "mtu", "1500")
     time.sleep(1.5)
     code, text = play()
@@ -149,9 +141,7 @@ def test_ours_is_repaired_without_being_asked(once, play):
     assert [network(name) for name in NODES] == [right(name) for name in NODES]
 
 
-def test_mtu_1500_on_one_side_is_refused_with_the_pings_result(once, play):
-    if not once:
-        return
+def test_mtu_1500_on_one_side_is_refused_with_the_pings_result(play):
     for name, mtu in (("spark-1", (9000, 9000)), ("spark-2", (1500, 9000))):
         foreign(name, [f"192.168.{30 + index}.{NUMBER[name]}/24" for index in range(2)], mtu)
     before = node("spark-2", "cat", NETPLAN)
@@ -169,9 +159,7 @@ def test_mtu_1500_on_one_side_is_refused_with_the_pings_result(once, play):
     assert node("spark-2", "cat", NETPLAN) == before and network("spark-2")[0][1] == 1500
 
 
-def test_it_is_repaired_when_asked_and_right_addresses_stay(once, play):
-    if not once:
-        return
+def test_it_is_repaired_when_asked_and_right_addresses_stay(play):
     before = node("spark-1", "cat", NETPLAN)
     code, text = play(fabric_migrate=True)
     assert code == 0, text
@@ -181,9 +169,7 @@ def test_it_is_repaired_when_asked_and_right_addresses_stay(once, play):
     assert "mtu: 1500" in node("spark-2", "cat", "/var/lib/dgxspark/fabric/replaced/40-cx7.yaml")
 
 
-def test_a_layout_of_others_that_is_right_is_adopted(once, play):
-    if not once:
-        return
+def test_a_layout_of_others_that_is_right_is_adopted(play):
     foreign("spark-2", [f"192.168.{30 + index}.11/24" for index in range(2)])
     before = [node(name, "cat", NETPLAN) for name in NODES]
     code, text = play()
@@ -191,9 +177,7 @@ def test_a_layout_of_others_that_is_right_is_adopted(once, play):
     assert [node(name, "cat", NETPLAN) for name in NODES] == before
 
 
-def test_twins_in_one_subnet_are_named_and_left_alone(once, play):
-    if not once:
-        return
+def test_twins_in_one_subnet_are_named_and_left_alone(play):
     for index, name in enumerate(NODES):
         foreign(name, [f"192.168.0.{2 * index + 1}/24", f"192.168.0.{2 * index + 2}/24"])
     before = [network(name) for name in NODES]
@@ -204,17 +188,13 @@ def test_twins_in_one_subnet_are_named_and_left_alone(once, play):
     assert [network(name) for name in NODES] == before
 
 
-def test_they_are_moved_when_asked(once, play):
-    if not once:
-        return
+def test_they_are_moved_when_asked(play):
     code, text = play(fabric_migrate=True)
     assert code == 0, text
     assert [network(name) for name in NODES] == [right(name) for name in NODES]
 
 
-def test_what_netplan_refuses_is_taken_back(once, play):
-    if not once:
-        return
+def test_what_netplan_refuses_is_taken_back(play):
     write("spark-1", "/etc/netplan/99-broken.yaml", "network: {version: 2, ethernets: {x: {addresses: [no]}}}\n")
     code, text = play(fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"])
     assert code != 0 and "Have netplan check it failed" in text and "99-broken.yaml" in text
@@ -238,10 +218,8 @@ fi
 """
 
 
-def test_a_change_that_cuts_the_connection_is_undone_by_the_host_itself(once, play):
+def test_a_change_that_cuts_the_connection_is_undone_by_the_host_itself(play):
     """On one node netplan takes the management network down with the change, and gives it back without it."""
-    if not once:
-        return
     write("spark-1", "/usr/local/sbin/netplan", CUTS, "0755")
     code, text = play(fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"], fabric_revert_seconds=12)
     node("spark-1", "rm", "/usr/local/sbin/netplan")
@@ -253,9 +231,7 @@ def test_a_change_that_cuts_the_connection_is_undone_by_the_host_itself(once, pl
     assert code == 0 and "changed=1" not in text, text
 
 
-def test_both_twins_pass_an_active_firewall(once, play):
-    if not once:
-        return
+def test_both_twins_pass_an_active_firewall(play):
     node("spark-1", "ufw", "allow", "22/tcp")
     node("spark-1", "ufw", "--force", "enable")
     try:
@@ -270,9 +246,7 @@ def test_both_twins_pass_an_active_firewall(once, play):
         node("spark-1", "ufw", "disable")
 
 
-def test_the_network_outlives_a_reboot(once, play):
-    if not once:
-        return
+def test_the_network_outlives_a_reboot(play):
     subprocess.run(["docker", "restart", "-t", "20", NODES["spark-2"]], check=True, capture_output=True)
 
     def back():

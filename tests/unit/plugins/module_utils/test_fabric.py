@@ -313,6 +313,22 @@ def test_a_bond_is_refused_even_when_asked_to_migrate(make: Make) -> None:
     assert "are part of bond0" in message(plan, "fabric.bond")
 
 
+def test_one_twin_in_a_bond_is_enough_to_be_refused(make: Make) -> None:
+    hosts = {"a": make(heard=both("b")), "b": make(heard=both("a"))}
+    hosts["a"]["fabric"]["ports"][0]["netdevs"][1]["master"] = "bond0"
+    plan = fabric.plan(hosts, fabric.Settings(migrate=True))
+    assert actions(plan) == ["refuse", "refuse"] and "is part of bond0" in message(plan, "fabric.bond")
+
+
+def test_who_repairs_depends_on_whose_network_it_is(make: Make) -> None:
+    small = {"enp1s0f0np0": 1500}
+    a = make(heard=both("b"), addresses=on(10), stored=OUR_FILE, mtu=small)
+    ours = make(heard=both("a"), addresses=on(10), stored=OUR_FILE)
+    theirs = make(heard=both("a"), addresses=on(10), stored=NVIDIA_FILE)
+    assert "The role fabric does it." in message(fabric.plan({"a": a, "b": ours}), "fabric.duplicate_address")
+    assert "fabric_migrate: true" in message(fabric.plan({"a": a, "b": theirs}), "fabric.duplicate_address")
+
+
 def test_crossed_subnets_and_one_address_twice(make: Make) -> None:
     crossed = dict(zip(LEFT, reversed(on(11).values())))
     a, b = make(heard=both("b"), addresses=on(10)), make(heard=both("a"), addresses=crossed)
@@ -348,6 +364,7 @@ def test_a_file_that_configures_other_interfaces_too_is_not_replaced(make: Make)
     b = make(heard=both("a"), addresses=on(11), stored=NVIDIA_FILE)
     plan = fabric.plan({"a": a, "b": b}, fabric.Settings(migrate=True))
     assert "fabric.shared_file" in rules(plan, "error") and actions(plan)[0] == "refuse"
+    assert message(plan, "fabric.shared_file").startswith("a: /etc/netplan/01-all.yaml configures QSFP interfaces")
     assert plan["hosts"]["a"]["netplan"] == {}
 
 
@@ -557,6 +574,24 @@ def test_a_ring_that_is_cabled_left_to_left(make: Make) -> None:
     plan = fabric.plan(hosts)
     assert plan["topology"] == "ring"
     assert "between a and b joins cage 0 with cage 0" in message(plan, "fabric.ring_cabling")
+
+
+def test_three_with_a_cable_twice_are_no_ring(make: Make) -> None:
+    up = LEFT + RIGHT
+    hosts = {
+        "a": make(up=up, heard=both("b", LEFT, LEFT) + both("b", RIGHT, RIGHT)),
+        "b": make(up=up, heard=both("a", LEFT, LEFT) + both("a", RIGHT, RIGHT)),
+        "c": make(heard=[]),
+    }
+    plan = fabric.plan(hosts)
+    assert plan["topology"] == "none"
+    assert "a with c and b with c" in message(plan, "fabric.not_joined")
+
+
+def test_what_an_interface_says_that_the_host_does_not_show_is_left_out(make: Make) -> None:
+    a = make(heard=both("b") + heard(("enp1s0f0np0", "b", "enp1s0f1np1"), ("gone", "b", "enp1s0f0np0")))
+    plan = fabric.plan({"a": a, "b": make(heard=[])})
+    assert plan["topology"] == "direct" and len(plan["rails"]) == 2
 
 
 def test_three_in_a_row_are_not_joined(make: Make) -> None:
