@@ -1042,9 +1042,14 @@ def netplan_document(twins: Sequence[Twin], mtu: int) -> dict[str, Any]:
 
 
 def restore_commands(twins: Sequence[Twin]) -> list[list[str]]:
-    """Commands that bring back what the twins have now, also where no file has it."""
+    """Commands that bring back what the twins have now and no file has.
+
+    What a file has comes back with the file: systemd-networkd loses its way when ip changes addresses while it sets them.
+    """
     commands = []
     for twin in twins:
+        if any(entry["persistent"] for entry in twin.stored):
+            continue
         commands.append(["ip", "-4", "addr", "flush", "dev", twin.name, "scope", "global"])
         if twin.facts.get("mtu"):
             commands.append(["ip", "link", "set", "dev", twin.name, "mtu", str(twin.facts["mtu"])])
