@@ -45,6 +45,7 @@ class ActionModule(ActionBase):
                 "show": {"type": "bool", "default": True},
                 "models": {"type": "bool", "default": False},
                 "fail_on_error": {"type": "bool", "default": True},
+                "whole_clusters": {"type": "bool", "default": False},
             }
         )
         hosts, messages = self._read_hosts(args, task_vars)
@@ -63,7 +64,7 @@ class ActionModule(ActionBase):
             return result
         plan: dict[str, Any] = {}
         try:
-            plan = engine.make_plan(hosts, known_recipes, digest)
+            plan = engine.make_plan(hosts, known_recipes, digest, plain(task_vars.get("groups") or {}))
         except engine.Inventory as error:
             messages += error.messages
         if messages:
@@ -71,6 +72,10 @@ class ActionModule(ActionBase):
                 f"the inventory cannot be planned, {len(messages)} problem{'s'[: len(messages) != 1]}; no host was "
                 "touched:\n- " + "\n- ".join(messages)
             )
+        if args["whole_clusters"]:
+            messages = cut_clusters(plan["clusters"], task_vars.get("ansible_play_hosts_all") or [])
+            if messages:
+                raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
         for host in plan["hosts"].values():
             host["findings"] += controller_findings(host)
         findings = engine.plan_findings(plan)
@@ -124,6 +129,7 @@ class ActionModule(ActionBase):
                 "address": str(hostvars.get("ansible_host") or name),
                 "measured": plain((measured or {}).get("spark")),
                 "images": plain((images or {}).get("images")) or {},
+                "fabric": plain(hostvars.get("fabric_planned")),
             }
         return hosts, messages
 
@@ -183,6 +189,17 @@ def controller_findings(host: dict[str, Any]) -> list[dict[str, Any]]:
                 )
             )
     return [finding.to_dict() for finding in found]
+
+
+def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
+    """Return the clusters that this play has some hosts of, and not all."""
+    return [
+        f"cluster {name}: the play has {', '.join(host for host in cluster['hosts'] if host in play)}, not "
+        f"{', '.join(host for host in cluster['hosts'] if host not in play)}. Ranks of one engine change together: "
+        f"--limit {','.join(dict.fromkeys([*play, *cluster['hosts']]))}"
+        for name, cluster in sorted(clusters.items())
+        if any(host in play for host in cluster["hosts"]) and not all(host in play for host in cluster["hosts"])
+    ]
 
 
 def refusal(errors: list[dict[str, Any]]) -> str:

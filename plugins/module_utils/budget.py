@@ -694,7 +694,13 @@ def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[Node, _Report]:
     for service in services:
         _settle(by_name[service.name], service)
     # Largest first: the check compares with a share of all memory, so a large engine passes only while little is taken.
-    services.sort(key=lambda service: (-(node.requested(service) or node.held(service, "typical")), service.name))
+    services.sort(
+        key=lambda service: (
+            service.engine.last,
+            -(node.requested(service) or node.held(service, "typical")),
+            service.name,
+        )
+    )
     for order, service in enumerate(services):
         _note_version(report, service)
         _check_free(report, node, service, services[:order])

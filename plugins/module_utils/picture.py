@@ -318,7 +318,7 @@ def service_cells(service: Mapping[str, Any]) -> list[str]:
     concurrency = memory.get("max_concurrency")
     star = {key: "*" if key in solved else "" for key in ("gpu-memory-utilization", "max-model-len")}
     return [
-        service["name"],
+        label(service),
         service["image"]["ref"].rsplit("/", 1)[-1],
         str(service["vllm_version"] or "?"),
         str(service["port"]),
@@ -328,6 +328,12 @@ def service_cells(service: Mapping[str, Any]) -> list[str]:
         f"{concurrency:.1f} x {length}{star['max-model-len']}" if concurrency is not None else "-",
         gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True),
     ]
+
+
+def label(service: Mapping[str, Any]) -> str:
+    """Name a service, as a rank where it spans hosts."""
+    span = service.get("cluster")
+    return f"{service['name']}, rank {service['rank']} of {span['size']}" if span else str(service["name"])
 
 
 def room_text(body: Mapping[str, Any]) -> str:

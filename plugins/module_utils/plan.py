@@ -15,8 +15,16 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import image_check, preflight, recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils import (
+    clustering,
+    image_catalogue,
+    image_check,
+    preflight,
+    ray_cluster,
+    recipes,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils.clustering import PORTS, Cluster
 from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import check_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils.docker_facts import FINGERPRINT_LABEL
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
@@ -58,9 +66,27 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     ),
     "spark_plan_file": (str, "", "where plan.json is written, on the controller"),
     "spark_status_timeout": ((int, float), 10, "seconds that status.yml gives a service for its answer"),
-    "spark_cluster": (dict, {}, "one engine across several hosts"),
+    "spark_cluster": (dict, {}, "one engine across several hosts, set on their group: see the table of its keys"),
+    "spark_fabric_addresses": (
+        dict,
+        {},
+        "addresses of the QSFP interfaces of a host, CIDR by interface; chosen when left out",
+    ),
+    "spark_fabric_args": (
+        list,
+        ["--device", "/dev/infiniband", "--cap-add", "IPC_LOCK"],
+        "options of docker run that give a rank of a cluster RDMA",
+    ),
+    "spark_firewall": (
+        bool,
+        True,
+        "close engine, Ray and torch ports of a cluster's hosts to other networks than the fabric",
+    ),
+    "spark_firewall_allowed": (list, [], "TCP ports that the firewall leaves open beside those of engines with a key"),
+    "spark_ray_pip_env": (dict, {}, "PIP_* variables for building an image with Ray, such as an index of one's own"),
     "spark_reset_confirm": (bool, False, "lets reset.yml run"),
     "spark_reset_weights": (bool, False, "lets reset.yml remove the weights too"),
+    "spark_reset_fabric": (bool, False, "lets reset.yml put the QSFP network back to what it was"),
 }
 """Every variable that a person writes: type, default, meaning."""
 
@@ -91,12 +117,15 @@ def make_plan(
     hosts: Mapping[str, Mapping[str, Any]],
     known_recipes: Mapping[str, Mapping[str, Any]],
     digest: Callable[[str], str | None] = lambda _path: None,
+    groups: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Plan every host.
 
-    hosts: host name to C({vars, address, measured, images}): the C(spark_*) variables, C(ansible_host),
-    C(spark) of M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.image_info) by reference or null.
+    hosts: host name to C({vars, address, measured, images, fabric}): the C(spark_*) variables, C(ansible_host),
+    C(spark) of M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.image_info) by reference or null, and what
+    the role fabric has planned in this run, if it has.
     known_recipes: recipe name to recipe. digest: the SHA-256 of a file on the controller, None where there is none.
+    groups: of the inventory, in its order; clusters are named after them.
     Returns C({schema, hosts, clusters}); raises C(Inventory) with all messages when the input is malformed.
     """
     messages: list[str] = []
@@ -105,6 +134,15 @@ def make_plan(
         settings, services, problems = _read_host(host, hosts[host], known_recipes)
         messages.extend(problems)
         resolved[host] = (settings, services)
+    clusters, problems = clustering.read_clusters(
+        {host: settings["spark_cluster"] for host, (settings, _services) in resolved.items()}, groups or {}
+    )
+    messages += problems
+    spanned: dict[str, dict[str, Any]] = {}
+    if not problems:
+        for name, cluster in sorted(clusters.items()):
+            spanned[name], problems = _plan_cluster(cluster, hosts, resolved, known_recipes, digest)
+            messages += problems
     if messages:
         raise Inventory(messages)
     planned = {}
@@ -117,7 +155,9 @@ def make_plan(
             messages.append(f"host {host}: {error}")
     if messages:
         raise Inventory(messages)
-    return {"schema": SCHEMA, "hosts": planned, "clusters": {}}
+    for name, cluster in sorted(clusters.items()):
+        _join_ranks(cluster, spanned[name], hosts, resolved, planned)
+    return {"schema": SCHEMA, "hosts": planned, "clusters": spanned}
 
 
 def judge(service: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,11 +213,6 @@ def _read_host(
         settings[name] = value
     if settings["spark_plan_facts"] not in ("auto", "never", "required"):
         problems.add(f"'spark_plan_facts' is '{settings['spark_plan_facts']}'; it must be auto, never or required.")
-    if settings["spark_cluster"]:
-        problems.add(
-            "'spark_cluster' is set, but this release serves a model on one host only. "
-            "Move its services to spark_services of the hosts."
-        )
     for name in ("spark_hf_home", "spark_cache_dir", "spark_sysroot"):
         if not str(settings[name]).startswith("/") or recipes.CONTROL.search(str(settings[name])):
             problems.add(f"'{name}' is '{settings[name]}'; it must be an absolute path.")
@@ -196,8 +231,8 @@ def _read_host(
         )
         if service.get("nodes", 1) > 1:
             wrong.append(
-                f"host {host}, spark_services[{index}]: recipe {service['recipe']} needs {service['nodes']} Sparks, and "
-                "this release serves a model on one host only. docs/models.md says what one Spark can serve."
+                f"host {host}, spark_services[{index}]: recipe {service['recipe']} needs {service['nodes']} Sparks. Put it "
+                "into the services of spark_cluster, on a group of so many hosts; docs/pair.md shows how."
             )
         services.append(service)
         messages.extend(wrong)
@@ -214,6 +249,221 @@ def _read_host(
                 seen[value] = index
     messages += _check_sidecars(host, settings["spark_sidecars"], {service.get("name") for service in services})
     return settings, services, problems.messages + messages
+
+
+def _plan_cluster(
+    cluster: Cluster,
+    hosts: Mapping[str, Mapping[str, Any]],
+    resolved: Mapping[str, tuple[dict[str, Any], list[dict[str, Any]]]],
+    known_recipes: Mapping[str, Mapping[str, Any]],
+    digest: Callable[[str], str | None],
+) -> tuple[dict[str, Any], list[str]]:
+    """Give each host of a cluster its ranks, beside the services of its own; return what concerns the whole."""
+    settings = {host: resolved[host][0] for host in cluster.hosts}
+    messages = _unlike_settings(cluster, settings)
+    done = next((hosts[host]["fabric"] for host in cluster.hosts if hosts[host].get("fabric")), None)
+    measured = {host: hosts[host].get("measured") for host in cluster.hosts}
+    addresses = {host: settings[host]["spark_fabric_addresses"] for host in cluster.hosts}
+    network = clustering.plan_fabric(cluster, measured, addresses, done)
+    there = [
+        {ref for ref, image in (hosts[host].get("images") or {}).items() if image.get("present")}
+        for host in cluster.hosts
+    ]
+    present = set.intersection(*there)
+    whole: dict[str, Any] = {
+        "hosts": cluster.hosts,
+        "head": cluster.head,
+        "services": [],
+        "fabric": network,
+        "settings": dict(cluster.fabric),
+        "findings": list((network or {}).get("findings") or []),
+    }
+    own_names = {host: {service.get("name"): service for service in resolved[host][1]} for host in cluster.hosts}
+    ports: dict[Any, str] = {service.get("port"): str(service.get("name")) for service in resolved[cluster.head][1]}
+    for position, entry in enumerate(cluster.entries):
+        where = f"cluster {cluster.name}, services[{position}]"
+        service, wrong = recipes.resolve_service(
+            entry, where, known_recipes, settings[cluster.head]["spark_defaults"], present
+        )
+        messages += wrong
+        if wrong:
+            continue
+        name, port = service["name"], service["port"]
+        where = f"{where} ({name})"
+        messages += clustering.check_service(cluster, service, where)
+        messages += [f"{where}: the name is taken on host {host}." for host in cluster.hosts if name in own_names[host]]
+        if port in ports:
+            messages.append(f"{where}: port {port} is used on the head {cluster.head} already, by {ports[port]}.")
+        ports[port] = str(name)
+        for taken in own_names.values():
+            taken[name] = service
+        executor, reason, ray = _span(cluster, service, hosts[cluster.head], settings[cluster.head])
+        whole["services"].append({"name": name, "executor": executor, "reason": reason})
+        for rank, host in enumerate(cluster.hosts):
+            made = clustering.rank_service(cluster, service, position, rank, executor, network)
+            resolved[host][1].append({**made, "ray_image": executor == "ray" and not ray})
+    if not messages:
+        _level(cluster, hosts, resolved, digest)
+    return whole, messages
+
+
+# What ranks of one engine must agree in beside the launch itself.
+ALIKE = ("spark_defaults", "spark_hf_home", "spark_cache_dir", "spark_recipe_dirs")
+
+
+def _unlike_settings(cluster: Cluster, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return where hosts of a cluster differ in what its ranks must agree in."""
+    return [
+        f"cluster {cluster.name}: {name} of host {host} differs from that of {cluster.head}; ranks of one engine need the "
+        "same. Set it on the group."
+        for name in ALIKE
+        for host in cluster.hosts[1:]
+        if settings[host][name] != settings[cluster.head][name]
+    ]
+
+
+def _span(
+    cluster: Cluster, service: Mapping[str, Any], given: Mapping[str, Any], settings: Mapping[str, Any]
+) -> tuple[str, str, bool]:
+    """Decide on the executor by the head's image: C((executor, why, whether the image has Ray))."""
+    ref = service["image"]["ref"]
+    there = (given.get("images") or {}).get(ref) or {}
+    probe = there.get("probe") or {}
+    entry = image_catalogue.lookup(ref, settings["spark_image_catalogue"])
+    version = (
+        image_check.credible(probe.get("vllm_version"))
+        or service["image"].get("vllm_version")
+        or image_check.credible(there.get("vllm_version"))
+        or (entry or {}).get("vllm_version")
+    )
+    ray = clustering.has_ray(version, probe, entry)
+    executor, reason = clustering.choose_executor(cluster, version, probe, ray)
+    return executor, reason, ray
+
+
+def _level(
+    cluster: Cluster,
+    hosts: Mapping[str, Mapping[str, Any]],
+    resolved: Mapping[str, tuple[dict[str, Any], list[dict[str, Any]]]],
+    digest: Callable[[str], str | None],
+) -> None:
+    """Work out what ranks left open once for all of them: the least that any of their hosts has for it."""
+    ranks = {
+        host: [service for service in resolved[host][1] if (service.get("cluster") or {}).get("name") == cluster.name]
+        for host in cluster.hosts
+    }
+    if all(
+        key in service["args"] and not _is_open(key, service["args"][key])
+        for service in ranks[cluster.head]
+        for key in SOLVED
+    ):
+        return
+    found: dict[str, list[dict[str, Any]]] = {}
+    for host in cluster.hosts:
+        settings, services = resolved[host]
+        measured = hosts[host].get("measured")
+        placed = [_place(settings, service, digest) for service in services]
+        launches = {
+            service["name"]: _check_launch(service, settings, measured, hosts[host].get("images") or {})
+            for service in placed
+        }
+        solved = memory_budget(_budget_request(settings, placed, launches, measured))["services"]
+        for service in ranks[host]:
+            found.setdefault(service["name"], []).append(_solved_args(solved.get(service["name"]) or {}))
+    for host in cluster.hosts:
+        for service in ranks[host]:
+            every = found[service["name"]]
+            least = {
+                key: min(each[key] for each in every)
+                for key in SOLVED
+                if all(each.get(key) is not None for each in every)
+            }
+            service["args"] = {**service["args"], **least}
+            service["levelled"] = least
+
+
+def _join_ranks(
+    cluster: Cluster,
+    whole: dict[str, Any],
+    hosts: Mapping[str, Mapping[str, Any]],
+    resolved: Mapping[str, tuple[dict[str, Any], list[dict[str, Any]]]],
+    planned: Mapping[str, dict[str, Any]],
+) -> None:
+    """Put in what needs all ranks: the mark of what they run, and what is wrong with them as a whole."""
+    findings: list[dict[str, Any]] = list(whole.pop("findings"))
+    for about in whole["services"]:
+        name = about["name"]
+        ranks = {
+            host: next(service for service in planned[host]["services"] if service["name"] == name)
+            for host in cluster.hosts
+        }
+        mark = clustering.fingerprint(
+            [[host, [part["argv"] for part in rank["parts"]], rank["env"]] for host, rank in ranks.items()]
+        )
+        levelled = next(
+            service.get("levelled") or {} for service in resolved[cluster.head][1] if service["name"] == name
+        )
+        for rank in ranks.values():
+            rank["settings"]["rank"]["fingerprint"] = mark
+            rank["memory"]["solved"] = sorted(levelled)
+        found = clustering.check_images(cluster, name, {host: rank["image"] for host, rank in ranks.items()})
+        findings += [finding.to_dict() for finding in found]
+        findings.append(_span_finding(cluster, about, levelled, ranks[cluster.head]).to_dict())
+    planned[cluster.head]["findings"] += findings
+    for host in cluster.hosts:
+        measured = hosts[host].get("measured")
+        for service in resolved[host][1]:
+            if (service.get("cluster") or {}).get("name") == cluster.name:
+                wrong = clustering.check_interfaces(service, measured, host)
+                planned[host]["findings"] += [finding.to_dict() for finding in wrong]
+        planned[host]["cluster"] = {
+            "name": cluster.name,
+            "hosts": cluster.hosts,
+            "rank": cluster.hosts.index(host),
+            "fabric": {**clustering.FABRIC_DEFAULTS, **cluster.fabric},
+            "fabric_addresses": resolved[host][0]["spark_fabric_addresses"],
+        }
+        planned[host]["firewall"] = _firewall(resolved[host][0], planned[host], whole["fabric"], host)
+        ignored = set(resolved[host][0]["spark_ignore_rules"])
+        planned[host]["findings"] = [f for f in planned[host]["findings"] if f["rule"] not in ignored]
+
+
+def _span_finding(
+    cluster: Cluster, about: Mapping[str, Any], levelled: Mapping[str, Any], head: Mapping[str, Any]
+) -> Finding:
+    """Say how a service spans its hosts, and what was worked out for all of its ranks."""
+    message = f"spans {', '.join(cluster.hosts)} by the executor {about['executor']}: {about['reason']}."
+    if head["ray_image"]:
+        message += f" Its image has no Ray; one with Ray {cluster.ray_version} is built from it on each host."
+    if levelled:
+        values = ", ".join(f"{key} {value}" for key, value in sorted(levelled.items()))
+        message += f" Worked out for all ranks: {values}."
+    return Finding(
+        rule="cluster.executor",
+        severity="info",
+        service=about["name"],
+        message=message,
+        fix="" if cluster.executor != "auto" else "Set executor in spark_cluster to have the other one.",
+    )
+
+
+def _firewall(
+    settings: Mapping[str, Any], planned: Mapping[str, Any], network: Mapping[str, Any] | None, host: str
+) -> dict[str, Any]:
+    """Return what the role firewall closes and leaves open on a host of a cluster."""
+    rails = ((network or {}).get("hosts") or {}).get(host, {}).get("rails") or []
+    keyed = [
+        service["port"]
+        for service in planned["services"]
+        if service["url"] and service["host"] not in ("127.0.0.1", "localhost", "::1")
+    ]
+    return {
+        "state": "present" if settings["spark_firewall"] else "absent",
+        "fabric": sorted({rail["netdev"] for rail in rails}),
+        "peers": sorted({rail["subnet"] for rail in rails if rail["subnet"]}),
+        "allowed": sorted({*keyed, *settings["spark_firewall_allowed"]}),
+        "closed": sorted({service["port"] for service in planned["services"] if service["cluster"]}),
+    }
 
 
 def _check_sidecars(host: str, sidecars: Sequence[Any], taken: set[Any]) -> list[str]:
@@ -295,6 +545,9 @@ def _plan_host(
         # What else a recipe offers: the host is asked for all, and the first that is there serves.
         "image_candidates": sorted({ref for service in services for ref in service["alternatives"]}),
         "models": _models(planned),
+        "ray_images": _ray_images(planned),
+        "cluster": None,
+        "firewall": None,
         "settings": {
             "hf_home": settings["spark_hf_home"],
             "cache_dir": settings["spark_cache_dir"],
@@ -331,11 +584,12 @@ def _check_launch(
         "nodes": service["nodes"],
         "docker_args": [
             *_own_docker_args(settings, service),
+            *(word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))),
             *settings["spark_docker_args"],
             *service["docker_args"],
             *_mounts(service["files"]),
         ],
-        "packages": service["pip"],
+        "packages": [*service["pip"], *(["ray"] if service.get("ray_image") else [])],
         "ignore": [*settings["spark_ignore_rules"], *service["ignore"]],
         "catalogue": settings["spark_image_catalogue"],
     }
@@ -453,6 +707,8 @@ def _budget_request(
                     **{key: "auto" for key, value in service["args"].items() if _is_open(key, value)},
                 },
                 "share": service["memory_share"],
+                # Behind the host's own services, which are not to wait for another host; and in one order everywhere.
+                "last": service["cluster"]["position"] + 1 if service.get("cluster") else 0,
             }
             for service in services
         ]
@@ -535,8 +791,10 @@ def _plan_service(
     before: Sequence[str],
 ) -> dict[str, Any]:
     name = service["name"]
-    listen = _listen(given, settings, service)
-    url = f"http://{_probe_address(listen)}:{service['port']}"
+    rank, span = service.get("rank", 0), service.get("cluster")
+    # Only the first rank answers requests; the others are given the options of the same engine.
+    listen = "127.0.0.1" if rank else _listen(given, settings, service)
+    url = None if rank else f"http://{_probe_address(listen)}:{service['port']}"
     args = {**launch["args"], **_solved_args(memory)}
     if _is_open("max-model-len", service["args"].get("max-model-len")):
         args.setdefault("max-model-len", "auto")  # could not be worked out: vLLM knows the word, too
@@ -564,6 +822,14 @@ def _plan_service(
         serve.setdefault("revision", model["revision"])
     command = render_command(launch["entrypoint"], model["argument"], serve, bool(secrets), service["pip"])
     requested = memory.get("requested_bytes")
+    ray_image = None
+    if service.get("ray_image"):
+        ray_image = {
+            "base": image["run"],
+            "version": span["ray_version"],
+            "tag": ray_cluster.derived_tag(image["id"] or image["run"], span["ray_version"]),
+        }
+        image = {**image, "run": ray_image["tag"]}
     probe = {
         "name": name,
         "url": url,
@@ -574,7 +840,8 @@ def _plan_service(
         "name": name,
         "unit": f"spark-{name}.service",
         "container": f"spark-{name}",
-        "rank": 0,
+        "rank": rank,
+        "cluster": span and {key: span[key] for key in ("name", "size", "head", "hosts", "executor")},
         "order": position,
         "after": [f"spark-{earlier}.service" for earlier in before],
         "recipe": service["recipe"],
@@ -585,6 +852,7 @@ def _plan_service(
         "port": service["port"],
         "url": url,
         "image": image,
+        "ray_image": ray_image,
         "vllm_version": launch["vllm_version"],
         "version_source": launch["version_source"],
         "entrypoint": launch["entrypoint"],
@@ -614,10 +882,14 @@ def _plan_service(
             "sysroot": settings["spark_sysroot"],
         },
     }
-    argv = docker_argv(settings, service, result)
-    result["fingerprint"] = fingerprint(argv, env)
-    # Behind `docker run`: what the container was started from, for the next run to compare with.
-    result["argv"] = [*argv[:2], "--label", f"{FINGERPRINT_LABEL}={result['fingerprint']}", *argv[2:]]
+    parts = _parts(settings, service, result)
+    result["fingerprint"] = fingerprint([word for part in parts for word in part["argv"]], env)
+    for part in parts:
+        # Behind `docker run`: what the container was started from, for the next run to compare with.
+        part["argv"][2:2] = ["--label", f"{FINGERPRINT_LABEL}={result['fingerprint']}"]
+    result["parts"], result["argv"] = parts, parts[-1]["argv"]
+    if span:
+        result["settings"]["rank"] = _rank_settings(settings, service, result)
     running = _running(given.get("measured"), name)
     result["stale"] = running is not None and running != result["fingerprint"]
     return result
@@ -626,6 +898,38 @@ def _plan_service(
 def fingerprint(argv: Sequence[str], env: Mapping[str, str]) -> str:
     """Return a short hash of what an engine is started from."""
     return hashlib.sha256(json.dumps([list(argv), dict(env)], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _rank_settings(
+    settings: Mapping[str, Any], service: Mapping[str, Any], planned: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the supervisor of a rank goes by; the mark of what all ranks run is put in once all are planned."""
+    span, model = service["cluster"], planned["model"]
+    return {
+        "cluster": span["name"],
+        "rank": service["rank"],
+        "size": span["size"],
+        "executor": span["executor"],
+        "address": span["address"],
+        "port": PORTS + span["position"],
+        "peers": [
+            {"rank": number, "host": host, "address": span["addresses"][host]}
+            for number, host in enumerate(span["hosts"])
+            if number != service["rank"]
+        ],
+        "fingerprint": "",
+        # An image with Ray is built on each host, from one that is the same on all of them.
+        "image": (planned["ray_image"] or {"base": planned["image"]["run"]})["base"],
+        "model": {
+            "repo": model["repo"],
+            "revision": model["revision"],
+            "hub": f"{settings['spark_hf_home']}/hub",
+        },
+        "peer_timeout_seconds": span["peer_timeout"],
+        "starts": planned["limits"]["starts"],
+        "start_interval": planned["limits"]["start_interval"],
+        "parts": planned["parts"],
+    }
 
 
 def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
@@ -725,28 +1029,59 @@ def render_command(
     return [WITH_SECRETS, *command] if with_secrets and entrypoint == "passthrough" else command
 
 
-def _own_docker_args(settings: Mapping[str, Any], service: Mapping[str, Any]) -> list[str]:
+def _own_docker_args(settings: Mapping[str, Any], service: Mapping[str, Any], ipc: str = "private") -> list[str]:
     """Return what every container gets that rules look at."""
-    shm_size = service["shm_size"] or settings["spark_shm_size"]
-    return ["--network", "host", "--ipc", "private", "--shm-size", shm_size]
+    shared = ipc.startswith("container:")  # its /dev/shm is that container's
+    shm = [] if shared else ["--shm-size", service["shm_size"] or settings["spark_shm_size"]]
+    rdma = [str(arg) for arg in settings["spark_fabric_args"]] if service.get("cluster") else []
+    return ["--network", "host", "--ipc", ipc, *shm, *rdma]
 
 
-def docker_argv(settings: Mapping[str, Any], service: Mapping[str, Any], planned: Mapping[str, Any]) -> list[str]:
-    """Return the whole C(docker run) of a planned service, one argument per list item."""
-    name = planned["container"]
+def _parts(settings: Mapping[str, Any], service: Mapping[str, Any], planned: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the containers of a service on this host, in the order of their start, each with its C(docker run)."""
+    span = service.get("cluster") or {}
+    container = planned["container"]
+    if span.get("executor") != "ray":
+        return [{"container": container, "argv": docker_argv(settings, service, planned)}]
+    own, head = span["address"], span["addresses"][span["head"]]
+    ray = ray_cluster.container_name(container)
+    parts: list[dict[str, Any]] = [
+        {
+            "container": ray,
+            "argv": [
+                *_docker_run(settings, service, planned, ray, ray_cluster.IPC),
+                *ray_cluster.mounts(service["name"]),
+                *(["--entrypoint", "ray"] if planned["entrypoint"] == "serve" else []),
+                planned["image"]["run"],
+                *([] if planned["entrypoint"] == "serve" else ["ray"]),
+                *ray_cluster.start_argv(service["rank"] == 0, own, head),
+            ],
+        }
+    ]
+    if service["rank"] == 0:
+        argv = docker_argv(settings, service, planned, f"container:{ray}", ray_cluster.mounts(service["name"]))
+        wait = {"address": f"{head}:{ray_cluster.GCS_PORT}", "nodes": span["size"], "gpus": span["size"]}
+        parts.append({"container": container, "argv": argv, "after": {"ray": wait}})
+    return parts
+
+
+def _docker_run(
+    settings: Mapping[str, Any], service: Mapping[str, Any], planned: Mapping[str, Any], container: str, ipc: str
+) -> list[str]:
+    """Return the part of C(docker run) that all containers of a service have in common."""
     argv = [
         "/usr/bin/docker",
         "run",
         "--rm",
         "--name",
-        name,
+        container,
         "--pull",
         "never",
         "--label",
         "dgxspark.managed=true",
         "--label",
         f"dgxspark.service={planned['name']}",
-        *_own_docker_args(settings, service),
+        *_own_docker_args(settings, service, ipc),
         "--stop-timeout",
         str(STOP_SECONDS),
         "--log-driver",
@@ -761,6 +1096,20 @@ def docker_argv(settings: Mapping[str, Any], service: Mapping[str, Any], planned
     for ulimit in settings["spark_ulimits"]:
         argv += ["--ulimit", str(ulimit)]
     argv += [str(arg) for arg in settings["spark_gpu_args"]]
+    argv += _mounts(planned["files"])
+    argv += [str(arg) for arg in settings["spark_docker_args"]]
+    return [*argv, *service["docker_args"]]
+
+
+def docker_argv(
+    settings: Mapping[str, Any],
+    service: Mapping[str, Any],
+    planned: Mapping[str, Any],
+    ipc: str = "private",
+    more: Sequence[str] = (),
+) -> list[str]:
+    """Return the whole C(docker run) of a planned engine, one argument per list item."""
+    argv = [*_docker_run(settings, service, planned, planned["container"], ipc), *more]
     if planned["secrets"]:
         argv += [
             "--mount",
@@ -770,9 +1119,6 @@ def docker_argv(settings: Mapping[str, Any], service: Mapping[str, Any], planned
         ]
     if planned["entrypoint"] == "serve" and (planned["pip"] or planned["secrets"]):
         argv += ["--entrypoint", "/bin/sh" if planned["pip"] else WITH_SECRETS]
-    argv += _mounts(planned["files"])
-    argv += [str(arg) for arg in settings["spark_docker_args"]]
-    argv += service["docker_args"]
     return [*argv, planned["image"]["run"], *planned["command"]]
 
 
@@ -797,6 +1143,12 @@ def _models(planned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             key = (extra["repo"], extra["revision"])
             wanted.setdefault(key, {**extra, "image": service["image"]["run"], "link": ""})
     return [wanted[key] for key in sorted(wanted)]
+
+
+def _ray_images(planned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every image with Ray that the host has to make from one without, once."""
+    wanted = {service["ray_image"]["tag"]: service["ray_image"] for service in planned if service["ray_image"]}
+    return [wanted[tag] for tag in sorted(wanted)]
 
 
 def _download_gib(planned: Sequence[Mapping[str, Any]], measured: Mapping[str, Any]) -> float:
@@ -830,7 +1182,7 @@ def _service_findings(service: Mapping[str, Any], given: Mapping[str, Any]) -> l
                 fix="Set model.revision to a commit; refs/main of the model below HF_HOME names the one that was fetched.",
             )
         )
-    if service["host"] == "0.0.0.0" and not service["secrets"]:
+    if service["host"] == "0.0.0.0" and not service["secrets"] and not service["rank"]:
         findings.append(
             Finding(
                 rule="service.open",

@@ -322,7 +322,7 @@ def _services(body: Mapping[str, Any]) -> str:
         model = service["model"]["repo"] or service["model"]["source"] or service["recipe"] or ""
         hue = f"s{hues[service['name']]}" if service["name"] in hues else "system"
         lines.append(
-            f'<tr><td><span class="dot {hue}"></span>{escape(service["name"])}</td>'
+            f'<tr><td><span class="dot {hue}"></span>{escape(picture.label(service))}</td>'
             f"<td>{escape(str(model))}<small>{escape(service['image']['ref'])}</small></td>"
             f'<td class="v">{escape(str(service["vllm_version"] or "?"))}</td>{_cell(str(service["port"]))}{"".join(cells)}</tr>'
         )

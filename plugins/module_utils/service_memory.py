@@ -109,6 +109,7 @@ _SERVICE_KEYS = (
     "available_kv_bytes",
     "overheads",
     "share",
+    "last",
 )
 _POSITIVE_ARGS = (
     "max-num-seqs",
@@ -200,6 +201,7 @@ class ServiceInput:
     vllm_version: str = ""
     available_kv_bytes: int | None = None
     share: float = 1.0
+    last: int = 0
     misspelt: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -419,6 +421,7 @@ def _read_service(
         vllm_version=version if isinstance(version, str) and version.strip().lower() not in _MOVING_VERSIONS else "",
         available_kv_bytes=reader.whole(value, "available_kv_bytes", where, minimum=0),
         share=1.0 if value.get("share") is None else reader.number(value, "share", where) or 0.0,
+        last=reader.whole(value, "last", where, minimum=0) or 0,
         misspelt=_misspelt(args),
     )
     if read.config is not None and read.memory_gib is not None:
@@ -492,6 +495,7 @@ class Engine:
     utilization, length, sequences: as given; C(None) for what was left out or C(auto).
     length_auto, sequences_auto: C(auto) stands there.
     limit: the longest context that the model allows. share: the weight by which it grows into what the node has left.
+    last: its place among those that start after the others; 0 for one that does not.
     """
 
     name: str
@@ -512,6 +516,7 @@ class Engine:
     sequences: int | None = None
     sequences_auto: bool = False
     share: float = 1.0
+    last: int = 0
     pool: int | None = None
     blocks: int | None = None
     needs_state_blocks: bool = False
@@ -870,7 +875,7 @@ def resolve(item: ServiceInput) -> Engine:
 
     Raises C(Refusal) for what this engine does not know, C(NoCommonPage) where vLLM would not plan.
     """
-    return replace(_resolve(replace(item, name="", share=1.0)), name=item.name, share=item.share)
+    return replace(_resolve(replace(item, name="", share=1.0, last=0)), name=item.name, share=item.share, last=item.last)
 
 
 @lru_cache(maxsize=512)

@@ -164,6 +164,12 @@ options:
             With V(0) a service keeps to the least.
         type: float
         default: 1.0
+      last:
+        description:
+          - V(0) for a service that starts by its size, the largest first. Services with a higher number start after those, in the
+            order of their numbers; a rank of a cluster does, because it has to wait for other hosts.
+        type: int
+        default: 0
 notes:
   - Needs nothing but Python on the machine that it runs on.
 """
@@ -427,6 +433,7 @@ def main() -> None:
         "available_kv_bytes": {"type": "int"},
         "overheads": {"type": "dict", "default": {}},
         "share": {"type": "float", "default": 1.0},
+        "last": {"type": "int", "default": 0},
     }
     module = AnsibleModule(
         argument_spec={

@@ -53,6 +53,10 @@ options:
     description: Fail when a finding is an error.
     type: bool
     default: true
+  whole_clusters:
+    description: Refuse a play that has some hosts of a cluster and not all of them.
+    type: bool
+    default: false
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -105,10 +109,17 @@ hosts:
       start_order: [heavy, fast]
       services: []
 clusters:
-  description: Engines across several hosts, by cluster name.
+  description:
+    - Clusters by name, with their hosts (the head first), their services with the executor and why it was chosen, and the plan
+      of their network as soon as the hosts have been asked.
   returned: success
   type: dict
-  sample: {}
+  sample:
+    pair_a:
+      hosts: [spark-1, spark-2]
+      head: spark-1
+      services: [{name: qwen235, executor: mp, reason: vLLM 0.19.0 spans hosts by itself}]
+      fabric: null
 findings:
   description: What the plan says about all hosts, errors first.
   returned: success

@@ -1,0 +1,387 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Clusters: several Sparks that serve one model, one rank each: what C(spark_cluster) says, and what follows for a rank."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, fabric, recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+
+CLUSTER_KEYS = {
+    "name": "name of the group of the inventory that holds the cluster's hosts",
+    "executor": "how vLLM spans the hosts: mp (its own), ray, or auto, which takes mp where that vLLM has it",
+    "head": "host that answers requests; the first of the group when left out",
+    "services": "services of the cluster, in the order in which they start, with the keys of a service",
+    "fabric": "settings of the role fabric, without their prefix fabric_",
+    "ray_version": "Ray that an image without it is given for the executor ray",
+    "peer_timeout": "seconds without a sign of another rank after which the engine is stopped",
+}
+"""Keys of C(spark_cluster) with their meaning."""
+FABRIC_DEFAULTS: dict[str, Any] = {
+    **{key: list(value) if isinstance(value, tuple) else value for key, value in asdict(fabric.Settings()).items()},
+    "probe_seconds": 6,
+    "revert_seconds": 90,
+    "firewall": True,
+    "bandwidth": True,
+    "min_gbps": {"ib_write_bw": 80, "iperf3": 20},
+}
+"""Settings of the role fabric, as its own defaults."""
+EXECUTORS = ("auto", "mp", "ray")
+RAY_VERSION = "2.60.0"
+"""The Ray that this collection is tested with; vLLM asked for 2.48 or newer as long as it asked for Ray, and states no end."""
+PEER_TIMEOUT = 45
+"""Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s of its own accord."""
+PORTS = 29450
+"""First UDP port of the ranks' supervisors; a service of a cluster takes the next."""
+MASTER_PORT = 29501
+"""vLLM's default of C(--master-port); a service of a cluster takes the next."""
+RAY_PORT = 6379
+"""Ray's own default for its GCS."""
+OWNED_ARGS = {
+    "nnodes": "the number of the cluster's hosts",
+    "node-rank": "the place of each host in the cluster",
+    "master-addr": "the head's address on the fabric",
+    "master-port": "chosen for each service of the cluster",
+    "headless": "set for all ranks but the first",
+    "distributed-executor-backend": "spark_cluster.executor",
+}
+"""Options of vLLM that the cluster sets, with what sets them."""
+INTERFACES = {
+    "NCCL_SOCKET_IFNAME": "netdev",
+    "GLOO_SOCKET_IFNAME": "netdev",
+    "TP_SOCKET_IFNAME": "netdev",
+    "OMPI_MCA_btl_tcp_if_include": "netdev",
+    "NCCL_IB_HCA": "rdma",
+}
+"""Variables that name interfaces of a host, and of which kind."""
+
+
+@dataclass
+class Cluster:
+    """One cluster: its hosts with the head first, how it is spanned, and its services as they are written."""
+
+    name: str
+    hosts: list[str]
+    executor: str
+    entries: list[Any]
+    ray_version: str = RAY_VERSION
+    peer_timeout: float = PEER_TIMEOUT
+    fabric: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def head(self) -> str:
+        """The host that answers requests."""
+        return self.hosts[0]
+
+    @property
+    def size(self) -> int:
+        """How many hosts there are."""
+        return len(self.hosts)
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"cluster {self.name}"
+
+
+def read_clusters(
+    given: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Cluster], list[str]]:
+    """Read the clusters of all hosts.
+
+    given: host to its C(spark_cluster), an empty mapping where it has none. groups: those of the inventory, in its order.
+    Returns the clusters by name, and everything that is wrong with them.
+    """
+    messages: list[str] = []
+    found: dict[str, Cluster] = {}
+    for host, body in given.items():
+        if not body:
+            continue
+        name = body.get("name")
+        if not isinstance(name, str) or name not in groups:
+            hint = recipes.nearest(str(name), groups) if name else "."
+            messages.append(
+                f"host {host}, spark_cluster: 'name' is {name!r}; it must be the group of the inventory that holds the "
+                f"cluster's hosts{hint}"
+            )
+        elif name not in found:
+            found[name], wrong = _read_cluster(name, body, list(groups[name]), given)
+            messages += wrong
+        if isinstance(name, str) and name in groups and host not in groups[name]:
+            messages.append(
+                f"host {host}, spark_cluster: its name is {name}, a group that this host is not in. "
+                "Set spark_cluster in the variables of the group."
+            )
+    return found, messages
+
+
+def _read_cluster(
+    name: str, body: Mapping[str, Any], hosts: list[str], given: Mapping[str, Mapping[str, Any]]
+) -> tuple[Cluster, list[str]]:
+    problems = recipes.Problems(f"cluster {name}")
+    problems.unknown([str(key) for key in body], tuple(CLUSTER_KEYS), "key of spark_cluster:")
+    for host in hosts:
+        if host not in given:
+            problems.add(f"host {host} of the group is not in the group of the Sparks.")
+        elif given[host] != body:
+            problems.add(
+                f"spark_cluster of host {host} differs from that of the others. Set it once, in the variables of the group."
+            )
+    if len(hosts) < 2:
+        problems.add(f"the group has {len(hosts)} host; a cluster has two or more. Use spark_services on one Spark.")
+    head = body.get("head")
+    if head is not None and head not in hosts:
+        problems.add(f"'head' is {head!r}, which is none of its hosts ({', '.join(hosts)}).")
+    elif head is not None:
+        hosts = [head, *(host for host in hosts if host != head)]
+    executor = body.get("executor", "auto")
+    if executor not in EXECUTORS:
+        problems.add(f"'executor' is {executor!r}; it must be one of {', '.join(EXECUTORS)}.")
+    timeout = body.get("peer_timeout", PEER_TIMEOUT)
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout < 5:
+        problems.add(f"'peer_timeout' is {timeout!r}; it must be a number of seconds, 5 or more.")
+    version = str(body.get("ray_version", RAY_VERSION))
+    if catalogue.parse_version(version) is None:
+        problems.add(f"'ray_version' is {version!r}; it must be a release of Ray, for example {RAY_VERSION}.")
+    entries = body.get("services") or []
+    if not isinstance(entries, list):
+        problems.add(f"'services' must be a list, not {recipes.kind(entries)}.")
+        entries = []
+    settings = problems.mapping(body.get("fabric"), "fabric")
+    problems.unknown(settings, tuple(FABRIC_DEFAULTS), "key of spark_cluster.fabric:")
+    try:
+        problems.messages += [
+            f"{problems.where}, fabric: {text}" for text in fabric.check_settings(_settings(settings))
+        ]
+    except (TypeError, ValueError) as error:
+        problems.add(f"'fabric' cannot be read: {error}.")
+    cluster = Cluster(name, hosts, str(executor), entries, version, timeout, settings)
+    if executor == "ray" and len(entries) > 1:
+        problems.add(
+            f"{len(entries)} services with the executor ray: Ray gives an engine the whole GPU of each host, so only one of "
+            "them could start. Use the executor mp."
+        )
+    return cluster, problems.messages
+
+
+def _settings(given: Mapping[str, Any]) -> fabric.Settings:
+    chosen = {each.name: given[each.name] for each in fields(fabric.Settings) if given.get(each.name) is not None}
+    if "subnets" in chosen:
+        chosen["subnets"] = tuple(chosen["subnets"])
+    return fabric.Settings(**chosen)
+
+
+def plan_fabric(
+    cluster: Cluster,
+    measured: Mapping[str, Mapping[str, Any] | None],
+    addresses: Mapping[str, Mapping[str, str]],
+    done: Mapping[str, Any] | None,
+) -> dict[str, Any] | None:
+    """Return the plan of the cluster's network, None as long as the hosts have not been asked.
+
+    measured: host to C(spark) of M(dgxspark.vllm.spark_info). addresses: those that the inventory gives.
+    done: what the role fabric has planned in this run; it has listened on the cables, so it knows better.
+    """
+    if done:
+        return dict(done)
+    entries = {}
+    for host in cluster.hosts:
+        facts = measured.get(host) or {}
+        if not isinstance(facts.get("fabric"), Mapping):
+            return None
+        entries[host] = {
+            "fabric": facts["fabric"],
+            "management_address": facts.get("management_address"),
+            "addresses": dict(addresses.get(host) or {}),
+        }
+    return fabric.plan(entries, _settings(cluster.fabric))
+
+
+def choose_executor(
+    cluster: Cluster, version: str | None, probe: Mapping[str, Any], ray: bool | None
+) -> tuple[str, str]:
+    """Decide how vLLM spans the hosts: C((executor, why)).
+
+    version: of vLLM in the image, as far as it is known. probe: what the image says. ray: whether Ray is in it.
+    """
+    known = catalogue.parse_version(version or "")
+    options = probe.get("options") or []
+    without = (known is not None and known < catalogue.version("0.11.1")) or (bool(options) and "nnodes" not in options)
+    if cluster.executor != "auto":
+        return cluster.executor, "as spark_cluster says"
+    if without:
+        return "ray", f"vLLM {version or 'of the image'} cannot span hosts by itself"
+    reason = f"vLLM {version} spans hosts by itself, with less memory than Ray takes" if version else "vLLM's own way"
+    return "mp", reason + ("" if ray is not False else "; the image has no Ray")
+
+
+def has_ray(version: str | None, probe: Mapping[str, Any], entry: Mapping[str, Any] | None) -> bool:
+    """Tell whether Ray is in an image: by what it says, by the catalogue, else by what that vLLM requires.
+
+    Sources: the requirements of the packages, which have no Ray from 0.18.0 on.
+    """
+    if probe.get("packages"):
+        return bool(probe.get("ray"))
+    if entry and entry.get("ray") is not None:
+        return bool(entry["ray"])
+    known = catalogue.parse_version(version or "")
+    return known is not None and known < catalogue.version("0.18.0")
+
+
+def check_service(cluster: Cluster, service: Mapping[str, Any], where: str) -> list[str]:
+    """Return what is wrong with a service of a cluster that could not be wrong on one host."""
+    messages = []
+    for option, owner in OWNED_ARGS.items():
+        if option in service["args"]:
+            messages.append(f"{where}: args names '{option}', which is the cluster's to say ({owner}). Take it out.")
+    if "VLLM_HOST_IP" in service["env"]:
+        messages.append(
+            f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Take it out."
+        )
+    if _number(service["args"].get("data-parallel-size"), 1) > 1:
+        messages.append(
+            f"{where}: data-parallel-size over a cluster is not planned. Serve the model on each Spark by itself "
+            "(spark_services), or split it by tensor-parallel-size."
+        )
+    nodes = service.get("nodes", 1)
+    if nodes > 1 and nodes != cluster.size:
+        messages.append(f"{where}: recipe {service['recipe']} needs {nodes} Sparks, the cluster has {cluster.size}.")
+    return messages
+
+
+def _number(value: Any, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def rank_service(
+    cluster: Cluster,
+    service: Mapping[str, Any],
+    position: int,
+    rank: int,
+    executor: str,
+    planned: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """Return a service as one of the cluster's hosts runs it.
+
+    position: of the service in the cluster, from 0. planned: the plan of the fabric; until it is known hosts stand for
+    their addresses.
+    """
+    host = cluster.hosts[rank]
+    own = ((planned or {}).get("hosts") or {}).get(host) or {}
+    args = dict(service["args"])
+    if "tensor-parallel-size" not in args and "pipeline-parallel-size" not in args:
+        args["tensor-parallel-size"] = cluster.size
+    args["distributed-executor-backend"] = executor
+    if executor == "mp":
+        args.update(
+            {
+                "nnodes": cluster.size,
+                "node-rank": rank,
+                "master-addr": address_of(cluster.head, planned),
+                "master-port": MASTER_PORT + position,
+            }
+        )
+        if rank:
+            args["headless"] = True
+    environment = (own.get("environment") or {}).get(executor) or {}
+    secrets = {key: path for key, path in service["secrets"].items() if not rank or key != "VLLM_API_KEY"}
+    return {
+        **service,
+        "args": args,
+        "env": {**environment, **service["env"]},
+        "secrets": secrets,
+        "nodes": cluster.size,
+        "rank": rank,
+        "cluster": {
+            "name": cluster.name,
+            "size": cluster.size,
+            "head": cluster.head,
+            "hosts": list(cluster.hosts),
+            "executor": executor,
+            "position": position,
+            "address": address_of(host, planned),
+            "addresses": {other: address_of(other, planned) for other in cluster.hosts},
+            "per_host": list((own.get("environment") or {}).get("per_host") or []),
+            "peer_timeout": cluster.peer_timeout,
+            "ray_version": cluster.ray_version,
+        },
+    }
+
+
+def address_of(host: str, planned: Mapping[str, Any] | None) -> str:
+    """The address of a host on the fabric; its name as long as that is not known."""
+    own = ((planned or {}).get("hosts") or {}).get(host) or {}
+    return str(own.get("address") or host)
+
+
+def check_interfaces(service: Mapping[str, Any], facts: Mapping[str, Any] | None, host: str) -> list[Finding]:
+    """Find variables of a service that name interfaces which the host does not have."""
+    links = (facts or {}).get("fabric") or {}
+    if not links:
+        return []
+    twins = [twin for port in links.get("ports") or [] for twin in port["netdevs"]]
+    known = {
+        "netdev": [str(twin["name"]) for twin in twins] + sorted(links.get("networks") or {}),
+        "rdma": [str(twin["rdma"]["name"]) for twin in twins if twin.get("rdma")],
+    }
+    findings = []
+    for variable, kind in INTERFACES.items():
+        value = str(service["env"].get(variable) or "")
+        if value.startswith("^"):  # all but these
+            continue
+        names = [name.strip().removeprefix("=").partition(":")[0] for name in value.split(",") if name.strip()]
+        # NCCL takes a name for the beginning of one, unless it is written with an equals sign.
+        strange = [name for name in names if not any(each.startswith(name) for each in known[kind])]
+        if strange:
+            what = "network interface" if kind == "netdev" else "RDMA device"
+            findings.append(
+                Finding(
+                    rule="cluster.interface",
+                    severity="error",
+                    service=service["name"],
+                    message=f"env {variable} is {value}, but {host} has no {what} {', '.join(strange)}; it has "
+                    f"{', '.join(dict.fromkeys(known[kind])) or 'none'}.",
+                    fix=f"Take {variable} out of env: each host is given what its own cable is on.",
+                    basis="measured",
+                )
+            )
+    return findings
+
+
+def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+    """Find a service whose image is not the same on all hosts.
+
+    images: host to C(image) of the planned service. What both know counts: the digest, else the id.
+    """
+    for key, what in (("digest", "digest"), ("id", "image id")):
+        known = {host: image[key] for host, image in images.items() if image.get(key)}
+        if len(known) == len(images) and len(set(known.values())) == 1:
+            return []
+        if len(known) > 1 and len(set(known.values())) > 1 and key == "id":
+            ref = next(iter(images.values()))["ref"]
+            listed = ", ".join(f"{host} {value}" for host, value in sorted(known.items()))
+            return [
+                Finding(
+                    rule="cluster.image",
+                    severity="error",
+                    service=name,
+                    message=f"the hosts of {cluster.name} have different images by the name {ref}: {what} {listed}. Ranks of "
+                    "different images disagree on what they send each other, and hang.",
+                    fix=f"Remove it where it is old (docker rmi {ref}) and run again, or name the image by its digest.",
+                    source="eugr/spark-vllm-docker and sparkrun refuse it, too",
+                    basis="probed",
+                )
+            ]
+    return []
+
+
+def fingerprint(parts: Sequence[Any]) -> str:
+    """Return a short hash of what all ranks of a service run; every rank gets the same."""
+    return hashlib.sha256(json.dumps(list(parts), sort_keys=True).encode()).hexdigest()[:16]
