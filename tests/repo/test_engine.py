@@ -16,6 +16,7 @@ LOOKS_AT = {
     "gb10": "a host's /proc, /sys and /etc, below a root that it is given",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
     "image_probe_program": "the inside of an image, where it runs",
+    "ray_nodes": "a Ray cluster, from inside one of its containers",
     "snapshots": "the models on a disk, below a folder that it is given",
 }
 # Enough of the standard library for arithmetic and texts, and nothing that reaches out.
