@@ -139,8 +139,8 @@ def make_plan(
     )
     messages += problems
     spanned: dict[str, dict[str, Any]] = {}
-    if not problems:
-        for name, cluster in sorted(clusters.items()):
+    for name, cluster in sorted(clusters.items()):
+        if set(cluster.hosts) <= set(resolved):
             spanned[name], problems = _plan_cluster(cluster, hosts, resolved, known_recipes, digest)
             messages += problems
     if messages:

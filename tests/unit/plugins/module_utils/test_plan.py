@@ -379,7 +379,7 @@ def test_rules_may_be_silenced() -> None:
         ({"spark_overheads": {"outsid": 1}}, "outsid"),
         ({"spark_image_catalogue": ["x"]}, "catalogue"),
         ({"spark_plan_facts": "often"}, "it must be auto, never or required"),
-        ({"spark_cluster": {"name": "pair"}}, "serves a model on one host only"),
+        ({"spark_cluster": {"name": "pair"}}, "'name' is 'pair'; it must be the group of the inventory"),
         ({"spark_defaults": {"ags": {}}}, "key of spark_defaults: 'ags'; did you mean 'args'?"),
     ],
 )
