@@ -276,7 +276,7 @@ def _plan_cluster(
         "services": [],
         "fabric": network,
         "settings": dict(cluster.fabric),
-        "findings": list((network or {}).get("findings") or []),
+        "findings": _network_findings(network),
     }
     own_names = {host: {service.get("name"): service for service in resolved[host][1]} for host in cluster.hosts}
     ports: dict[Any, str] = {service.get("port"): str(service.get("name")) for service in resolved[cluster.head][1]}
@@ -305,6 +305,17 @@ def _plan_cluster(
     if not messages:
         _level(cluster, hosts, resolved, digest)
     return whole, messages
+
+
+def _network_findings(network: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return what is wrong with the network of a cluster.
+
+    An MTU that differs is left to the role fabric to refuse, which tries it out and can say what gets lost.
+    """
+    return [
+        {**finding, "severity": "warning"} if finding["rule"] == "fabric.mtu_differs" else dict(finding)
+        for finding in (network or {}).get("findings") or []
+    ]
 
 
 # What ranks of one engine must agree in beside the launch itself.
