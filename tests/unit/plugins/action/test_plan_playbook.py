@@ -30,11 +30,14 @@ class Plan:
         self.settings = {"ANSIBLE_NOCOLOR": "1"}
 
     def __call__(self, hosts: dict[str, Any], *options: str, group: str = "sparks") -> tuple[int, str]:
-        inventory = self.folder / "hosts.yml"
         named = {name: {"ansible_host": "192.0.2.1", **host} for name, host in hosts.items()}
-        inventory.write_text(yaml.safe_dump({group: {"hosts": named, "vars": {"spark_plan_file": str(self.file)}}}))
+        return self.run({group: {"hosts": named, "vars": {"spark_plan_file": str(self.file)}}}, *options)
+
+    def run(self, groups: dict[str, Any], *options: str, playbook: str = "plan") -> tuple[int, str]:
+        inventory = self.folder / "hosts.yml"
+        inventory.write_text(yaml.safe_dump(groups, sort_keys=False))
         ran = subprocess.run(
-            [str(PLAYBOOK), "-i", str(inventory), "dgxspark.vllm.plan", *options],
+            [str(PLAYBOOK), "-i", str(inventory), f"dgxspark.vllm.{playbook}", *options],
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -180,3 +183,46 @@ def test_a_host_may_be_the_controller_itself(
     assert "spark-1: this host does not look like a DGX Spark (GB10)" in text
     assert "[host.gpu]" in text
     assert not engine or "[host.docker]" in text
+
+
+def pair(*services: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Two Sparks of one cluster, the second name first, and one of its own."""
+    large = {"name": "large", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8000}
+    address = {"ansible_host": "192.0.2.1"}
+    return {
+        "sparks": {
+            "hosts": {"spark-3": {**address, "spark_services": [FAST]}},
+            "children": {
+                "pair_a": {
+                    "hosts": {"spark-2": address, "spark-1": {**address, "spark_services": [FAST]}},
+                    "vars": {"spark_cluster": {"name": "pair_a", "services": list(services or [large]), **more}},
+                }
+            },
+        }
+    }
+
+
+def test_a_cluster_is_planned_on_all_of_its_hosts(plan: Plan) -> None:
+    code, text = plan.run(pair(), "-e", f"spark_plan_file={plan.file}")
+    assert code == 0, text
+    assert "large, rank 0 of 2" in text
+    written = plan.written()
+    assert written["clusters"]["pair_a"]["hosts"] == ["spark-2", "spark-1"], "in the order of the inventory"
+    assert [service["name"] for service in written["hosts"]["spark-1"]["services"]] == ["fast", "large"]
+    assert written["hosts"]["spark-3"]["cluster"] is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "refused"), [("spark-1", "spark-1,spark-2"), ("spark-3,spark-2", "spark-2,spark-3,spark-1")]
+)
+def test_a_limit_that_cuts_a_cluster_is_refused_before_any_host_is_contacted(
+    plan: Plan, limit: str, refused: str
+) -> None:
+    code, text = plan.run(pair(), "--limit", limit, playbook="site")
+    assert code == 2, text
+    assert "Ranks of one engine change together" in text
+    wanted = text.split("--limit ", 1)[1].split()[0].strip("'\"")
+    assert set(wanted.split(",")) == set(refused.split(","))
+    assert "unreachable=0" in text and "UNREACHABLE" not in text
+    # To plan, a limit is no matter.
+    assert plan.run(pair(), "--limit", limit, "-e", f"spark_plan_file={plan.file}")[0] == 0

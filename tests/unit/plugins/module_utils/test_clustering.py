@@ -126,11 +126,13 @@ def test_each_host_gets_its_rank_of_one_launch() -> None:
         assert option(each["argv"], "--master-addr") == "s1"
         assert option(each["argv"], "--tensor-parallel-size") == "2"
         assert option(each["argv"], "--distributed-executor-backend") == "mp"
-        assert ["--device", "/dev/infiniband"] == each["argv"][each["argv"].index("--device") :][:2]
+        assert each["argv"][each["argv"].index("--device") :][:2] == ["--device", "/dev/infiniband"]
     assert "--headless" not in first["argv"]
     assert "--headless" in second["argv"]
     own = {"--node-rank", "0", "1", "--headless"}
-    fingerprints = {word for each in (first, second) for word in each["argv"] if word.startswith("dgxspark.fingerprint=")}
+    fingerprints = {
+        word for each in (first, second) for word in each["argv"] if word.startswith("dgxspark.fingerprint=")
+    }
     assert set(first["argv"]) ^ set(second["argv"]) <= own | fingerprints
     assert rules(plan, "s1", "error") == rules(plan, "s2", "error") == set()
 
@@ -144,7 +146,11 @@ def test_the_supervisor_of_each_rank_knows_its_peers() -> None:
     assert first["fingerprint"] == second["fingerprint"] != ""
     assert first["peer_timeout_seconds"] == 20
     assert first["parts"] == [{"container": "spark-large", "argv": rank(plan, "s1")["argv"]}]
-    assert first["model"] == {"repo": "Qwen/Qwen3-235B-A22B-GPTQ-Int4", "revision": "main", "hub": "/srv/huggingface/hub"}
+    assert first["model"] == {
+        "repo": "Qwen/Qwen3-235B-A22B-GPTQ-Int4",
+        "revision": "main",
+        "hub": "/srv/huggingface/hub",
+    }
 
 
 def test_a_change_on_one_rank_changes_the_mark_of_all() -> None:
@@ -214,9 +220,9 @@ def test_what_is_left_open_is_worked_out_once_for_all_ranks() -> None:
         assert values[0] == values[1]
         assert rank(plan, "s1")["memory"]["solved"] == ["gpu-memory-utilization", "max-model-len"]
     alone = plan_of(cluster({**LARGE, "args": {"max-model-len": "auto"}}), s1={"vars": {"spark_total_gib": 100.0}})
-    assert rank(plan, "s1")["args"] == rank(alone, "s1")["args"] | {
-        "node-rank": 0
-    }, "the smaller host decides, whichever it is"
+    assert rank(plan, "s1")["args"] == rank(alone, "s1")["args"] | {"node-rank": 0}, (
+        "the smaller host decides, whichever it is"
+    )
 
 
 def test_services_of_a_host_count_beside_its_rank_and_start_before_it() -> None:
@@ -361,7 +367,10 @@ def test_what_is_wrong_with_a_cluster_is_named(change: dict[str, Any], needle: s
 @pytest.mark.parametrize(
     ("service", "needle"),
     [
-        ({"args": {"nnodes": 2}}, "args names 'nnodes', which is the cluster's to say (the number of the cluster's hosts)"),
+        (
+            {"args": {"nnodes": 2}},
+            "args names 'nnodes', which is the cluster's to say (the number of the cluster's hosts)",
+        ),
         ({"args": {"distributed_executor_backend": "ray"}}, "spark_cluster.executor"),
         ({"args": {"data-parallel-size": 2}}, "data-parallel-size over a cluster is not planned"),
         ({"env": {"VLLM_HOST_IP": "10.0.0.1"}}, "env names VLLM_HOST_IP"),
@@ -469,7 +478,9 @@ def test_a_network_that_cannot_be_used_stops_the_plan() -> None:
 
 
 def test_what_the_role_fabric_has_planned_goes_before_the_facts() -> None:
-    done = engine.make_plan(hosts(cluster(), **asked()), RECIPES, groups={"pair": ["s1", "s2"]})["clusters"]["pair"]["fabric"]
+    done = engine.make_plan(hosts(cluster(), **asked()), RECIPES, groups={"pair": ["s1", "s2"]})["clusters"]["pair"][
+        "fabric"
+    ]
     given = hosts(cluster())
     given["s2"]["fabric"] = done
     plan = engine.make_plan(given, RECIPES, groups={"pair": ["s1", "s2"]})
@@ -478,7 +489,9 @@ def test_what_the_role_fabric_has_planned_goes_before_the_facts() -> None:
 
 def test_the_firewall_closes_what_was_not_asked_for() -> None:
     keyed = plan_of(
-        cluster({**LARGE, "api_key_file": "/k"}), s2={**asked()["s2"], "vars": {"spark_services": [FAST]}}, s1=asked()["s1"]
+        cluster({**LARGE, "api_key_file": "/k"}),
+        s2={**asked()["s2"], "vars": {"spark_services": [FAST]}},
+        s1=asked()["s1"],
     )
     first, second = keyed["hosts"]["s1"]["firewall"], keyed["hosts"]["s2"]["firewall"]
     assert first["fabric"] == ["enP2p1s0f0np0", "enp1s0f0np0"]
