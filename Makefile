@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-quick lint format docs-lint unit sanity molecule artifact bench bench-plan catalogue bench-catalogue lock clean
+.PHONY: help bootstrap demo demo-down test test-quick lint format docs-lint unit sanity molecule artifact bench bench-plan bench-pair catalogue bench-catalogue lock clean
 
 PY := .venv/bin/python
 
@@ -41,6 +41,9 @@ bench: bootstrap  ## time site.yml on the running demo against bare pings
 
 bench-plan: bootstrap  ## time plan.yml on fleets of 1 to 1000 hosts; needs no Docker
 	@$(PY) tests/bench/plan_bench.py
+
+bench-pair: bootstrap  ## time the start of a model over two simulated Sparks, less what engine and Ray take
+	@$(PY) tests/bench/pair_bench.py
 
 # One version: make catalogue VERSION=0.34.0
 catalogue: bootstrap  ## read new vLLM versions (or VERSION=) into the catalogue and say what changed

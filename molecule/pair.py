@@ -1,0 +1,277 @@
+"""What the tests of pair_mp and pair_ray share: both nodes, seen past Ansible, SSH and the network that they are about."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+BASE = ROOT / "molecule" / "inventory.yml"
+KEY = "molecule-secret-key"
+HEAD, WORKER = "spark-1", "spark-2"
+NODES = {HEAD: "sparktest-1", WORKER: "sparktest-2"}
+NUMBER = {HEAD: 11, WORKER: 12}
+MANAGEMENT, TWINS = "enP7s7", ("enp1s0f0np0", "enP2p1s0f0np0")
+UNIT = "spark-tiny.service"
+URL = "http://10.88.0.11:8003"
+FOLDERS = ("/etc/dgxspark", "/etc/systemd/system", "/etc/netplan", "/usr/local/lib/dgxspark", "/usr/local/libexec")
+
+
+def management(host):
+    return f"10.88.0.{NUMBER[host]}"
+
+
+def fabric(host):
+    return f"10.88.1.{NUMBER[host]}"
+
+
+def outside(*argv, check=True):
+    """Run a command on this machine, which is what the nodes are plugged into."""
+    return subprocess.run(argv, capture_output=True, text=True, check=check).stdout
+
+
+def node(host, *argv, check=True):
+    """Run a command as root on a node."""
+    return outside("docker", "exec", NODES[host], *argv, check=check)
+
+
+def unit(host, *properties):
+    # A node that is booting has no systemd to ask yet.
+    shown = node(host, "systemctl", "show", UNIT, "--property=" + ",".join(properties), check=False)
+    return {**dict.fromkeys(properties, ""), **dict(line.split("=", 1) for line in shown.splitlines())}
+
+
+def state(host):
+    return unit(host, "ActiveState")["ActiveState"]
+
+
+def status(host):
+    """What `systemctl status` says of the unit."""
+    return unit(host, "StatusText")["StatusText"]
+
+
+def containers(host):
+    """Name and id of every container that there is, in whatever state."""
+    listed = node(host, "docker", "ps", "--all", "--no-trunc", "--format", "{{.Names}} {{.ID}}", check=False)
+    return dict(line.split() for line in listed.splitlines())
+
+
+def engines():
+    return {host: containers(host) for host in NODES}
+
+
+def processes(host):
+    """What of an engine, a Ray or a docker client is alive, by the command lines that they show."""
+    return node(host, "pgrep", "--list-full", "--full", "vllm|VLLM|ray::|raylet|gcs_server", check=False).splitlines()
+
+
+def empty(host):
+    return not containers(host) and not processes(host)
+
+
+def ask(path, body=None, timeout=60):
+    request = urllib.request.Request(
+        URL + path,
+        data=json.dumps(body).encode() if body else None,
+        headers={"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"},
+    )
+    with urllib.request.urlopen(request, timeout=timeout) as reply:
+        return json.loads(reply.read())
+
+
+def chat(timeout=60, **options):
+    """Ask the model over the head's management address and return the completion."""
+    return ask(
+        "/v1/chat/completions", {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], **options}, timeout
+    )
+
+
+def answers():
+    """Tell whether the model answers with what its weights hold; without its other half it cannot."""
+    message = chat(max_tokens=16)["choices"][0]["message"]
+    # The scripted model closes no thinking, so its reasoning parser takes all that it says.
+    return "scripted test model" in (message["content"] or message["reasoning"])
+
+
+def wait(condition, seconds, what):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.5)
+    pytest.fail(f"not within {seconds} s: {what}\n{report()}")
+
+
+def report():
+    """What is to be seen on both nodes, for the message of a test that failed."""
+    lines = []
+    for host in NODES:
+        lines += [
+            f"--- {host}",
+            node(host, "systemctl", "status", "--no-pager", "--lines=0", "--full", UNIT, check=False),
+        ]
+        lines += [
+            node(host, "journalctl", "--unit", UNIT, "--lines=60", "--no-pager", "--output=short-precise", check=False)
+        ]
+        lines += [str(containers(host)), *processes(host)]
+    return "\n".join(lines)
+
+
+def serves(before=None, parts=None):
+    """Wait until both units are active, and see that the model answers.
+
+    before: containers that were there before a fault. None of them may be left, on either node.
+    """
+    wait(lambda: [state(host) for host in NODES] == ["active", "active"], 300, "both units are active")
+    assert answers(), report()
+    for host, own in (before or {}).items():
+        assert not set(own.values()) & set(containers(host).values()), f"{host} still has a rank of before\n{report()}"
+    for host, names in (parts or {}).items():
+        assert set(containers(host)) == set(names), report()
+
+
+def waits(host, *words):
+    """Wait until a rank has stopped, holds nothing, and says what it waits for."""
+    wait(
+        lambda: state(host) == "activating" and empty(host) and all(word in status(host) for word in words),
+        120,
+        f"{host} holds nothing and waits, saying {words}",
+    )
+
+
+def cable(host, plugged):
+    for twin in TWINS:
+        node(host, "ip", "link", "set", "dev", twin, "up" if plugged else "down")
+
+
+def reboot(host):
+    outside("docker", "restart", "--time", "60", NODES[host])
+
+
+def snapshot():
+    """What a refused run may not change: containers, the starts of the units, and every file of ours."""
+    files = ("find", *FOLDERS, "-type", "f", "-printf", "%p %T@ %s\\n")
+    return {
+        host: (
+            containers(host),
+            unit(host, "ActiveState", "InvocationID", "NRestarts"),
+            sorted(node(host, *files, check=False).splitlines()),
+        )
+        for host in NODES
+    }
+
+
+def inventory(scenario):
+    return ROOT / "molecule" / scenario / "inventory.yml"
+
+
+def cluster(scenario, **service):
+    """Return the cluster of a scenario with keys of its service changed."""
+    given = yaml.safe_load(inventory(scenario).read_text(encoding="utf-8"))
+    found = given["sparks"]["children"]["pair"]["vars"]["spark_cluster"]
+    found["services"][0].update(service)
+    return found
+
+
+def play(scenario, *options, hosts=None, **variables):
+    """Run site.yml as a person would; returns its exit code and all that it printed, as one line.
+
+    hosts: further variables of hosts. variables: extra variables.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        more = Path(folder) / "zz.yml"
+        more.write_text(yaml.safe_dump({"sparks": {"hosts": hosts or {}}}), encoding="utf-8")
+        inventories = [word for path in (BASE, inventory(scenario), more) for word in ("-i", str(path))]
+        ran = subprocess.run(
+            ["ansible-playbook", *inventories, "dgxspark.vllm.site", *options, "-e", json.dumps(variables)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        )
+    # Messages are wrapped where they are shown.
+    return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
+
+
+def refused(scenario, *needles, hosts=None, options=(), **variables):
+    """Run site.yml and see that it fails with these words, and that nothing on the hosts is another than before."""
+    before = snapshot()
+    code, text = play(scenario, *options, hosts=hosts, **variables)
+    assert code != 0, text
+    assert [needle for needle in needles if needle not in text] == [], text
+    assert snapshot() == before, text
+    assert answers()
+
+
+def counters(host, interface):
+    """Bytes that an interface has received and sent."""
+    return [
+        int(node(host, "cat", f"/sys/class/net/{interface}/statistics/{direction}_bytes")) for direction in ("rx", "tx")
+    ]
+
+
+# --- who reaches what
+
+REACH = """
+import json, socket, subprocess, sys
+from concurrent.futures import ThreadPoolExecutor
+
+for target, gateway in json.loads(sys.argv[2]).items():
+    subprocess.run(["ip", "route", "replace", target, "via", gateway], check=True)
+
+
+def tcp(target):
+    try:
+        socket.create_connection(tuple(target), 3).close()
+    except OSError:
+        return False
+    return True
+
+
+targets = json.loads(sys.argv[1])
+with ThreadPoolExecutor(32) as pool:
+    print(json.dumps([target for target, there in zip(targets, pool.map(tcp, targets)) if there]))
+"""
+
+
+def listening(host):
+    """TCP ports of a node that something listens on, with the addresses."""
+    found = {}
+    for line in node(host, "ss", "--tcp", "--listening", "--numeric", "--no-header").splitlines():
+        address, _colon, port = line.split()[3].rpartition(":")
+        found.setdefault(int(port), set()).add(address.partition("%")[0])
+    return found
+
+
+def reached(host, targets):
+    """Return those of (address, port) that a node reaches."""
+    found = json.loads(node(host, "python3", "-c", REACH, json.dumps(targets), "{}"))
+    return {tuple(target) for target in found}
+
+
+def reached_by_stranger(targets, routes):
+    """Return those of (address, port) that a machine of the management network reaches, which has such routes."""
+    image = outside("docker", "inspect", "--format", "{{.Image}}", NODES[HEAD]).strip()
+    stranger = (
+        "run",
+        "--rm",
+        "--network",
+        "sparktest-mgmt",
+        "--cap-add",
+        "NET_ADMIN",
+        "--entrypoint",
+        "python3",
+        image,
+    )
+    found = json.loads(outside("docker", *stranger, "-c", REACH, json.dumps(targets), json.dumps(routes)))
+    return {tuple(target) for target in found}

@@ -1,0 +1,213 @@
+"""A pair that vLLM spans by itself: what it serves and who reaches it; what it survives; what is refused before it starts.
+
+The tests run in order on one pair. Each leaves it serving, by what the hosts do on their own: a test puts back what it
+broke (a cable, power), and never what follows from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
+
+import pair
+from pair import HEAD, NODES, WORKER, node
+
+SCENARIO = "pair_mp"
+PARTS = {host: ["spark-tiny"] for host in NODES}
+OTHER = {HEAD: WORKER, WORKER: HEAD}
+TOKENS, LAYERS, HIDDEN, BFLOAT16 = 64, 2, 512, 2
+
+
+# --- what converge left
+
+
+def test_the_model_answers_through_the_head_and_both_units_are_active():
+    pair.serves(parts=PARTS)
+
+
+@pytest.mark.parametrize(("host", "rank"), [(HEAD, 0), (WORKER, 1)])
+def test_systemctl_status_shows_the_rank(host, rank):
+    shown = node(host, "systemctl", "status", "--no-pager", pair.UNIT)
+    assert f"rank {rank} of 2" in shown
+    assert f"serving with {OTHER[host]}" in shown
+
+
+@pytest.mark.parametrize(("host", "rank"), [(HEAD, 0), (WORKER, 1)])
+def test_both_ranks_have_a_receipt(host, rank):
+    receipt = json.loads(node(host, "cat", "/var/lib/dgxspark/receipts/tiny.json"))
+    assert receipt["cluster"]["name"] == "pair"
+    assert receipt["rank"] == rank
+
+
+def test_a_request_crosses_the_fabric_and_not_the_management_network():
+    """Every token takes two all-reduces a layer; each of the two ranks sends and receives a whole hidden state for each."""
+    interfaces = (pair.TWINS[0], pair.MANAGEMENT)
+    before = {(host, name): pair.counters(host, name) for host in NODES for name in interfaces}
+    usage = pair.chat(max_tokens=TOKENS, ignore_eos=True)["usage"]
+    assert usage["completion_tokens"] == TOKENS
+    grown = {place: [now - then for now, then in zip(pair.counters(*place), before[place])] for place in before}
+    least = TOKENS * LAYERS * 2 * HIDDEN * BFLOAT16
+    for host in NODES:
+        assert min(grown[host, pair.TWINS[0]]) >= least, grown
+        assert max(grown[host, pair.MANAGEMENT]) < least / 2, grown
+
+
+@pytest.mark.parametrize("host", NODES)
+def test_over_management_only_ssh_and_the_engine_with_a_key_answer(host):
+    ports = pair.listening(host)
+    open_to_others = {port for port, addresses in ports.items() if addresses & {"0.0.0.0", "*", "[::]"}}
+    meant = {22, 8003} if host == HEAD else {22}
+    by_management = pair.reached(OTHER[host], [(pair.management(host), port) for port in ports])
+    assert {port for _address, port in by_management} == meant, ports
+    # What listens everywhere is reached over the fabric, so it is the firewall that closes it elsewhere.
+    on_fabric = open_to_others | {port for port, addresses in ports.items() if pair.fabric(host) in addresses}
+    by_fabric = pair.reached(OTHER[host], [(pair.fabric(host), port) for port in on_fabric])
+    assert {port for _address, port in by_fabric} == on_fabric, ports
+    assert host == WORKER or on_fabric - meant, "rank 0 listens for the other rank"
+
+
+def test_the_addresses_of_the_fabric_are_not_reached_by_way_of_the_management_network():
+    """Linux takes in packets for any of its addresses on any interface, and forwards where Docker runs."""
+    ports = {host: set(pair.listening(host)) | {6379, 29501} for host in NODES}
+    targets = [(pair.fabric(host), port) for host in NODES for port in ports[host]]
+    meant = {(pair.fabric(HEAD), 22), (pair.fabric(WORKER), 22)}
+    for by in NODES:
+        routes = {f"{pair.fabric(host)}/32": pair.management(by) for host in NODES}
+        assert pair.reached_by_stranger(targets, routes) <= meant
+
+
+# --- refused before anything is touched
+
+
+def test_one_of_two_hosts_is_refused_and_told_the_whole_limit():
+    pair.refused(
+        SCENARIO, "no host was touched", "cluster pair: the play has spark-1, not spark-2", "--limit spark-1,spark-2",
+        options=("--limit", HEAD),
+    )  # fmt: skip
+
+
+def test_a_worker_that_does_not_answer_leaves_the_head_as_it_is():
+    pair.refused(
+        SCENARIO, "cluster pair: spark-2 cannot be reached", "so spark-1 is left as it is",
+        hosts={WORKER: {"ansible_port": 1}},
+    )  # fmt: skip
+
+
+def test_an_interface_that_a_host_lacks_is_refused_by_name():
+    env = {"NCCL_SOCKET_IFNAME": "enp9s9f9np9", "GLOO_SOCKET_IFNAME": "enp9s9f9np9"}
+    pair.refused(
+        SCENARIO, "env NCCL_SOCKET_IFNAME is enp9s9f9np9, but spark-1 has no network interface enp9s9f9np9",
+        "Take NCCL_SOCKET_IFNAME out of env", "no host was changed", spark_cluster=pair.cluster(SCENARIO, env=env),
+    )  # fmt: skip
+
+
+def test_different_images_by_one_name_are_refused_with_both_ids():
+    ref = "dgxspark/vllm-cpu:0.32.0"
+    ours = node(WORKER, "docker", "image", "inspect", "--format", "{{.Id}}", ref).strip()
+    made = node(WORKER, "docker", "create", ref).strip()
+    other = node(WORKER, "docker", "commit", made, ref).strip()
+    node(WORKER, "docker", "rm", made)
+    try:
+        pair.refused(
+            SCENARIO, f"the hosts of pair have different images by the name {ref}",
+            f"spark-1 {ours}, spark-2 {other}", "no host was changed",
+        )  # fmt: skip
+    finally:
+        node(WORKER, "docker", "tag", ours, ref)
+        node(WORKER, "docker", "rmi", other)
+
+
+def test_mtu_1500_on_one_side_is_refused_with_the_result_of_the_ping():
+    twin = pair.TWINS[0]
+    node(WORKER, "ip", "link", "set", "dev", twin, "mtu", "1500")
+    time.sleep(1.5)  # what stands for /sys follows within a second
+    try:
+        pair.refused(
+            SCENARIO, f"the ends differ in MTU: spark-1 {twin} 9000 and spark-2 {twin} 1500",
+            "ping -M do -s 8972: 0 of 3 came back",
+        )  # fmt: skip
+    finally:
+        node(WORKER, "ip", "link", "set", "dev", twin, "mtu", "9000")
+        time.sleep(1.5)
+
+
+# --- faults
+
+
+def test_a_cable_that_is_out_for_a_moment_is_survived_by_the_same_engines_and_the_request_under_way():
+    before = pair.engines()
+    found = {}
+    request = threading.Thread(target=lambda: found.update(pair.chat(120, max_tokens=TOKENS, ignore_eos=True)))
+    pair.cable(WORKER, plugged=False)
+    request.start()
+    time.sleep(4)
+    assert not found, "a token took the other rank, and there was no way to it"
+    pair.cable(WORKER, plugged=True)
+    request.join()
+    assert found["usage"]["completion_tokens"] == TOKENS
+    pair.serves()
+    assert pair.engines() == before
+
+
+def test_a_worker_whose_container_is_killed_ends_with_new_engines_on_both_that_serve():
+    before = pair.engines()
+    node(WORKER, "docker", "kill", "spark-tiny")
+    pair.wait(lambda: pair.engines()[HEAD] != before[HEAD], 120, "the head has let go of its rank")
+    pair.serves(before, PARTS)
+
+
+def test_a_worker_whose_supervisor_is_killed_ends_with_new_engines_on_both_that_serve():
+    before = pair.engines()
+    node(WORKER, "kill", "-9", pair.unit(WORKER, "MainPID")["MainPID"])
+    pair.wait(lambda: pair.engines()[HEAD] != before[HEAD], 120, "the head has let go of its rank")
+    pair.serves(before, PARTS)
+
+
+def test_a_cable_that_is_out_for_good_ends_with_both_ranks_waiting_and_serving_once_it_is_back():
+    before = pair.engines()
+    pair.cable(WORKER, plugged=False)
+    pair.waits(HEAD, "spark-2 (rank 1)")
+    pair.waits(WORKER, "spark-1 (rank 0)")
+    pair.cable(WORKER, plugged=True)
+    pair.serves(before, PARTS)
+
+
+def test_a_reboot_of_the_worker_ends_with_both_serving():
+    before = pair.engines()
+    pair.reboot(WORKER)
+    pair.wait(lambda: pair.engines()[HEAD] != before[HEAD], 120, "the head has let go of its rank")
+    pair.serves(before, PARTS)
+
+
+def test_a_reboot_of_the_head_ends_with_both_serving():
+    before = pair.engines()
+    pair.reboot(HEAD)
+    pair.wait(lambda: pair.engines()[WORKER] != before[WORKER], 120, "the worker has let go of its rank")
+    pair.serves(before, PARTS)
+
+
+def test_a_power_loss_of_the_worker_ends_with_the_head_waiting_and_serving_once_it_is_back():
+    before = pair.engines()
+    pair.outside("docker", "kill", NODES[WORKER])
+    try:
+        pair.waits(HEAD, "spark-2 (rank 1)")
+    finally:
+        pair.outside("docker", "start", NODES[WORKER])
+    pair.serves(before, PARTS)
+
+
+def test_a_head_that_is_stopped_on_purpose_ends_with_the_worker_waiting_and_serving_once_it_is_started():
+    before = pair.engines()
+    node(HEAD, "systemctl", "stop", pair.UNIT)
+    assert pair.state(HEAD) == "inactive" and pair.empty(HEAD)
+    pair.waits(WORKER, "spark-1 (rank 0)", "stopped on purpose")
+    node(HEAD, "systemctl", "start", pair.UNIT)
+    pair.serves(before, PARTS)
