@@ -33,6 +33,8 @@ PCIE_WIDTH, PCIE_GTS = 4, 32.0
 NETPLAN_FILE = "/etc/netplan/40-cx7.yaml"
 """The name that NVIDIA's playbook and sparkrun use; netplan adds up the addresses of several files, so it must be the one."""
 STATE_DIR = "/var/lib/dgxspark/fabric"
+WRITES = ("configure", "migrate")
+"""What the plan may do to a host that changes it."""
 TOPOLOGIES = ("auto", "direct", "switch", "ring")
 PROBE_BYTES = 1 << 30
 """A probe of the bandwidth moves 1 GiB: 16 GiB buffers have frozen nodes (NVIDIA/dgx-spark-playbooks#102)."""
@@ -103,6 +105,7 @@ class Twin:
     given: str = ""
     wanted: str = ""
     subnet: str = ""  # that of the other ends, where it has addresses of several
+    settled: str = ""  # what it has once the plan is carried out; nothing where the plan leaves the host as it is wrong
 
     @property
     def name(self) -> str:
@@ -171,6 +174,16 @@ class Rail:
     def configured(self) -> list[Twin]:
         """Twins that have an address."""
         return [twin for twin in self.twins if twin.present]
+
+    @property
+    def works(self) -> bool:
+        """Whether all its ends reach each other once the plan is carried out: one subnet, an address for each."""
+        interfaces = [ipaddress.IPv4Interface(twin.settled) for twin in self.twins if twin.settled]
+        return (
+            len(interfaces) == len(self.twins)
+            and len({interface.network for interface in interfaces}) == 1
+            and len({interface.ip for interface in interfaces}) == len(interfaces)
+        )
 
 
 def v4(addresses: Iterable[str] | None) -> list[str]:
@@ -660,7 +673,9 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     are given). Returns C({topology, ready, rails, hosts, findings, bandwidth_tests}). ready: engines can use the fabric as it is. C(hosts) has for
     each its C(netplan) document where one is to be written, C(apply) (the host differs from it now), and C(action):
     C(keep) (nothing to do, or not ours to do), C(configure) (nothing is there yet, or what this collection wrote is
-    written again), C(migrate) (was asked to repair) or C(refuse) (wrong, and was not asked to).
+    written again), C(migrate) (was asked to repair) or C(refuse) (wrong, and was not asked to). C(address), C(netdev),
+    C(environment) and C(firewall) rest on the addresses that the host has once the plan is carried out, so they are the
+    same before and after.
     """
     settings = settings or Settings()
     problems = check_settings(settings)
@@ -702,6 +717,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     for finding in findings:
         if finding.rule == "fabric.shared_file":
             actions = {name: "refuse" if action != "keep" else action for name, action in actions.items()}
+    settle(rails, actions)
     usable = [rail for rail in rails if not rail.broken and len(rail.configured) == len(rail.twins)]
     whole = [rail for rail in usable if len({twin.host for twin in rail.twins}) == len(names)]
     ready = bool(usable if topology == "ring" else whole) and not layout.wrong
@@ -740,9 +756,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
             }
             for rail in rails
         ],
-        "hosts": {
-            name: plan_host(name, hosts[name], layout, usable, actions[name], topology, len(names)) for name in names
-        },
+        "hosts": {name: plan_host(name, hosts, layout, actions[name], topology) for name in names},
         "findings": [finding.to_dict() for finding in findings],
     }
     tools = {name: entry.get("tools") or [] for name, entry in hosts.items()}
@@ -767,6 +781,15 @@ def choose_action(layout: Layout, name: str) -> str:
     if layout.settings.migrate:
         return "migrate"
     return "refuse" if name in layout.wrong or bare else "keep"
+
+
+def settle(rails: Sequence[Rail], actions: Mapping[str, str]) -> None:
+    """Note which address each twin has once the plan is carried out: the wanted one where the host is written, else what
+    is there; nothing where the host is refused."""
+    for rail in rails:
+        for twin in rail.twins:
+            action = actions[twin.host]
+            twin.settled = twin.wanted if action in WRITES else twin.present if action == "keep" else ""
 
 
 def judge_shared_files(name: str, twins: Sequence[Twin], action: str) -> list[Finding]:
@@ -861,8 +884,8 @@ def judge_hardware(name: str, fabric: Mapping[str, Any]) -> list[Finding]:
                 add(
                     "slow_pcie",
                     "warning",
-                    f"{name}: {netdev['name']} has a PCIe link of {gts:g} GT/s x{width} instead of {PCIE_GTS:g} GT/s "
-                    f"x{PCIE_WIDTH}.",
+                    f"{name}: {netdev['name']} has a PCIe link of {f'{gts:g}' if gts else '?'} GT/s x{width or '?'} instead of "
+                    f"{PCIE_GTS:g} GT/s x{PCIE_WIDTH}.",
                     "Bring the firmware up to date (fwupdmgr update), then take the power off for a minute.",
                     "firmware before 2026-04 gave x2: NVIDIA developer forum t/363461",
                 )
@@ -966,17 +989,16 @@ def judge_cabling(
 
 def plan_host(
     name: str,
-    entry: Mapping[str, Any],
+    hosts: Mapping[str, Mapping[str, Any]],
     layout: Layout,
-    usable: Sequence[Rail],
     action: str,
     topology: str,
-    count: int,
 ) -> dict[str, Any]:
     """Return what concerns one host of the plan."""
     own = [(rail, twin) for rail in layout.rails for twin in rail.twins if twin.host == name]
     twins = [twin for _rail, twin in own]
-    write = action in ("configure", "migrate")
+    write = action in WRITES
+    place = place_of(name, hosts, layout.rails, topology)
     lives = all(twin.present == twin.wanted and twin.mtu == layout.settings.mtu for twin in twins)
     mtu = layout.settings.mtu
     return {
@@ -1013,7 +1035,10 @@ def plan_host(
         ),
         "restore": restore_commands(twins),
         "pings": pings(name, layout.rails),
-        "environment": environment(name, entry, usable, topology, count),
+        "netdev": place.netdev,
+        "address": place.address,
+        "environment": environment(place, topology),
+        "firewall": open_to(name, hosts, layout.rails, place),
     }
 
 
@@ -1072,23 +1097,58 @@ class Variable:
     executors: tuple[str, ...] = field(default=("mp", "ray"))
 
 
-def variables(
-    name: str, entry: Mapping[str, Any], usable: Sequence[Rail], topology: str, count: int
-) -> dict[str, Variable]:
+@dataclass(frozen=True)
+class Place:
+    """Where the engine of a host is found by the others: interface, address, RoCE devices; all empty when it is not."""
+
+    netdev: str = ""
+    address: str = ""
+    devices: tuple[str, ...] = ()
+    management: bool = False  # whether it is found over the management network
+
+
+def place_of(name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], topology: str) -> Place:
+    """Find where the others find a host once the plan is carried out: on the first rail that all hosts are on.
+
+    No rail of a ring reaches everybody; there it is the management network, and the rails carry the data only.
+    """
+    own = [(rail, twin) for rail in rails if rail.works for twin in rail.twins if twin.host == name]
+    devices = tuple(str(twin.rdma["name"]) for _rail, twin in own if twin.rdma.get("state") == "ACTIVE")
+    whole = [twin for rail, twin in own if len({other.host for other in rail.twins}) == len(hosts)]
+    if whole:
+        return Place(whole[0].name, whole[0].settled.partition("/")[0], devices)
+    address = str(hosts[name].get("management_address") or "")
+    networks = hosts[name]["fabric"].get("networks") or {}
+    netdev = next((dev for dev, found in networks.items() if any(a.startswith(f"{address}/") for a in found)), "")
+    if topology != "ring" or not own or not address or not netdev:
+        return Place()
+    return Place(netdev, address, devices, True)
+
+
+def open_to(
+    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], place: Place
+) -> dict[str, list[str]]:
+    """Return C({fabric, peers}): interfaces that the peers come in by, and the networks that they come from.
+
+    In a ring that is the management network too, from the addresses of the peers alone.
+    """
+    own = [(rail, twin) for rail in rails if rail.works for twin in rail.twins if twin.host == name]
+    netdevs = {twin.name for _rail, twin in own}
+    peers = {str(network_of(twin.settled)) for _rail, twin in own}
+    if place.management:
+        netdevs.add(place.netdev)
+        peers |= {str(entry["management_address"]) for host, entry in hosts.items() if host != name}
+    return {"fabric": sorted(netdevs), "peers": sorted(peers)}
+
+
+def variables(place: Place, topology: str) -> dict[str, Variable]:
     """Return the environment of an engine that spans the group, for one host, with the source of each variable.
 
-    NCCL_IB_GID_INDEX is never among them: NCCL 2.21 and newer finds the index, and a stored one goes stale.
+    NCCL_IB_GID_INDEX is never among them: NCCL 2.21 and newer finds the index, and a stored one goes stale. What others
+    set and is left out here, and why, is in docs/fabric.md.
     """
-    own = [(rail, twin) for rail in usable for twin in rail.twins if twin.host == name]
-    devices = [str(twin.rdma["name"]) for _rail, twin in own if twin.rdma.get("state") == "ACTIVE"]
-    whole = [twin for rail, twin in own if len({other.host for other in rail.twins}) == count]
-    if whole:
-        netdev, address = whole[0].name, whole[0].present.partition("/")[0]
-    else:  # a ring: no rail reaches everybody, the management network does
-        address = str(entry.get("management_address") or "")
-        networks = entry["fabric"].get("networks") or {}
-        netdev = next((dev for dev, found in networks.items() if any(a.startswith(f"{address}/") for a in found)), "")
-    if not own or not address or not netdev:
+    netdev, address, devices = place.netdev, place.address, place.devices
+    if not address:
         return {}
     recipe = "vLLM's recipe for two Sparks"
     found = {
@@ -1125,15 +1185,13 @@ def variables(
     return dict(sorted(found.items()))
 
 
-def environment(
-    name: str, entry: Mapping[str, Any], usable: Sequence[Rail], topology: str, count: int
-) -> dict[str, Any]:
+def environment(place: Place, topology: str) -> dict[str, Any]:
     """Return C({mp, ray, per_host, sources}): the environment by executor, which of it must not be copied to others.
 
     per_host: with Ray the head's environment is copied to the workers unless vLLM's file
     C(ray_non_carry_over_env_vars.json) in C(VLLM_CONFIG_ROOT) lists the variable.
     """
-    found = variables(name, entry, usable, topology, count)
+    found = variables(place, topology)
     return {
         "mp": {key: variable.value for key, variable in found.items() if "mp" in variable.executors},
         "ray": {key: variable.value for key, variable in found.items() if "ray" in variable.executors},

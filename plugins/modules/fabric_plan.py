@@ -132,10 +132,25 @@ hosts:
       type: list
       elements: dict
       returned: always
+    netdev:
+      description: The interface that an engine is found by. Like the next three it rests on what the host has once the
+        plan is carried out, so it is the same before and after; empty where the network is to stay unusable.
+      type: str
+      returned: always
+    address:
+      description: The address on it, which an engine is told as C(VLLM_HOST_IP).
+      type: str
+      returned: always
     environment:
       description:
         - Environment of engines that span the group, C(mp) and C(ray) by executor; C(per_host), the variables that Ray must
-          not copy from the head to the workers; C(sources), why each is there. Empty until the network is usable.
+          not copy from the head to the workers; C(sources), why each is there.
+      type: dict
+      returned: always
+    firewall:
+      description:
+        - C(fabric), the interfaces that peers come in by, and C(peers), the networks that they come from, as the role
+          firewall wants them.
       type: dict
       returned: always
 findings:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -142,7 +143,7 @@ def test_a_bare_pair_is_configured(make: Make) -> None:
         }
     }
     assert plan["hosts"]["a"]["rails"][1]["peers"] == {"b": "192.168.101.11"}
-    assert plan["hosts"]["a"]["environment"]["mp"] == {} and plan["hosts"]["a"]["pings"] == []
+    assert plan["hosts"]["a"]["pings"] == []
     assert ["ip", "link", "set", "dev", "enp1s0f0np0", "mtu", "1500"] in plan["hosts"]["a"]["restore"]
 
 
@@ -439,6 +440,13 @@ def test_a_link_that_came_up_slow(make: Make) -> None:
     assert "rocep1s0f0 is DOWN" in message(plan, "fabric.rdma_down")
 
 
+def test_a_pcie_link_that_says_only_half(make: Make) -> None:
+    pci = "sys/devices/pci0002:01/0002:01:00.0"
+    files = {f"{pci}/current_link_width": "2\n", f"{pci}/current_link_speed": "Unknown\n"}
+    plan = fabric.plan({"a": make(heard=both("b"), files=files), "b": make(heard=both("a"))})
+    assert "? GT/s x2 instead of 32 GT/s x4" in message(plan, "fabric.slow_pcie")
+
+
 def test_a_twin_that_is_down(make: Make) -> None:
     a, b = make(up=LEFT[:1], heard=both("b", LEFT[:1])), make(heard=both("a", LEFT, LEFT[:1]))
     plan = fabric.plan({"a": a, "b": b})
@@ -638,6 +646,102 @@ def test_environment_of_a_pair(make: Make) -> None:
     assert {"NCCL_IB_HCA", "VLLM_HOST_IP", "GLOO_SOCKET_IFNAME", "RAY_NODE_IP_ADDRESS"} <= set(env["per_host"])
     assert "NCCL_IB_DISABLE" not in env["per_host"]
     assert set(env["sources"]) == set(env["ray"]) and all(env["sources"].values())
+
+
+def carried_out(hosts: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+    """The hosts as they are when the plan was carried out."""
+    after = copy.deepcopy(hosts)
+    for name, entry in after.items():
+        wanted = plan["hosts"][name]["netplan"].get("network", {}).get("ethernets", {})
+        for netdev in (twin for port in entry["fabric"]["ports"] for twin in port["netdevs"]):
+            if netdev["name"] in wanted:
+                own = wanted[netdev["name"]]
+                ours = {"path": fabric.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
+                netdev.update(addresses=own["addresses"], mtu=own["mtu"], stored=[ours])
+    return after
+
+
+def wrong_pair(make: Make, *addresses: Any, **entry: Any) -> dict[str, Any]:
+    return {
+        name: make(heard=both("ba"[index]), addresses=addresses[index], stored=NVIDIA_FILE, **entry)
+        for index, name in enumerate("ab")
+    }
+
+
+STARTS: dict[str, Callable[[Make], dict[str, Any]]] = {
+    "bare": lambda make: {"a": make(heard=both("b")), "b": make(heard=both("a"))},
+    "bare, nobody listened": lambda make: {"a": make(), "b": make(up=RIGHT)},
+    "adopted": lambda make: wrong_pair(make, on(10, first=30), on(11, first=30)),
+    "twins in one subnet": lambda make: wrong_pair(
+        make, *({name: f"192.168.0.{2 * host + index}/24" for index, name in enumerate(LEFT)} for host in (1, 2))
+    ),
+    "ends in different subnets": lambda make: wrong_pair(make, on(10), on(11, first=50)),
+    "one address twice": lambda make: wrong_pair(make, on(10), on(10)),
+    "half": lambda make: wrong_pair(make, {LEFT[0]: "192.168.100.10/24"}, {LEFT[0]: "192.168.100.11/24"}),
+    "another MTU": lambda make: wrong_pair(make, on(10), on(11), mtu={LEFT[0]: 1500}),
+    "one that joins": lambda make: {
+        "a": make(heard=both("b"), addresses=on(7, first=30), stored=OUR_FILE),
+        "b": make(heard=both("a")),
+    },
+    "two cables": lambda make: {
+        name: make(up=LEFT + RIGHT, heard=both(other) + both(other, RIGHT, RIGHT)) for name, other in ("ab", "ba")
+    },
+    "ring": lambda make: ring(make),
+}
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_what_engines_are_told_is_the_same_before_and_after(make: Make, start: str) -> None:
+    """Units are planned from it, and a unit that changes restarts an engine."""
+    hosts = STARTS[start](make)
+    settings = fabric.Settings(migrate=True)
+    before = fabric.plan(hosts, settings)
+    assert not {"refuse"} & set(actions(before))
+    after = fabric.plan(carried_out(hosts, before), settings)
+    assert after["ready"] and rules(after, "error") == []
+    for name in hosts:
+        told = [{key: plan["hosts"][name][key] for key in ENGINES} for plan in (before, after)]
+        assert told[0] == told[1]
+        assert told[0]["address"] == told[0]["environment"]["mp"]["VLLM_HOST_IP"] != ""
+        assert told[0]["netdev"] == told[0]["environment"]["mp"]["NCCL_SOCKET_IFNAME"] != ""
+
+
+ENGINES = ("address", "netdev", "environment", "firewall")
+
+
+def test_a_bare_pair_is_told_what_it_is_going_to_have(make: Make) -> None:
+    plan = fabric.plan({"a": make(heard=both("b")), "b": make(up=RIGHT, heard=both("a", RIGHT, LEFT))})
+    b = plan["hosts"]["b"]
+    assert (b["address"], b["netdev"]) == ("192.168.100.11", "enp1s0f1np1")
+    assert b["environment"]["mp"]["NCCL_IB_HCA"] == "rocep1s0f1,roceP2p1s0f1"
+    assert b["firewall"] == {
+        "fabric": ["enP2p1s0f1np1", "enp1s0f1np1"],
+        "peers": ["192.168.100.0/24", "192.168.101.0/24"],
+    }
+
+
+@pytest.mark.parametrize("start", ["twins in one subnet", "ends in different subnets", "one address twice"])
+def test_engines_are_told_nothing_while_the_network_stays_wrong(make: Make, start: str) -> None:
+    plan = fabric.plan(STARTS[start](make))
+    assert "refuse" in actions(plan)
+    for host in plan["hosts"].values():
+        assert (host["address"], host["netdev"], host["environment"]["mp"]) == ("", "", {})
+        assert host["firewall"] == {"fabric": [], "peers": []}
+
+
+def test_engines_are_told_of_the_rail_that_is_right_beside_one_that_is_kept_bare(make: Make) -> None:
+    plan = fabric.plan(STARTS["half"](make))
+    assert actions(plan) == ["keep", "keep"] and rules(plan) == []
+    a = plan["hosts"]["a"]
+    assert (a["address"], a["environment"]["mp"]["NCCL_IB_HCA"]) == ("192.168.100.10", "rocep1s0f0")
+    assert a["firewall"] == {"fabric": [LEFT[0]], "peers": ["192.168.100.0/24"]}
+
+
+def test_the_firewall_of_a_ring_lets_the_peers_in_by_the_management_network(make: Make) -> None:
+    """Engines start over it; nobody else on it is let in."""
+    own = fabric.plan(ring(make))["hosts"]["a"]["firewall"]
+    assert own["fabric"] == sorted(["enP7s7", *LEFT, *RIGHT])
+    assert own["peers"][:2] == ["10.0.0.2", "10.0.0.3"] and len(own["peers"]) == 2 + 4
 
 
 def test_a_device_that_is_not_active_is_left_out(make: Make) -> None:

@@ -321,6 +321,116 @@ def test_hole_in_the_table_of_gids(tree: Any, fake_run: Any) -> None:
     ]
 
 
+# --- the same from captures of machines: `rdma link`, `ibdev2netdev` and `show_gids` of a Founders Edition with one cable,
+# `ibstat` of a Dell, what firmware and switches did to links
+
+LEFT = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
+RIGHT = {"enp1s0f1np1": "rocep1s0f1", "enP2p1s0f1np1": "roceP2p1s0f1"}
+BUS = {"enp1s0f0np0": "0000:01:00.0", "enP2p1s0f0np0": "0002:01:00.0"}
+
+
+def links(found: dict[str, Any]) -> list[tuple[int, str, str, str]]:
+    """What `rdma link` prints, by cage: (cage, RoCE device, state, netdev)."""
+    return [
+        (port["cage"], twin["rdma"]["name"], twin["rdma"]["state"], twin["name"])
+        for port in found["ports"]
+        for twin in port["netdevs"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("up", "cages_up"),
+    [((*LEFT,), [True, False]), ((*RIGHT,), [False, True]), ((*LEFT, *RIGHT), [True, True]), ((), [False, False])],
+)
+def test_cages_that_are_up(tree: Any, fake_run: Any, up: tuple[str, ...], cages_up: list[bool]) -> None:
+    tree.qsfp(up)
+    found = fabric(tree, fake_run)
+    assert found["connectx"] and [port["up"] for port in found["ports"]] == cages_up
+    assert links(found) == [
+        (cage, device, "ACTIVE" if netdev in up else "DOWN", netdev)
+        for cage, twins in enumerate((LEFT, RIGHT))
+        for netdev, device in twins.items()
+    ]
+    # 40 Gb/s is what a port says that is down, also where another one has a link.
+    assert [port["rate_gbps"] for port in found["ports"]] == [200.0 if is_up else 40.0 for is_up in cages_up]
+
+
+def test_a_card_that_left_the_bus(tree: Any, fake_run: Any) -> None:
+    """Without a cable the kernel takes the four functions away; the GPU and the other network stay."""
+    tree.write("sys/bus/pci/devices/000f:01:00.0/vendor", "0x10de\n")
+    tree.write("sys/bus/pci/devices/000f:01:00.0/device", "0x2e12\n")
+    tree.write("sys/devices/platform/MTKP0001:00/pcie_hotplug/debug_state", "0\n")
+    found = fabric(tree, fake_run)
+    assert (found["connectx"], found["pci_functions"], found["ports"]) == (False, [], [])
+
+
+def test_names_do_not_decide_what_belongs_together(tree: Any, fake_run: Any) -> None:
+    """Twins share the function of their PCI address, whatever somebody has called them."""
+    tree.qsfp()
+    for old, new in (("enp1s0f0np0", "qsfp0"), ("enP2p1s0f0np0", "cx7b")):
+        base = tree.root / f"sys/devices/pci{BUS[old][:7]}/{BUS[old]}"
+        (base / "net" / old).rename(base / "net" / new)
+        (tree.root / "sys/class/net" / old).unlink()
+        tree.link(f"sys/class/net/{new}", f"{base}/net/{new}")
+        tree.write(f"sys/class/infiniband/{LEFT[old]}/ports/1/gid_attrs/ndevs/0", f"{new}\n")
+    assert links(fabric(tree, fake_run))[:2] == [
+        (0, "rocep1s0f0", "ACTIVE", "qsfp0"),
+        (0, "roceP2p1s0f0", "ACTIVE", "cx7b"),
+    ]
+
+
+FE80 = "fe80:0000:0000:0000:3e6d:66ff:fecc:b3b7"
+
+
+def show_gids(tree: Any, device: str, *gids: str) -> None:
+    """Fill a GID table: each address takes two entries, of RoCE v1 and v2."""
+    for index in range(16):
+        gid = gids[index // 2] if index // 2 < len(gids) else ":".join(["0000"] * 8)
+        tree.write(f"sys/class/infiniband/{device}/ports/1/gids/{index}", gid + "\n")
+        kind = "RoCE v2" if index % 2 else "IB/RoCE v1"
+        tree.write(f"sys/class/infiniband/{device}/ports/1/gid_attrs/types/{index}", kind + "\n")
+
+
+def test_gids_of_a_capture(tree: Any, fake_run: Any) -> None:
+    tree.qsfp()
+    for device, gids in (
+        ("rocep1s0f0", (FE80, V4_GID)),
+        ("roceP2p1s0f0", (FE80, V4_GID.replace("640a", "650a"))),
+        ("rocep1s0f1", (FE80,)),
+        ("roceP2p1s0f1", (FE80,)),
+    ):
+        show_gids(tree, device, *gids)
+    left, right = fabric(tree, fake_run)["ports"]
+    tables = [twin["rdma"]["gids"] for port in (left, right) for twin in port["netdevs"]]
+    assert sum(map(len, tables)) == 12  # n_gids_found=12
+    assert [(gid["index"], gid["address"]) for gid in tables[1] if gid["type"] == "RoCE v2"] == [
+        (1, "fe80::3e6d:66ff:fecc:b3b7"),
+        (3, "192.168.101.10"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key", "value"),
+    [
+        ("current_link_width", "2", "link_width", 2),  # firmware before 2026-04
+        ("current_link_speed", "16.0 GT/s PCIe", "link_speed_gts", 16.0),
+        ("current_link_speed", "Unknown", "link_speed_gts", None),
+        ("net/enP2p1s0f0np0/speed", "100000", "speed_mbps", 100000),  # a switch that negotiates wrongly
+        ("net/enP2p1s0f0np0/mtu", "1500", "mtu", 1500),  # after a capsule update
+    ],
+)
+def test_links_that_are_worse_than_they_should_be(
+    tree: Any, fake_run: Any, name: str, text: str, key: str, value: Any
+) -> None:
+    tree.qsfp()
+    tree.write(f"sys/devices/pci0002:01/0002:01:00.0/{name}", text + "\n")
+    first, second = fabric(tree, fake_run)["ports"][0]["netdevs"]
+    assert (second[key], first[key]) == (
+        value,
+        {"link_width": 4, "link_speed_gts": 32.0, "speed_mbps": 200000, "mtu": 9000}[key],
+    )
+
+
 def test_bonded_twins_name_their_bond(tree: Any, fake_run: Any) -> None:
     tree.qsfp()
     (tree.root / "sys/class/net/bond0").mkdir()
