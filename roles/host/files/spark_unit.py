@@ -13,6 +13,7 @@ held from the gate until the server is ready. Its owner is a file in /run; an ow
 not count, so a failed engine never blocks the next one.
 
 NAME is a file /etc/dgxspark/services/NAME.json. Python's standard library and two files beside it are all it needs.
+A rank of a model that spans hosts has a supervisor instead, spark_rank.py; it takes the same steps with the functions here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ sys.path.insert(0, str(_LIB) if _LIB.is_dir() else os.environ.get("SPARK_UNIT_LI
 import endpoint
 import hostmem
 
+PROGRAM = "spark-unit"  # what lines in the journal begin with
 REMIND_SECONDS = 60.0
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 
@@ -47,7 +49,7 @@ class Stop(Exception):
 
 
 def say(text: str) -> None:
-    print(f"spark-unit: {text}", flush=True)
+    print(f"{PROGRAM}: {text}", flush=True)
 
 
 def output(argv: list[str], seconds: float = 30.0) -> str | None:
@@ -76,7 +78,8 @@ def load_service(etc: Path, name: str) -> dict[str, Any]:
         raise Stop(f"{path} cannot be read: {error}") from error
     if not isinstance(service, dict):
         raise Stop(f"{path} is not a JSON object; run the playbook again")
-    missing = [key for key in ("unit", "url", "model") if not service.get(key)]
+    answers = not (service.get("rank") or {}).get("rank")  # the ranks behind the first one have no address of their own
+    missing = [key for key in ("unit", "url", "model") if not service.get(key) and (answers or key != "url")]
     if missing:
         raise Stop(f"{path} lacks {', '.join(missing)}; run the playbook again")
     return service
@@ -312,9 +315,9 @@ class MainProcess:
         return None
 
 
-def ready(service: dict[str, Any], run_dir: Path, poll: float) -> None:
+def await_answer(service: dict[str, Any], poll: float, alive: Callable[[], str | None]) -> None:
+    """Wait until the model has answered; C(alive) says why it never will, or None."""
     unit = service["unit"]
-    main = MainProcess(service)
 
     def on_event(stage: str, text: str) -> None:
         say(f"{unit}: {stage}: {text}")
@@ -326,19 +329,23 @@ def ready(service: dict[str, Any], run_dir: Path, poll: float) -> None:
         timeout=float(service.get("start_deadline_seconds") or 3600),
         interval=poll,
         measure=False,
-        alive=main.why_dead,
+        alive=alive,
         on_event=on_event,
     )
     if not result["ready"]:
-        # The lock stays until the container is gone and the unit's ExecStopPost releases it.
         fix = f"; {result['fix']}" if result["fix"] else ""
         raise Stop(f"{unit}: not ready, stage {result['stage']}: {result['error']}{fix}")
     say(
         f"{unit}: ready after {result['elapsed_seconds']:.0f} s; {result['model']} gave its first token in "
         f"{result['ttft_seconds']:.2f} s"
     )
+
+
+def ready(service: dict[str, Any], run_dir: Path, poll: float) -> None:
+    # When it never answers, the lock stays until the container is gone and the unit's ExecStopPost releases it.
+    await_answer(service, poll, MainProcess(service).why_dead)
     record_ready(service, run_dir)
-    release_lock(run_dir, unit)
+    release_lock(run_dir, service["unit"])
 
 
 def main() -> int:

@@ -1,0 +1,467 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The supervisor of one rank of a model that spans hosts: the main process of its unit (Type=notify).
+
+spark-rank NAME           NAME is a file /etc/dgxspark/services/NAME.json with a rank in it
+
+It meets the supervisors of the other hosts by UDP datagrams over the fabric, takes the start lock and the memory of its
+host, runs the rank's containers as children, and tells systemd that the unit is active when the model has answered. When
+one rank of the model is lost it stops its own and exits; systemd starts it again, and the ranks meet anew.
+
+What it decides is in ranks.py; here is what it does. One thread holds the sockets and the state; whatever can take long
+(Docker, the gate, the wait for an answer) runs in threads that report back, so that nothing delays a sign of life.
+
+Exit codes: 0 stopped on purpose, 1 start again, 78 do not start again (settings that cannot work, or too many failures).
+Python's standard library and the files beside it are all it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import queue
+import re
+import secrets
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+sys.dont_write_bytecode = True  # as in spark_unit.py, which also finds the libraries
+
+import spark_unit
+from spark_unit import Stop, say
+
+import endpoint  # isort: skip  (spark_unit knows where it is)
+import ranks  # isort: skip
+
+RAY_NODES = Path(endpoint.__file__).with_name("ray_nodes.py")
+
+DOCKER_SECONDS = 30.0  # for what Docker answers at once
+MAX_DATAGRAM = 4096
+GOODBYES = 3  # a last word may get lost
+RECEIVES = 256  # datagrams in one go; no flood of them may keep the rest waiting
+
+REVISION = re.compile(r"[0-9a-f]{40}\Z")
+
+
+def docker(*words: str, seconds: float = DOCKER_SECONDS) -> tuple[bool, str]:
+    """Ask Docker something and return whether it worked, and what it printed or why it did not work."""
+    try:
+        done = subprocess.run(
+            ["docker", *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False, f"docker {words[0]} did not answer within {seconds:.0f} s"
+    except OSError as error:
+        return False, f"docker cannot be run: {error}"
+    text = (done.stderr if done.returncode else done.stdout).decode("utf-8", "replace").strip()
+    return done.returncode == 0, text
+
+
+def notify(text: str) -> None:
+    """Tell systemd; without systemd it is nothing."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
+        stream.sendto(text.encode("utf-8", "replace"), address)
+
+
+def look_for_facts(image: str, model: dict[str, Any] | None) -> ranks.Facts:
+    """Say which image and which weights this host would run."""
+    template = "{{.Id}} {{json .RootFS.Layers}} {{json .Config.Env}} {{json .Config.Entrypoint}} {{json .Config.Cmd}}"
+    there, text = docker("image", "inspect", "--format", template, "--", image)
+    if not there:
+        return ranks.Facts(lacks=f"the image {image} is not there ({text[:120]}); run site.yml or docker pull there")
+    number, _space, content = text.partition(" ")
+    found = ranks.Facts(image=number, content=hashlib.sha256(content.encode()).hexdigest()[:16])
+    if not model or not model.get("repo"):
+        return found
+    revision = str(model.get("revision") or "main")
+    repo = Path(str(model["hub"])) / ("models--" + str(model["repo"]).replace("/", "--"))
+    try:
+        commit = (repo / "refs" / revision).read_text(encoding="utf-8").strip()
+    except OSError:
+        commit = revision if REVISION.match(revision) and (repo / "snapshots" / revision).is_dir() else ""
+    return replace(found, commit=commit)
+
+
+# --- containers -----------------------------------------------------------------------------------------------------
+
+
+class Part:
+    """One container of the rank: `docker run` in the foreground, which lives exactly as long as the container."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.container: str = given["container"]
+        self.argv: list[str] = given["argv"]
+        self.child: subprocess.Popen[bytes] | None = None
+        self.began = 0.0
+
+    def start(self) -> None:
+        self.began = time.monotonic()
+        self.child = subprocess.Popen(self.argv, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def why_ended(self) -> str | None:
+        code = None if self.child is None else self.child.poll()
+        if code is None:
+            return None
+        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        return f"the container {self.container} ended by itself with {how} after {time.monotonic() - self.began:.0f} s"
+
+    def stop(self, seconds: int) -> str | None:
+        """End the container and its docker client whatever they do, in bounded time; returns what is left, or None."""
+        child = self.child
+        if child is None:
+            return None
+        docker("stop", "--time", str(seconds), self.container, seconds=seconds + 15)
+        # A client that had not made its container yet makes it after the stop, so its end is what counts.
+        for _attempt in range(10):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(1)
+                break
+            docker("kill", self.container, seconds=10)
+            docker("rm", "--force", self.container, seconds=10)
+        else:
+            child.kill()
+        docker("rm", "--force", self.container)
+        known, text = docker("container", "inspect", "--format", "{{.State.Status}}", "--", self.container)
+        if known:
+            return f"the container {self.container} is still there ({text})"
+        return None if "no such" in text.lower() else f"the container {self.container} may still be there ({text})"
+
+
+# --- supervisor -----------------------------------------------------------------------------------------------------
+
+
+class Supervisor:
+    def __init__(self, service: dict[str, Any], config: ranks.Config, args: argparse.Namespace) -> None:
+        self.service, self.config, self.args = service, config, args
+        self.parts = [Part(given) for given in service["rank"]["parts"]]
+        self.after = [given.get("after") or {} for given in service["rank"]["parts"]]
+        self.record = args.run / "attempts" / f"{config.service}.json"
+        now = time.monotonic()
+        kept = ranks.Attempts.read(spark_unit.read_record(self.record), config.fingerprint, now)
+        self.saved = asdict(kept)
+        self.rank = ranks.Rank(config, secrets.token_hex(8), kept, now)
+        self.peers = {(peer.address, config.port): peer.rank for peer in config.peers}
+        self.socket: socket.socket | None = None
+        self.unbound = "not bound yet"
+        self.reports: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.bell, self.ring = socket.socketpair()
+        self.selector = selectors.DefaultSelector()
+        self.phase = self.status = ""
+        self.told: tuple[str, ...] = ()  # the causes of a wait that the journal knows
+        self.since = self.reminded = now
+        self.looking, self.looked = False, now - args.look
+        self.done = False
+
+    # --- the loop ---
+
+    def run(self) -> int:
+        self.bell.setblocking(False)
+        self.ring.setblocking(False)
+        self.selector.register(self.bell, selectors.EVENT_READ)
+        signal.set_wakeup_fd(self.ring.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: self.reports.put(self.rank.terminate))
+        config = self.config
+        others = ", ".join(str(peer) for peer in config.peers)
+        self.say(
+            f"rank {config.rank} of {len(config.peers) + 1} ({config.executor}) on {config.address}; others: {others}"
+        )
+        beat, last = 0.0, None
+        while not self.done:
+            self.receive()
+            self.step()
+            now = time.monotonic()
+            said = self.rank.said(now)
+            if said != last or now >= beat:
+                self.send()
+                beat, last = now + self.args.interval, replace(said, seq=said.seq + 1)
+            if not self.done:
+                self.selector.select(max(beat - time.monotonic(), 0.01))
+        return self.rank.code if self.rank.code is not None else ranks.EXIT_AGAIN
+
+    def step(self) -> None:
+        """Take in what happened, decide, act, and say so."""
+        while not self.reports.empty():
+            self.reports.get()()
+        for part in self.parts:
+            ended = part.why_ended()
+            if ended is not None:
+                self.rank.failed(ended, time.monotonic())
+        now = time.monotonic()
+        if self.rank.phase == ranks.WAITING and not self.looking and now - self.looked >= self.args.look:
+            self.looking = True
+            self.thread(self.look)
+        todo = self.rank.tick(now) if self.socket is not None or self.rank.phase != ranks.WAITING else []
+        self.save()  # before anything is started: what is started counts even if this process is killed
+        self.tell(now)
+        for what in todo:
+            self.act(what)
+
+    def act(self, what: str) -> None:
+        if what == ranks.EXIT:
+            for _goodbye in range(GOODBYES):
+                self.send()
+                time.sleep(self.args.interval / 10)
+            self.done = True
+        elif what == ranks.ACTIVE:
+            spark_unit.record_ready(self.service, self.args.run)
+            spark_unit.release_lock(self.args.run, self.config.unit)
+            notify("READY=1")
+        elif what in (ranks.START_FIRST, ranks.START_ENGINE):
+            self.start(self.parts[what == ranks.START_ENGINE])
+        else:
+            works: dict[str, Callable[[], None]] = {
+                ranks.GATE: self.gate,
+                ranks.AWAIT_NODES: self.await_nodes,
+                ranks.AWAIT_ANSWER: self.await_answer,
+                ranks.STOP: self.stop,
+            }
+            self.thread(works[what])
+
+    def thread(self, work: Callable[[], None]) -> None:
+        """Run something that takes its time; whatever happens in it, this rank hears of it."""
+
+        def run() -> None:
+            try:
+                work()
+            except Stop as reason:
+                self.report(self.failed, str(reason).removeprefix(f"{self.config.unit}: "))
+            except Exception as error:  # a thread that died unheard would leave the rank waiting for ever
+                self.report(self.failed, f"{work.__name__}: {error!r}")
+
+        threading.Thread(target=run, name=work.__name__, daemon=True).start()
+
+    def report(self, what: Callable[..., None], *args: Any) -> None:
+        self.reports.put(lambda: what(*args))
+        with contextlib.suppress(BlockingIOError):  # rung already
+            self.ring.send(b"!")
+
+    def failed(self, text: str) -> None:
+        self.rank.failed(text, time.monotonic())
+
+    # --- datagrams ---
+
+    def bind(self) -> socket.socket | None:
+        """Listen on the address of the fabric, as soon as this host has it."""
+        if self.socket is not None:
+            return self.socket
+        family = socket.AF_INET6 if ":" in self.config.address else socket.AF_INET
+        made = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            made.setblocking(False)
+            made.bind((self.config.address, self.config.port))
+        except OSError as error:
+            made.close()
+            self.unbound = f"cannot listen on {self.config.address}, UDP port {self.config.port}: {error.strerror}"
+            return None
+        self.selector.register(made, selectors.EVENT_READ)
+        self.socket = made
+        return made
+
+    def receive(self) -> None:
+        with contextlib.suppress(OSError):
+            while self.bell.recv(4096):
+                pass
+        stream = self.bind()
+        if stream is None:
+            return
+        for _datagram in range(RECEIVES):
+            try:
+                data, source = stream.recvfrom(MAX_DATAGRAM)
+            except OSError:  # nothing more; a link that is gone is no more than silence
+                return
+            rank = self.peers.get((source[0], source[1]))
+            said = None if rank is None else ranks.decode(data)
+            if said is not None and said.rank == rank:
+                self.rank.hear(said, time.monotonic())
+
+    def send(self) -> None:
+        if self.socket is None:
+            return
+        data = self.rank.next_datagram(time.monotonic())
+        for address in self.peers:
+            with contextlib.suppress(OSError):  # the others notice that nothing comes
+                self.socket.sendto(data, address)
+
+    # --- what takes its time ---
+
+    def look(self) -> None:
+        found = look_for_facts(self.service["rank"]["image"], self.service["rank"].get("model"))
+
+        def take() -> None:
+            self.looking, self.looked = False, time.monotonic()
+            self.rank.found(found, self.looked)
+
+        self.report(take)
+
+    def gate(self) -> None:
+        spark_unit.gate(self.service, self.args.run, self.args.poll)
+        self.look()  # a tag may have moved since
+        self.report(self.rank.gated)
+
+    def start(self, part: Part) -> None:
+        try:
+            part.start()
+        except OSError as error:
+            self.failed(f"the container {part.container} cannot be started: {error}")
+            self.report(lambda: None)  # come back at once
+
+    def await_nodes(self) -> None:
+        wanted = self.after[1]["ray"]
+        give_up = time.monotonic() + self.args.nodes_seconds
+        program = RAY_NODES.read_bytes()
+        error = "not asked yet"
+        while time.monotonic() < give_up and self.rank.phase == ranks.STARTING:
+            left = max(int(give_up - time.monotonic()), 1)
+            words = [str(wanted["address"]), str(wanted["nodes"]), str(wanted["gpus"]), str(left)]
+            there, error = ask_ray(self.parts[0].container, program, words, left + 30)
+            if there:
+                self.say(error)
+                self.report(self.rank.nodes_there)
+                return
+            time.sleep(self.args.poll)
+        raise Stop(f"Ray did not get its {wanted['nodes']} nodes within {self.args.nodes_seconds:.0f} s: {error}")
+
+    def await_answer(self) -> None:
+        def why_dead() -> str | None:
+            return None if self.rank.phase == ranks.STARTING else self.rank.reason or "the start is over"
+
+        spark_unit.await_answer(self.service, self.args.poll, why_dead)
+        self.report(self.rank.answered)
+
+    def stop(self) -> None:
+        left = [text for part in reversed(self.parts) if (text := part.stop(self.args.stop_seconds))]
+        for text in left:
+            self.say(f"warning: {text}")
+        self.report(self.rank.stopped)
+
+    # --- what is told ---
+
+    def say(self, text: str) -> None:
+        say(f"{self.config.unit}: {text}")
+
+    def tell(self, now: float) -> None:
+        """Keep `systemctl status` and the journal up to date; the journal only with what is new."""
+        rank = self.rank
+        status = self.unbound if self.socket is None and rank.phase == ranks.WAITING else rank.status(now)
+        if status != self.status:
+            self.status = status
+            notify(f"STATUS={status}")
+        if rank.phase != self.phase:
+            self.phase = rank.phase
+            if rank.phase in (ranks.STOPPING, ranks.DOWN):
+                notify("STOPPING=1")
+                self.say(self.farewell())
+            elif rank.phase != ranks.WAITING:
+                self.say(status)
+        if rank.phase == ranks.WAITING:
+            causes = (self.unbound,) if self.socket is None else tuple(key for key, _text in rank.waits(now))
+            if causes != self.told:
+                self.told, self.since, self.reminded = causes, now, 0.0
+            waited = now - self.since
+            # A moment of silence is part of every start; later the lines get rarer.
+            if waited >= self.config.fresh and now - self.reminded >= max(spark_unit.REMIND_SECONDS, waited / 10):
+                self.reminded = now
+                self.say(status)
+
+    def farewell(self) -> str:
+        text = self.rank.reason
+        if self.rank.final:
+            return f"{text}. When the cause is gone: systemctl start {self.config.unit}"
+        return text if self.rank.phase == ranks.STOPPING else f"{text}; stops this rank and meets the others anew"
+
+    def save(self) -> None:
+        kept = asdict(self.rank.attempts)
+        if self.rank.final:
+            kept = asdict(ranks.Attempts(self.config.fingerprint, words=self.rank.attempts.words))
+        if kept == self.saved:
+            return
+        try:
+            spark_unit.write_record(self.record, kept)
+            self.saved = kept
+        except OSError as error:
+            self.saved = kept  # said once; without the record the bound counts from here
+            self.say(f"warning: {self.record} cannot be written: {error}")
+
+
+def ask_ray(container: str, program: bytes, words: list[str], seconds: float) -> tuple[bool, str]:
+    """Let the program that knows Ray wait inside the container; returns whether the nodes are there, and what it saw."""
+    argv = ["docker", "exec", "--interactive", container, "python3", "-", *words]
+    try:
+        done = subprocess.run(argv, input=program, capture_output=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return False, f"no word of Ray within {seconds:.0f} s"
+    except OSError as error:
+        return False, f"docker cannot be run: {error}"
+    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    try:
+        answer = json.loads(lines[-1])
+        nodes = ", ".join(node["address"] for node in answer["nodes"] if node["alive"]) or "none"
+        seen = f"Ray has the nodes {nodes} and {answer['gpus']} GPUs"
+        ready = done.returncode == 0 and answer["ready"] is True
+        return ready, seen if ready else f"{seen}; {answer['error']}"
+    except (ValueError, LookupError, TypeError):
+        text = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        return False, text[-1] if text else f"exit code {done.returncode} and no answer"
+
+
+def protect() -> None:
+    """When memory runs out the kernel shall not take the one process that would clean up after the engine."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("-500", encoding="ascii")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="spark-rank", description="Supervisor of one rank of a model that spans hosts."
+    )
+    parser.add_argument("name", help="name of the service")
+    parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
+    parser.add_argument(
+        "--run", type=Path, default=Path("/run/dgxspark"), help="start lock and records (default: %(default)s)"
+    )
+    seconds = {
+        "--interval": (1.0, "between two signs of life"),
+        "--fresh": (5.0, "that a peer counts as there after a sign of life"),
+        "--poll": (2.0, "between two looks at memory, lock and endpoint"),
+        "--look": (15.0, "between two looks at the image, while it waits"),
+        "--nodes-seconds": (300.0, "that Ray may take to gather its nodes"),
+    }
+    for name, (default, text) in seconds.items():
+        parser.add_argument(name, type=float, default=default, help=f"seconds {text} (default: %(default)s)")
+    parser.add_argument("--stop-seconds", type=int, default=60, help="seconds for a container (default: %(default)s)")
+    args = parser.parse_args()
+    spark_unit.PROGRAM = "spark-rank"
+    try:
+        service = spark_unit.load_service(args.etc, args.name)
+        config = replace(ranks.read_config(service), fresh=args.fresh)
+    except (Stop, ValueError) as reason:
+        say(f"{args.name}: {reason}; run site.yml again")
+        notify(f"STATUS={reason}")
+        return ranks.EXIT_FOR_GOOD
+    protect()
+    code = Supervisor(service, config, args).run()
+    sys.stdout.flush()
+    os._exit(code)  # threads that wait for something are of no use any more
+
+
+if __name__ == "__main__":
+    sys.exit(main())
