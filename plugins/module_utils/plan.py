@@ -408,9 +408,7 @@ def _join_ranks(
             host: next(service for service in planned[host]["services"] if service["name"] == name)
             for host in cluster.hosts
         }
-        mark = clustering.fingerprint(
-            [[host, [part["argv"] for part in rank["parts"]], rank["env"]] for host, rank in ranks.items()]
-        )
+        mark = clustering.fingerprint([[host, rank["settings"]["rank"], rank["env"]] for host, rank in ranks.items()])
         levelled = next(
             service.get("levelled") or {} for service in resolved[cluster.head][1] if service["name"] == name
         )

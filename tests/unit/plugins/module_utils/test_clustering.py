@@ -160,6 +160,14 @@ def test_a_change_on_one_rank_changes_the_mark_of_all() -> None:
     assert marks[0] == marks[1] != marks[2] == marks[3]
 
 
+@pytest.mark.parametrize("change", [{"peer_timeout": 90}, {"head": "s2"}, {"services": [{**LARGE, "env": {"A": "1"}}]}])
+def test_whatever_ranks_go_by_changes_their_mark(change: dict[str, Any]) -> None:
+    marks = [
+        rank(plan_of({**cluster(), **body}, **asked()), "s1")["settings"]["rank"]["fingerprint"] for body in ({}, change)
+    ]
+    assert marks[0] != marks[1]
+
+
 def test_the_environment_is_that_of_each_host() -> None:
     """A cable in different cages: names differ by host."""
     plan = plan_of(cluster(), s1={"measured": measured(1)}, s2={"measured": measured(2, cage=1)})
