@@ -1,0 +1,279 @@
+"""Ports of engines, Ray and torch answer on the fabric alone; what the host has besides stays as it is.
+
+The tests run in order on the shared nodes. Connections are real ones, from the other node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+NODES = {"spark-1": "sparktest-1", "spark-2": "sparktest-2"}
+MANAGEMENT, RAIL = "10.88.0.11", "10.88.1.11"  # both of spark-1
+TABLE = "/etc/dgxspark/firewall.nft"
+UNIT = "spark-firewall.service"
+
+LISTEN = """
+import socket, sys
+kind, port = sys.argv[1], int(sys.argv[2])
+server = socket.socket(socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+server.bind(("", port))
+if kind == "tcp":
+    server.listen()
+print(server.getsockname()[1], flush=True)
+while True:
+    if kind == "tcp":
+        server.accept()[0].close()
+    else:
+        server.sendto(*server.recvfrom(100))
+"""
+ASK = """
+import socket, sys
+kind, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+try:
+    if kind == "tcp":
+        socket.create_connection((address, port), 1.5).close()
+    else:
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        client.settimeout(1.5)
+        client.sendto(b"?", (address, port))
+        client.recv(100)
+    print("open")
+except TimeoutError:
+    print("dropped")
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="session")
+def play():
+    """Run a playbook of the scenario again; returns its exit code and all that it printed."""
+
+    def run(*options, playbook="converge", **variables):
+        inventory = ["-i", str(ROOT / "molecule" / "inventory.yml")]
+        ran = subprocess.run(
+            [
+                "ansible-playbook",
+                *inventory,
+                str(ROOT / "molecule" / "firewall" / f"{playbook}.yml"),
+                "-e",
+                json.dumps(variables),
+                *options,
+            ],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        )
+        return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
+
+    return run
+
+
+def node(name, *argv, check=True):
+    """Run a command as root on a node, past Ansible and its network."""
+    argv = ["docker", "exec", "-i", NODES[name], *argv]
+    return subprocess.run(argv, capture_output=True, text=True, check=check).stdout.strip()
+
+
+@contextlib.contextmanager
+def listener(port=0, kind="tcp", name="spark-1"):
+    """Listen on all addresses of a node; 0 is a port that the kernel chooses. Gives the port."""
+    argv = ["docker", "exec", "-i", NODES[name], "python3", "-c", LISTEN, kind, str(port)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        chosen = int(process.stdout.readline())
+        try:
+            yield chosen
+        finally:
+            node(name, "pkill", "-f", f" {kind} {port}$", check=False)
+            process.wait(timeout=20)
+
+
+def ask(address, port, kind="tcp", name="spark-2"):
+    return node(name, "python3", "-c", ASK, kind, address, str(port))
+
+
+def answers(port, kind="tcp"):
+    """What the other node gets: (over the management network, over a rail)."""
+    return ask(MANAGEMENT, port, kind), ask(RAIL, port, kind)
+
+
+def table(name="spark-1"):
+    return node(name, "nft", "list", "table", "inet", "dgxspark", check=False)
+
+
+# --- what converge left
+
+
+@pytest.mark.parametrize("kind", ["tcp", "udp"])
+def test_a_random_port_answers_on_the_fabric_alone(kind):
+    with listener(0, kind) as port:
+        low, high = map(int, node("spark-1", "cat", "/proc/sys/net/ipv4/ip_local_port_range").split())
+        assert kind == "udp" or low <= port <= high
+        assert answers(port, kind) == ("dropped", "open")
+        assert ask("127.0.0.1", port, kind, "spark-1") == ask(MANAGEMENT, port, kind, "spark-1") == "open"
+
+
+@pytest.mark.parametrize("port", [6379, 8265, 12345, 29450, 8005, 7010])
+def test_ports_of_ray_torch_and_the_services_are_closed(port):
+    with listener(port):
+        assert answers(port) == ("dropped", "open")
+
+
+@pytest.mark.parametrize("port", [40001, 22, 9100, 8000, 7011])
+def test_what_was_asked_for_and_everything_else_is_left_alone(port):
+    with contextlib.nullcontext(port) if port == 22 else listener(port):
+        assert answers(port) == ("open", "open")
+
+
+def test_answers_come_back_to_ports_that_are_closed():
+    with listener(9100, name="spark-2"):
+        assert ask("10.88.0.12", 9100, name="spark-1") == "open"
+
+
+def test_a_stranger_on_the_fabric_is_no_peer():
+    """As on a switch that others are on too."""
+    strange = {"spark-1": "10.99.0.1", "spark-2": "10.99.0.2"}
+    for name, address in strange.items():
+        node(name, "ip", "addr", "add", f"{address}/24", "dev", "enp1s0f0np0")
+    try:
+        with listener(0) as port:
+            assert (ask(strange["spark-1"], port), ask(RAIL, port)) == ("dropped", "open")
+    finally:
+        for name, address in strange.items():
+            node(name, "ip", "addr", "del", f"{address}/24", "dev", "enp1s0f0np0")
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_the_unit_loads_it_before_docker(name):
+    assert node(name, "systemctl", "is-active", UNIT) == "active"
+    assert node(name, "systemctl", "is-enabled", UNIT) == "enabled"
+    assert "docker.service" in node(name, "systemctl", "show", "-P", "Before", UNIT).split()
+    assert node(name, "stat", "-c", "%a %U", TABLE) == "644 root"
+
+
+# --- what happens to it
+
+
+@pytest.mark.parametrize(
+    "change", [["delete", "table", "inet", "dgxspark"], ["flush", "chain", "inet", "dgxspark", "input"]]
+)
+def test_what_somebody_did_by_hand_is_put_back(play, change):
+    node("spark-1", "nft", *change)
+    with listener(0) as port:
+        assert answers(port) == ("open", "open")
+        code, text = play("--check")
+        assert code == 0 and "spark-1 : ok" in text and text.count("changed=1") == 1, text
+        assert answers(port) == ("open", "open")
+        code, text = play()
+        assert code == 0 and text.count("changed=0") == 1, text
+        assert answers(port) == ("dropped", "open")
+
+
+def test_the_service_that_flushes_all_tables_brings_it_back():
+    node("spark-1", "systemctl", "restart", "nftables.service")
+    try:
+        with listener(0) as port:
+            assert answers(port) == ("dropped", "open")
+        node("spark-1", "systemctl", "reload", "nftables.service")
+        with listener(0) as port:
+            assert answers(port) == ("dropped", "open")
+    finally:
+        node("spark-1", "systemctl", "stop", "nftables.service")
+        node("spark-1", "systemctl", "start", UNIT)
+
+
+def test_ufw_and_the_table_leave_each_other_alone(play):
+    node("spark-1", "ufw", "allow", "22/tcp")
+    node("spark-1", "ufw", "allow", "in", "on", "enp1s0f0np0")
+    node("spark-1", "ufw", "allow", "40000:40002/tcp")
+    node("spark-1", "ufw", "--force", "enable")
+    try:
+        with listener(0) as port:
+            assert answers(port) == ("dropped", "open")
+        with listener(9100):
+            assert answers(9100) == ("dropped", "open")  # by ufw
+        with listener(40001):
+            assert answers(40001) == ("open", "open")
+        with listener(40002):
+            assert answers(40002) == ("dropped", "open")  # by the table, although ufw lets it in
+        code, text = play()
+        assert code == 0 and text.count("changed=0") == 2, text
+    finally:
+        node("spark-1", "ufw", "--force", "reset")
+        node("spark-1", "ufw", "disable")
+
+
+def test_it_is_there_after_a_reboot(play):
+    subprocess.run(["docker", "restart", "-t", "20", NODES["spark-1"]], check=True, capture_output=True)
+    for _ in range(100):
+        if node("spark-1", "systemctl", "is-system-running", check=False) == "running":
+            break
+        time.sleep(0.3)
+    with listener(0) as port:
+        assert answers(port) == ("dropped", "open")
+    code, text = play()
+    assert code == 0 and text.count("changed=0") == 2, text
+
+
+def test_a_change_takes_effect_at_once(play):
+    with listener(0) as port:
+        code, text = play("--limit", "spark-1", firewall_allowed_tcp=[40001, port])
+        assert code == 0 and answers(port) == ("open", "open"), text
+        code, text = play("--limit", "spark-1")
+        assert code == 0 and answers(port) == ("dropped", "open"), text
+
+
+# --- what is refused, and the end
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"firewall_peers": ["10.88.1.0/24; drop"]}, "10.88.1.0/24; drop of firewall_peers is no address or network"),
+        ({"firewall_fabric": []}, "firewall_fabric and firewall_peers belong together"),
+        ({"firewall_closed": ["70000"]}, "failed to validate"),
+    ],
+)
+def test_wrong_settings_change_nothing(play, settings, said):
+    before = table(), node("spark-1", "cat", TABLE)
+    code, text = play("--limit", "spark-1", **settings)
+    assert code != 0 and said in text, text
+    assert (table(), node("spark-1", "cat", TABLE)) == before
+
+
+def test_it_goes_without_a_trace(play):
+    code, text = play(playbook="cleanup")
+    assert code == 0, text
+    for name in NODES:
+        assert table(name) == ""
+        assert (
+            node(name, "sh", "-c", f"ls {TABLE} /etc/systemd/system/{UNIT} /var/lib/dgxspark/firewall", check=False)
+            == ""
+        )
+        assert node(name, "systemctl", "show", "-P", "LoadState", UNIT) == "not-found"
+    with listener(0) as port:
+        assert answers(port) == ("open", "open")
+    code, text = play(playbook="cleanup")
+    assert code == 0 and text.count("changed=0") == 2, text
+
+
+def test_a_host_without_nft_is_told_before_anything_is_changed(play):
+    node("spark-1", "mv", "/usr/sbin/nft", "/usr/sbin/nft.away")
+    try:
+        code, text = play("--limit", "spark-1")
+        assert code != 0 and "spark-1 has no /usr/sbin/nft" in text and "apt install nftables" in text, text
+        assert "changed=0" in text and node("spark-1", "ls", TABLE, check=False) == ""
+    finally:
+        node("spark-1", "mv", "/usr/sbin/nft.away", "/usr/sbin/nft")
