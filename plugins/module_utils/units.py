@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
@@ -12,6 +14,7 @@ UNIT_GLOB = "spark-*.service"
 
 PROPERTIES = (
     "Id",
+    "Type",
     "LoadState",
     "ActiveState",
     "SubState",
@@ -21,7 +24,10 @@ PROPERTIES = (
     "ActiveEnterTimestamp",
     "MainPID",
     "Job",
+    "StatusText",
 )
+
+UP = ("active", "reloading")
 
 
 def show_command(units: list[str]) -> list[str]:
@@ -41,10 +47,11 @@ def journal_command(unit: str, lines: int) -> list[str]:
 def parse_show(text: str) -> list[dict[str, Any]]:
     """Parse the output of C(show_command).
 
-    Returns C([{name, load_state, active_state, sub_state, result, n_restarts, enabled, active_since, main_pid, queued}])
-    by name, each unit once. enabled is True, False or None where systemd has no unit file; active_since is a UTC time in
-    ISO form or None; queued tells that a job waits for its turn, as a start does behind C(After=). Units that do
-    not exist come back with C(load_state=not-found).
+    Returns C([{name, type, load_state, active_state, sub_state, result, n_restarts, enabled, active_since, main_pid, queued,
+    status_text}]) by name, each unit once. enabled is True, False or None where systemd has no unit file; active_since is a
+    UTC time in ISO form or None; queued tells that a job waits for its turn, as a start does behind C(After=);
+    status_text is what the unit itself says of its state, as C(Type=notify) units do. Units that do not exist come back
+    with C(load_state=not-found).
     """
     found: dict[str, dict[str, Any]] = {}
     for block in text.strip().split("\n\n"):
@@ -56,6 +63,7 @@ def parse_show(text: str) -> list[dict[str, Any]]:
         state = values.get("UnitFileState", "")
         found[name] = {
             "name": name,
+            "type": values.get("Type", ""),
             "load_state": values.get("LoadState", ""),
             "active_state": values.get("ActiveState", ""),
             "sub_state": values.get("SubState", ""),
@@ -65,6 +73,7 @@ def parse_show(text: str) -> list[dict[str, Any]]:
             "active_since": parse_time(values.get("ActiveEnterTimestamp", "")),
             "main_pid": int(pid) if pid.isdigit() and pid != "0" else None,
             "queued": values.get("Job", "0") not in ("", "0"),
+            "status_text": values.get("StatusText", ""),
         }
     return [found[name] for name in sorted(found)]
 
@@ -78,11 +87,21 @@ def parse_time(text: str) -> str | None:
     return moment.replace(tzinfo=timezone.utc).isoformat()
 
 
+def comes_back(unit: dict[str, Any]) -> bool:
+    """Whether restarts of a unit are no sign of a loop.
+
+    The main process of a C(Type=notify) unit of a service is the supervisor of a rank. It exits whenever another rank is
+    lost, is restarted, waits until all are there again, and bounds the starts of the engine by itself: when it gives up, the
+    unit has failed.
+    """
+    return bool(unit["type"] == "notify")
+
+
 def why_dead(unit: dict[str, Any] | None, name: str, restarts_before: int) -> str | None:
     """Say why waiting for a unit's endpoint is pointless, or None while there is hope.
 
     restarts_before: C(n_restarts) when the wait began. One restart can be bad luck; after the second the engine is in a
-    loop that more waiting does not end.
+    loop that more waiting does not end, unless the unit is one that comes back.
     """
     if unit is None or unit["load_state"] == "not-found":
         return f"the unit {name} does not exist"
@@ -91,6 +110,40 @@ def why_dead(unit: dict[str, Any] | None, name: str, restarts_before: int) -> st
     if unit["active_state"] == "inactive" and not unit["queued"]:
         return f"the unit {name} is not running (inactive)"
     grown = unit["n_restarts"] - restarts_before
-    if grown >= 2:
+    if grown >= 2 and not comes_back(unit):
         return f"the unit {name} restarts again and again ({grown} times during this wait)"
     return None
+
+
+def wait_active(
+    show: Callable[[], dict[str, Any] | None],
+    name: str,
+    *,
+    timeout: float,
+    interval: float = 2.0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Any]:
+    """Wait until a unit is active, for at most C(timeout) seconds: for engines that answer no requests themselves.
+
+    show: returns the unit as it is now, an entry of C(parse_show), or None.
+    Returns C({ready, stage: unit, elapsed_seconds, error, fix}) in the words of C(endpoint.wait_ready).
+    """
+    start = clock()
+    unit = show()
+    before = unit["n_restarts"] if unit else 0
+    while True:
+        error = why_dead(unit, name, before)
+        fix = "see the log of the unit for why it ended"
+        # A restart that was asked for a moment ago is a job: what is active then is still the run before it.
+        if unit is not None and unit["active_state"] in UP and not unit["queued"]:
+            error = fix = ""
+        elif error is None and timeout - (clock() - start) <= interval:
+            state = f"{unit['active_state']} ({unit['sub_state']})" if unit else "unknown"
+            error = f"the unit {name} is {state} and did not get active within {timeout:.0f} s"
+            fix = f"wait longer, or see what it waits for: systemctl status {name}"
+        if error is not None:
+            elapsed = round(clock() - start, 2)
+            return {"ready": not error, "stage": "unit", "elapsed_seconds": elapsed, "error": error, "fix": fix}
+        sleep(interval)
+        unit = show()

@@ -16,6 +16,10 @@ description:
     that. A second one is measured.
   - A server that answers C(/health) but makes no tokens is not ready, and is named as what it is.
   - Gives up early when the unit has failed or restarts again and again, and shows the last lines of its log.
+  - An engine that spans hosts answers on its first rank only. The others have no O(url); their O(unit) is waited for, which is
+    active exactly when the whole model serves.
+  - A unit of C(Type=notify), which the ranks of such an engine have, is waited for through restarts, since it comes back when
+    another rank was lost. It has failed when it gives up. What it says of its state (C(systemctl status)) is in the message.
 author:
   - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
@@ -36,8 +40,8 @@ options:
   url:
     description:
       - URL of the server, without a path or with C(/v1).
+      - Without it O(unit) is waited for and nothing is requested. One of the two is needed.
     type: str
-    required: true
   model:
     description:
       - Name of the model that has to be served. Without it, the first one that the server lists.
@@ -70,6 +74,7 @@ options:
   unit:
     description:
       - systemd unit behind the server. It is watched, and its log is shown when the server does not get ready.
+      - Without O(url) it is what is waited for.
     type: str
   container:
     description:
@@ -123,6 +128,12 @@ EXAMPLES = r"""
   become: true
   register: heavy
 
+- name: Wait until a rank behind the first one serves with the others
+  dgxspark.vllm.endpoint_ready:
+    unit: spark-qwen235.service
+    timeout: 2800
+  become: true
+
 - name: Show how fast it answers
   ansible.builtin.debug:
     msg: "{{ heavy.ttft_seconds }} s to the first token, {{ heavy.decode_tokens_per_second }} tokens/s"
@@ -134,13 +145,13 @@ ready:
   returned: always
   type: bool
 stage:
-  description: The last stage passed, or the one it is stuck in.
+  description: The last stage passed, or the one it is stuck in. V(unit) without O(url).
   returned: always
   type: str
   sample: completion
 elapsed_seconds:
   description: How long it took.
-  returned: when the server was contacted
+  returned: when something was waited for
   type: float
 warmup_seconds:
   description: Duration of the first completion.
@@ -185,17 +196,18 @@ checks:
   sample: {"health": true, "models": true, "completion": true, "tools": null, "reasoning": null}
 error:
   description: What is wrong.
-  returned: when the server was contacted
+  returned: when something was waited for
   type: str
 fix:
   description: What to change.
-  returned: when the server was contacted
+  returned: when something was waited for
   type: str
 unit_state:
   description: State of O(unit) at the end.
   returned: when O(unit) is given
   type: dict
-  sample: {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "n_restarts": 3}
+  sample:
+    {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "n_restarts": 3, "active_since": null, "status_text": ""}
 log:
   description: Last lines of the log of O(unit) or O(container).
   returned: failure
@@ -203,6 +215,7 @@ log:
   elements: str
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -210,11 +223,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
+STATE = ("active_state", "sub_state", "result", "n_restarts", "active_since", "status_text")
+
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "url": {"type": "str", "required": True},
+            "url": {"type": "str"},
             "model": {"type": "str"},
             "api_key_file": {"type": "path", "no_log": False},
             "timeout": {"type": "float", "default": 600},
@@ -235,6 +250,7 @@ def main() -> None:
             "max_tokens": {"type": "int", "default": 64, "no_log": False},
             "log_lines": {"type": "int", "default": 20},
         },
+        required_one_of=[["url", "unit"]],
         supports_check_mode=True,
     )
     params = module.params
@@ -263,27 +279,27 @@ def main() -> None:
     if module.check_mode and (unit_name or container):
         reason = alive()
         if reason:
-            module.exit_json(changed=False, ready=None, stage="health", msg=f"not contacted: {reason}")
+            stage = "health" if params["url"] else "unit"
+            module.exit_json(changed=False, ready=None, stage=stage, msg=f"not contacted: {reason}")
 
-    checks = params["checks"] or {}
-    result = endpoint.wait_ready(
-        params["url"],
-        params["model"],
-        api_key_file=params["api_key_file"],
-        timeout=params["timeout"],
-        interval=params["interval"],
-        request_timeout=params["request_timeout"],
-        completion_timeout=params["completion_timeout"],
-        prompt=params["prompt"],
-        max_tokens=params["max_tokens"],
-        tools=bool(checks.get("tools")),
-        reasoning=bool(checks.get("reasoning")),
-        alive=alive,
-    )
+    if params["url"]:
+        result = wait_for_answer(params, alive, params["timeout"])
+        left = params["timeout"] - result["elapsed_seconds"]
+        while left > params["interval"] and unit_name and went_down(result, unit_now):
+            before = result["elapsed_seconds"]
+            result = wait_for_answer(params, alive, left)
+            result["elapsed_seconds"] = round(before + result["elapsed_seconds"], 2)
+            left = params["timeout"] - result["elapsed_seconds"]
+    else:
+        result = units.wait_active(unit_now, unit_name, timeout=params["timeout"], interval=params["interval"])
     if unit_name:
         last = unit_now() or {}
-        keys = ("active_state", "sub_state", "result", "n_restarts", "active_since")
-        result["unit_state"] = {key: last.get(key) for key in keys}
+        result["unit_state"] = {key: last.get(key) for key in STATE}
+        waits = last.get("active_state") == "activating" and last.get("status_text")
+        if waits and result["stage"] in ("health", "unit"):
+            result["fix"] = (
+                f"see to what the unit waits for; on the other hosts too, systemctl status {unit_name} says it"
+            )
     if result["ready"]:
         module.exit_json(changed=False, **result)
 
@@ -295,6 +311,33 @@ def main() -> None:
     if key:
         log = [line.replace(key, "********") for line in log]
     module.fail_json(msg=failure_text(params, result, log), log=log, **result)
+
+
+def went_down(result: dict[str, Any], show: Callable[[], dict[str, Any] | None]) -> bool:
+    """Whether an engine that failed requests did so because a rank was lost: its unit takes it down and comes back."""
+    if result["ready"] or result["stage"] in ("health", "models"):
+        return False
+    unit = show()
+    return unit is not None and units.comes_back(unit) and unit["active_state"] in ("activating", "deactivating")
+
+
+def wait_for_answer(params: dict[str, Any], alive: Callable[[], str | None], timeout: float) -> dict[str, Any]:
+    """Ask the server until it has passed all stages."""
+    checks = params["checks"] or {}
+    return endpoint.wait_ready(
+        params["url"],
+        params["model"],
+        api_key_file=params["api_key_file"],
+        timeout=timeout,
+        interval=params["interval"],
+        request_timeout=params["request_timeout"],
+        completion_timeout=params["completion_timeout"],
+        prompt=params["prompt"],
+        max_tokens=params["max_tokens"],
+        tools=bool(checks.get("tools")),
+        reasoning=bool(checks.get("reasoning")),
+        alive=alive,
+    )
 
 
 def read_log(run: Any, unit: str | None, container: str | None, lines: int) -> list[str]:
@@ -314,16 +357,18 @@ def read_log(run: Any, unit: str | None, container: str | None, lines: int) -> l
 
 def failure_text(params: dict[str, Any], result: dict[str, Any], log: list[str]) -> str:
     """One message with all that a person needs: who, stage, reason, fix, unit, log."""
+    where = params["url"] or params["unit"]
     who = params["model"] or params["unit"] or params["url"]
-    text = f"{who} at {params['url']} is not ready; stage: {result['stage']}. {result['error']}."
+    text = f"{who} at {where} is not ready; stage: {result['stage']}. {result['error']}."
     if result["fix"]:
         text += f" Fix: {result['fix']}."
     state = result.get("unit_state")
     if state:
         text += (
             f" Unit {params['unit']}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
-            f"{state['n_restarts']} restarts."
+            f"{state['n_restarts']} restarts"
         )
+        text += f"; it says: {state['status_text']}." if state["status_text"] else "."
     if log:
         text += "\nLast lines of its log:\n" + "\n".join(f"  {line}" for line in log)
     return text

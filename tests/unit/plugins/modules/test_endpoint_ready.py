@@ -7,6 +7,7 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint
 from ansible_collections.dgxspark.vllm.plugins.modules import endpoint_ready
 
 UNIT = "spark-heavy.service"
@@ -110,3 +111,86 @@ def test_key_in_the_log_is_hidden(call: Any, engine: Any, fake_run: Any, tmp_pat
     result = call(url=engine.set(key="another").url, unit=UNIT, api_key_file=str(tmp_path / "key"))
     assert result["failed"] is True and "sk-hidden" not in json.dumps(result["log"]) + result["msg"]
     assert result["log"] == ["api_key='********'"]
+
+
+def rank(active: str, restarts: int = 0, says: str = "") -> str:
+    return f"{shown(active, restarts)}Type=notify\nStatusText={says}\n"
+
+
+WAITS = "waits for spark-2 (rank 1): not heard for 320 s"
+
+
+def test_a_rank_without_a_url_is_ready_when_its_unit_is_active(call: Any, fake_run: Any) -> None:
+    fake_run.on("systemctl show", rank("active", says="serving with spark-1"))
+    result = call(unit=UNIT)
+    assert result["ready"] is True and result["stage"] == "unit" and result["changed"] is False
+    assert result["unit_state"]["status_text"] == "serving with spark-1"
+    assert "warmup_seconds" not in result  # nothing was asked
+
+
+def test_a_rank_that_waits_says_for_what(call: Any, fake_run: Any) -> None:
+    fake_run.on("systemctl show", rank("activating", 7, WAITS)).on("journalctl", "spark-rank: waits\n")
+    result = call(unit=UNIT, timeout=0.3)
+    assert result["failed"] is True and result["ready"] is False and result["stage"] == "unit"
+    assert f"it says: {WAITS}" in result["msg"] and "7 restarts" in result["msg"]
+    assert f"systemctl status {UNIT}" in result["fix"] and result["log"] == ["spark-rank: waits"]
+
+
+def test_a_rank_that_gave_up_is_not_waited_for(call: Any, fake_run: Any) -> None:
+    says = "down: gave up after 3 failed starts within 155 min"
+    fake_run.on("systemctl show", rank("failed", 2, says)).on("journalctl", "spark-rank: gave up\n")
+    result = call(unit=UNIT, timeout=60)
+    assert result["elapsed_seconds"] < 30 and f"the unit {UNIT} has failed" in result["msg"]
+    assert f"it says: {says}" in result["msg"] and result["log"] == ["spark-rank: gave up"]
+
+
+def test_the_first_rank_is_waited_for_through_restarts(call: Any, engine: Any, fake_run: Any, monkeypatch: Any) -> None:
+    engine.set(health=503)
+    looks = 0
+
+    def run(self: Any, argv: list[str], **_: Any) -> tuple[int, str, str]:
+        nonlocal looks
+        looks += argv[0] == "systemctl"
+        if looks == 8:
+            engine.set(health=200)
+        return (0, rank("activating", looks), "") if argv[0] == "systemctl" else (0, "", "")
+
+    monkeypatch.setattr(AnsibleModule, "run_command", run)
+    result = call(url=engine.url, unit=UNIT, timeout=60)
+    assert result["ready"] is True and result["unit_state"]["n_restarts"] > 6
+
+
+def test_the_first_rank_says_for_what_it_waits(call: Any, closed_port: int, fake_run: Any) -> None:
+    fake_run.on("systemctl show", rank("activating", 3, WAITS))
+    result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=0.3)
+    assert "stage: health" in result["msg"] and f"it says: {WAITS}" in result["msg"]
+    assert "on the other hosts too" in result["fix"]
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_requests_that_fail_because_a_rank_was_lost(call: Any, engine: Any, monkeypatch: Any, comes_back: bool) -> None:
+    """An engine that answers with errors and stays is broken; one whose unit takes it down comes back."""
+    engine.set(chat="error")
+
+    def run(self: Any, argv: list[str], **_: Any) -> tuple[int, str, str]:
+        if argv[0] != "systemctl":
+            return 0, "", ""
+        failed = sum(path.endswith("completions") for path, _body in engine.requests)
+        if not comes_back or failed < endpoint.MAX_SERVER_ERRORS:
+            return 0, rank("active"), ""
+        engine.set(chat="stream")
+        return 0, rank("activating"), ""
+
+    monkeypatch.setattr(AnsibleModule, "run_command", run)
+    result = call(url=engine.url, unit=UNIT, timeout=60)
+    assert result["ready"] is comes_back and result["elapsed_seconds"] < 30
+
+
+def test_check_run_does_not_wait_for_a_rank_that_it_did_not_start(call: Any, fake_run: Any) -> None:
+    fake_run.on("systemctl show", shown("inactive", load="not-found"))
+    result = call(unit=UNIT, _ansible_check_mode=True)
+    assert result["ready"] is None and result["stage"] == "unit" and "failed" not in result
+
+
+def test_one_of_url_and_unit_is_needed(call: Any) -> None:
+    assert "one of the following is required: url, unit" in call()["msg"]
