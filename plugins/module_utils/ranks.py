@@ -260,7 +260,8 @@ class Rank:
         if self.phase == WAITING:
             self.facts = facts
         elif facts != self.facts and UP.get(self.phase, UP[STARTING]) < UP[STARTING]:
-            self._leave(DOWN, "the image or the weights of this host changed while the start was under way", EXIT_AGAIN)
+            changed = "the image or the weights of this host changed while the start was under way"
+            self._leave(DOWN, facts.lacks or changed, EXIT_AGAIN)
 
     def gated(self) -> None:
         self._gated = True
@@ -493,15 +494,13 @@ def read_config(service: Mapping[str, Any]) -> Config:
     if missing:
         raise ValueError(f"'rank' lacks {', '.join(missing)}")
     try:
-        peers = tuple(Peer(int(each["rank"]), str(each["host"]), str(each["address"])) for each in rank["peers"])
-        for address in [rank["address"], *(peer.address for peer in peers)]:
-            ipaddress.ip_address(address)
+        peers = tuple(Peer(int(each["rank"]), str(each["host"]), _address(each["address"])) for each in rank["peers"])
         config = Config(
             service=str(service["name"]),
             unit=str(service["unit"]),
             cluster=str(rank["cluster"]),
             rank=int(rank["rank"]),
-            address=str(rank["address"]),
+            address=_address(rank["address"]),
             port=int(rank["port"]),
             peers=peers,
             fingerprint=str(rank["fingerprint"]),
@@ -515,6 +514,11 @@ def read_config(service: Mapping[str, Any]) -> Config:
     if sorted([config.rank, *(peer.rank for peer in peers)]) != list(range(int(rank["size"]))):
         raise ValueError(f"'rank' names the ranks {config.rank} and {[peer.rank for peer in peers]} of {rank['size']}")
     return replace(config, **given)
+
+
+def _address(given: Any) -> str:
+    """The one way to write it that sockets use too."""
+    return str(ipaddress.ip_address(str(given)))
 
 
 def _parts(parts: Sequence[Mapping[str, Any]]) -> int:

@@ -66,8 +66,8 @@ def docker(*words: str, seconds: float = DOCKER_SECONDS) -> tuple[bool, str]:
         return False, f"docker {words[0]} did not answer within {seconds:.0f} s"
     except OSError as error:
         return False, f"docker cannot be run: {error}"
-    text = (done.stderr if done.returncode else done.stdout).decode("utf-8", "replace").strip()
-    return done.returncode == 0, text
+    text = (done.stderr if done.returncode else done.stdout).decode("utf-8", "replace")
+    return done.returncode == 0, " ".join(text.split())
 
 
 def notify(text: str) -> None:
@@ -138,10 +138,15 @@ class Part:
         else:
             child.kill()
         docker("rm", "--force", self.container)
-        known, text = docker("container", "inspect", "--format", "{{.State.Status}}", "--", self.container, seconds=10)
-        if known:
-            return f"the container {self.container} is still there ({text})"
-        return None if "no such" in text.lower() else f"the container {self.container} may still be there ({text})"
+        known, text = True, ""
+        for _attempt in range(10):  # Docker may be at its removal
+            known, text = docker("container", "inspect", "--format", "{{.State.Status}}", self.container, seconds=5)
+            if not known:
+                break
+            time.sleep(0.5)
+        if not known and "no such" in text.lower():
+            return None
+        return f"the container {self.container} {'is' if known else 'may be'} still there ({text})"
 
 
 # --- supervisor -----------------------------------------------------------------------------------------------------
@@ -227,10 +232,6 @@ class Supervisor:
                 self.send()
                 time.sleep(self.args.interval / 10)
             self.done = True
-        elif what == ranks.ACTIVE:
-            spark_unit.record_ready(self.service, self.args.run)
-            spark_unit.release_lock(self.args.run, self.config.unit)
-            notify("READY=1")
         elif what in (ranks.START_FIRST, ranks.START_ENGINE):
             self.start(self.parts[what == ranks.START_ENGINE])
         else:
@@ -238,6 +239,7 @@ class Supervisor:
                 ranks.GATE: self.gate,
                 ranks.AWAIT_NODES: self.await_nodes,
                 ranks.AWAIT_ANSWER: self.await_answer,
+                ranks.ACTIVE: self.become_active,
                 ranks.STOP: self.stop,
             }
             self.thread(works[what])
@@ -353,6 +355,15 @@ class Supervisor:
         spark_unit.await_answer(self.service, self.args.poll, why_dead)
         self.report(self.rank.answered)
 
+    def become_active(self) -> None:
+        try:
+            spark_unit.record_ready(self.service, self.args.run)
+            spark_unit.release_lock(self.args.run, self.config.unit)
+        except OSError as error:  # the model serves all the same, and ExecStopPost gives the lock back
+            self.say(f"warning: the start lock is not given back: {error}")
+        if self.rank.phase == ranks.SERVING:
+            notify("READY=1")
+
     def stop(self) -> None:
         left = [text for part in reversed(self.parts) if (text := part.stop(self.args.stop_seconds))]
         for text in left:
@@ -368,6 +379,7 @@ class Supervisor:
         """Keep `systemctl status` and the journal up to date; the journal only with what is new."""
         rank = self.rank
         status = self.unbound if self.socket is None and rank.phase == ranks.WAITING else rank.status(now)
+        status = " ".join(status.split())  # a line of its own would be another message to systemd
         if status != self.status:
             self.status = status
             notify(f"STATUS={status}")
