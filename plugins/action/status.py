@@ -43,10 +43,12 @@ class ActionModule(ActionBase):
                 (hostvars.get(args["answers_from"]) or {}).get("services"),
                 datetime.now(timezone.utc),
             )
+        tables.join_ranks(rows)
         rows.sort(key=lambda row: (row["ready"], row["host"]))
         display.display(tables.status_text(rows))
-        down = [f"{row['host']}/{row['service']}" for row in rows if not row["ready"]]
+        services = tables.services(rows)
+        down = [name for name, ready in services.items() if not ready]
         result.update(changed=False, services=rows, failed=bool(down))
         if down:
-            result["msg"] = f"{len(down)} of {len(rows)} services are not ready: {', '.join(down)}"
+            result["msg"] = f"{len(down)} of {len(services)} services are not ready: {', '.join(down)}"
         return result

@@ -291,19 +291,20 @@ def read_gpu(run: Run, root: str, containers: list[dict[str, Any]]) -> dict[str,
 
 
 def resident(gpu: dict[str, Any] | None, containers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sum the GPU memory of each managed, running container: C([{name: service, gib}]).
+    """Sum the GPU memory of the managed, running containers of each service: C([{name: service, gib}]).
 
-    A container that holds no GPU memory yet counts 0; what nvidia-smi gives as [N/A] counts nothing.
+    A container that holds no GPU memory yet counts 0; what nvidia-smi gives as [N/A] counts nothing. Under Ray a service has
+    two containers, and it is Ray's that holds the memory.
     """
     held: dict[str, int] = {}
     for process in (gpu or {}).get("processes", []):
         if process["container"]:
             held[process["container"]] = held.get(process["container"], 0) + (process["used_mib"] or 0)
-    return [
-        {"name": container["service"], "gib": round(held.get(container["name"], 0) / 1024, 3)}
-        for container in containers
-        if container["managed"] and container["state"] == "running"
-    ]
+    found: dict[str, int] = {}
+    for container in containers:
+        if container["managed"] and container["state"] == "running":
+            found[container["service"]] = found.get(container["service"], 0) + held.get(container["name"], 0)
+    return [{"name": service, "gib": round(mib / 1024, 3)} for service, mib in found.items()]
 
 
 # --- memory --------------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ def status_rows(
 ) -> list[dict[str, Any]]:
     """Join the plan of a host with what it said; a host that said nothing has services that are not ready.
 
+    A rank that answers no requests is ready when its unit is active: that means that the whole model serves.
     now: with its time zone, for the uptime.
     """
     units = {unit["name"]: unit for unit in (measured or {}).get("units") or []}
@@ -53,16 +54,26 @@ def status_rows(
         unit = units.get(service["unit"]) or {}
         answer = answered.get(service["name"]) or {}
         since = unit.get("active_since")
-        active = unit.get("active_state") == "active"
+        state = unit.get("active_state") or ("absent" if measured else "unreachable")
+        active = state == "active"
+        rank, span = service.get("rank") or 0, service.get("cluster") or {}
+        error = answer.get("error") or ""
+        if rank and not active:
+            error = f"its unit is {state}"
         rows.append(
             {
                 "host": host,
                 "service": service["name"],
+                "cluster": span.get("name"),
+                "rank": rank,
+                "size": span.get("size", 1),
+                "executor": span.get("executor"),
                 "model": service["model"]["repo"] or service["recipe"],
-                "unit": unit.get("active_state") or ("absent" if measured else "unreachable"),
-                "ready": bool(answer.get("ready")),
-                "stage": answer.get("stage") or "-",
-                "error": answer.get("error") or "",
+                "unit": state,
+                "status": "" if active else unit.get("status_text") or "",
+                "ready": active if rank else bool(answer.get("ready")),
+                "stage": "unit" if rank else answer.get("stage") or "-",
+                "error": error,
                 "kv_cache_usage": answer.get("kv_cache_usage"),
                 "requests_running": answer.get("requests_running"),
                 "requests_waiting": answer.get("requests_waiting"),
@@ -77,6 +88,40 @@ def status_rows(
     return rows
 
 
+def join_ranks(rows: Sequence[dict[str, Any]]) -> None:
+    """Judge the ranks of each service that spans hosts together, over the rows of all hosts of the play.
+
+    The model serves when the first rank answers and the units of all ranks are active. One that is not makes all of them
+    not ready; C(stage) of the others then names it.
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["cluster"]:
+            groups.setdefault((row["cluster"], row["service"]), []).append(row)
+    for ranks in groups.values():
+        for row in ranks:
+            if row["ready"] and row["unit"] != "active":
+                row["ready"], row["stage"], row["error"] = False, "unit", f"it answers, but its unit is {row['unit']}"
+        behind = sorted((row["rank"], row["host"]) for row in ranks if not row["ready"])
+        for row in ranks if behind else ():
+            if row["ready"]:
+                row["ready"], row["stage"] = False, f"rank {behind[0][0]}"
+
+
+def services(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+    """Return whether each service is ready, by the name that people call it: its host's or cluster's, and its own."""
+    ready: dict[str, bool] = {}
+    for row in rows:
+        name = f"{row['cluster'] or row['host']}/{row['service']}"
+        ready[name] = ready.get(name, True) and row["ready"]
+    return ready
+
+
+def part(row: Mapping[str, Any]) -> str:
+    """Say which part of a service a row is, C(-) for the whole."""
+    return f"rank {row['rank']} of {row['size']} ({row['executor']})" if row["cluster"] else "-"
+
+
 def uptime(seconds: Any) -> str:
     """Write a duration by its two largest units."""
     if seconds is None:
@@ -88,8 +133,9 @@ def uptime(seconds: Any) -> str:
 
 
 def status_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the status table, then why each service that is not ready is not."""
-    header = ["host", "service", "model", "unit", "ready", "KV use", "requests", "GiB", "planned", "uptime", "restarts"]
+    """Return the status table, then why each service that is not ready is not, or what its unit waits for."""
+    header = ["host", "service", "part", "model", "unit", "ready", "KV use", "requests"]
+    header += ["GiB", "planned", "uptime", "restarts"]
     cells = []
     for row in rows:
         use, running = row["kv_cache_usage"], row["requests_running"]
@@ -97,6 +143,7 @@ def status_text(rows: Sequence[Mapping[str, Any]]) -> str:
             [
                 row["host"],
                 row["service"],
+                part(row),
                 str(row["model"] or "-"),
                 row["unit"],
                 "yes" if row["ready"] else f"no ({row['stage']})",
@@ -108,5 +155,13 @@ def status_text(rows: Sequence[Mapping[str, Any]]) -> str:
                 "-" if row["restarts"] is None else str(row["restarts"]),
             ]
         )
-    reasons = [f"{row['host']}/{row['service']}: {row['error']}" for row in rows if row["error"]]
+    if not any(row["cluster"] for row in rows):
+        header.remove("part")
+        cells = [[*row[:2], *row[3:]] for row in cells]
+    reasons = []
+    for row in rows:
+        texts = dict.fromkeys(text for text in (row["status"], row["error"]) if text)
+        if texts:
+            of = f" ({part(row)})" if row["cluster"] else ""
+            reasons.append(f"{row['host']}/{row['service']}{of}: {'; '.join(texts)}")
     return "\n".join([table(header, cells) if cells else "no services", *reasons])

@@ -13,6 +13,7 @@ version_added: 0.1.0
 description:
   - Asks every service for a short completion and for its metrics, all at the same time, and never fails because one of
     them does not answer.
+  - A service without O(services[].url), as the ranks behind the first one of an engine that spans hosts, is not asked.
 options:
   services:
     description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
@@ -25,9 +26,8 @@ options:
         type: str
         required: true
       url:
-        description: URL of the server.
+        description: URL of the server. Left out or null for a rank that answers no requests.
         type: str
-        required: true
       model:
         description: Name of the model that has to be served.
         type: str
@@ -70,11 +70,11 @@ services:
       type: str
       sample: heavy
     ready:
-      description: Whether it gave a completion.
+      description: Whether it gave a completion, null when it was not asked.
       type: bool
       sample: true
     stage:
-      description: The last stage passed, or the one it is stuck in.
+      description: The last stage passed, or the one it is stuck in. V(unit) when it was not asked.
       type: str
       sample: completion
     error:
@@ -106,6 +106,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, met
 
 def ask(service: dict[str, Any], timeout: float) -> dict[str, Any]:
     """Ask one service for a token and for its figures."""
+    if not service.get("url"):
+        return {"name": service["name"], "ready": None, "stage": "unit", "error": "", **metrics.parse("")}
     answer = endpoint.wait_ready(
         service["url"],
         service.get("model"),
@@ -142,7 +144,7 @@ def main() -> None:
                 "required": True,
                 "options": {
                     "name": {"type": "str", "required": True},
-                    "url": {"type": "str", "required": True},
+                    "url": {"type": "str"},
                     "model": {"type": "str"},
                     "api_key_file": {"type": "path", "no_log": False},
                 },

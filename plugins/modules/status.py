@@ -13,6 +13,8 @@ version_added: 0.1.0
 description:
   - Prints one table of all planned services with what the hosts said about them, and fails when one of them is not ready,
     so that its exit code suits cron.
+  - A service that spans hosts has a row for each rank. It is ready when its first rank answers and the units of all ranks on
+    hosts of the play are active. A rank whose unit is not says what it waits for.
 options:
   planned:
     description: RV(dgxspark.vllm.plan#module:hosts).
@@ -44,14 +46,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 services:
-  description: One row a service, the ones that are not ready first.
+  description: One row a service, or a rank of one, the ones that are not ready first.
   returned: always
   type: list
   elements: dict
   sample:
     - host: spark-1
       service: heavy
+      cluster: null
+      rank: 0
+      size: 1
+      executor: null
       unit: active
+      status: ''
       ready: true
       residency_gib: 93.5
       planned_gib: 95.7

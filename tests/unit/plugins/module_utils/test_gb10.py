@@ -158,6 +158,9 @@ def test_resident_counts_running_containers_of_ours_only() -> None:
     ]
     assert gb10.resident({"processes": processes}, containers) == [{"name": "a", "gib": 1.5}]
     assert gb10.resident(None, containers) == [{"name": "a", "gib": 0.0}]
+    ray = [{**containers[0], "name": "spark-a-ray"}, containers[0]]
+    processes.append({"pid": 6, "used_mib": 1024, "container": "spark-a-ray"})
+    assert gb10.resident({"processes": processes}, ray) == [{"name": "a", "gib": 2.5}]
 
 
 @pytest.mark.parametrize(

@@ -84,3 +84,81 @@ def test_no_services_at_all() -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(None, "-"), (59, "0m 59s"), (3700, "1h 1m"), (90000, "1d 1h")])
 def test_uptime(seconds: Any, text: str) -> None:
     assert tables.uptime(seconds) == text
+
+
+# --- one model over several hosts
+
+HOSTS = ["spark-1", "spark-2"]
+SPAN = {"name": "pair_a", "size": 2, "head": "spark-1", "executor": "mp", "hosts": HOSTS}
+WAITS = "waits for spark-1 (rank 0): not heard for 320 s"
+
+
+def ranks(
+    units: tuple[str, str] = ("active", "active"), answers: bool = True, says: str = "", hosts: Any = HOSTS
+) -> list[dict[str, Any]]:
+    """Rows of a pair in the given states, seen by a play of C(hosts); the ranks that are not active say C(says)."""
+    rows = []
+    for rank, host in enumerate(HOSTS):
+        if host not in hosts:
+            continue
+        service = {**PLANNED["services"][0], "rank": rank, "cluster": SPAN}
+        unit = {**MEASURED["units"][0], "active_state": units[rank], "status_text": says or "serving with the other"}
+        answer = {**ANSWERS[0], "ready": answers, "error": "" if answers else "connection refused", "stage": "health"}
+        if rank:
+            answer = {"name": "heavy", "ready": None, "stage": "unit", "error": ""}
+        rows += tables.status_rows(host, {"services": [service]}, {**MEASURED, "units": [unit]}, [answer], NOW)
+    tables.join_ranks(rows)
+    return rows
+
+
+def test_a_model_that_all_ranks_serve() -> None:
+    rows = ranks()
+    assert [row["ready"] for row in rows] == [True, True]
+    assert tables.services(rows) == {"pair_a/heavy": True}
+    text = tables.status_text(rows)
+    assert "rank 0 of 2 (mp)" in text and "rank 1 of 2 (mp)" in text
+    assert "serving with" not in text  # what an active unit says is no news
+
+
+def test_a_rank_that_waits_says_for_what_and_the_model_is_not_ready() -> None:
+    rows = ranks(("active", "activating"), says=WAITS)
+    assert [row["ready"] for row in rows] == [False, False]
+    assert tables.services(rows) == {"pair_a/heavy": False}
+    text = tables.status_text(rows)
+    assert "no (rank 1)" in text and "no (unit)" in text
+    assert f"spark-2/heavy (rank 1 of 2 (mp)): {WAITS}; its unit is activating" in text
+
+
+def test_a_first_rank_that_does_not_answer() -> None:
+    rows = ranks(answers=False)
+    assert [row["ready"] for row in rows] == [False, False]
+    text = tables.status_text(rows)
+    assert "no (health)" in text and "no (rank 0)" in text
+    assert "spark-1/heavy (rank 0 of 2 (mp)): connection refused" in text
+
+
+def test_a_first_rank_that_answers_while_its_unit_is_on_its_way_down() -> None:
+    rows = ranks(("deactivating", "active"))
+    assert tables.services(rows) == {"pair_a/heavy": False}
+    assert rows[0]["error"] == "it answers, but its unit is deactivating"
+
+
+def test_only_the_hosts_of_the_play_count() -> None:
+    assert tables.services(ranks(("active", "activating"), hosts=["spark-1"])) == {"pair_a/heavy": True}
+    assert tables.services(ranks(("activating", "active"), answers=False, hosts=["spark-2"])) == {"pair_a/heavy": True}
+
+
+def test_a_host_of_a_pair_that_said_nothing() -> None:
+    service = {**PLANNED["services"][0], "rank": 1, "cluster": SPAN}
+    rows = [*ranks(hosts=["spark-1"]), *tables.status_rows("spark-2", {"services": [service]}, None, None, NOW)]
+    tables.join_ranks(rows)
+    assert [row["ready"] for row in rows] == [False, False]
+    assert "spark-2/heavy (rank 1 of 2 (mp)): its unit is unreachable" in tables.status_text(rows)
+
+
+def test_services_of_one_name_on_two_hosts_are_two_services() -> None:
+    rows = tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW)
+    rows += tables.status_rows("spark-2", PLANNED, MEASURED, None, NOW)
+    tables.join_ranks(rows)
+    assert tables.services(rows) == {"spark-1/heavy": True, "spark-2/heavy": False}
+    assert "rank" not in tables.status_text(rows)

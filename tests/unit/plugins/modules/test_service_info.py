@@ -36,3 +36,12 @@ def test_a_wrong_model_name_is_told(engine: Any, capsys: Any) -> None:
     answer = json.loads(capsys.readouterr().out)["services"][0]
     assert answer["ready"] is False
     assert answer["stage"] == "models"
+
+
+def test_a_rank_that_answers_no_requests_is_not_asked(engine: Any, capsys: Any) -> None:
+    services = [{"name": "rank", "url": None, "model": "heavy"}, {"name": "heavy", "url": engine.url, "model": "heavy"}]
+    with patch_module_args({"services": services, "timeout": 1}), pytest.raises(SystemExit):
+        service_info.main()
+    rank, heavy = json.loads(capsys.readouterr().out)["services"]
+    assert set(rank) == set(heavy) and heavy["ready"] is True
+    assert (rank["name"], rank["ready"], rank["stage"], rank["error"]) == ("rank", None, "unit", "")
