@@ -86,8 +86,8 @@ def right(name):
     return [([f"192.168.{100 + index}.{NUMBER[name]}/24"], 9000) for index in range(2)]
 
 
-def found(name):
-    return json.loads(node(name, "cat", "/run/fabric.json"))
+def found(name, kept="fabric"):
+    return json.loads(node(name, "cat", f"/run/{kept}.json"))
 
 
 # --- what converge left
@@ -122,6 +122,14 @@ def test_what_engines_need_to_know(name):
     assert env["mp"]["NCCL_IB_HCA"] == "rocep1s0f0,roceP2p1s0f0"
     assert env["mp"]["NCCL_SOCKET_IFNAME"] == "enp1s0f0np0"
     assert "NCCL_IB_GID_INDEX" not in env["ray"]
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_check_mode_on_the_bare_pair_said_the_same(name):
+    before, after = (found(name, kept)["plan"]["hosts"][name] for kept in ("fabric-check", "fabric"))
+    told = ("address", "netdev", "environment", "firewall")
+    assert before["apply"] and [before[key] for key in told] == [after[key] for key in told]
+    assert after["firewall"] == {"fabric": sorted(TWINS), "peers": ["192.168.100.0/24", "192.168.101.0/24"]}
 
 
 def test_the_bandwidth_of_both_rails_was_measured():
