@@ -7,6 +7,9 @@ vLLM prints what its weights took and what is left for the KV cache; with the me
 follows. What the host lost between the gate of the unit and the first answer is the whole residency, and the overhead
 outside follows. A term that is off names the override that makes the next plan right.
 
+Of an engine that spans hosts each rank is looked at on its own host. Its workers print the figures of the memory there; what
+the engine as a whole has (tokens, concurrency) only the first rank prints.
+
 The texts are those of vLLM 0.16, 0.19 to 0.23, 0.27 to 0.30, 0.32 and 0.33 (C(vllm/v1/worker), C(vllm/v1/core)); no I/O.
 """
 
@@ -29,6 +32,7 @@ NOISE = {"GiB": 0.25, "tokens": 0.0, "requests": 0.0}
 HOST_NOISE_GIB = 0.5
 
 NOT_SAID = "the start-up lines do not say it"
+OF_FIRST_RANK = "only the first rank of an engine says it, see the head's"
 
 # The start-up lines -------------------------------------------------------------------------------------------------
 
@@ -60,6 +64,7 @@ _BLOCK = re.compile(r"Setting attention block size to (\d+) tokens")
 _VERSIONS = (
     re.compile(r"Initializing a V1 LLM engine \(v(\d[\w.+-]*)\)"),
     re.compile(r"vLLM API server version (\d[\w.+-]*)"),
+    re.compile(r"Launching vLLM \(v(\d[\w.+-]*)\) headless"),  # ranks behind the first one
     re.compile(r"█ +version (\d+\.\d+[\w.+-]*)\s*$"),  # beside the drawing of the name
 )
 _UTILIZATION = re.compile(rf"non-default args: .*'gpu_memory_utilization': {_NUMBER}")
@@ -100,6 +105,12 @@ class StartLog:
         """Return the figures as a plain dict."""
         return asdict(self)
 
+    def complete(self, rank: int) -> bool:
+        """Whether there is what a rank prints during its start; only the first one counts tokens."""
+        if rank == 0:
+            return self.kv_cache_tokens is not None
+        return any(getattr(self, name) is not None for name in _OF_PROCESS)
+
 
 def _whole(text: str) -> int:
     return int(text.replace(",", ""))
@@ -120,24 +131,28 @@ def _counts(version: str | None) -> str | None:
         return None
 
 
-def parse_log(lines: Sequence[str]) -> StartLog:
-    """Read the start-up lines of one engine, as its container wrote them; lines of other kinds are passed over.
+def parse_log(lines: Sequence[str], workers: Sequence[str] = ()) -> StartLog:
+    """Read the start-up lines of one engine, as its containers wrote them; lines of other kinds are passed over.
 
     Lines that Ray brought from another host (C(ip=)) are left out: that memory is not of this host.
+    workers: what Ray's worker processes of this host wrote themselves. It beats what Ray brought of it into the engine's log:
+    there Ray shows one line for all those that differ in figures only, of whichever host it came from.
     """
     found = StartLog()
     by_process: dict[str, dict[str, float]] = {}
     cpu = False
-    for raw in lines:
-        line = _COLOUR.sub("", raw)
-        process, elsewhere = "", False
+    first_hand = [_COLOUR.sub("", line) for line in workers]
+    told = any(pattern.search(line) for line in first_hand for pattern in _OF_PROCESS.values())
+    for line in [*first_hand, *(_COLOUR.sub("", line) for line in lines)]:
+        process, elsewhere, brought = "", False, False
         start = 0
         match = _PREFIX.match(line)
         while match:
             process, start = match["process"], match.end()
             elsewhere = elsewhere or match["ip"] is not None
+            brought = brought or process.startswith("Ray")
             match = _PREFIX.match(line, start)
-        if elsewhere:
+        if elsewhere or (brought and told):
             continue
         cpu = cpu or bool(_CPU.search(line))
         for name, pattern in _OF_PROCESS.items():
@@ -167,6 +182,8 @@ def parse_log(lines: Sequence[str]) -> StartLog:
             if match:
                 found.version = match.group(1)
                 break
+    if any(name in figures for figures in by_process.values() for name in ("weights_gib", "kv_cache_gib")):
+        found.device = "gpu"
     if cpu:
         found.device = "cpu"
     found.ranks = sum("weights_gib" in figures for figures in by_process.values())
@@ -311,9 +328,9 @@ def _same_share(planned: float | None, started: float | None) -> bool:
 
 
 def compare(
-    service: str, planned: Mapping[str, Any], log: StartLog, use: HostUse
+    service: str, planned: Mapping[str, Any], log: StartLog, use: HostUse, rank: int = 0
 ) -> tuple[dict[str, Term], list[Finding]]:
-    """Compare what a service took with its plan.
+    """Compare what a service, or one rank of it, took with its plan.
 
     planned: the C(memory) of the service in the plan, one of C(services) that C(memory_budget) returns.
     Returns the terms by name and a finding for every term that is off by itself. KV cache, tokens and residency follow from
@@ -341,14 +358,17 @@ def compare(
     if requested and isinstance(residency, Mapping):
         outside_planned = {level: residency[level] - requested for level in LEVELS}
 
+    counted = OF_FIRST_RANK if rank else ""
     terms = {
         "weights": _term("GiB", weights, log.weights_gib),
         "inside": _term("GiB", planned.get("overhead_gib"), inside, inside_reason),
         "kv_cache": _term("GiB", {k: v / GIB for k, v in cache.items()} if cache else None, kv_measured),
         "kv_cache_tokens": _term(
-            "tokens", _scaled(planned.get("gpu_kv_cache_size_tokens"), cache), log.kv_cache_tokens
+            "tokens", _scaled(planned.get("gpu_kv_cache_size_tokens"), cache), log.kv_cache_tokens, counted
         ),
-        "max_concurrency": _term("requests", _scaled(planned.get("max_concurrency"), cache), log.max_concurrency),
+        "max_concurrency": _term(
+            "requests", _scaled(planned.get("max_concurrency"), cache), log.max_concurrency, counted
+        ),
         "outside": _term("GiB", outside_planned, beside, beside_reason, HOST_NOISE_GIB),
         "residency": _term("GiB", residency, use.taken_gib, use.reason, HOST_NOISE_GIB),
         "load_seconds": _term("s", None, log.load_seconds),

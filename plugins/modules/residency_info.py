@@ -17,6 +17,9 @@ description:
     the override that makes the next plan right.
   - The lines are those of the container that runs now, up to the moment when its unit became active. The two readings of the
     host are kept by the helper of the units from the gate to the stop of a service.
+  - Of a service that spans hosts it compares the rank of this host. Tokens and concurrency are counted by the first rank
+    alone. Under Ray the workers of a rank write into Ray's session, which is read under O(run_dir); what Ray brings of it into
+    the log of the engine serves where that cannot be read.
   - Findings are returned and never fail the task. What cannot be read is V(null), with a reason.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
@@ -36,8 +39,16 @@ options:
         description: Its unit. V(spark-NAME.service) unless given.
         type: str
       container:
-        description: Its container. V(spark-NAME) unless given.
+        description:
+          - Its container. V(spark-NAME) unless given. Other containers of the service by their label, as Ray's, belong to it.
         type: str
+      rank:
+        description: Its rank on this host, for a service that spans hosts.
+        type: int
+        default: 0
+      cluster:
+        description: How it spans hosts. Only C(executor) is read. V(null) for a service of this host alone.
+        type: dict
       memory:
         description: The plan of its memory, one of C(services) that M(dgxspark.vllm.memory_budget) returns.
         type: dict
@@ -50,7 +61,7 @@ options:
     type: path
     default: /
   run_dir:
-    description: Where the helper of the units keeps its records.
+    description: Where the helper of the units keeps its records, and Ray its sessions.
     type: path
     default: /run/dgxspark
 seealso:
@@ -155,11 +166,14 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, residency, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, ray_cluster, residency, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
 # systemd tells the second, and the clocks of the two are read one after the other.
 SLACK = timedelta(seconds=5)
+# A worker says what it took within its first lines.
+MOST_BYTES = 4 * 2**20
+SESSION_LOGS = ("worker-*.out", "worker-*.err")
 
 
 def main() -> None:
@@ -174,6 +188,8 @@ def main() -> None:
                     "name": {"type": "str", "required": True},
                     "unit": {"type": "str"},
                     "container": {"type": "str"},
+                    "rank": {"type": "int", "default": 0},
+                    "cluster": {"type": "dict"},
                     "memory": {"type": "dict", "default": {}},
                 },
             },
@@ -193,24 +209,29 @@ def main() -> None:
         for service in module.params["services"]
     ]
     active_since = read_units(run, [service["unit"] for service in services])
-    containers = {container["name"]: container for container in gb10.read_containers(run)}
-    held = gpu_memory(gb10.read_gpu(run, module.params["root"], list(containers.values())))
+    containers = gb10.read_containers(run)
+    held = gpu_memory(gb10.read_gpu(run, module.params["root"], containers))
+    run_dir = Path(module.params["run_dir"])
 
     results, findings, uses = {}, [], []
     for service in services:
-        container = containers.get(service["container"])
-        lines: list[str] = []
-        reason = f"the container {service['container']} is not running"
-        if container is not None and container["state"] == "running":
-            lines, reason = read_log(run, service["container"], active_since.get(service["unit"]))
-        log = residency.parse_log(lines)
-        use = read_record(Path(module.params["run_dir"]), service["unit"], held.get(service["container"]))
-        terms, own = residency.compare(service["name"], service["memory"], log, use)
-        if log.kv_cache_tokens is None:
+        names = containers_of(service, containers)
+        lines, reason = read_logs(run, names, active_since.get(service["unit"]))
+        if not names:
+            reason = f"the container {main_container(service)} is not running"
+        workers: list[str] = []
+        if under_ray(service) and names:
+            workers, missing = read_session(run_dir / "ray" / service["name"])
+            reason = reason or missing
+        log = residency.parse_log(lines, workers)
+        held_gib = [held[name] for name in names if name in held]
+        use = read_record(run_dir, service["unit"], round(sum(held_gib), 2) if held_gib else None)
+        terms, own = residency.compare(service["name"], service["memory"], log, use, service["rank"])
+        if not log.complete(service["rank"]):
             reason = reason or "its log no longer has the lines of the start"
-            for term in terms.values():
-                if term.verdict == "unknown" and term.reason == residency.NOT_SAID:
-                    term.reason = reason
+        for term in terms.values():
+            if reason and term.verdict == "unknown" and term.reason == residency.NOT_SAID:
+                term.reason = reason
         results[service["name"]] = {
             "terms": {name: asdict(term) for name, term in terms.items()},
             "override": residency.merged_override(terms),
@@ -235,6 +256,26 @@ def read_units(run: Any, names: list[str]) -> dict[str, str | None]:
     return {unit["name"]: unit["active_since"] for unit in shown if unit["active_state"] == "active"}
 
 
+def under_ray(service: dict[str, Any]) -> bool:
+    return (service["cluster"] or {}).get("executor") == "ray"
+
+
+def main_container(service: dict[str, Any]) -> str:
+    """Name the container in which the rank of this host works."""
+    name: str = service["container"]
+    return ray_cluster.container_name(name) if under_ray(service) and service["rank"] else name
+
+
+def containers_of(service: dict[str, Any], containers: list[dict[str, Any]]) -> list[str]:
+    """Name the running containers of a service."""
+    return [
+        container["name"]
+        for container in containers
+        if container["state"] == "running"
+        and (container["name"] == service["container"] or container["service"] == service["name"])
+    ]
+
+
 def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
     """GPU memory of the processes of each container, GiB; without those that nvidia-smi says nothing of."""
     held: dict[str, float] = {}
@@ -242,6 +283,36 @@ def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
         if process["container"] and process["used_mib"] is not None:
             held[process["container"]] = held.get(process["container"], 0.0) + process["used_mib"] / 1024
     return {name: round(gib, 2) for name, gib in held.items()}
+
+
+def read_logs(run: Any, containers: list[str], until: str | None) -> tuple[list[str], str]:
+    """The start-up lines of all containers of a service, and why there are none of one of them."""
+    lines: list[str] = []
+    reasons = []
+    for container in containers:
+        own, reason = read_log(run, container, until)
+        lines += own
+        reasons += [reason] if reason else []
+    return lines, "; ".join(reasons)
+
+
+def read_session(folder: Path) -> tuple[list[str], str]:
+    """What the workers of this host wrote in the newest session of Ray, or a reason why there is nothing.
+
+    Sessions are named by the time of their start.
+    """
+    try:
+        sessions = sorted(path for path in folder.glob("session_2*") if path.is_dir() and not path.is_symlink())
+        files = [path for pattern in SESSION_LOGS for path in sorted((sessions[-1] / "logs").glob(pattern))]
+        lines: list[str] = []
+        for path in files:
+            with path.open("rb") as stream:
+                lines += stream.read(MOST_BYTES).decode("utf-8", "replace").splitlines()
+    except IndexError:
+        return [], f"its workers write into a session of Ray, and {folder} has none"
+    except OSError as error:
+        return [], f"what its workers wrote cannot be read: {error}"
+    return lines, "" if lines else f"its workers write into a session of Ray, and {sessions[-1]} has nothing of them"
 
 
 def read_log(run: Any, container: str, until: str | None) -> tuple[list[str], str]:

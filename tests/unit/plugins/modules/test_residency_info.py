@@ -182,3 +182,92 @@ def test_a_bare_machine(call: Any, fake_run: Any, tmp_path: Path) -> None:
     result = call(run_dir=str(tmp_path / "nothing"))
     assert result["findings"] == [] and result["system"]["verdict"] == "unknown"
     assert result["services"]["heavy"]["measured"]["residency_gib"] is None
+
+
+# --- ranks of a service that spans hosts
+
+SPAN = {"name": "pair_a", "size": 2, "head": "spark-1", "executor": "ray", "hosts": ["spark-1", "spark-2"]}
+WORKER = """\
+(Worker_TP1 pid=90) INFO 11-20 09:31:04 [gpu_model_runner.py:5133] Model loading took 74.85 GiB memory and 343.120411 seconds
+(Worker_TP1 pid=90) INFO 11-20 09:31:54 [gpu_worker.py:467] Available KV cache memory: 19.39 GiB
+"""
+ENGINE = "".join(line for line in LOG.splitlines(keepends=True) if "gpu_" not in line).format(
+    tokens=211000, times=12.25
+)
+RANKS = Path(__file__).parents[1] / "fixtures" / "ranks"
+
+
+def rank_of(spark: Any, fake_run: Any, rank: int, session: str | None = WORKER) -> list[dict[str, Any]]:
+    """Make heavy a rank under Ray, whose container holds the memory; returns the services to ask for."""
+    containers = [
+        {
+            **CONTAINERS[0],
+            "Name": f"/spark-heavy{suffix}",
+            "Id": number * 64,
+            "Config": {"Image": "vllm", "Labels": {"dgxspark.managed": "true", "dgxspark.service": "heavy"}},
+        }
+        for number, suffix in (("1", "-ray"), ("2", ""))
+    ]
+    fake_run.on("docker container inspect", json.dumps(containers[: 1 if rank else 2]))
+    fake_run.on("docker logs --until=2026-11-20T09:33:05+00:00 spark-heavy", ENGINE)
+    fake_run.on(
+        "docker logs --until=2026-11-20T09:33:05+00:00 spark-heavy-ray",
+        (RANKS / "ray_worker_container.log").read_text(encoding="utf-8"),
+    )
+    if session is not None:
+        spark.write("run/ray/heavy/session_2026-11-20_09-20-00_000001_9/logs/worker-0-1-9.out", "of the start before\n")
+        spark.write("run/ray/heavy/session_2026-11-20_09-24-21_526633_24/logs/worker-ab-01000000-90.out", session)
+        spark.link("run/ray/heavy/session_latest", "run/ray/heavy/session_2026-11-20_09-20-00_000001_9")
+    return [{"name": "heavy", "memory": MEMORY, "rank": rank, "cluster": SPAN}]
+
+
+def test_a_worker_of_ray_is_read_from_its_session(call: Any, spark: Any, fake_run: Any) -> None:
+    result = call(services=rank_of(spark, fake_run, 1))
+    assert result["findings"] == []
+    heavy = result["services"]["heavy"]
+    measured = heavy["measured"]
+    assert (measured["weights_gib"], measured["inside_gib"], measured["kv_cache_gib"]) == (74.85, 1.5, 19.39)
+    assert (measured["gpu_gib"], measured["residency_gib"], measured["kv_cache_tokens"]) == (95.0, 96.9, None)
+    assert heavy["terms"]["kv_cache_tokens"]["reason"] == "only the first rank of an engine says it, see the head's"
+    assert heavy["terms"]["weights"]["verdict"] == "as_planned"
+
+
+def test_the_head_of_ray_has_the_engine_s_log_and_the_session(call: Any, spark: Any, fake_run: Any) -> None:
+    heavy = call(services=rank_of(spark, fake_run, 0))["services"]["heavy"]
+    assert {term["verdict"] for term in heavy["terms"].values()} == {"as_planned", "not_planned"}
+    assert (heavy["measured"]["gpu_gib"], heavy["measured"]["kv_cache_tokens"]) == (95.0, 211000)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("session", "words"), [(None, "a session of Ray, and"), ("", "has nothing of them"), (":job_id:01000000\n", "no longer")]
+)  # fmt: skip
+def test_a_session_that_cannot_be_read(
+    call: Any, spark: Any, fake_run: Any, rank: int, session: str | None, words: str
+) -> None:
+    result = call(services=rank_of(spark, fake_run, rank, session))
+    terms = result["services"]["heavy"]["terms"]
+    assert result["findings"] == [] and terms["weights"]["measured"] is None
+    if rank or words != "no longer":
+        assert words in terms["weights"]["reason"]
+    else:  # the log of the engine is there, so what it lacks was not written
+        assert terms["weights"]["reason"] == "the start-up lines do not say it"
+    assert terms["residency"]["measured"] == 96.9
+
+
+def test_a_rank_of_mp_is_read_from_its_container(call: Any, fake_run: Any) -> None:
+    fake_run.on("docker logs --until=2026-11-20T09:33:05+00:00 spark-heavy", WORKER)
+    services = [{"name": "heavy", "memory": MEMORY, "rank": 1, "cluster": {**SPAN, "executor": "mp"}}]
+    heavy = call(services=services)["services"]["heavy"]
+    assert (heavy["measured"]["weights_gib"], heavy["measured"]["residency_gib"]) == (74.85, 96.9)
+    assert heavy["findings"] == []
+    fake_run.on("docker logs --until=2026-11-20T09:33:05+00:00 spark-heavy", (RANKS / "mp_rank1.log").read_text())
+    heavy = call(services=services)["services"]["heavy"]
+    assert (heavy["log"]["device"], heavy["log"]["version"]) == ("cpu", "0.32.0") and heavy["findings"] == []
+
+
+def test_a_rank_whose_ray_is_not_running(call: Any, fake_run: Any) -> None:
+    fake_run.on("docker container inspect", "[]")
+    services = [{"name": "heavy", "memory": MEMORY, "rank": 1, "cluster": SPAN}]
+    terms = call(services=services)["services"]["heavy"]["terms"]
+    assert terms["weights"]["reason"] == "the container spark-heavy-ray is not running"
