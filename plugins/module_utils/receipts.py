@@ -3,14 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Receipts: what was deployed on a host, and how it measured there.
 
-A receipt is C({schema: 1, service, deployed, measured, baseline}). C(deployed) is deterministic (image, argv, env
-names, revision ...) and the only part that counts as a change. C(measured) are the latest figures; C(baseline) those of
-the first proof of this C(deployed), so that a slow slide over many runs is seen as well as a sudden drop.
+A receipt is C({schema: 1, service, cluster, rank, deployed, measured, baseline}). C(deployed) is deterministic (image,
+argv, env names, revision ...); with C(cluster) and C(rank), which say of what the service is a part on this host, it is all
+that counts as a change. C(measured) are the latest figures; C(baseline) those of the first proof of this deployment, so
+that a slow slide over many runs is seen as well as a sudden drop.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
@@ -65,16 +67,30 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
 }
 
 
+def subject(receipt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a receipt that counts as a change. Receipts from before there were ranks are of whole services."""
+    subject = dict(receipt["deployed"])
+    if receipt.get("cluster"):
+        subject.update({"cluster": receipt["cluster"], "rank": receipt.get("rank", 0)})
+    return subject
+
+
 def build(
-    service: str, deployed: dict[str, Any], measured: dict[str, Any], previous: dict[str, Any] | None
+    service: str,
+    deployed: dict[str, Any],
+    measured: dict[str, Any],
+    previous: dict[str, Any] | None,
+    cluster: dict[str, Any] | None = None,
+    rank: int = 0,
 ) -> dict[str, Any]:
-    """Return the receipt to write; the baseline of C(previous) is kept while C(deployed) is the same."""
-    same = previous is not None and previous["deployed"] == deployed
+    """Return the receipt to write; the baseline of C(previous) is kept while what is deployed is the same."""
+    receipt = {"schema": SCHEMA, "service": service, "cluster": cluster, "rank": rank, "deployed": deployed}
+    same = previous is not None and subject(previous) == subject(receipt)
     baseline = dict(previous["baseline"]) if same and previous is not None else {}
     for name in FIGURES:
         if isinstance(measured.get(name), (int, float)) and name not in baseline:
             baseline[name] = measured[name]
-    return {"schema": SCHEMA, "service": service, "deployed": deployed, "measured": measured, "baseline": baseline}
+    return {**receipt, "measured": measured, "baseline": baseline}
 
 
 def dump(receipt: dict[str, Any]) -> str:
@@ -109,11 +125,12 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
     return [] if before == after else [path]
 
 
-def drift(previous: dict[str, Any] | None, deployed: dict[str, Any], service: str) -> list[dict[str, Any]]:
+def drift(previous: dict[str, Any] | None, receipt: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a finding when what is deployed is not what the last receipt says, naming every key that differs."""
     if previous is None:
         return []
-    keys = differences(previous["deployed"], deployed)
+    service = receipt["service"]
+    keys = differences(subject(previous), subject(receipt))
     if not keys:
         return []
     return [
@@ -133,7 +150,7 @@ def regressions(
 ) -> list[dict[str, Any]]:
     """Return a warning for every figure that is worse than the baseline by more than its noise.
 
-    same: whether C(deployed) is unchanged; if not, the comparison is with the last measurement and says so.
+    same: whether what is deployed is unchanged; if not, the comparison is with the last measurement and says so.
     """
     if previous is None:
         return []
@@ -160,12 +177,10 @@ def regressions(
     return found
 
 
-def compare(
-    previous: dict[str, Any] | None, deployed: dict[str, Any], measured: dict[str, Any], service: str
-) -> list[dict[str, Any]]:
-    """Return all findings of a new proof against the previous receipt: C(drift) and C(regressions).
+def compare(previous: dict[str, Any] | None, receipt: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return all findings of a new receipt against the previous one: C(drift) and C(regressions).
 
     What the plan expects is compared elsewhere (C(residency.py)).
     """
-    same = previous is not None and previous["deployed"] == deployed
-    return drift(previous, deployed, service) + regressions(previous, measured, service, same)
+    same = previous is not None and subject(previous) == subject(receipt)
+    return drift(previous, receipt) + regressions(previous, receipt["measured"], receipt["service"], same)

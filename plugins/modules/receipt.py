@@ -14,7 +14,10 @@ description:
   - A receipt says what was deployed (O(deployed), deterministic) and how it measured (O(measured)). The measurements of the
     first proof of a deployment are kept as its baseline.
   - Drift and figures that got worse are returned as findings.
-  - Only O(deployed) counts as a change and is part of the diff; new measurements are written without one.
+  - Only O(deployed), with O(cluster) and O(rank), counts as a change and is part of the diff; new measurements are written
+    without one.
+  - Of a service that spans hosts every rank has a receipt on its own host. Ranks behind the first one answer no requests, so
+    theirs have no figures of any.
 author:
   - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
@@ -36,6 +39,15 @@ options:
     description:
       - Name of the service. The name of the file without C(.json) unless given.
     type: str
+  cluster:
+    description:
+      - What the service spans, for example name, executor and hosts. Left out or null for a service of one host.
+    type: dict
+  rank:
+    description:
+      - Which rank of O(cluster) this host has.
+    type: int
+    default: 0
   deployed:
     description:
       - What is deployed, for example image id, argv, names of environment variables and revision of the model. No secrets.
@@ -109,6 +121,8 @@ def main() -> None:
         argument_spec={
             "path": {"type": "path", "required": True},
             "service": {"type": "str"},
+            "cluster": {"type": "dict"},
+            "rank": {"type": "int", "default": 0},
             "deployed": {"type": "dict", "required": True},
             "measured": {"type": "dict", "default": {}},
         },
@@ -116,11 +130,12 @@ def main() -> None:
     )
     path, deployed, measured = (module.params[name] for name in ("path", "deployed", "measured"))
     service = module.params["service"] or Path(path).stem
+    cluster, rank = module.params["cluster"] or None, module.params["rank"]
 
     previous, old_text = read_previous(module, path)
-    receipt = receipts.build(service, deployed, measured, previous)
-    findings = receipts.compare(previous, deployed, measured, service)
-    changed = previous is None or previous["deployed"] != deployed
+    receipt = receipts.build(service, deployed, measured, previous, cluster, rank)
+    findings = receipts.compare(previous, receipt)
+    changed = previous is None or receipts.subject(previous) != receipts.subject(receipt)
 
     text = receipts.dump(receipt)
     if not module.check_mode and text != old_text:
@@ -136,8 +151,8 @@ def main() -> None:
         result["diff"] = {
             "before_header": path,
             "after_header": path,
-            "before": receipts.dump(previous["deployed"]) if previous else "",
-            "after": receipts.dump(deployed),
+            "before": receipts.dump(receipts.subject(previous)) if previous else "",
+            "after": receipts.dump(receipts.subject(receipt)),
         }
     module.exit_json(**result)
 

@@ -14,6 +14,12 @@ def first() -> dict[str, Any]:
     return receipts.build("heavy", DEPLOYED, FAST, None)
 
 
+def compare(
+    previous: dict[str, Any] | None, deployed: dict[str, Any], measured: dict[str, Any]
+) -> list[dict[str, Any]]:
+    return receipts.compare(previous, receipts.build("heavy", deployed, measured, previous))
+
+
 def test_receipt_survives_the_file() -> None:
     receipt = first()
     assert receipt["schema"] == 1 and receipt["service"] == "heavy"
@@ -39,7 +45,7 @@ def test_baseline_starts_anew_with_another_deployment() -> None:
 
 def test_drift_names_every_key() -> None:
     now = {"image": "sha256:2", "argv": DEPLOYED["argv"], "env": {"VLLM_USE_V1": "1", "NEW": "1"}, "revision": "abc"}
-    findings = receipts.compare(first(), now, FAST, "heavy")
+    findings = compare(first(), now, FAST)
     assert [(entry["rule"], entry["severity"], entry["service"]) for entry in findings] == [
         ("receipt.drift", "info", "heavy")
     ]
@@ -47,8 +53,8 @@ def test_drift_names_every_key() -> None:
 
 
 def test_nothing_to_say_about_the_first_receipt_or_an_equal_one() -> None:
-    assert receipts.compare(None, DEPLOYED, FAST, "heavy") == []
-    assert receipts.compare(first(), DEPLOYED, FAST, "heavy") == []
+    assert compare(None, DEPLOYED, FAST) == []
+    assert compare(first(), DEPLOYED, FAST) == []
 
 
 @pytest.mark.parametrize(
@@ -66,7 +72,7 @@ def test_nothing_to_say_about_the_first_receipt_or_an_equal_one() -> None:
     ],
 )
 def test_figures_that_got_worse(figure: str, value: float | None, bad: bool) -> None:
-    findings = receipts.compare(first(), DEPLOYED, {**FAST, figure: value}, "heavy")
+    findings = compare(first(), DEPLOYED, {**FAST, figure: value})
     assert [entry["rule"] for entry in findings] == ([f"receipt.{figure}"] if bad else [])
     if bad:
         assert findings[0]["severity"] == "warning" and findings[0]["basis"] == "measured" and findings[0]["fix"]
@@ -75,7 +81,7 @@ def test_figures_that_got_worse(figure: str, value: float | None, bad: bool) -> 
 def test_slow_slide_is_seen_against_the_baseline() -> None:
     receipt = first()
     for rate in (38.0, 35.0, 32.0):
-        found = receipts.compare(receipt, DEPLOYED, {"decode_tokens_per_second": rate}, "heavy")
+        found = compare(receipt, DEPLOYED, {"decode_tokens_per_second": rate})
         receipt = receipts.build("heavy", DEPLOYED, {"decode_tokens_per_second": rate}, receipt)
     assert found[0]["message"] == (
         "decode_tokens_per_second of heavy is 32 tokens/s; it was 42 tokens/s when this deployment was first proved "
@@ -84,7 +90,7 @@ def test_slow_slide_is_seen_against_the_baseline() -> None:
 
 
 def test_after_a_change_the_last_measurement_is_compared_and_said_to_be_older() -> None:
-    findings = receipts.compare(first(), {"image": "other"}, {"decode_tokens_per_second": 10.0}, "heavy")
+    findings = compare(first(), {"image": "other"}, {"decode_tokens_per_second": 10.0})
     assert [entry["rule"] for entry in findings] == ["receipt.drift", "receipt.decode_tokens_per_second"]
     assert "before the deployment was changed" in findings[1]["message"]
 
@@ -101,3 +107,36 @@ def test_after_a_change_the_last_measurement_is_compared_and_said_to_be_older() 
 def test_damaged_receipts(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         receipts.load(text)
+
+
+# --- ranks of a service that spans hosts
+
+SPAN = {"name": "pair_a", "size": 2, "executor": "mp", "hosts": ["spark-1", "spark-2"]}
+
+
+def test_a_rank_says_of_what_it_is_a_part() -> None:
+    receipt = receipts.build("heavy", DEPLOYED, FAST, None, SPAN, 1)
+    assert (receipt["cluster"], receipt["rank"]) == (SPAN, 1)
+    whole = first()
+    assert (whole["cluster"], whole["rank"]) == (None, 0)
+    assert receipts.load(receipts.dump(receipt)) == receipt
+
+
+def test_another_cluster_or_rank_is_another_deployment() -> None:
+    before = receipts.build("heavy", DEPLOYED, FAST, None, SPAN, 1)
+    same = receipts.build("heavy", DEPLOYED, {"residency_gib": 96.0}, before, SPAN, 1)
+    assert same["baseline"]["residency_gib"] == 95.0 and receipts.compare(before, same) == []
+    for span, rank, keys in (
+        ({**SPAN, "executor": "ray"}, 1, "cluster.executor"),
+        (SPAN, 0, "rank"),
+        (None, 0, "cluster, rank"),
+    ):
+        after = receipts.build("heavy", DEPLOYED, {"residency_gib": 96.0}, before, span, rank)
+        assert after["baseline"] == {"residency_gib": 96.0}
+        (finding,) = receipts.compare(before, after)
+        assert finding["rule"] == "receipt.drift" and finding["message"].endswith(f": {keys}")
+
+
+def test_a_receipt_from_before_there_were_ranks_is_of_the_whole_service() -> None:
+    old = {key: value for key, value in first().items() if key not in ("cluster", "rank")}
+    assert compare(receipts.load(receipts.dump(old)), DEPLOYED, FAST) == []

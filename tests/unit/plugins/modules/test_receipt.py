@@ -88,3 +88,13 @@ def test_missing_directory_is_named(call: Any, tmp_path: Path) -> None:
     assert (
         result["failed"] is True and f"the directory {tmp_path / 'no'} of the receipt does not exist" in result["msg"]
     )
+
+
+def test_a_rank_has_a_receipt_of_its_own(call: Any, tmp_path: Path) -> None:
+    span = {"name": "pair_a", "size": 2, "head": "spark-1", "executor": "mp", "hosts": ["spark-1", "spark-2"]}
+    assert call(cluster=span, rank=1, measured={"residency_gib": 95.0})["changed"] is True
+    written = json.loads((tmp_path / "heavy.json").read_text())
+    assert (written["cluster"], written["rank"]) == (span, 1) and written["measured"] == {"residency_gib": 95.0}
+    assert call(cluster=span, rank=1, measured={"residency_gib": 96.0})["changed"] is False
+    result = call(cluster={**span, "executor": "ray"}, rank=1)
+    assert result["changed"] is True and '"executor": "ray"' in result["diff"]["after"]
