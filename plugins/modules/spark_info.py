@@ -137,6 +137,7 @@ spark:
     units:
       description:
         - Units whose name is C(spark-*.service), with their states and number of restarts. C(managed) ones belong to RV(spark.services).
+        - C(status_text) is what a unit says of itself, as those of ranks do while they wait for another one.
       returned: always
       type: list
       elements: dict
