@@ -1,0 +1,110 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The playbook status.yml as a person runs it, on a pair that this machine plays: systemd is a script, the engine a little server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+SYSTEMCTL = """\
+#!/bin/sh
+cat "$SPARK_TEST_HOST" 2>/dev/null
+"""
+WAITS = "waits for spark-1 (rank 0): not heard for 320 s"
+
+
+class Pair:
+    """Two hosts that are this machine; each sees a systemd of its own."""
+
+    def __init__(self, folder: Path, engine: Any) -> None:
+        self.folder, self.engine = folder, engine
+        (folder / "bin").mkdir()
+        self.script("bin/systemctl", SYSTEMCTL)
+        for host in ("spark-1", "spark-2"):
+            self.script(f"python-{host}", f'#!/bin/sh\nSPARK_TEST_HOST={folder}/{host} exec {sys.executable} "$@"\n')
+
+    def script(self, name: str, text: str) -> None:
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def unit(self, host: str, state: str, says: str = "") -> None:
+        text = f"Id=spark-big.service\nType=notify\nLoadState=loaded\nActiveState={state}\nSubState=x\nNRestarts=4\n"
+        (self.folder / host).write_text(f"{text}StatusText={says}\n")
+
+    def status(self, *options: str) -> tuple[int, str]:
+        port = int(self.engine.url.rpartition(":")[2])
+        recipe = "qwen3-235b-a22b-gptq-int4"
+        service = {"name": "big", "recipe": recipe, "served_model_name": "big", "port": port}
+        hosts = {
+            host: {"ansible_connection": "local", "ansible_python_interpreter": str(self.folder / f"python-{host}")}
+            for host in ("spark-1", "spark-2")
+        }
+        cluster = {"name": "pair_a", "services": [service]}
+        settings = {"spark_cluster": cluster, "ansible_become": False, "spark_status_timeout": 2}
+        sysroot = self.folder / "nothing"
+        sysroot.mkdir(exist_ok=True)
+        groups = {
+            "sparks": {
+                "children": {"pair_a": {"hosts": hosts, "vars": settings}},
+                "vars": {"spark_sysroot": str(sysroot)},
+            }
+        }
+        inventory = self.folder / "hosts.yml"
+        inventory.write_text(yaml.safe_dump(groups, sort_keys=False))
+        ran = subprocess.run(
+            [str(PLAYBOOK), "-i", str(inventory), "dgxspark.vllm.status", *options],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                **os.environ,
+                "ANSIBLE_NOCOLOR": "1",
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+                "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            },
+        )
+        return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
+
+
+@pytest.fixture
+def pair(tmp_path: Path, engine: Any) -> Pair:
+    return Pair(tmp_path, engine.set(models=["big"]))
+
+
+def test_a_pair_that_serves(pair: Pair) -> None:
+    for host in ("spark-1", "spark-2"):
+        pair.unit(host, "active", "serving with the other")
+    code, text = pair.status()
+    assert code == 0, text
+    assert "rank 0 of 2 (mp)" in text and "rank 1 of 2 (mp)" in text
+    asked = {path for path, _body in pair.engine.requests}
+    assert asked == {"/v1/chat/completions"}
+
+
+def test_a_rank_that_waits_says_for_what(pair: Pair) -> None:
+    pair.unit("spark-1", "active")
+    pair.unit("spark-2", "activating", WAITS)
+    code, text = pair.status()
+    assert code != 0
+    assert f"spark-2/big (rank 1 of 2 (mp)): {WAITS}" in text
+    assert "1 of 1 services are not ready: pair_a/big" in text
+
+
+def test_one_host_of_a_pair_is_judged_by_itself(pair: Pair) -> None:
+    pair.unit("spark-1", "activating", WAITS)
+    pair.unit("spark-2", "active")
+    code, text = pair.status("--limit", "spark-2")
+    assert code == 0, text
+    assert "rank 1 of 2 (mp)" in text and "rank 0 of 2" not in text
