@@ -373,13 +373,31 @@ def test_a_host_without_the_image_is_told_apart() -> None:
     assert hosts.ranks[0].status(hosts.now) == "waits for spark-2 (rank 1): the image x is not there"
 
 
+def test_nothing_starts_before_this_host_was_looked_at() -> None:
+    me = Rank(config(), "a", Attempts(), 0.0)
+    me.hear(Said("pair", "big", 1, "b", 1, WAITING, "f0", FACTS, None, {0: "a"}), 1.0)
+    assert me.tick(1.0) == [] and me.status(1.0) == "looks for its image"
+    assert me.said(1.0).facts.lacks
+    me.found(FACTS, 1.0)
+    assert me.tick(1.0) == [GATE]
+
+
 def test_a_tag_that_moved_between_meeting_and_start_ends_the_start() -> None:
     hosts = World(2)
     hosts.held_gates.add(0)
     hosts.run(10)
     hosts.ranks[0].found(replace(FACTS, image="sha256:new"), hosts.now)
-    assert hosts.ranks[0].phase == DOWN and hosts.ranks[0].code == ranks.EXIT_AGAIN
-    assert hosts.ranks[0].attempts.failed == []
+    me = hosts.ranks[0]
+    assert (me.phase, me.code, me.attempts.failed) == (DOWN, ranks.EXIT_AGAIN, [])
+    assert me.status(hosts.now) == ("down: the image or the weights of this host changed while the start was under way")
+
+
+def test_an_image_that_went_away_between_meeting_and_start_is_named() -> None:
+    hosts = World(2)
+    hosts.held_gates.add(0)
+    hosts.run(10)
+    hosts.ranks[0].found(Facts(lacks="the image x is not there"), hosts.now)
+    assert hosts.ranks[0].reason == "the image x is not there"
 
 
 def test_a_look_that_comes_late_does_not_touch_an_engine() -> None:
