@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The real vLLM on CPU (a third party's build, pinned), the scripted model, and the packages they need."""
+"""The real vLLM on CPU (a third party's build, pinned) with Ray, the scripted model, and the packages they need."""
 
 from __future__ import annotations
 
@@ -25,7 +25,16 @@ if TYPE_CHECKING:
 
 REQUIREMENTS = SIM_DIR / "realengine" / "requirements.txt"
 # What the image depends on; the first is to be raised when fetch() leaves out or adds something else.
-INPUTS: tuple[str | Path, ...] = ("4", REQUIREMENTS, SIM_DIR / "realengine" / "assemble.sh")
+INPUTS: tuple[str | Path, ...] = (
+    "5",
+    REQUIREMENTS,
+    SIM_DIR / "realengine" / "assemble.sh",
+    SIM_DIR / "realengine" / "vllm_cpu_ray",
+)
+WASTE = (
+    "torch/test", "torch/include", "bin", "numba/tests", "numpy/_core/tests",
+    "ray/jars", "ray/rllib", "ray/data", "ray/serve", "ray/train", "ray/tune", "ray/llm", "ray/dashboard/client/build",
+)  # fmt: skip
 TORCH = "torch==2.13.0+cpu"
 SUITE = "bookworm"  # Debian 12 has the Python 3.11 that this torch build is for
 
@@ -181,7 +190,7 @@ def fetch(suite: str, real_hash: str, step: Callable[[str, float | None], None])
                 library.unlink(missing_ok=True)
             elif shutil.which("strip"):
                 subprocess.run(["strip", "--strip-unneeded", str(library)], check=False)
-        for waste in ("torch/test", "torch/include", "bin", "numba/tests", "numpy/_core/tests"):
+        for waste in WASTE:
             shutil.rmtree(work / waste, ignore_errors=True)
         for program in (work / "torch" / "bin").glob("*"):
             if program.is_file() and program.name != "torch_shm_manager":
