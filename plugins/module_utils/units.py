@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
@@ -120,9 +119,9 @@ def wait_active(
     name: str,
     *,
     timeout: float,
-    interval: float = 2.0,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    interval: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
 ) -> dict[str, Any]:
     """Wait until a unit is active, for at most C(timeout) seconds: for engines that answer no requests themselves.
 

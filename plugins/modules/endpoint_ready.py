@@ -215,6 +215,7 @@ log:
   elements: str
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -291,7 +292,14 @@ def main() -> None:
             result["elapsed_seconds"] = round(before + result["elapsed_seconds"], 2)
             left = params["timeout"] - result["elapsed_seconds"]
     else:
-        result = units.wait_active(unit_now, unit_name, timeout=params["timeout"], interval=params["interval"])
+        result = units.wait_active(
+            unit_now,
+            unit_name,
+            timeout=params["timeout"],
+            interval=params["interval"],
+            clock=time.monotonic,
+            sleep=time.sleep,
+        )
     if unit_name:
         last = unit_now() or {}
         result["unit_state"] = {key: last.get(key) for key in STATE}
