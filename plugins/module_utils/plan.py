@@ -535,6 +535,7 @@ def _plan_host(
             "uses_gpu": any("--gpus" in str(arg) or arg == "--runtime" for arg in settings["spark_gpu_args"]),
             "hf_home": settings["spark_hf_home"],
             "download_gib": _download_gib(planned, measured),
+            "firewall": bool(settings["spark_cluster"]) and settings["spark_firewall"],
         }
         findings.extend(finding.to_dict() for finding in preflight.check_host(measured, planned, wants))
     for service in planned:

@@ -29,7 +29,7 @@ def check_host(
     """Compare a host's facts with what the plan wants of it.
 
     facts: C(spark) of M(dgxspark.vllm.spark_info). services: resolved services of the host.
-    wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), simulated (bool).
+    wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), firewall (bool).
     Returns findings with basis C(measured).
     """
     findings: list[Finding] = []
@@ -87,6 +87,13 @@ def check_host(
             "The plan's figures are those of a Spark; leave the host out of the group 'sparks' if that is not meant.",
         )
 
+    if wants.get("firewall") and facts.get("nft") is False:
+        add(
+            "host.nft",
+            "error",
+            "the program nft is missing, with which ports of the cluster are closed to other networks than the fabric.",
+            "Install it (apt install nftables; DGX OS has it in its archive), or set spark_firewall: false.",
+        )
     _check_names_and_ports(facts, services, add)
     _check_disk(facts, wants, add)
     return findings

@@ -161,6 +161,11 @@ spark:
       type: list
       elements: str
       sample: [Qwen/Qwen3-8B]
+    nft:
+      description: Whether the program C(nft) is there, which the role firewall closes ports with.
+      returned: always
+      type: bool
+      sample: true
     resident:
       description: GPU memory that the running containers of services hold, by service.
       returned: always
@@ -189,6 +194,7 @@ def main() -> None:
     )
     spark = collect(runner(module), root=module.params["root"], disk_paths=module.params["disk_paths"])
     spark["models"] = snapshots.present(Path(module.params["hf_home"]))
+    spark["nft"] = module.get_bin_path("nft") is not None
     module.exit_json(changed=False, spark=spark)
 
 

@@ -163,7 +163,8 @@ def test_a_change_on_one_rank_changes_the_mark_of_all() -> None:
 @pytest.mark.parametrize("change", [{"peer_timeout": 90}, {"head": "s2"}, {"services": [{**LARGE, "env": {"A": "1"}}]}])
 def test_whatever_ranks_go_by_changes_their_mark(change: dict[str, Any]) -> None:
     marks = [
-        rank(plan_of({**cluster(), **body}, **asked()), "s1")["settings"]["rank"]["fingerprint"] for body in ({}, change)
+        rank(plan_of({**cluster(), **body}, **asked()), "s1")["settings"]["rank"]["fingerprint"]
+        for body in ({}, change)
     ]
     assert marks[0] != marks[1]
 
@@ -511,6 +512,15 @@ def test_the_firewall_closes_what_was_not_asked_for() -> None:
     assert off["hosts"]["s1"]["firewall"]["state"] == "absent"
     assert off["hosts"]["s1"]["firewall"]["allowed"] == [4000]
     assert off["hosts"]["s2"]["firewall"]["state"] == "present"
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "fires"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_a_host_that_cannot_close_ports_is_named_before_it_is_changed(there: bool, wanted: bool, fires: bool) -> None:
+    second = {"measured": {**measured(2), "nft": there}, "vars": {"spark_firewall": wanted}}
+    plan = plan_of(cluster(), s1={"measured": measured(1)}, s2=second)
+    assert ("host.nft" in rules(plan, "s2", "error")) == fires
 
 
 def test_a_host_outside_of_clusters_has_neither() -> None:
