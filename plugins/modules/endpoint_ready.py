@@ -257,6 +257,8 @@ def main() -> None:
     params = module.params
     run = runner(module)
     unit_name, container = params["unit"], params["container"]
+    if not params["url"] and not unit_name:  # given, and empty
+        module.fail_json(msg="one of the following is required: url, unit")
 
     def unit_now() -> dict[str, Any] | None:
         """The unit as systemd sees it now, or None when systemd cannot be asked."""

@@ -192,5 +192,7 @@ def test_check_run_does_not_wait_for_a_rank_that_it_did_not_start(call: Any, fak
     assert result["ready"] is None and result["stage"] == "unit" and "failed" not in result
 
 
-def test_one_of_url_and_unit_is_needed(call: Any) -> None:
-    assert "one of the following is required: url, unit" in call()["msg"]
+@pytest.mark.parametrize("args", [{}, {"url": None}, {"url": ""}])
+def test_one_of_url_and_unit_is_needed(call: Any, args: dict[str, Any]) -> None:
+    result = call(**args)
+    assert result["failed"] is True and "one of the following is required: url, unit" in result["msg"]
