@@ -833,7 +833,7 @@ def _plan_service(
     command = render_command(launch["entrypoint"], model["argument"], serve, bool(secrets), service["pip"])
     requested = memory.get("requested_bytes")
     ray_image = None
-    if service.get("ray_image"):
+    if span and service.get("ray_image"):
         ray_image = {
             "base": image["run"],
             "version": span["ray_version"],

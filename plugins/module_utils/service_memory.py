@@ -875,7 +875,9 @@ def resolve(item: ServiceInput) -> Engine:
 
     Raises C(Refusal) for what this engine does not know, C(NoCommonPage) where vLLM would not plan.
     """
-    return replace(_resolve(replace(item, name="", share=1.0, last=0)), name=item.name, share=item.share, last=item.last)
+    return replace(
+        _resolve(replace(item, name="", share=1.0, last=0)), name=item.name, share=item.share, last=item.last
+    )
 
 
 @lru_cache(maxsize=512)
