@@ -20,6 +20,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import ray_nodes
 
 GCS_PORT = 6379
 """Ray's default, of slot 0; each further slot takes the next."""
@@ -156,6 +159,42 @@ def carry_over(per_host: Iterable[str]) -> dict[str, str]:
     CUDA_VISIBLE_DEVICES are never copied.
     """
     return {"path": f"{CONFIG_ROOT}/{CARRY_OVER_FILE}", "content": json.dumps(sorted(set(per_host))) + "\n"}
+
+
+def ask_argv(container: str, address: str) -> list[str]:
+    """Return the command that asks the Ray at an address, from inside one of its containers, without waiting for nodes."""
+    loader: Any = ray_nodes.__loader__
+    program = loader.get_source(ray_nodes.__name__)
+    limit = ["timeout", "--kill-after=5", str(ray_nodes.ANSWER_SECONDS + 15)]
+    return [*limit, "docker", "exec", container, "python3", "-c", program, address, "0", "0", "0"]
+
+
+def read_answer(container: str, rc: int, out: str, err: str) -> dict[str, Any]:
+    """Return C({answered, nodes, gpus, ray, error}) of what that command said."""
+    for line in reversed(out.splitlines()):
+        try:
+            found = json.loads(line)
+            nodes, error = list(found["nodes"]), str(found["error"])
+        except (ValueError, KeyError, TypeError):
+            continue
+        answered = bool(nodes)
+        return {
+            "answered": answered,
+            "nodes": nodes,
+            "gpus": found["gpus"],
+            "ray": found["ray"] or None,
+            "error": error,
+        }
+    words = err.strip().splitlines()
+    if rc in (124, 137):
+        error = f"the container {container} gave no answer in time"
+    elif rc == 127 and "python3" not in err:
+        error = "there is no docker on this host"
+    elif "No such container" in err or "is not running" in err:
+        error = f"the container {container} does not run: see journalctl -u of its unit"
+    else:
+        error = f"Ray cannot be asked in the container {container}: {words[-1] if words else f'exit code {rc}'}"
+    return {"answered": False, "nodes": [], "gpus": 0, "ray": None, "error": error}
 
 
 def _checked(slot: int) -> int:
