@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,13 +15,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import ranks
 
 REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/host/files/spark_rank.py"
 UNIT_SCRIPT = REPO / "roles/host/files/spark_unit.py"
 LIB = REPO / "plugins/module_utils"
 
+MEMINFO = "MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: 23135528 kB\n"
 LIMIT = 60.0  # for things that happen; nothing here is proved by how long it took
 
 # A container is a process of its own session that outlives the client which started it, as a real one does.
@@ -132,7 +138,7 @@ def until(what: Callable[[], Any], why: Callable[[], str], limit: float = LIMIT)
 class Unit:
     """A host with one unit, and as much of systemd as it needs: start, stop, notify, restart, ExecStopPost."""
 
-    def __init__(self, tmp: Path, rank: int, port: int, http: int, meminfo: str, settings: dict[str, Any]) -> None:
+    def __init__(self, tmp: Path, rank: int, size: int, port: int, http: int, settings: dict[str, Any]) -> None:
         self.rank, self.home = rank, tmp / f"spark-{rank + 1}"
         self.etc, self.run_dir, self.bin, self.state, self.root = (
             self.home / name for name in ("etc", "run", "bin", "state", "root")
@@ -144,7 +150,7 @@ class Unit:
             path.write_text(text.format(python=sys.executable, state=str(self.state)))
             path.chmod(0o755)
         (self.home / "engine.py").write_text(ENGINE)
-        (self.root / "proc/meminfo").write_text(meminfo)
+        (self.root / "proc/meminfo").write_text(MEMINFO)
         (self.root / "proc/sys/vm/drop_caches").write_text("0\n")
         self.orders = self.home / "orders"
         self.image("sha256:aaa")
@@ -162,11 +168,15 @@ class Unit:
             "rank": {
                 "cluster": "pair_a",
                 "rank": rank,
-                "size": 2,
+                "size": size,
                 "executor": "mp",
                 "address": f"127.0.0.{rank + 1}",
                 "port": port,
-                "peers": [{"rank": 1 - rank, "host": f"spark-{2 - rank}", "address": f"127.0.0.{2 - rank}"}],
+                "peers": [
+                    {"rank": other, "host": f"spark-{other + 1}", "address": f"127.0.0.{other + 1}"}
+                    for other in range(size)
+                    if other != rank
+                ],
                 "fingerprint": "f0",
                 "image": "vllm:1",
                 "model": {"repo": None, "revision": None, "hub": "/nowhere"},
@@ -229,7 +239,7 @@ class Unit:
             notes.settimeout(0.1)
             invocation = f"{self.rank}-{len(self.codes)}"
             self.systemd("activating", "start", invocation)
-            env = {"PATH": f"{self.bin}:/usr/bin:/bin", "SPARK_UNIT_LIB": str(LIB)}
+            env = {"PATH": f"{self.bin}:/usr/bin:/bin", "SPARK_UNIT_LIB": str(LIB), "WATCHDOG_USEC": "400000"}
             common = [f"--etc={self.etc}", f"--run={self.run_dir}"]
             self.process = subprocess.Popen(
                 [sys.executable, str(SCRIPT), "big", *common, *self.options],
@@ -311,13 +321,15 @@ class Unit:
 
 
 class Pair:
-    def __init__(self, tmp: Path, meminfo: str, **settings: Any) -> None:
+    """The hosts of a model; two of them unless said otherwise."""
+
+    def __init__(self, tmp: Path, size: int = 2, **settings: Any) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, socket.socket() as web:
             probe.bind(("127.0.0.1", 0))
             web.bind(("127.0.0.1", 0))
             self.port, self.http = probe.getsockname()[1], web.getsockname()[1]
-        self.units = [Unit(tmp, rank, self.port, self.http, meminfo, settings) for rank in (0, 1)]
-        self.head, self.worker = self.units
+        self.units = [Unit(tmp, rank, size, self.port, self.http, settings) for rank in range(size)]
+        self.head, self.worker = self.units[:2]
 
     def start(self) -> Pair:
         for unit in self.units:
@@ -343,20 +355,29 @@ class Pair:
         return [len(unit.codes) for unit in self.units]
 
 
-MEMINFO = "MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: 23135528 kB\n"
-
-
 @pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    made = Pair(tmp_path, MEMINFO)
-    yield made
-    for unit in made.units:
+def hosts(tmp_path: Path) -> Iterator[Callable[..., Pair]]:
+    """Make hosts; in the end nothing of them may be left."""
+    made: list[Pair] = []
+
+    def make(size: int = 2, **settings: Any) -> Pair:
+        made.append(Pair(tmp_path, size, **settings))
+        return made[-1]
+
+    yield make
+    units = [unit for each in made for unit in each.units]
+    for unit in units:
         unit.stop()
-    left = [unit.container(name) for unit in made.units for name in ("spark-big", "spark-big-ray")]
+    left = [unit.container(name) for unit in units for name in ("spark-big", "spark-big-ray")]
     for pid in left:
         if pid:
             os.kill(pid, signal.SIGKILL)
     assert not any(left), "a container was left behind"
+
+
+@pytest.fixture
+def pair(hosts: Callable[..., Pair]) -> Pair:
+    return hosts()
 
 
 def test_both_come_up_and_are_active_when_the_model_has_answered(pair: Pair) -> None:
@@ -367,6 +388,7 @@ def test_both_come_up_and_are_active_when_the_model_has_answered(pair: Pair) -> 
     pair.serving()
     pair.head.tells("serving with spark-2")
     pair.worker.tells("serving with spark-1")
+    until(lambda: all("WATCHDOG=1" in unit.notes for unit in pair.units), lambda: str(pair.head.notes))
     for unit in pair.units:
         assert unit.container() and "engine says: starts" in unit.text  # what the engine prints is in the journal
         assert not (unit.run_dir / "start.json").exists()
@@ -422,21 +444,29 @@ def test_both_restarted_at_once_come_up(pair: Pair) -> None:
     pair.serving()
 
 
-def test_a_host_that_stands_still_is_lost_and_meets_the_others_again(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, MEMINFO, peer_timeout_seconds=2)
-    try:
-        pair.start().serving()
-        pair.worker.signal(signal.SIGSTOP)
-        pair.head.said("spark-2 (rank 1) was not heard for")
-        until(lambda: pair.head.codes == [1] and not pair.head.container(), lambda: pair.head.text)
-        pair.head.tells("waits for spark-2 (rank 1)")
-        assert pair.worker.container()  # it knows of nothing yet
-        pair.worker.signal(signal.SIGCONT)
-        until(lambda: pair.worker.codes == [1], lambda: pair.worker.text)
-        pair.serving()
-    finally:
-        for unit in pair.units:
-            unit.stop()
+def test_three_hosts_live_and_die_together(hosts: Callable[..., Pair]) -> None:
+    three = hosts(3).start().serving()
+    three.head.tells("serving with spark-2, spark-3")
+    os.kill(three.units[2].container(), signal.SIGKILL)
+    until(lambda: min(three.boots()) == 1, lambda: three.head.text)
+    three.serving()
+    three.worker.stop()
+    three.down()
+    assert three.head.codes == three.units[2].codes == [1, 1] and three.worker.codes == [1, 0]
+    three.worker.start()
+    three.serving()
+
+
+def test_a_host_that_stands_still_is_lost_and_meets_the_others_again(hosts: Callable[..., Pair]) -> None:
+    pair = hosts(peer_timeout_seconds=2).start().serving()
+    pair.worker.signal(signal.SIGSTOP)
+    pair.head.said("spark-2 (rank 1) was not heard for")
+    until(lambda: pair.head.codes == [1] and not pair.head.container(), lambda: pair.head.text)
+    pair.head.tells("waits for spark-2 (rank 1)")
+    assert pair.worker.container()  # it knows of nothing yet
+    pair.worker.signal(signal.SIGCONT)
+    until(lambda: pair.worker.codes == [1], lambda: pair.worker.text)
+    pair.serving()
 
 
 def test_a_short_silence_changes_nothing(pair: Pair) -> None:
@@ -696,3 +726,64 @@ def test_settings_that_cannot_work_are_not_tried_again(pair: Pair, break_it: Any
     )
     assert done.returncode == 78 and words in done.stdout and "run site.yml again" in done.stdout, done
     pair.head.settings["rank"] = rank
+
+
+# --- on a host ------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_role_puts_on_a_host_is_all_it_needs(tmp_path: Path) -> None:
+    """The layout on a host, made from the list of the role, and no compiled files left behind."""
+    tasks = yaml.safe_load((REPO / "roles/host/tasks/main.yml").read_text())
+    (copies,) = [task["loop"] for task in tasks if task["name"] == "Put the helpers of the units in place"]
+    for each in copies:
+        source = each["src"].replace("{{ role_path }}", str(REPO / "roles/host"))
+        target = tmp_path / each["dest"].lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source if "/" in source else REPO / "roles/host/files" / source, target)
+    libexec, lib = (tmp_path / f"usr/local/{name}/dgxspark" for name in ("libexec", "lib"))
+    before = sorted(path.name for path in lib.iterdir())
+    done = subprocess.run(
+        [sys.executable, str(libexec / "spark_rank.py"), "big", f"--etc={tmp_path}", f"--run={tmp_path}"],
+        env={"PATH": "/usr/bin:/bin", "SPARK_UNIT_LIB": "/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert done.returncode == 78 and "cannot be read" in done.stdout, done
+    assert sorted(path.name for path in lib.iterdir()) == before and "ray_nodes.py" in before
+    assert not list(libexec.glob("__pycache__"))
+
+
+def test_the_unit_and_the_supervisor_agree(pair: Pair) -> None:
+    rank = pair.head.settings["rank"]
+    rank["parts"] = [pair.head.part("spark-big-ray", 0), pair.head.part("spark-big", 1)]
+    item = {
+        "name": "big",
+        "port": 8000,
+        "container": "spark-big",
+        "after": ["spark-small.service"],
+        "cache_dir": "/var/cache/dgxspark/big",
+        "limits": {"stop_seconds": 60},
+        "settings": pair.head.settings,
+    }
+    jinja = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)
+    jinja.filters["comment"] = lambda text: f"# {text}"
+    source = (REPO / "roles/service/templates/rank.unit.j2").read_text()
+    text = jinja.from_string(source).render(item=item, service_hf_home="/srv/huggingface")
+    lines = text.splitlines()
+    assert f"RestartPreventExitStatus={ranks.EXIT_FOR_GOOD}" in lines and "Restart=always" in lines
+    assert "Environment=SPARK_FINGERPRINT=f0" in lines and "After=spark-small.service" in lines
+    assert "Description=vLLM big, rank 0 of 2 of pair_a, on port 8000 (dgxspark.vllm)" in lines
+    for step in ("ExecStartPre", "ExecStopPost"):
+        assert f"{step}=-/usr/bin/timeout --kill-after=5 60 /usr/bin/docker rm --force spark-big-ray spark-big" in lines
+    (start,) = [line.split() for line in lines if line.startswith("ExecStart=")]
+    asked = subprocess.run(
+        [sys.executable, str(SCRIPT), *start[2:], f"--etc={pair.head.home}"],
+        env={"PATH": "/usr/bin:/bin", "SPARK_UNIT_LIB": str(LIB)},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+    assert asked.returncode == 78 and "big.json cannot be read" in asked.stdout, asked  # its words are understood
