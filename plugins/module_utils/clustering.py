@@ -42,8 +42,6 @@ PORTS = 29450
 """First UDP port of the ranks' supervisors; a service of a cluster takes the next."""
 MASTER_PORT = 29501
 """vLLM's default of C(--master-port); a service of a cluster takes the next."""
-RAY_PORT = 6379
-"""Ray's own default for its GCS."""
 OWNED_ARGS = {
     "nnodes": "the number of the cluster's hosts",
     "node-rank": "the place of each host in the cluster",
@@ -163,11 +161,6 @@ def _read_cluster(
     except (TypeError, ValueError) as error:
         problems.add(f"'fabric' cannot be read: {error}.")
     cluster = Cluster(name, hosts, str(executor), entries, version, timeout, settings)
-    if executor == "ray" and len(entries) > 1:
-        problems.add(
-            f"{len(entries)} services with the executor ray: Ray gives an engine the whole GPU of each host, so only one of "
-            "them could start. Use the executor mp."
-        )
     return cluster, problems.messages
 
 

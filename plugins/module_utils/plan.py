@@ -748,9 +748,23 @@ def _place(
         name = f"{(sha256 or 'missing')[:12]}-{posixpath.basename(entry['source'])}"
         host = f"/etc/dgxspark/files/{service['name']}/{name}"
         files.append({**entry, "sha256": sha256, "host": host})
+    files += _carry_over(service)
     args = _filled(service["args"], in_container)
-    linked = not model["path"] and (args != service["args"] or any(entry["source"] is None for entry in files))
+    linked = not model["path"] and (
+        args != service["args"] or any(entry["source"] is entry["sha256"] is None for entry in files)
+    )
     return {**service, "args": args, "files": files, "linked": linked}
+
+
+def _carry_over(service: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the file by which vLLM does not copy the head's own variables to the other ranks; Ray's way has need of it."""
+    span = service.get("cluster") or {}
+    if span.get("executor") != "ray" or service["rank"] or not span["per_host"]:
+        return []
+    file = ray_cluster.carry_over(span["per_host"])
+    sha256 = hashlib.sha256(file["content"].encode()).hexdigest()
+    host = f"/etc/dgxspark/files/{service['name']}/{sha256[:12]}-{posixpath.basename(file['path'])}"
+    return [{"source": None, "content": file["content"], "path": file["path"], "sha256": sha256, "host": host}]
 
 
 def _filled(value: Any, folder: str) -> Any:
@@ -825,6 +839,7 @@ def _plan_service(
         "TRITON_CACHE_DIR": f"{CONTAINER_CACHE}/triton",
         "TORCHINDUCTOR_CACHE_DIR": f"{CONTAINER_CACHE}/inductor",
         "FLASHINFER_WORKSPACE_BASE": CONTAINER_CACHE,
+        **(ray_cluster.environment(span["position"]) if span and span["executor"] == "ray" else {}),
         **launch["env"],
     }
     serve = {**args, "host": listen, "port": service["port"], "served-model-name": service["served_model_name"]}
@@ -974,7 +989,7 @@ def _folders(
     folders = [{"path": cache_dir, "mode": "0755"}]
     if secrets:
         folders.append({"path": f"/etc/dgxspark/secrets/{name}", "mode": "0700"})
-    if any(entry["source"] for entry in files):
+    if any(entry["source"] or entry["sha256"] for entry in files):
         folders.append({"path": f"/etc/dgxspark/files/{name}", "mode": "0755"})
     return folders
 
@@ -1053,7 +1068,7 @@ def _parts(settings: Mapping[str, Any], service: Mapping[str, Any], planned: Map
     container = planned["container"]
     if span.get("executor") != "ray":
         return [{"container": container, "argv": docker_argv(settings, service, planned)}]
-    own, head = span["address"], span["addresses"][span["head"]]
+    own, head, slot = span["address"], span["addresses"][span["head"]], span["position"]
     ray = ray_cluster.container_name(container)
     parts: list[dict[str, Any]] = [
         {
@@ -1064,13 +1079,14 @@ def _parts(settings: Mapping[str, Any], service: Mapping[str, Any], planned: Map
                 *(["--entrypoint", "ray"] if planned["entrypoint"] == "serve" else []),
                 planned["image"]["run"],
                 *([] if planned["entrypoint"] == "serve" else ["ray"]),
-                *ray_cluster.start_argv(service["rank"] == 0, own, head),
+                *ray_cluster.start_argv(service["rank"] == 0, own, head, slot),
             ],
         }
     ]
     if service["rank"] == 0:
-        argv = docker_argv(settings, service, planned, f"container:{ray}", ray_cluster.mounts(service["name"]))
-        wait = {"address": f"{head}:{ray_cluster.GCS_PORT}", "nodes": span["size"], "gpus": span["size"]}
+        more = ray_cluster.engine_args(service["name"], container, head, slot)
+        argv = docker_argv(settings, service, planned, f"container:{ray}", more)
+        wait = {"address": f"{head}:{ray_cluster.gcs_port(slot)}", "nodes": span["size"], "gpus": span["size"]}
         parts.append({"container": container, "argv": argv, "after": {"ray": wait}})
     return parts
 

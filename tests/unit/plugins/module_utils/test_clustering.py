@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -327,9 +328,23 @@ def test_with_ray_every_host_runs_ray_and_the_head_the_engine_beside_it() -> Non
     assert rank(plan, "s1")["settings"]["rank"]["image"] == IMAGE, "what is compared is what it is made from"
 
 
-def test_ray_gives_an_engine_whole_hosts() -> None:
-    other = {**LARGE, "name": "other", "port": 8001}
-    assert "only one of them could start" in refused(cluster(LARGE, other, executor="ray"))
+def test_each_engine_has_a_ray_of_its_own() -> None:
+    """One Ray gives an engine the whole GPU of each host, so a second engine would wait for ever."""
+    small = {"name": "small", "recipe": "qwen3-30b-a3b", "port": 8001, "args": {"gpu-memory-utilization": 0.3}}
+    plan = plan_of(cluster(small, {**small, "name": "other", "port": 8002}, executor="ray"), **asked())
+    waits = [rank(plan, "s1", name)["parts"][1]["after"]["ray"]["address"] for name in ("small", "other")]
+    assert waits == ["192.168.100.11:6379", "192.168.100.11:6380"]
+
+
+def test_the_heads_own_variables_are_kept_from_the_workers() -> None:
+    plan = plan_of(cluster(executor="ray"), **asked())
+    file = rank(plan, "s1")["files"][0]
+    assert {"NCCL_IB_HCA", "VLLM_HOST_IP"} <= set(json.loads(file["content"]))
+    assert f"type=bind,src={file['host']},dst={file['path']},readonly" in rank(plan, "s1")["argv"]
+    assert f"VLLM_CONFIG_ROOT={file['path'].rpartition('/')[0]}" in rank(plan, "s1")["argv"]
+    assert {"path": "/etc/dgxspark/files/large", "mode": "0755"} in rank(plan, "s1")["folders"]
+    assert rank(plan, "s2")["files"] == []
+    assert rank(plan_of(cluster(), **asked()), "s1")["files"] == []
 
 
 @pytest.mark.parametrize(
