@@ -54,7 +54,9 @@ LOG_BYTES, LOG_BACKUPS = 10 << 20, 1
 IPC = "shareable"
 """Of Ray's container; the engine's on the head joins it."""
 SESSIONS = "/run/dgxspark/ray"
-"""On the host, a folder for each service; gone after a reboot. A new start makes a new session and reads nothing of old ones."""
+"""On the host, with a folder for each service, which systemd makes and removes with the unit (RuntimeDirectory)."""
+SESSION = "session"
+"""What is mounted is in that folder: Ray opens its own to every user of the host, and the one above it is root's alone."""
 FOLDER = "/tmp/ray"
 """Where Ray has its sessions; sockets need a short path (107 characters)."""
 CARRY_OVER_FILE = "ray_non_carry_over_env_vars.json"
@@ -135,7 +137,7 @@ def environment(slot: int = 0) -> dict[str, str]:
 
 def mounts(service: str) -> list[str]:
     """Return the options of docker run that let the containers of one host share Ray's session."""
-    return ["--volume", f"{SESSIONS}/{service}:{FOLDER}"]
+    return ["--volume", f"{SESSIONS}/{service}/{SESSION}:{FOLDER}"]
 
 
 def engine_args(service: str, container: str, head_address: str, slot: int = 0) -> list[str]:

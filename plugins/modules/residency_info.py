@@ -221,7 +221,7 @@ def main() -> None:
             reason = f"the container {main_container(service)} is not running"
         workers: list[str] = []
         if under_ray(service) and names:
-            workers, missing = read_session(run_dir / "ray" / service["name"])
+            workers, missing = read_session(run_dir / "ray" / service["name"] / ray_cluster.SESSION)
             reason = reason or missing
         log = residency.parse_log(lines, workers)
         held_gib = [held[name] for name in names if name in held]

@@ -105,9 +105,9 @@ def test_the_engine_shares_what_it_needs_with_ray() -> None:
         args[args.index("--pid") + 1] == f"container:{ray_cluster.container_name('spark-x')}" == "container:spark-x-ray"
     )
     mount = ray_cluster.mounts("x")
-    assert mount == ["--volume", "/run/dgxspark/ray/x:/tmp/ray"]
+    assert mount == ["--volume", "/run/dgxspark/ray/x/session:/tmp/ray"]
     assert any(args[place : place + 2] == mount for place in range(len(args)))
-    assert ray_cluster.environment()["VLLM_RPC_BASE_PATH"] == mount[1].partition(":")[2]
+    assert ray_cluster.environment()["VLLM_RPC_BASE_PATH"] == mount[1].rpartition(":")[2]
 
 
 def test_the_environment_repeats_nothing_of_the_fabric() -> None:

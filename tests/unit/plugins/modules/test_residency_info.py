@@ -215,9 +215,13 @@ def rank_of(spark: Any, fake_run: Any, rank: int, session: str | None = WORKER) 
         (RANKS / "ray_worker_container.log").read_text(encoding="utf-8"),
     )
     if session is not None:
-        spark.write("run/ray/heavy/session_2026-11-20_09-20-00_000001_9/logs/worker-0-1-9.out", "of the start before\n")
-        spark.write("run/ray/heavy/session_2026-11-20_09-24-21_526633_24/logs/worker-ab-01000000-90.out", session)
-        spark.link("run/ray/heavy/session_latest", "run/ray/heavy/session_2026-11-20_09-20-00_000001_9")
+        spark.write(
+            "run/ray/heavy/session/session_2026-11-20_09-20-00_000001_9/logs/worker-0-1-9.out", "of the start before\n"
+        )
+        spark.write(
+            "run/ray/heavy/session/session_2026-11-20_09-24-21_526633_24/logs/worker-ab-01000000-90.out", session
+        )
+        spark.link("run/ray/heavy/session/session_latest", "run/ray/heavy/session/session_2026-11-20_09-20-00_000001_9")
     return [{"name": "heavy", "memory": MEMORY, "rank": rank, "cluster": SPAN}]
 
 
