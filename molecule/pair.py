@@ -18,6 +18,7 @@ BASE = ROOT / "molecule" / "inventory.yml"
 KEY = "molecule-secret-key"
 HEAD, WORKER = "spark-1", "spark-2"
 NODES = {HEAD: "sparktest-1", WORKER: "sparktest-2"}
+OTHER = {HEAD: WORKER, WORKER: HEAD}
 NUMBER = {HEAD: 11, WORKER: 12}
 MANAGEMENT, TWINS = "enP7s7", ("enp1s0f0np0", "enP2p1s0f0np0")
 UNIT = "spark-tiny.service"
@@ -204,13 +205,12 @@ def play(scenario, *options, hosts=None, **variables):
 
 
 def refused(scenario, *needles, hosts=None, options=(), **variables):
-    """Run site.yml and see that it fails with these words, and that nothing on the hosts is another than before."""
+    """Run site.yml and see that it fails with these words, and that what runs on the hosts is what ran before."""
     before = snapshot()
     code, text = play(scenario, *options, hosts=hosts, **variables)
     assert code != 0, text
     assert [needle for needle in needles if needle not in text] == [], text
     assert snapshot() == before, text
-    assert answers()
 
 
 def counters(host, interface):
@@ -275,3 +275,37 @@ def reached_by_stranger(targets, routes):
     )
     found = json.loads(outside("docker", *stranger, "-c", REACH, json.dumps(targets), json.dumps(routes)))
     return {tuple(target) for target in found}
+
+
+def only_ssh_and_the_keyed_engine_answer(host):
+    """See what a host's peer reaches of it over the management network, and that the rest is there for it over the fabric."""
+    ports = listening(host)
+    meant = {22, 8003} if host == HEAD else {22}
+    by_management = reached(OTHER[host], [(management(host), port) for port in ports])
+    assert {port for _address, port in by_management} == meant, ports
+    everywhere = {"0.0.0.0", "*", "[::]", fabric(host)}
+    on_fabric = {port for port, addresses in ports.items() if addresses & everywhere}
+    by_fabric = reached(OTHER[host], [(fabric(host), port) for port in on_fabric])
+    assert {port for _address, port in by_fabric} == on_fabric, ports
+    assert len(on_fabric - {22}) > 1, "ranks listen for each other"
+
+
+def the_fabric_is_closed_to_the_management_network():
+    """Linux takes in packets for any of its addresses on any interface, and forwards them where Docker runs."""
+    targets = [(fabric(host), port) for host in NODES for port in {*listening(host), 6379, 29501} - {22}]
+    for by in NODES:
+        routes = {f"{fabric(host)}/32": management(by) for host in NODES}
+        assert reached_by_stranger([*targets, (management(HEAD), 8003)], routes) == {(management(HEAD), 8003)}
+
+
+def a_request_crosses_the_fabric(tokens=64):
+    """Every token takes two all-reduces a layer; each of two ranks sends and receives a whole hidden state for each."""
+    layers, hidden, bfloat16 = 2, 512, 2
+    interfaces = (TWINS[0], MANAGEMENT)
+    before = {(host, name): counters(host, name) for host in NODES for name in interfaces}
+    assert chat(max_tokens=tokens, ignore_eos=True)["usage"]["completion_tokens"] == tokens
+    grown = {place: [now - then for now, then in zip(counters(*place), before[place])] for place in before}
+    least = tokens * layers * 2 * hidden * bfloat16
+    for host in NODES:
+        assert min(grown[host, TWINS[0]]) >= least, grown
+        assert max(grown[host, MANAGEMENT]) < least / 2, grown

@@ -18,12 +18,11 @@ import pytest
 sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
 
 import pair
-from pair import HEAD, NODES, WORKER, node
+from pair import HEAD, NODES, OTHER, WORKER, node
 
 SCENARIO = "pair_mp"
 PARTS = {host: ["spark-tiny"] for host in NODES}
-OTHER = {HEAD: WORKER, WORKER: HEAD}
-TOKENS, LAYERS, HIDDEN, BFLOAT16 = 64, 2, 512, 2
+TOKENS = 64
 
 
 # --- what converge left
@@ -48,40 +47,16 @@ def test_both_ranks_have_a_receipt(host, rank):
 
 
 def test_a_request_crosses_the_fabric_and_not_the_management_network():
-    """Every token takes two all-reduces a layer; each of the two ranks sends and receives a whole hidden state for each."""
-    interfaces = (pair.TWINS[0], pair.MANAGEMENT)
-    before = {(host, name): pair.counters(host, name) for host in NODES for name in interfaces}
-    usage = pair.chat(max_tokens=TOKENS, ignore_eos=True)["usage"]
-    assert usage["completion_tokens"] == TOKENS
-    grown = {place: [now - then for now, then in zip(pair.counters(*place), before[place])] for place in before}
-    least = TOKENS * LAYERS * 2 * HIDDEN * BFLOAT16
-    for host in NODES:
-        assert min(grown[host, pair.TWINS[0]]) >= least, grown
-        assert max(grown[host, pair.MANAGEMENT]) < least / 2, grown
+    pair.a_request_crosses_the_fabric(TOKENS)
 
 
 @pytest.mark.parametrize("host", NODES)
 def test_over_management_only_ssh_and_the_engine_with_a_key_answer(host):
-    ports = pair.listening(host)
-    open_to_others = {port for port, addresses in ports.items() if addresses & {"0.0.0.0", "*", "[::]"}}
-    meant = {22, 8003} if host == HEAD else {22}
-    by_management = pair.reached(OTHER[host], [(pair.management(host), port) for port in ports])
-    assert {port for _address, port in by_management} == meant, ports
-    # What listens everywhere is reached over the fabric, so it is the firewall that closes it elsewhere.
-    on_fabric = open_to_others | {port for port, addresses in ports.items() if pair.fabric(host) in addresses}
-    by_fabric = pair.reached(OTHER[host], [(pair.fabric(host), port) for port in on_fabric])
-    assert {port for _address, port in by_fabric} == on_fabric, ports
-    assert host == WORKER or on_fabric - meant, "rank 0 listens for the other rank"
+    pair.only_ssh_and_the_keyed_engine_answer(host)
 
 
 def test_the_addresses_of_the_fabric_are_not_reached_by_way_of_the_management_network():
-    """Linux takes in packets for any of its addresses on any interface, and forwards where Docker runs."""
-    ports = {host: set(pair.listening(host)) | {6379, 29501} for host in NODES}
-    targets = [(pair.fabric(host), port) for host in NODES for port in ports[host]]
-    meant = {(pair.fabric(HEAD), 22), (pair.fabric(WORKER), 22)}
-    for by in NODES:
-        routes = {f"{pair.fabric(host)}/32": pair.management(by) for host in NODES}
-        assert pair.reached_by_stranger(targets, routes) <= meant
+    pair.the_fabric_is_closed_to_the_management_network()
 
 
 # --- refused before anything is touched
@@ -137,6 +112,10 @@ def test_mtu_1500_on_one_side_is_refused_with_the_result_of_the_ping():
     finally:
         node(WORKER, "ip", "link", "set", "dev", twin, "mtu", "9000")
         time.sleep(1.5)
+
+
+def test_what_was_refused_left_the_model_answering():
+    pair.serves(parts=PARTS)
 
 
 # --- faults

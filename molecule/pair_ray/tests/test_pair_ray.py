@@ -1,0 +1,89 @@
+"""A pair that Ray spans: what it serves and who reaches it, what it survives where Ray makes a difference, and images without Ray.
+
+The tests run in order on one pair. Each leaves it serving, by what the hosts do on their own: a test puts back what it
+broke, and never what follows from it. What does not depend on the executor is in pair_mp.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
+
+import pair
+from pair import HEAD, NODES, OTHER, WORKER, node
+
+SCENARIO = "pair_ray"
+PARTS = {HEAD: ["spark-tiny-ray", "spark-tiny"], WORKER: ["spark-tiny-ray"]}
+
+
+# --- what converge left
+
+
+def test_the_model_answers_through_the_head_and_both_units_are_active():
+    pair.serves(parts=PARTS)
+
+
+@pytest.mark.parametrize("host", NODES)
+def test_an_actor_of_ray_runs_the_rank_on_each_node(host):
+    assert any("ray::" in line and "Worker" in line for line in pair.processes(host)), pair.processes(host)
+
+
+@pytest.mark.parametrize(("host", "rank"), [(HEAD, 0), (WORKER, 1)])
+def test_status_and_receipt_show_the_rank(host, rank):
+    shown = node(host, "systemctl", "status", "--no-pager", pair.UNIT)
+    assert f"rank {rank} of 2" in shown and f"serving with {OTHER[host]}" in shown
+    receipt = json.loads(node(host, "cat", "/var/lib/dgxspark/receipts/tiny.json"))
+    assert (receipt["cluster"]["executor"], receipt["rank"]) == ("ray", rank)
+
+
+def test_a_request_crosses_the_fabric_and_not_the_management_network():
+    pair.a_request_crosses_the_fabric()
+
+
+@pytest.mark.parametrize("host", NODES)
+def test_over_management_only_ssh_and_the_engine_with_a_key_answer(host):
+    assert host == WORKER or 6379 in pair.listening(host)
+    pair.only_ssh_and_the_keyed_engine_answer(host)
+
+
+def test_the_addresses_of_the_fabric_are_not_reached_by_way_of_the_management_network():
+    pair.the_fabric_is_closed_to_the_management_network()
+
+
+# --- faults
+
+
+def test_a_worker_whose_ray_is_killed_ends_with_new_engines_on_both_that_serve():
+    before = pair.engines()
+    node(WORKER, "docker", "kill", "spark-tiny-ray")
+    pair.wait(lambda: pair.engines()[HEAD] != before[HEAD], 120, "the head has let go of its rank")
+    pair.serves(before, PARTS)
+
+
+def test_a_cable_that_is_out_for_good_ends_with_both_ranks_waiting_and_serving_once_it_is_back():
+    before = pair.engines()
+    pair.cable(WORKER, plugged=False)
+    pair.waits(HEAD, "spark-2 (rank 1)")
+    pair.waits(WORKER, "spark-1 (rank 0)")
+    pair.cable(WORKER, plugged=True)
+    pair.serves(before, PARTS)
+
+
+def test_a_reboot_of_the_worker_ends_with_both_serving():
+    before = pair.engines()
+    pair.reboot(WORKER)
+    pair.wait(lambda: pair.engines()[HEAD] != before[HEAD], 120, "the head has let go of its rank")
+    pair.serves(before, PARTS)
+
+
+def test_a_reboot_of_the_head_ends_with_both_serving():
+    before = pair.engines()
+    pair.reboot(HEAD)
+    pair.wait(lambda: pair.engines()[WORKER] != before[WORKER], 120, "the worker has let go of its rank")
+    pair.serves(before, PARTS)
