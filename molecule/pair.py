@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -226,11 +227,14 @@ REACH = """
 import json, socket, subprocess, sys
 from concurrent.futures import ThreadPoolExecutor
 
-for target, gateway in json.loads(sys.argv[2]).items():
+given = json.loads(sys.argv[1])
+for target, gateway in given["routes"].items():
     subprocess.run(["ip", "route", "replace", target, "via", gateway], check=True)
+for target in given["datagrams"]:
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"?", tuple(target))
 
 
-def tcp(target):
+def answers(target):
     try:
         socket.create_connection(tuple(target), 3).close()
     except OSError:
@@ -238,9 +242,8 @@ def tcp(target):
     return True
 
 
-targets = json.loads(sys.argv[1])
 with ThreadPoolExecutor(32) as pool:
-    print(json.dumps([target for target, there in zip(targets, pool.map(tcp, targets)) if there]))
+    print(json.dumps([t for t, there in zip(given["targets"], pool.map(answers, given["targets"])) if there]))
 """
 
 
@@ -255,26 +258,19 @@ def listening(host):
 
 def reached(host, targets):
     """Return those of (address, port) that a node reaches."""
-    found = json.loads(node(host, "python3", "-c", REACH, json.dumps(targets), "{}"))
-    return {tuple(target) for target in found}
+    given = json.dumps({"targets": targets, "routes": {}, "datagrams": []})
+    return {tuple(target) for target in json.loads(node(host, "python3", "-c", REACH, given))}
 
 
-def reached_by_stranger(targets, routes):
-    """Return those of (address, port) that a machine of the management network reaches, which has such routes."""
+def reached_by_stranger(targets, routes, datagrams=()):
+    """Return those of (address, port) that another machine of the management network reaches, given such routes.
+
+    datagrams: where it sends one by UDP, too.
+    """
     image = outside("docker", "inspect", "--format", "{{.Image}}", NODES[HEAD]).strip()
-    stranger = (
-        "run",
-        "--rm",
-        "--network",
-        "sparktest-mgmt",
-        "--cap-add",
-        "NET_ADMIN",
-        "--entrypoint",
-        "python3",
-        image,
-    )
-    found = json.loads(outside("docker", *stranger, "-c", REACH, json.dumps(targets), json.dumps(routes)))
-    return {tuple(target) for target in found}
+    options = "--rm --network sparktest-mgmt --cap-add NET_ADMIN --entrypoint python3".split()
+    given = json.dumps({"targets": targets, "routes": routes, "datagrams": datagrams})
+    return {tuple(target) for target in json.loads(outside("docker", "run", *options, image, "-c", REACH, given))}
 
 
 def only_ssh_and_the_keyed_engine_answer(host):
@@ -296,6 +292,21 @@ def the_fabric_is_closed_to_the_management_network():
     for by in NODES:
         routes = {f"{fabric(host)}/32": management(by) for host in NODES}
         assert reached_by_stranger([*targets, (management(HEAD), 8003)], routes) == {(management(HEAD), 8003)}
+
+
+def the_supervisors_hear_the_fabric_alone():
+    """Datagrams of strangers are dropped before the supervisors see them, to whichever address of the host they go."""
+
+    def dropped(host):
+        rules = node(host, "nft", "list", "chain", "inet", "dgxspark", "input")
+        return int(re.search(r"udp dport @closed counter packets (\d+)", rules)[1])
+
+    port = json.loads(node(HEAD, "cat", "/etc/dgxspark/services/tiny.json"))["rank"]["port"]
+    before = {host: dropped(host) for host in NODES}
+    for host in NODES:
+        routes = {f"{fabric(host)}/32": management(host)}
+        reached_by_stranger([], routes, [(management(host), port), (fabric(host), port)])
+        assert dropped(host) >= before[host] + 2
 
 
 def a_request_crosses_the_fabric(tokens=64):

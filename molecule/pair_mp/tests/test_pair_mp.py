@@ -57,6 +57,7 @@ def test_over_management_only_ssh_and_the_engine_with_a_key_answer(host):
 
 def test_the_addresses_of_the_fabric_are_not_reached_by_way_of_the_management_network():
     pair.the_fabric_is_closed_to_the_management_network()
+    pair.the_supervisors_hear_the_fabric_alone()
 
 
 # --- refused before anything is touched
