@@ -268,7 +268,7 @@ def reached_by_stranger(targets, routes, datagrams=()):
     datagrams: where it sends one by UDP, too.
     """
     image = outside("docker", "inspect", "--format", "{{.Image}}", NODES[HEAD]).strip()
-    options = "--rm --network sparktest-mgmt --cap-add NET_ADMIN --entrypoint python3".split()
+    options = ["--rm", "--network", "sparktest-mgmt", "--cap-add", "NET_ADMIN", "--entrypoint", "python3"]
     given = json.dumps({"targets": targets, "routes": routes, "datagrams": datagrams})
     return {tuple(target) for target in json.loads(outside("docker", "run", *options, image, "-c", REACH, given))}
 
