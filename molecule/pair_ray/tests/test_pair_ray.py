@@ -57,6 +57,20 @@ def test_the_addresses_of_the_fabric_are_not_reached_by_way_of_the_management_ne
     pair.the_supervisors_hear_the_fabric_alone()
 
 
+# --- refused before anything is touched
+
+
+def test_an_image_without_ray_that_cannot_be_given_one_leaves_the_pair_as_it_is():
+    ref = "vllm/vllm-openai:v0.24.0-ubuntu2404"
+    pair.refused(
+        SCENARIO, "Its image has no Ray; one with Ray", "could not be put into the image",
+        "With an index of your own: spark_ray_pip_env", "Without Ray: spark_cluster.executor: mp",
+        spark_cluster=pair.cluster(SCENARIO, image=ref),
+        spark_ray_pip_env={"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"},
+    )  # fmt: skip
+    assert pair.answers()
+
+
 # --- faults
 
 
