@@ -17,11 +17,11 @@ import re
 import statistics
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
-from dataclasses import astuple, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -68,11 +68,8 @@ def playbook(scenario: str, *arguments: str) -> None:
 
 def on_both(*argv: str) -> None:
     """Run a command on both nodes at once and wait for both."""
-    threads = [threading.Thread(target=node, args=(container, *argv)) for container in (HEAD, WORKER)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda container: node(container, *argv), (HEAD, WORKER)))
 
 
 def healthy() -> bool:
@@ -146,7 +143,7 @@ def main() -> None:
         print(f"{executor:<10}{start.total:9.1f}{start.engine:9.1f}{start.ray:9.1f}{start.overhead:10.1f}")
     print("\nseconds; the median of each executor against the target:")
     for executor in dict.fromkeys(executor for executor, _start in rows):
-        middle = statistics.median(astuple(start)[-1] for name, start in rows if name == executor)
+        middle = statistics.median(start.overhead for name, start in rows if name == executor)
         verdict = "reached" if middle < TARGET else "missed"
         print(f"{executor:<10}overhead {middle:.1f} s, target below {TARGET:.0f} s: {verdict}")
 
