@@ -119,7 +119,7 @@ class Part:
         code = None if self.child is None else self.child.poll()
         if code is None:
             return None
-        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        how = f"exit code {code}" if code >= 0 else f"signal {abs(code)}"
         return f"the container {self.container} ended by itself with {how} after {time.monotonic() - self.began:.0f} s"
 
     def stop(self, seconds: int) -> str | None:

@@ -686,7 +686,7 @@ STARTS: dict[str, Callable[[Make], dict[str, Any]]] = {
     "two cables": lambda make: {
         name: make(up=LEFT + RIGHT, heard=both(other) + both(other, RIGHT, RIGHT)) for name, other in ("ab", "ba")
     },
-    "ring": lambda make: ring(make),
+    "ring": ring,
 }
 
 
