@@ -95,7 +95,10 @@ WAITS = "waits for spark-1 (rank 0): not heard for 320 s"
 
 
 def ranks(
-    units: tuple[str, str] = ("active", "active"), answers: bool = True, says: str = "", hosts: Sequence[str] = ("spark-1", "spark-2")
+    units: tuple[str, str] = ("active", "active"),
+    answers: bool = True,
+    says: str = "",
+    hosts: Sequence[str] = ("spark-1", "spark-2"),
 ) -> list[dict[str, Any]]:
     """Rows of a pair in the given states, seen by a play of C(hosts); the ranks that are not active say C(says)."""
     rows = []
