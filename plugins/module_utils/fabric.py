@@ -34,6 +34,22 @@ NETPLAN_FILE = "/etc/netplan/40-cx7.yaml"
 """The name that NVIDIA's playbook and sparkrun use; netplan adds up the addresses of several files, so it must be the one."""
 STATE_DIR = "/var/lib/dgxspark/fabric"
 WRITES = ("configure", "migrate")
+REPAIRED = tuple(
+    f"fabric.{rule}"
+    for rule in (
+        "same_subnet",
+        "link_local",
+        "subnets_differ",
+        "duplicate_address",
+        "overlap",
+        "other_address",
+        "mtu_differs",
+        "defined_twice",
+        "foreign_file",
+        "no_gid",
+    )
+)
+"""Errors that are gone when the network has been written anew; cards, cables, bonds and settings stay as they are."""
 """What the plan may do to a host that changes it."""
 TOPOLOGIES = ("auto", "direct", "switch", "ring")
 PROBE_BYTES = 1 << 30

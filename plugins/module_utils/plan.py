@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import (
     clustering,
+    fabric,
     image_catalogue,
     image_check,
     preflight,
@@ -298,6 +299,11 @@ def _plan_cluster(
         for taken in own_names.values():
             taken[name] = service
         executor, reason, ray = _span(cluster, service, hosts[cluster.head], settings[cluster.head])
+        if executor == "ray" and service["pip"]:
+            messages.append(
+                f"{where}: pip with the executor ray would install the packages on the head alone. Build an image that has "
+                "them, or take the executor mp."
+            )
         whole["services"].append({"name": name, "executor": executor, "reason": reason})
         for rank, host in enumerate(cluster.hosts):
             made = clustering.rank_service(cluster, service, position, rank, executor, network)
@@ -310,13 +316,21 @@ def _plan_cluster(
 def _network_findings(network: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Return what is wrong with the network of a cluster.
 
-    An MTU that differs is left to the role fabric to refuse, which tries it out and can say what gets lost.
+    What the role fabric is about to repair is no error. An MTU that differs it refuses itself: it tries it out and can say
+    what gets lost.
     """
+    actions = {own["action"] for own in ((network or {}).get("hosts") or {}).values()}
+    repairs = bool(actions & set(fabric.WRITES)) and "refuse" not in actions
     return [
-        {**finding, "severity": "warning"} if finding["rule"] == "fabric.mtu_differs" else dict(finding)
+        {**finding, "severity": "warning"}
+        if finding["severity"] == "error"
+        and (finding["rule"] == "fabric.mtu_differs" or (repairs and finding["rule"] in fabric.REPAIRED))
+        else dict(finding)
         for finding in (network or {}).get("findings") or []
     ]
 
+
+NO_FIREWALL: dict[str, Any] = {"state": "absent", "fabric": [], "peers": [], "allowed": [], "closed": []}
 
 # What ranks of one engine must agree in beside the launch itself.
 ALIKE = ("spark_defaults", "spark_hf_home", "spark_cache_dir", "spark_recipe_dirs")
@@ -460,7 +474,7 @@ def _firewall(
     settings: Mapping[str, Any], planned: Mapping[str, Any], network: Mapping[str, Any] | None, host: str
 ) -> dict[str, Any]:
     """Return what the role firewall closes and leaves open on a host of a cluster."""
-    rails = ((network or {}).get("hosts") or {}).get(host, {}).get("rails") or []
+    peers = ((network or {}).get("hosts") or {}).get(host, {}).get("firewall") or {}
     keyed = [
         service["port"]
         for service in planned["services"]
@@ -468,8 +482,8 @@ def _firewall(
     ]
     return {
         "state": "present" if settings["spark_firewall"] else "absent",
-        "fabric": sorted({rail["netdev"] for rail in rails}),
-        "peers": sorted({rail["subnet"] for rail in rails if rail["subnet"]}),
+        "fabric": list(peers.get("fabric") or []),
+        "peers": list(peers.get("peers") or []),
         "allowed": sorted({*keyed, *settings["spark_firewall_allowed"]}),
         "closed": sorted({service["port"] for service in planned["services"] if service["cluster"]}),
     }
@@ -557,7 +571,8 @@ def _plan_host(
         "models": _models(planned),
         "ray_images": _ray_images(planned),
         "cluster": None,
-        "firewall": None,
+        # What is left of a cluster that the host is no more part of is taken away.
+        "firewall": NO_FIREWALL if (measured or {}).get("firewall") else None,
         "settings": {
             "hf_home": settings["spark_hf_home"],
             "cache_dir": settings["spark_cache_dir"],

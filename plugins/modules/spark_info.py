@@ -166,6 +166,11 @@ spark:
       returned: always
       type: bool
       sample: true
+    firewall:
+      description: Whether the role firewall has been here.
+      returned: always
+      type: bool
+      sample: false
     resident:
       description: GPU memory that the running containers of services hold, by service.
       returned: always
@@ -194,6 +199,7 @@ def main() -> None:
     )
     spark = collect(runner(module), root=module.params["root"], disk_paths=module.params["disk_paths"])
     spark["models"] = snapshots.present(Path(module.params["hf_home"]))
+    spark["firewall"] = Path("/etc/dgxspark/firewall.nft").exists()
     spark["nft"] = module.get_bin_path("nft") is not None
     module.exit_json(changed=False, spark=spark)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,13 @@ def test_a_worker_whose_ray_is_killed_ends_with_new_engines_on_both_that_serve()
     node(WORKER, "docker", "kill", "spark-tiny-ray")
     pair.wait(lambda: pair.engines()[HEAD] != before[HEAD], 120, "the head has let go of its rank")
     pair.serves(before, PARTS)
+
+
+def test_a_cable_that_is_out_for_30_s_ends_with_both_serving():
+    pair.cable(WORKER, plugged=False)
+    time.sleep(30)
+    pair.cable(WORKER, plugged=True)
+    pair.serves(parts=PARTS)
 
 
 def test_a_cable_that_is_out_for_good_ends_with_both_ranks_waiting_and_serving_once_it_is_back():

@@ -84,6 +84,7 @@ def fabric_facts(number: int, cage: int = 0) -> dict[str, Any]:
             }
         )
     return {
+        "connectx": True,
         "ports": [{"cage": cage, "netdevs": netdevs}],
         "networks": {"enP7s7": [f"10.0.0.{number}/24"]},
     }
@@ -498,7 +499,18 @@ def test_a_network_that_cannot_be_used_stops_the_plan() -> None:
     plan = plan_of(cluster(), **asked(fabric=wrong))
     assert "fabric.same_subnet" in rules(plan, "s1", "error")
     assert plan["clusters"]["pair"]["fabric"]["ready"] is False
-    # The role repairs it when asked, so the plan goes on then.
+    # The role repairs it when asked, so the plan goes on then, and says what is about to be repaired.
+    plan = plan_of(cluster(fabric={"migrate": True}), **asked(fabric=wrong))
+    assert rules(plan, "s1", "error") == set()
+    assert "fabric.same_subnet" in rules(plan, "s1", "warning")
+    own = plan["clusters"]["pair"]["fabric"]["hosts"]
+    assert rank(plan, "s2")["env"]["VLLM_HOST_IP"] == own["s2"]["address"] != ""
+
+
+def test_a_cable_that_is_not_there_is_no_matter_of_repair() -> None:
+    gone = {"ports": [], "connectx": False, "networks": {"enP7s7": ["10.0.0.2/24"]}}
+    plan = plan_of(cluster(fabric={"migrate": True}), **asked(fabric=gone))
+    assert rules(plan, "s1", "error") != set()
 
 
 def test_what_the_role_fabric_has_planned_goes_before_the_facts() -> None:
@@ -536,6 +548,19 @@ def test_a_host_that_cannot_close_ports_is_named_before_it_is_changed(there: boo
     second = {"measured": {**measured(2), "nft": there}, "vars": {"spark_firewall": wanted}}
     plan = plan_of(cluster(), s1={"measured": measured(1)}, s2=second)
     assert ("host.nft" in rules(plan, "s2", "error")) == fires
+
+
+def test_what_is_left_of_a_cluster_is_taken_away() -> None:
+    alone = {"vars": {"spark_services": [FAST]}, "address": "10.0.0.1"}
+    for been, state in ((True, "absent"), (False, None)):
+        given = {"s1": {**alone, "measured": {**measured(1), "firewall": been}}}
+        plan = engine.make_plan(given, RECIPES)["hosts"]["s1"]
+        assert (plan["firewall"] or {}).get("state") == state
+
+
+def test_packages_for_the_head_alone_are_refused_with_ray() -> None:
+    assert "pip with the executor ray" in refused(cluster({**LARGE, "pip": ["einops==0.8.0"]}, executor="ray"))
+    assert plan_of(cluster({**LARGE, "pip": ["einops==0.8.0"]}))["clusters"]["pair"]["services"]
 
 
 def test_a_host_outside_of_clusters_has_neither() -> None:
