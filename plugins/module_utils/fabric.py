@@ -61,6 +61,9 @@ BANDWIDTH_TOOLS = ("ib_write_bw", "iperf3")
 
 Cage = tuple[str, int]  # host, function index
 
+BELOW_FABRIC = " (with site.yml: without fabric_, below fabric of spark_cluster)"
+"""Where a setting of the role stands for those who use the playbook."""
+
 REPORTS = "reports from ConnectX-7 pairs"
 PLAYBOOK = "NVIDIA's playbook for two Sparks"
 
@@ -396,7 +399,7 @@ class Layout:
         """Say who repairs it: what this collection wrote it repairs by itself."""
         if self.settings.migrate or all(self.managed(host) for host in hosts):
             return "The role fabric does it."
-        return f"Set fabric_migrate: true to have {NETPLAN_FILE} written, or change it by hand."
+        return f"Set fabric_migrate: true{BELOW_FABRIC} to have {NETPLAN_FILE} written, or change it by hand."
 
     def managed(self, host: str) -> bool:
         """Whether this collection wrote down all twins of a host that rails use."""
@@ -489,7 +492,7 @@ class Layout:
                         "overlap",
                         "error",
                         f"{twin.where} ({twin.present}) lies in the network of {netdev} ({address}).",
-                        "Choose another fabric_network. " + self.repair([name]),
+                        f"Choose another fabric_network{BELOW_FABRIC}. " + self.repair([name]),
                         REPORTS,
                     )
 
@@ -745,7 +748,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
                     "fabric.half",
                     "warning",
                     f"{rail.name}: {join(twin.where for twin in missing)} without an address; this rail's 100 Gb/s lie idle.",
-                    fix="Set fabric_migrate: true, or give it one.",
+                    fix=f"Set fabric_migrate: true{BELOW_FABRIC}, or give it one.",
                     source="NVIDIA/dgx-spark-playbooks#102",
                     basis="measured",
                 )
@@ -842,7 +845,7 @@ def judge_shared_files(name: str, twins: Sequence[Twin], action: str) -> list[Fi
             "fabric.foreign_file",
             "error",
             f"{name}: {path} is about QSFP interfaces and gives them no address.",
-            fix="Apply it (netplan apply), or set fabric_migrate: true to have it replaced; a copy is kept.",
+            fix=f"Apply it (netplan apply), or set fabric_migrate: true{BELOW_FABRIC} to have it replaced; a copy is kept.",
             basis="measured",
         )
         for path in bare

@@ -513,6 +513,12 @@ def _interfaces(reader: str, text: str) -> set[str]:
     if reader == "networkd":
         return {name for line in re.findall(r"^Name=(.+)$", text, re.MULTILINE) for name in line.split()}
     plain = re.sub(r"(^|\s)#.*", "", text)
+    # NetworkManager writes a match by the plain name of one interface into the files that netplan keeps for it.
+    plain = re.sub(
+        r"\bmatch:\s*(?:\n\s*name:\s*[\"']?\w+[\"']?\s*(?=\n|$)|\{\s*name:\s*[\"']?\w+[\"']?\s*\})",
+        lambda found: found.group()[6:],
+        plain,
+    )
     return set(_INTERFACE.findall(plain)) | set(re.findall(r"\bmatch(?=:)", plain))
 
 

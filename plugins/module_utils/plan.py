@@ -83,7 +83,11 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
         True,
         "close engine, Ray and torch ports of a cluster's hosts to other networks than the fabric",
     ),
-    "spark_firewall_allowed": (list, [], "TCP ports that the firewall leaves open beside those of engines with a key"),
+    "spark_firewall_allowed": (
+        list,
+        [],
+        "ports that the firewall leaves open beside those of engines with a key: 4000, or 51820/udp",
+    ),
     "spark_ray_pip_env": (dict, {}, "PIP_* variables for building an image with Ray, such as an index of one's own"),
     "spark_reset_confirm": (bool, False, "lets reset.yml run"),
     "spark_reset_weights": (bool, False, "lets reset.yml remove the weights too"),
@@ -214,6 +218,11 @@ def _read_host(
         settings[name] = value
     if settings["spark_plan_facts"] not in ("auto", "never", "required"):
         problems.add(f"'spark_plan_facts' is '{settings['spark_plan_facts']}'; it must be auto, never or required.")
+    for entry in settings["spark_firewall_allowed"]:
+        try:
+            _port(entry)
+        except ValueError as error:
+            problems.add(f"'spark_firewall_allowed': {error}.")
     for name in ("spark_hf_home", "spark_cache_dir", "spark_sysroot"):
         if not str(settings[name]).startswith("/") or recipes.CONTROL.search(str(settings[name])):
             problems.add(f"'{name}' is '{settings[name]}'; it must be an absolute path.")
@@ -330,7 +339,14 @@ def _network_findings(network: Mapping[str, Any] | None) -> list[dict[str, Any]]
     ]
 
 
-NO_FIREWALL: dict[str, Any] = {"state": "absent", "fabric": [], "peers": [], "allowed": [], "closed": []}
+NO_FIREWALL: dict[str, Any] = {
+    "state": "absent",
+    "fabric": [],
+    "peers": [],
+    "allowed": [],
+    "allowed_udp": [],
+    "closed": [],
+}
 
 # What ranks of one engine must agree in beside the launch itself.
 ALIKE = ("spark_defaults", "spark_hf_home", "spark_cache_dir", "spark_recipe_dirs")
@@ -475,6 +491,7 @@ def _firewall(
 ) -> dict[str, Any]:
     """Return what the role firewall closes and leaves open on a host of a cluster."""
     peers = ((network or {}).get("hosts") or {}).get(host, {}).get("firewall") or {}
+    open_ports = [_port(entry) for entry in settings["spark_firewall_allowed"]]
     keyed = [
         service["port"]
         for service in planned["services"]
@@ -484,9 +501,18 @@ def _firewall(
         "state": "present" if settings["spark_firewall"] else "absent",
         "fabric": list(peers.get("fabric") or []),
         "peers": list(peers.get("peers") or []),
-        "allowed": sorted({*keyed, *settings["spark_firewall_allowed"]}),
+        "allowed": sorted({*keyed, *(port for port, kind in open_ports if kind == "tcp")}),
+        "allowed_udp": sorted({port for port, kind in open_ports if kind == "udp"}),
         "closed": sorted({service["port"] for service in planned["services"] if service["cluster"]}),
     }
+
+
+def _port(entry: Any) -> tuple[int, str]:
+    """Read a port: a number is TCP, C(51820/udp) is UDP. Raises ValueError."""
+    number, _slash, kind = str(entry).partition("/")
+    if not number.isdigit() or not 0 < int(number) < 65536 or kind not in ("", "tcp", "udp"):
+        raise ValueError(f"{entry!r} is no port; write 4000 or 51820/udp")
+    return int(number), kind or "tcp"
 
 
 def _check_sidecars(host: str, sidecars: Sequence[Any], taken: set[Any]) -> list[str]:

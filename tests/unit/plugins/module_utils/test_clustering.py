@@ -550,6 +550,16 @@ def test_a_host_that_cannot_close_ports_is_named_before_it_is_changed(there: boo
     assert ("host.nft" in rules(plan, "s2", "error")) == fires
 
 
+def test_ports_that_stay_open() -> None:
+    plan = plan_of(cluster(), s1={"vars": {"spark_firewall_allowed": [4000, "4001/tcp", "51820/udp"]}})
+    assert plan["hosts"]["s1"]["firewall"]["allowed"] == [4000, 4001]
+    assert plan["hosts"]["s1"]["firewall"]["allowed_udp"] == [51820]
+    for entry in ("ssh", "99999", "80/sctp", 0):
+        assert "is no port; write 4000 or 51820/udp" in refused(
+            cluster(), s1={"vars": {"spark_firewall_allowed": [entry]}}
+        )
+
+
 def test_what_is_left_of_a_cluster_is_taken_away() -> None:
     alone = {"vars": {"spark_services": [FAST]}, "address": "10.0.0.1"}
     for been, state in ((True, "absent"), (False, None)):

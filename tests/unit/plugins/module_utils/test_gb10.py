@@ -459,6 +459,15 @@ def test_where_a_network_is_written_down(tmp_path: Any) -> None:
             "network: {version: 2, ethernets: {enP7s7: {dhcp4: true}, enP2p1s0f0np0: {dhcp4: false}}}  # enp1s0f0np0\n"
         ),
         "etc/netplan/60-match.yaml": "network:\n  ethernets:\n    x:\n      match: {name: enP2p1s0f0np0}\n",
+        "etc/netplan/70-set.yaml": (
+            "network:\n  ethernets:\n    x:\n      match: {macaddress: 02:00:00:00:00:01}\n"
+            "      set-name: enP2p1s0f0np0\n"
+        ),
+        # As NetworkManager leaves it on Ubuntu.
+        "etc/netplan/90-NM-1fa3b1f2-6c0c-4d6e-9f6a-0b6f3a1c2d3e.yaml": (
+            "network:\n  version: 2\n  ethernets:\n    NM-1fa3b1f2-6c0c-4d6e-9f6a-0b6f3a1c2d3e:\n      renderer: NetworkManager\n"
+            '      match:\n        name: "enP2p1s0f0np0"\n      addresses: ["192.168.100.10/24"]\n'
+        ),
         "etc/systemd/network/10-rail.network": "[Match]\nName=enP2p1s0f0np0\n",
         "run/NetworkManager/system-connections/netplan-enp1s0f0np0.nmconnection": "interface-name=enp1s0f0np0\n",
         "run/NetworkManager/system-connections/cx7.nmconnection": "[connection]\ninterface-name=enp1s0f0np0\n",
@@ -472,7 +481,9 @@ def test_where_a_network_is_written_down(tmp_path: Any) -> None:
         ],
         "enP2p1s0f0np0": [
             ("/etc/netplan/50-all.yaml", True, False, False),
-            ("/etc/netplan/60-match.yaml", True, False, False),
+            ("/etc/netplan/60-match.yaml", True, True, False),
+            ("/etc/netplan/70-set.yaml", True, False, False),
+            ("/etc/netplan/90-NM-1fa3b1f2-6c0c-4d6e-9f6a-0b6f3a1c2d3e.yaml", True, True, False),
             ("/etc/systemd/network/10-rail.network", True, True, False),
         ],
     }
