@@ -375,6 +375,33 @@ def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, 
     return []
 
 
+def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
+    """Find clusters on a switch that have addresses of another one; C(service) of a finding is the cluster it is about.
+
+    Pairs that a cable joins may all have the same: they never meet.
+    """
+    findings: list[Finding] = []
+    seen: dict[str, tuple[str, str]] = {}
+    for name, network in networks.items():
+        for host, own in ((network or {}).get("hosts") or {}).items():
+            address = str(own.get("address") or "")
+            other = seen.setdefault(address, (name, host)) if address else (name, host)
+            switched = "switch" in {(networks[each] or {}).get("topology") for each in (name, other[0])}
+            if other[0] != name and switched:
+                findings.append(
+                    Finding(
+                        rule="cluster.address",
+                        severity="error",
+                        service=name,
+                        message=f"{host} of {name} and {other[1]} of {other[0]} would both have {address} on the fabric, and "
+                        "hang on a switch.",
+                        fix=f"Give each cluster a network of its own: fabric: {{network: ...}} in spark_cluster of {name}.",
+                        basis="measured",
+                    )
+                )
+    return findings
+
+
 def fingerprint(parts: Sequence[Any]) -> str:
     """Return a short hash of what all ranks of a service run; every rank gets the same."""
     return hashlib.sha256(json.dumps(list(parts), sort_keys=True).encode()).hexdigest()[:16]

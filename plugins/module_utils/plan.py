@@ -18,6 +18,7 @@ from typing import Any
 from ansible_collections.dgxspark.vllm.plugins.module_utils import (
     clustering,
     fabric,
+    firewall,
     image_catalogue,
     image_check,
     preflight,
@@ -162,6 +163,8 @@ def make_plan(
         raise Inventory(messages)
     for name, cluster in sorted(clusters.items()):
         _join_ranks(cluster, spanned[name], hosts, resolved, planned)
+    for finding in clustering.check_addresses({name: spanned[name]["fabric"] for name in sorted(clusters)}):
+        planned[clusters[finding.service].head]["findings"].append({**finding.to_dict(), "service": ""})
     return {"schema": SCHEMA, "hosts": planned, "clusters": spanned}
 
 
@@ -462,7 +465,11 @@ def _join_ranks(
             "fabric": {**clustering.FABRIC_DEFAULTS, **cluster.fabric},
             "fabric_addresses": resolved[host][0]["spark_fabric_addresses"],
         }
-        planned[host]["firewall"] = _firewall(resolved[host][0], planned[host], whole["fabric"], host)
+        wall = _firewall(resolved[host][0], planned[host], whole["fabric"], host)
+        planned[host]["firewall"] = wall
+        if wall["state"] == "present":
+            shut = firewall.shut_out((measured or {}).get("listening") or [], wall["allowed"], wall["closed"])
+            planned[host]["findings"] += [finding.to_dict() for finding in shut]
         ignored = set(resolved[host][0]["spark_ignore_rules"])
         planned[host]["findings"] = [f for f in planned[host]["findings"] if f["rule"] not in ignored]
 

@@ -560,6 +560,43 @@ def test_ports_that_stay_open() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("topologies", "addresses", "fires"),
+    [
+        (("direct", "direct"), ("192.168.100.10", "192.168.100.10"), False),
+        (("switch", "direct"), ("192.168.100.10", "192.168.100.10"), True),
+        (("switch", "switch"), ("192.168.100.10", "192.168.104.10"), False),
+        (("switch", "switch"), ("", ""), False),
+    ],
+)
+def test_clusters_on_a_switch_have_addresses_of_their_own(
+    topologies: tuple[str, str], addresses: tuple[str, str], fires: bool
+) -> None:
+    networks: dict[str, Any] = {
+        name: {"topology": topology, "hosts": {f"{name}-1": {"address": address}}}
+        for name, topology, address in zip(("one", "two"), topologies, addresses)
+    }
+    found = clustering.check_addresses({**networks, "unasked": None})
+    assert [finding.service for finding in found] == (["two"] if fires else [])
+    assert not fires or "two-1 of two and one-1 of one would both have 192.168.100.10" in found[0].message
+
+
+def test_what_the_firewall_shuts_out_is_named() -> None:
+    servers = [
+        {"port": 41000, "address": "0.0.0.0", "process": "other"},
+        {"port": 22, "address": "0.0.0.0", "process": "sshd"},
+    ]
+    first = {"measured": {**measured(1), "listening": servers}}
+    plan = plan_of(cluster(), s1=first, s2={"measured": measured(2)})
+    said = next(f for f in plan["hosts"]["s1"]["findings"] if f["rule"] == "firewall.shuts_out")
+    assert "41000 (other)" in said["message"]
+    assert "22" not in said["message"].split("41000")[1].split(" is closed")[0]
+    allowed = plan_of(
+        cluster(), s1={**first, "vars": {"spark_firewall_allowed": [41000]}}, s2={"measured": measured(2)}
+    )
+    assert "firewall.shuts_out" not in rules(allowed, "s1")
+
+
 def test_what_is_left_of_a_cluster_is_taken_away() -> None:
     alone = {"vars": {"spark_services": [FAST]}, "address": "10.0.0.1"}
     for been, state in ((True, "absent"), (False, None)):
