@@ -98,10 +98,10 @@ ENGINE = """
 import http.server, json, os, pathlib, signal, sys, time
 port, orders = int(sys.argv[1]), pathlib.Path(sys.argv[2])
 order = orders.read_text() if orders.exists() else ""
-print("engine says: starts", flush=True)
+signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in order else lambda *_: os._exit(0))
+print("engine says: starts", flush=True)  # from here on it answers SIGTERM as ordered
 if "fails" in order:
     sys.exit(1)
-signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in order else lambda *_: os._exit(0))
 if not port or "silent" in order:
     time.sleep(600)
 
@@ -402,6 +402,7 @@ def test_both_come_up_and_are_active_when_the_model_has_answered(pair: Pair) -> 
 def test_an_engine_that_ends_takes_all_down_and_all_come_up_again(pair: Pair, victim: int) -> None:
     pair.start().serving()
     ends, other = pair.units[victim], pair.units[1 - victim]
+    ends.said("engine says: starts")  # a rank without a port may be serving before its engine is that far
     first = [unit.container() for unit in pair.units]
     os.kill(first[victim], signal.SIGTERM)
     ends.said("the container spark-big ended by itself with exit code 0")
@@ -569,6 +570,8 @@ def test_an_engine_that_does_not_stop_is_killed(pair: Pair) -> None:
         unit.order("stubborn")
         unit.options = [*unit.options[:-1], "--stop-seconds=1"]
     pair.start().serving()
+    for unit in pair.units:
+        unit.said("engine says: starts")
     pair.head.stop()
     assert pair.head.codes == [0]
     pair.down()
