@@ -590,6 +590,32 @@ def _text_delta(event: dict[str, Any]) -> str:
     return str(_first_choice(event).get("text") or "")
 
 
+def one_token(client: Client, model: str, timeout: float) -> dict[str, Any]:
+    """Ask a model for one token and return C({api, seconds}); raises Problem when there is none within C(timeout) seconds.
+
+    The whole answer counts and not its text: of a model that thinks, the first token may be the mark of a thought, which
+    no field shows.
+    """
+    start = time.monotonic()
+    body: dict[str, Any] = {"model": model, "max_tokens": 1, "temperature": 0, "stream": False}
+    messages = [{"role": "user", "content": "Hi"}]
+    api, path = "chat", "/v1/chat/completions"
+    try:
+        answer = client.request_json("POST", path, {**body, "messages": messages}, timeout)
+    except Problem as problem:
+        if not _lacks_chat(problem):
+            raise
+        api, path = "completions", "/v1/completions"
+        answer = client.request_json("POST", path, {**body, "prompt": "Hi"}, timeout)
+    usage = answer.get("usage")
+    generated = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if not _first_choice(answer) or generated == 0:
+        raise Problem(
+            f"{path} answered without a token", "see the unit's log for the engine's own error", kind="http", status=500
+        )
+    return {"api": api, "seconds": round(time.monotonic() - start, 3)}
+
+
 def wait_ready(
     url: str,
     model: str | None = None,

@@ -283,3 +283,42 @@ def test_proxies_of_the_environment_are_not_used(engine: Any, monkeypatch: pytes
 )
 def test_error_texts(raw: bytes, text: str) -> None:
     assert endpoint.error_text(raw) == text
+
+
+def test_one_token_is_asked_for_and_counted(engine: Any) -> None:
+    found = endpoint.one_token(endpoint.Client(engine.url), "heavy", 5)
+    assert found["api"] == "chat" and found["seconds"] >= 0
+    ((path, body),) = engine.requests
+    assert path == "/v1/chat/completions"
+    assert (body["model"], body["max_tokens"], body["stream"]) == ("heavy", 1, False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"choices": [], "usage": {"completion_tokens": 1}}, "without a token"),
+        ({"choices": [{"message": {"content": ""}}], "usage": {"completion_tokens": 0}}, "without a token"),
+    ],
+)
+def test_one_token_has_to_come(engine: Any, answer: dict[str, Any], words: str) -> None:
+    engine.reasoning = lambda handler, _body: engine.answer(handler, 200, answer)
+    with pytest.raises(endpoint.Problem, match=words):
+        endpoint.one_token(endpoint.Client(engine.url), "heavy", 5)
+
+
+def test_one_token_of_a_thought_that_no_field_shows_counts(engine: Any) -> None:
+    answer = {"choices": [{"message": {"content": None}}], "usage": {"completion_tokens": 1}}
+    engine.reasoning = lambda handler, _body: engine.answer(handler, 200, answer)
+    assert endpoint.one_token(endpoint.Client(engine.url), "heavy", 5)["api"] == "chat"
+
+
+def test_one_token_of_a_model_without_chat(engine: Any) -> None:
+    def plain(handler: Any, _body: dict[str, Any]) -> None:
+        if handler.path == "/v1/chat/completions":
+            engine.answer(handler, 400, {"error": {"message": "no chat template"}})
+        else:
+            engine.answer(handler, 200, {"choices": [{"text": ""}], "usage": {"completion_tokens": 1}})
+
+    engine.reasoning = plain
+    assert endpoint.one_token(endpoint.Client(engine.url), "heavy", 5)["api"] == "completions"
+    assert [path for path, _body in engine.requests] == ["/v1/chat/completions", "/v1/completions"]

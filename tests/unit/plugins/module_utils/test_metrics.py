@@ -27,3 +27,29 @@ def test_the_old_name_of_the_kv_gauge() -> None:
 
 def test_nothing_known() -> None:
     assert metrics.parse("") == {"kv_cache_usage": None, "requests_running": None, "requests_waiting": None}
+
+
+MOVING = """\
+vllm:num_requests_running{engine="0"} 2.0
+vllm:num_requests_waiting{engine="0"} 0.0
+vllm:prompt_tokens_total{engine="0"} 3.1290591e+07
+vllm:generation_tokens_total{engine="0"} 197122.0
+vllm:generation_tokens_total{engine="1"} 8.0
+vllm:iteration_tokens_total_bucket{engine="0",le="1.0"} 5.0
+vllm:iteration_tokens_total_count{engine="0"} 77.0
+vllm:iteration_tokens_total_sum{engine="0"} 9999.0
+"""
+
+
+def test_what_moves() -> None:
+    assert metrics.progress(MOVING) == {
+        "generation_tokens": 197130.0,
+        "prompt_tokens": 31290591.0,
+        "iterations": 77.0,
+        "requests_running": 2.0,
+        "requests_waiting": 0.0,
+    }
+
+
+def test_what_moves_is_not_known_of_another_server() -> None:
+    assert set(metrics.progress("up 1\n").values()) == {None}
