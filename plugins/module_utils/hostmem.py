@@ -70,9 +70,10 @@ def summary(meminfo: dict[str, int]) -> dict[str, float]:
     }
 
 
-def drop_caches(root: str = "/", threshold_gib: float = 0.0) -> dict[str, Any]:
+def drop_caches(root: str = "/", threshold_gib: float = 0.0, clean_only: bool = False) -> dict[str, Any]:
     """Write dirty pages back and drop page cache, dentries and inodes.
 
+    clean_only: drop the page cache as it is. What was only read is clean, and nothing is waited for.
     Does nothing when the page cache is smaller than C(threshold_gib). Returns
     C({dropped, freed_mib, before, after}); before and after are C(summary) dicts, freed_mib is the growth of MemFree.
     Raises OSError (PermissionError for anyone but root) when the kernel refuses.
@@ -80,8 +81,9 @@ def drop_caches(root: str = "/", threshold_gib: float = 0.0) -> dict[str, Any]:
     before = read_meminfo(root)
     if page_cache_gib(before) < threshold_gib:
         return {"dropped": False, "freed_mib": 0, "before": summary(before), "after": summary(before)}
-    os.sync()
-    (Path(root) / "proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")
+    if not clean_only:
+        os.sync()
+    (Path(root) / "proc/sys/vm/drop_caches").write_text("1\n" if clean_only else "3\n", encoding="ascii")
     after = read_meminfo(root)
     if os.path.realpath(root) != "/" and page_cache_gib(before) > 0:
         give_up = time.monotonic() + SETTLE_SECONDS
@@ -90,6 +92,19 @@ def drop_caches(root: str = "/", threshold_gib: float = 0.0) -> dict[str, Any]:
             after = read_meminfo(root)
     freed_kib = max(after.get("MemFree", 0) - before.get("MemFree", 0), 0)
     return {"dropped": True, "freed_mib": freed_kib // 1024, "before": summary(before), "after": summary(after)}
+
+
+def compact(root: str = "/") -> None:
+    """Have the kernel move what it can, so that free memory lies together. Raises OSError when it refuses."""
+    (Path(root) / "proc/sys/vm/compact_memory").write_text("1\n", encoding="ascii")
+
+
+def read_buddyinfo(root: str = "/") -> str:
+    """Return the text of C(/proc/buddyinfo), empty where it cannot be read (it is for root alone on some kernels)."""
+    try:
+        return (Path(root) / "proc/buddyinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def wait_for_memory(

@@ -41,7 +41,7 @@ from typing import Any
 sys.dont_write_bytecode = True  # as in spark_unit.py, which also finds the libraries
 
 import spark_unit
-from spark_unit import Stop, say
+from spark_unit import Stop, notify, say
 
 import endpoint  # isort: skip  (spark_unit knows where it is)
 import ranks  # isort: skip
@@ -68,16 +68,6 @@ def docker(*words: str, seconds: float = DOCKER_SECONDS) -> tuple[bool, str]:
         return False, f"docker cannot be run: {error}"
     text = (done.stderr if done.returncode else done.stdout).decode("utf-8", "replace")
     return done.returncode == 0, " ".join(text.split())
-
-
-def notify(text: str) -> None:
-    """Tell systemd; without systemd it is nothing."""
-    path = os.environ.get("NOTIFY_SOCKET", "")
-    if not path:
-        return
-    address = "\0" + path[1:] if path.startswith("@") else path
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
-        stream.sendto(text.encode("utf-8", "replace"), address)
 
 
 def look_for_facts(image: str, model: dict[str, Any] | None) -> ranks.Facts:
@@ -176,6 +166,9 @@ class Supervisor:
         self.watchdog = int(os.environ.get("WATCHDOG_USEC") or 0) / 4e6
         self.watched = now
         self.done = False
+        self.guard = spark_unit.LoadGuard(
+            service, args.run, goes_on=lambda: self.rank.phase == ranks.STARTING, tell=lambda _text: None
+        )
 
     # --- the loop ---
 
@@ -233,6 +226,8 @@ class Supervisor:
                 time.sleep(self.args.interval / 10)
             self.done = True
         elif what in (ranks.START_FIRST, ranks.START_ENGINE):
+            if what == ranks.START_FIRST:
+                self.guard.begin()
             self.start(self.parts[what == ranks.START_ENGINE])
         else:
             works: dict[str, Callable[[], None]] = {
@@ -321,7 +316,7 @@ class Supervisor:
         self.report(take)
 
     def gate(self) -> None:
-        spark_unit.gate(self.service, self.args.run, self.args.poll)
+        spark_unit.gate(self.service, self.args.etc, self.args.run, self.args.poll)
         self.look()  # a tag may have moved since
         self.report(self.rank.gated)
 
@@ -356,6 +351,7 @@ class Supervisor:
         self.report(self.rank.answered)
 
     def become_active(self) -> None:
+        self.guard.close()
         try:
             spark_unit.record_ready(self.service, self.args.run)
             spark_unit.release_lock(self.args.run, self.config.unit)
@@ -365,6 +361,7 @@ class Supervisor:
             notify("READY=1")
 
     def stop(self) -> None:
+        self.guard.close()
         left = [text for part in reversed(self.parts) if (text := part.stop(self.args.stop_seconds))]
         for text in left:
             self.say(f"warning: {text}")
@@ -379,6 +376,8 @@ class Supervisor:
         """Keep `systemctl status` and the journal up to date; the journal only with what is new."""
         rank = self.rank
         status = self.unbound if self.socket is None and rank.phase == ranks.WAITING else rank.status(now)
+        if rank.phase == ranks.STARTING and self.guard.status():
+            status += f"; {self.guard.status()}"
         status = " ".join(status.split())  # a line of its own would be another message to systemd
         if status != self.status:
             self.status = status

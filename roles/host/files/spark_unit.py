@@ -3,8 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the units of model servers run around their container.
 
-spark-unit gate NAME      before the start: one engine loads at a time, page cache dropped, enough memory there
-spark-unit ready NAME     after the start: wait until the server answers with tokens, then let the next one start
+spark-unit gate NAME      before the start: one engine loads at a time, Ollama's models unloaded, page cache dropped,
+                          enough memory there
+spark-unit ready NAME     after the start: wait until the server answers with tokens, then let the next one start; until
+                          then the load guard keeps memory free (load_guard.py)
                           (both note what memory the host has: the difference is what the engine took)
 spark-unit release NAME   after the stop: give the start lock back
 
@@ -12,7 +14,7 @@ Two engines that load at once on one pool of memory are charged with each other'
 held from the gate until the server is ready. Its owner is a file in /run; an owner that is not starting any more does
 not count, so a failed engine never blocks the next one.
 
-NAME is a file /etc/dgxspark/services/NAME.json. Python's standard library and two files beside it are all it needs.
+NAME is a file /etc/dgxspark/services/NAME.json. Python's standard library and three files beside it are all it needs.
 A rank of a model that spans hosts has a supervisor instead, spark_rank.py; it takes the same steps with the functions here.
 """
 
@@ -21,12 +23,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import http.client
 import json
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,18 +45,36 @@ sys.path.insert(0, str(_LIB) if _LIB.is_dir() else os.environ.get("SPARK_UNIT_LI
 
 import endpoint
 import hostmem
+import load_guard
 
 PROGRAM = "spark-unit"  # what lines in the journal begin with
 REMIND_SECONDS = 60.0
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
+OLLAMA_REQUEST_SECONDS = 5.0
+OLLAMA_SECONDS = 30.0  # that a model may take to go; it answers what it is at first
+MOST_BYTES = 2**20  # of an answer
 
 
 class Stop(Exception):
     """The start cannot go on; the text is the line for the journal."""
 
 
+class Ended(BaseException):
+    """systemd ends this step (SIGTERM)."""
+
+
 def say(text: str) -> None:
     print(f"{PROGRAM}: {text}", flush=True)
+
+
+def notify(text: str) -> None:
+    """Tell systemd; without systemd it is nothing."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
+        stream.sendto(text.encode("utf-8", "replace"), address)
 
 
 def output(argv: list[str], seconds: float = 30.0) -> str | None:
@@ -215,7 +240,171 @@ def record_ready(service: dict[str, Any], run_dir: Path) -> None:
         say(f"{service['unit']}: warning: the end of the start is not recorded: {error!r}")
 
 
+# --- load guard -----------------------------------------------------------------------------------------------------
+
+
+class LoadGuard:
+    """Keeps memory free while a service loads: a thread of the process that waits for the answer, and gone with it.
+
+    However that process ends, nothing is left that goes on; what the guard writes are commands, so nothing is to be put back.
+    C(goes_on) tells whether the start is still under way. C(tell) is given what `systemctl status` shows.
+    """
+
+    def __init__(
+        self,
+        service: dict[str, Any],
+        run_dir: Path,
+        goes_on: Callable[[], bool] = lambda: True,
+        tell: Callable[[str], None] = lambda text: notify(f"STATUS={text}"),
+    ) -> None:
+        self.unit, self.root = service["unit"], service.get("sysroot") or "/"
+        self.record, self.goes_on, self.tell = start_record(run_dir, self.unit), goes_on, tell
+        self.settings = load_guard.from_service(service)
+        self.guard: load_guard.Guard | None = None
+        self.over = threading.Event()
+        self.closing = threading.Lock()
+        self.thread = threading.Thread(target=self._run, name="load guard", daemon=True)
+
+    def __enter__(self) -> LoadGuard:
+        self.begin()
+        return self
+
+    def __exit__(self, *_reason: object) -> None:
+        self.close()
+
+    def begin(self) -> None:
+        """Start it, where the settings want it."""
+        if self.settings is not None:
+            self.guard = load_guard.Guard(self.settings, time.monotonic())
+            self.thread.start()
+
+    def close(self) -> None:
+        """End it and leave its account, once."""
+        with self.closing:
+            guard, self.guard = self.guard, None
+        if guard is None:
+            return
+        self.over.set()
+        self.thread.join(5)  # a write into a busy kernel can take a moment; the account does not wait for it
+        say(f"{self.unit}: load guard: {guard.text()}")
+        if guard.acted:
+            self.tell(f"load guard: {guard.text()}")
+        record = read_record(self.record)
+        # A record of another start is left as it is; that of this one may be missing, and the journal has it anyway.
+        if record.get("invocation") == os.environ.get("INVOCATION_ID", ""):
+            with contextlib.suppress(OSError):
+                write_record(self.record, {**record, "load_guard": guard.account()})
+
+    def status(self) -> str:
+        """What it did so far, in a few words; empty when that is nothing."""
+        guard = self.guard
+        if guard is None or not guard.acted:
+            return ""
+        return f"load guard: caches dropped {load_guard.times(guard.drops)}, {guard.given_back // load_guard.MIB} MiB"
+
+    def _run(self) -> None:
+        guard, settings = self.guard, self.settings
+        if guard is None or settings is None:
+            return
+        while not self.over.is_set() and self.goes_on():
+            try:
+                self._step(guard)
+            except Exception as error:  # nothing that happens in here may cost the start
+                if guard.failed(time.monotonic(), "", repr(error)):
+                    say(f"{self.unit}: warning: load guard: {error!r}")
+            self.over.wait(settings.interval_seconds)
+
+    def _step(self, guard: load_guard.Guard) -> None:
+        meminfo = hostmem.read_meminfo(self.root)
+        cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0)
+        large = load_guard.large_blocks(hostmem.read_buddyinfo(self.root), os.sysconf("SC_PAGE_SIZE"))
+        look = load_guard.Look(meminfo.get("MemFree", 0) * 1024, cache * 1024, large)
+        for what in guard.decide(time.monotonic(), look):
+            if self.over.is_set():
+                return
+            try:
+                if what == load_guard.COMPACT:
+                    hostmem.compact(self.root)
+                    guard.compacted(time.monotonic())
+                    continue
+                first = not guard.drops
+                freed = hostmem.drop_caches(self.root, clean_only=True)["freed_mib"]
+                guard.dropped(time.monotonic(), freed * load_guard.MIB)
+                if first:
+                    say(
+                        f"{self.unit}: load guard: MemFree was {look.free / load_guard.GIB:.2f} GiB, below the floor of "
+                        f"{guard.floor / load_guard.GIB:g}; dropped caches, {freed} MiB given back; goes on until it is ready"
+                    )
+                self.tell(self.status())
+            except OSError as error:
+                if guard.failed(time.monotonic(), what, f"{what}: {error}"):
+                    say(f"{self.unit}: warning: load guard: the kernel refuses to {what}: {error}")
+
+
 # --- gate ---------------------------------------------------------------------------------------------------------
+
+
+def ask_ollama(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Ask Ollama something. Raises OSError or ValueError."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url.rstrip("/") + path, data, {"Content-Type": "application/json"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=OLLAMA_REQUEST_SECONDS) as answer:
+        found = json.loads(answer.read(MOST_BYTES) or b"{}")
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object came back")
+    return found
+
+
+def loaded_models(url: str) -> dict[str, float]:
+    """The models that Ollama holds in memory, by name, GiB."""
+    models = ask_ollama(url, "/api/ps").get("models") or []
+    found = {}
+    for each in models if isinstance(models, list) else []:
+        name = str(each.get("model") or each.get("name") or "") if isinstance(each, dict) else ""
+        size = each.get("size") if name else None
+        if name:
+            found[name] = size / load_guard.GIB if isinstance(size, (int, float)) else 0.0
+    return found
+
+
+def unload_ollama(unit: str, etc: Path, poll: float, limit_seconds: float = OLLAMA_SECONDS) -> None:
+    """Have Ollama give its memory to the engine that starts; it loads again when it is asked something.
+
+    Where it is not installed, does not run or does not answer there is nothing to take.
+    """
+    try:
+        url = json.loads((etc / "ollama.json").read_text(encoding="utf-8"))["url"]
+        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+            raise ValueError(f"its url is {url!r}")
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        say(f"{unit}: warning: {etc / 'ollama.json'} cannot be read, Ollama is left alone: {error}")
+        return
+    began = time.monotonic()
+    asked: dict[str, float] = {}
+    try:
+        while True:
+            held = loaded_models(url)
+            for name in sorted(held.keys() - asked.keys()):
+                asked[name] = held[name]
+                # Whether it goes is seen below.
+                with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+                    ask_ollama(url, "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
+            if not held:
+                break
+            if time.monotonic() - began >= limit_seconds:
+                say(f"{unit}: warning: Ollama still holds {', '.join(sorted(held))} after {limit_seconds:.0f} s")
+                return
+            time.sleep(min(poll, 0.5))
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        if asked:  # one that is not there holds nothing; one that breaks off is worth a word
+            say(f"{unit}: warning: Ollama at {url} was asked to unload {', '.join(sorted(asked))}: {error}")
+        return
+    if asked:
+        named = ", ".join(f"{name} ({size:.2f} GiB)" for name, size in sorted(asked.items()))
+        say(f"{unit}: Ollama unloaded {named} in {time.monotonic() - began:.1f} s")
 
 
 def holders() -> str:
@@ -267,10 +456,11 @@ def gate_memory(service: dict[str, Any], poll: float) -> None:
         say(f"{unit}: memory is there: needs {need:.2f} GiB, {have}")
 
 
-def gate(service: dict[str, Any], run_dir: Path, poll: float) -> None:
+def gate(service: dict[str, Any], etc: Path, run_dir: Path, poll: float) -> None:
     unit = service["unit"]
     take_lock(run_dir, unit, float(service.get("start_deadline_seconds") or 3600), poll)
     try:
+        unload_ollama(unit, etc, poll)
         gate_memory(service, poll)
         record_gate(service, run_dir)
     except BaseException:
@@ -341,9 +531,28 @@ def await_answer(service: dict[str, Any], poll: float, alive: Callable[[], str |
     )
 
 
+@contextlib.contextmanager
+def ended_in_order() -> Iterator[None]:
+    """Have SIGTERM unwind what is under way, so that it leaves its account, and end by it all the same."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise Ended
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except Ended:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
 def ready(service: dict[str, Any], run_dir: Path, poll: float) -> None:
     # When it never answers, the lock stays until the container is gone and the unit's ExecStopPost releases it.
-    await_answer(service, poll, MainProcess(service).why_dead)
+    with ended_in_order(), LoadGuard(service, run_dir):
+        await_answer(service, poll, MainProcess(service).why_dead)
     record_ready(service, run_dir)
     release_lock(run_dir, service["unit"])
 
@@ -366,7 +575,10 @@ def main() -> int:
                 release_lock(args.run, f"spark-{args.name}.service")
             return 0
         service = load_service(args.etc, args.name)
-        (gate if args.step == "gate" else ready)(service, args.run, args.poll)
+        if args.step == "gate":
+            gate(service, args.etc, args.run, args.poll)
+        else:
+            ready(service, args.run, args.poll)
     except Stop as reason:
         say(str(reason))
         return 1

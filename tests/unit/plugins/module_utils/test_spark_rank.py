@@ -791,3 +791,37 @@ def test_the_unit_and_the_supervisor_agree(pair: Pair) -> None:
         check=False,
     )
     assert asked.returncode == 78 and "big.json cannot be read" in asked.stdout, asked  # its words are understood
+
+
+def test_each_rank_keeps_memory_free_while_the_model_loads_and_no_longer(pair: Pair) -> None:
+    short = "MemTotal: 127535224 kB\nMemFree: 3145728 kB\nMemAvailable: 23135528 kB\nCached: 19000000 kB\n"
+    for unit in pair.units:
+        unit.settings["load_guard"] = {"enabled": True, "floor_gib": 8.0, "interval_seconds": 0.1}
+        (unit.root / "proc/meminfo").write_text(short)
+    pair.head.order("silent")
+    pair.start()
+    for unit in pair.units:
+        unit.tells("; load guard: caches dropped")
+        assert (unit.root / "proc/sys/vm/drop_caches").read_text() == "1\n"
+    pair.worker.order("fails")  # whatever comes after this start
+    pair.head.order("")
+    os.kill(pair.head.container(), signal.SIGTERM)  # the start fails, and so ends the guard of both
+    for unit in pair.units:
+        unit.said("load guard: dropped caches")
+        unit.said("lowest MemFree 3.00 GiB")
+        until(lambda unit=unit: unit.codes, lambda unit=unit: unit.text)
+
+
+def test_the_guard_ends_when_the_model_has_answered(pair: Pair) -> None:
+    for unit in pair.units:
+        unit.settings["load_guard"] = {"enabled": True, "floor_gib": 8.0, "interval_seconds": 0.1}
+    pair.start().serving()
+    for unit in pair.units:
+        unit.said("load guard: had nothing to")
+        unit.tells("serving with")
+        record = json.loads((unit.run_dir / "starts/spark-big.service.json").read_text())
+        assert record["load_guard"]["drops"] == 0 and "ready" in record
+        (unit.root / "proc/meminfo").write_text("MemTotal: 127535224 kB\nMemFree: 1 kB\nCached: 19000000 kB\n")
+        (unit.root / "proc/sys/vm/drop_caches").write_text("untouched")
+    time.sleep(1)
+    assert {(unit.root / "proc/sys/vm/drop_caches").read_text() for unit in pair.units} == {"untouched"}

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -242,12 +246,12 @@ def test_installed_beside_its_libraries_it_needs_no_variable(host: Host, tmp_pat
     libexec.mkdir(parents=True)
     lib.mkdir(parents=True)
     shutil.copy(SCRIPT, libexec)
-    for name in ("endpoint.py", "hostmem.py"):
+    for name in ("endpoint.py", "hostmem.py", "load_guard.py"):
         shutil.copy(LIB / name, lib)
     process = host.start("gate", "heavy", script=libexec / "spark_unit.py", SPARK_UNIT_LIB="/nowhere")
     text, _err = process.communicate(timeout=20)
     assert process.returncode == 0, text
-    assert sorted(path.name for path in lib.iterdir()) == ["endpoint.py", "hostmem.py"]
+    assert sorted(path.name for path in lib.iterdir()) == ["endpoint.py", "hostmem.py", "load_guard.py"]
 
 
 def read_record(host: Host, name: str) -> dict[str, Any]:
@@ -285,3 +289,260 @@ def test_a_start_that_cannot_be_recorded_goes_on(host: Host) -> None:
     (host.run_dir / "starts").write_text("in the way")
     rc, text = host("gate", "heavy")
     assert rc == 0 and "warning: the start is not recorded" in text
+
+
+# --- load guard -----------------------------------------------------------------------------------------------------
+
+GUARD = {"enabled": True, "floor_gib": 8.0, "interval_seconds": 0.1}
+LOADING = "MemTotal: 127535224 kB\nMemFree: {free} kB\nMemAvailable: 90135528 kB\nBuffers: 0 kB\nCached: {cached} kB\nShmem: 0 kB\n"
+FULL = {"free": 3 * 2**20, "cached": 40 * 2**20}
+EMPTIED = {"free": 42 * 2**20, "cached": 2**20}
+
+
+class Kernel:
+    """Gives the page cache back whenever somebody writes to drop_caches; an engine fills it again."""
+
+    def __init__(self, tree: Any) -> None:
+        self.tree, self.dropped, self.compacted = tree, 0, 0
+        self.files = [tree.root / f"proc/sys/vm/{name}" for name in ("drop_caches", "compact_memory")]
+        for path in self.files:
+            path.write_text("")
+        self.helps = True
+        self.fill()
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def fill(self) -> None:
+        self.meminfo(FULL)
+
+    def meminfo(self, figures: dict[str, int]) -> None:
+        fresh = self.tree.root / "proc/meminfo.new"
+        fresh.write_text(LOADING.format(**figures))
+        fresh.replace(self.tree.root / "proc/meminfo")
+
+    def _run(self) -> None:
+        while not self.over.is_set():
+            for path in self.files:
+                if path.read_text() == "1\n":
+                    path.write_text("")
+                    if path.name == "compact_memory":
+                        self.compacted += 1
+                    else:
+                        self.meminfo(EMPTIED if self.helps else FULL)
+                        self.dropped += 1
+            time.sleep(0.005)
+
+    def until(self, drops: int) -> None:
+        give_up = time.monotonic() + 30
+        while self.dropped < drops:
+            assert time.monotonic() < give_up, f"{self.dropped} drops"
+            time.sleep(0.01)
+
+    def quiet(self) -> bool:
+        """Whether nobody drops anything any more, though memory is short."""
+        before = self.dropped
+        self.fill()
+        time.sleep(1.0)
+        return self.dropped == before
+
+
+@pytest.fixture
+def kernel(host: Host) -> Any:
+    kernel = Kernel(host.tree)
+    yield kernel
+    kernel.over.set()
+    kernel.thread.join(5)
+
+
+def answer_later(host: Host, engine: Any, **settings: Any) -> None:
+    """An engine that loads: it is not healthy until it is told."""
+    host.service("heavy", url=engine.set(health=503).url, start_deadline_seconds=60, load_guard=GUARD, **settings)
+
+
+def test_the_guard_drops_caches_until_the_model_answers_and_says_what_it_did(
+    host: Host, engine: Any, kernel: Kernel
+) -> None:
+    answer_later(host, engine)
+    host.tree.write("proc/buddyinfo", "Node 0, zone   Normal  900000 100 0 0 0 0 0 0 0 0 0\n")
+    assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
+    kernel.fill()
+    process = host.start("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))
+    assert process.stdout is not None
+    first = next(line for line in process.stdout if "load guard" in line)
+    kernel.fill()
+    kernel.until(2)
+    engine.set(health=200)
+    text, _err = process.communicate(timeout=30)
+    assert process.returncode == 0, text
+    lines = [first, *(line for line in text.splitlines() if "load guard" in line)]
+    assert len(lines) == 2, text
+    assert "MemFree was 3.00 GiB, below the floor of 8; dropped caches, 39936 MiB given back" in lines[0]
+    assert "dropped caches twice, 79872 MiB given back, compacted memory" in lines[1]
+    assert "lowest MemFree 3.00 GiB" in lines[1]
+    record = read_record(host, "heavy")
+    assert record["load_guard"]["drops"] == 2 and record["load_guard"]["given_back_mib"] == 79872
+    assert record["ready"] and kernel.compacted >= 1
+    assert kernel.quiet()  # the unit is ready; nothing of the guard is left
+
+
+def test_the_guard_goes_with_a_start_that_fails(host: Host, engine: Any, kernel: Kernel) -> None:
+    answer_later(host, engine)
+    main = subprocess.Popen(["/bin/sleep", "60"])
+    process = host.start("ready", "heavy", MAINPID=str(main.pid))
+    kernel.until(1)
+    main.kill()
+    main.wait()
+    text, _err = process.communicate(timeout=30)
+    assert process.returncode == 1 and "load guard: dropped caches" in text and "has ended" in text
+    assert kernel.quiet()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_guard_never_outlives_the_step_that_it_belongs_to(
+    host: Host, engine: Any, kernel: Kernel, number: signal.Signals
+) -> None:
+    answer_later(host, engine)
+    process = host.start("ready", "heavy", MAINPID=str(os.getpid()))
+    kernel.until(1)
+    process.send_signal(number)
+    text, _err = process.communicate(timeout=30)
+    assert process.returncode == -number, text  # systemd sees the very signal that it sent
+    assert kernel.quiet()
+    accounts = [line for line in text.splitlines() if "lowest MemFree" in line]
+    assert len(accounts) == (number == signal.SIGTERM), text
+
+
+@pytest.mark.parametrize("settings", [{}, {"load_guard": {**GUARD, "enabled": False}}], ids=["old settings", "off"])
+def test_without_a_guard_nothing_is_dropped_while_it_loads(
+    host: Host, engine: Any, kernel: Kernel, settings: dict[str, Any]
+) -> None:
+    host.service("heavy", url=engine.set(health=503).url, start_deadline_seconds=60, **settings)
+    process = host.start("ready", "heavy", MAINPID=str(os.getpid()))
+    assert kernel.quiet()
+    engine.set(health=200)
+    text, _err = process.communicate(timeout=30)
+    assert process.returncode == 0 and "load guard" not in text
+
+
+def test_drops_that_do_not_help_do_not_go_on_every_time(host: Host, engine: Any, kernel: Kernel) -> None:
+    kernel.helps = False
+    answer_later(host, engine)
+    process = host.start("ready", "heavy", MAINPID=str(os.getpid()))
+    kernel.until(2)
+    engine.set(health=200)
+    text, _err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    account = next(line for line in text.splitlines() if "lowest MemFree" in line)
+    looks = int(account.split(" of ")[1].split()[0])
+    assert kernel.dropped <= looks / 2 + 1 and "0 MiB given back" in account, account
+
+
+def test_a_kernel_that_refuses_is_said_once_and_costs_no_start(host: Host, engine: Any) -> None:
+    host.tree.write("proc/meminfo", LOADING.format(**FULL))
+    shutil.rmtree(host.tree.root / "proc/sys")
+    answer_later(host, engine)
+    process = host.start("ready", "heavy", MAINPID=str(os.getpid()))
+    time.sleep(0.7)
+    engine.set(health=200)
+    text, _err = process.communicate(timeout=30)
+    assert process.returncode == 0 and text.count("the kernel refuses to drop") == 1, text
+
+
+def test_what_the_guard_does_is_in_systemctl_status(host: Host, engine: Any, kernel: Kernel) -> None:
+    answer_later(host, engine)
+    name = f"\0dgxspark-guard-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notes:
+        notes.bind(name)
+        notes.settimeout(30)
+        process = host.start("ready", "heavy", MAINPID=str(os.getpid()), NOTIFY_SOCKET="@" + name[1:])
+        assert notes.recv(4096).decode() == "STATUS=load guard: caches dropped once, 39936 MiB"
+        engine.set(health=200)
+        process.communicate(timeout=30)
+        assert notes.recv(4096).decode().startswith("STATUS=load guard: dropped caches once, 39936 MiB given back")
+
+
+# --- Ollama ---------------------------------------------------------------------------------------------------------
+
+
+class Ollama:
+    """Answers as Ollama does: /api/ps lists what is loaded, keep_alive 0 unloads, some only after a while."""
+
+    def __init__(self, models: dict[str, int]) -> None:
+        outer = self
+        self.models, self.asked, self.slow, self.broken = dict(models), [], 0, False
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def answer(self, body: Any, status: int = 200) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def do_GET(self) -> None:
+                outer.slow -= 1
+                if outer.asked and outer.slow <= 0:
+                    for name in outer.asked:
+                        outer.models.pop(name, None)
+                self.answer(
+                    []
+                    if outer.broken
+                    else {"models": [{"name": n, "model": n, "size": s} for n, s in outer.models.items()]}
+                )
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                assert self.path == "/api/generate" and body["keep_alive"] == 0, body
+                outer.asked.append(body["model"])
+                self.answer({"model": body["model"], "done": True, "done_reason": "unload"})
+
+            def log_message(self, *_words: Any) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+
+@pytest.fixture
+def ollama(host: Host) -> Any:
+    ollama = Ollama({"llama3.2:3b": 3 * 2**30, "nomic-embed-text:latest": 2**29})
+    (host.etc / "ollama.json").write_text(json.dumps({"url": ollama.url}))
+    yield ollama
+    ollama.server.shutdown()
+    ollama.server.server_close()
+
+
+def test_the_gate_has_ollama_unload_its_models_first(host: Host, ollama: Ollama) -> None:
+    ollama.slow = 3  # a model that answers goes a moment later
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and sorted(ollama.asked) == ["llama3.2:3b", "nomic-embed-text:latest"] and not ollama.models
+    said = [line.split(": ", 1)[1] for line in text.splitlines()]
+    assert "Ollama unloaded llama3.2:3b (3.00 GiB), nomic-embed-text:latest (0.50 GiB) in" in said[0], text
+    assert "dropped the page cache" in said[1]
+
+
+def test_an_ollama_without_models_is_no_word_worth(host: Host, ollama: Ollama) -> None:
+    ollama.models.clear()
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "Ollama" not in text and not ollama.asked
+
+
+def test_an_ollama_that_is_gone_is_no_error(host: Host) -> None:
+    (host.etc / "ollama.json").write_text('{"url": "http://127.0.0.1:9"}')
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "Ollama" not in text and "memory is there" in text
+
+
+@pytest.mark.parametrize("settings", ["{", "[]", '{"url": 5}', '{"url": "file:///etc/passwd"}'])
+def test_settings_of_ollama_that_cannot_be_read_are_a_warning(host: Host, settings: str) -> None:
+    (host.etc / "ollama.json").write_text(settings)
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "ollama.json cannot be read, Ollama is left alone" in text
+
+
+def test_something_else_on_its_port_is_no_error(host: Host, ollama: Ollama) -> None:
+    ollama.broken = True
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "memory is there" in text
