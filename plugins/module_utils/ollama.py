@@ -182,7 +182,7 @@ def plan(
         "state": "present",
         "image": settings["image"],
         "url": url,
-        "models": list(settings["models"]),
+        "models": [full_name(model) for model in settings["models"]],
         "memory_gib": float(settings["memory_gib"]),
         "models_dir": settings["models_dir"],
         "env": {**environment_of(settings), **settings["env"]},
