@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import realengine
+from . import realengine, standins
 from .config import (
     CACHE_DIR,
     IMAGE_PREFIX,
@@ -186,7 +186,9 @@ class Plan:
         base_hash = content_hash("1", suite, machine, *BASE_PACKAGES)
         os_hash = content_hash(base_hash, *OS_PACKAGES, SIM_DIR / "node" / "provision.sh")
         node_hash = content_hash(os_hash, SIM_DIR / "node", SIM_DIR / "common")
-        standin_hash = content_hash(base_hash, SIM_DIR / "engine", SIM_DIR / "common", repr(STANDIN_IMAGES), REAL_IMAGE)
+        standin_hash = content_hash(
+            base_hash, SIM_DIR / "engine", SIM_DIR / "common", repr(STANDIN_IMAGES), REAL_IMAGE, *standins.INPUTS
+        )
         real_hash = content_hash(base_hash, *realengine.INPUTS, REAL_IMAGE, REAL_VERSION)
         return cls(
             suite,
@@ -425,6 +427,7 @@ def build_store(docker: Docker, plan: Plan, store: str, real: bool, timer: Timer
         if not inner.has(plan.base):
             inner.load(plan.base)
         build_standins(inner, plan, real)
+        standins.build(inner, plan.base)
         timer.step("stand-in engine images ready", started)
         if real and inner.label(REAL_IMAGE, "dgxspark.sim.hash") != plan.real_hash:
             t_real = time.monotonic()

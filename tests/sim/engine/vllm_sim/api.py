@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from . import ledger
 from .arguments import version_tuple
 
 REPLY = ["Hello", " from", " the", " simulated", " engine", "."]
@@ -60,6 +61,20 @@ class State:
     between: Histogram = field(default_factory=Histogram)
     whole: Histogram = field(default_factory=Histogram)
 
+    def is_wedged(self) -> bool:
+        """Wedged from the start, or since `spark-sim wedge NAME`: the next token never comes, as long as this process lives."""
+        if not self.wedged:
+            marker = ledger.ROOT / "wedge" / self.names[0]
+            try:
+                stays = marker.read_text().strip() == "stay"  # then the next engine of this name wedges too
+                if not stays:
+                    marker.unlink(missing_ok=True)
+                self.wedged = True
+            except OSError:
+                return False
+            print(f"SIMULATED: {self.names[0]} is wedged from now on", flush=True)
+        return True
+
     @property
     def reasoning_fields(self) -> list[str]:
         """The name of the field changed between versions."""
@@ -103,6 +118,8 @@ class State:
                 "Number of generation tokens processed.",
                 [(labels, float(self.generated))],
             )
+            lines.append("# TYPE vllm:iteration_tokens_total histogram")
+            lines.append(f"vllm:iteration_tokens_total_count{{{labels}}} {float(self.generated)}")
             rows = [
                 (f'engine="0",finished_reason="{reason}",model_name="{name}"', float(n))
                 for reason, n in self.finished.items()
@@ -310,9 +327,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         with state.lock:
             state.running += 1
-            state.prompt_tokens += result.prompt_tokens
         try:
-            if state.wedged:
+            if state.is_wedged():
                 self.wait_for_client()
                 return
             self.generate(body, model, chat, result)
@@ -321,7 +337,8 @@ class Handler(BaseHTTPRequestHandler):
                 state.finished["abort"] += 1
         finally:
             with state.lock:
-                state.running -= 1
+                # The figures come from the engine: those of a wedged one do not change any more.
+                state.running -= not state.wedged
 
     def wait_for_client(self) -> None:
         """A wedged engine: the request runs for ever, no token comes. Ends when the client gives up."""
@@ -345,14 +362,22 @@ class Handler(BaseHTTPRequestHandler):
         for kind, items in (("reasoning", result.reasoning), ("text", result.text)):
             for item in items:
                 time.sleep(SECONDS_PER_TOKEN)
+                if state.is_wedged():
+                    self.wait_for_client()
+                    raise ConnectionResetError
                 now = time.monotonic()
                 with state.lock:
+                    state.prompt_tokens += result.prompt_tokens if last == begin else 0
                     (state.first_token if last == begin else state.between).add(now - last)
                     state.generated += 1
                 last = now
                 yield kind, item
+        if result.call and state.is_wedged():
+            self.wait_for_client()
+            raise ConnectionResetError
         with state.lock:
             if result.call:
+                state.prompt_tokens += result.prompt_tokens if last == begin else 0
                 state.generated += 12
             state.finished["length" if result.finish == "length" else "stop"] += 1
             state.whole.add(time.monotonic() - begin)
