@@ -65,7 +65,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "keep": (1, 100),
 }
 """One failed request is no proof, and a busy server misses short limits: hence two probes of 10 seconds at least."""
-OF_SERVICE = tuple(asdict(DEFAULTS))
+OF_SERVICE = tuple(key for key in asdict(DEFAULTS) if key != "interval_seconds")
 """Keys that may differ by service."""
 
 
@@ -108,6 +108,10 @@ def _copy(default: Any) -> Any:
     return type(default)(default) if isinstance(default, (list, dict)) else default
 
 
+def _within(value: Any, low: float, high: float) -> bool:
+    return math.isfinite(value) and low <= value <= high
+
+
 def _checked(problems: recipes.Problems, given: Mapping[Any, Any], keys: Sequence[str], prefix: str) -> dict[str, Any]:
     """Return what is right of some keys, and complain about the rest."""
     right: dict[str, Any] = {}
@@ -118,7 +122,7 @@ def _checked(problems: recipes.Problems, given: Mapping[Any, Any], keys: Sequenc
         types = KEYS[key][0]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             problems.add(f"{prefix}{key}: is {recipes.kind(value)}; it must be {recipes.kind(types[0]())}.")
-        elif key in BOUNDS and not (math.isfinite(value) and BOUNDS[key][0] <= value <= BOUNDS[key][1]):
+        elif key in BOUNDS and not _within(value, *BOUNDS[key]):
             low, high = BOUNDS[key]
             problems.add(f"{prefix}{key}: is {value:g}; it must be from {low:g} to {high:g}.")
         else:

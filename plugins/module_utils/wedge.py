@@ -114,7 +114,7 @@ class Tracker:
         gap = None if self.looked is None else now.clock - self.looked
         again = self.invocation != now.invocation or gap is None
         # Nobody saw what was between looks this far apart; the host may have stood still with everything on it.
-        if again or (gap is not None and gap > max(5 * self.settings.interval_seconds, self.settings.window_seconds)):
+        if again or (gap is not None and gap > self._longest_gap()):
             self._forget(now.clock)
         self.invocation, self.looked, self.moved = now.invocation, now.clock, False
         hold = self._hold(now)
@@ -191,6 +191,11 @@ class Tracker:
         self._become(STARTING, "restarted by the watchdog", clock)
 
     # --- how it is judged ---
+
+    def _longest_gap(self) -> float:
+        """Seconds between two looks that are usual: probes and evidence of any service lie between them."""
+        settings = self.settings
+        return max(5 * settings.interval_seconds, settings.window_seconds) + 4 * settings.probe_seconds + 120
 
     def _hold(self, now: Look) -> tuple[str, str] | None:
         """Say why the service is not judged at all; None when it is."""

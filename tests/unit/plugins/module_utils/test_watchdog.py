@@ -53,8 +53,8 @@ def test_defaults_are_nobodys_to_change() -> None:
         ({"window_seconds": float("nan")}, "window_seconds: is nan"),
         ({"window_seconds": 40}, "a window has to hold two looks"),
         (
-            {"services": {"heavy": {"interval_seconds": 100}}},
-            "services.heavy.window_seconds: is 120 with looks every 100",
+            {"services": {"heavy": {"window_seconds": 50}}},
+            "services.heavy.window_seconds: is 50 with looks every 30",
         ),
         ({"services": {"heavy": {"keep": 3}}}, "unknown key of services.heavy: 'keep'"),
         ({"services": {"heavy": {"probes": 99}}}, "services.heavy.probes: is 99"),

@@ -1,0 +1,584 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Watches the model servers of a host and restarts the one that is wedged: the main process of spark-watchdog.service.
+
+spark-watchdog                     look at all of them every interval, until it is stopped
+spark-watchdog --once              one look, told on the standard output; nothing is restarted
+spark-watchdog --collect NAME      write down what there is to know about a server now, and leave it alone
+
+What it decides is in wedge.py; here is what it looks at and does. The services are those of /etc/dgxspark/services, read
+at every look, so one that is deployed later is watched too. Before a restart it writes down what will be gone afterwards.
+
+Python's standard library and the files beside it are all it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+
+_LIB = Path(__file__).resolve().parents[2] / "lib" / "dgxspark"
+sys.path.insert(0, str(_LIB) if _LIB.is_dir() else os.environ.get("SPARK_UNIT_LIB", str(_LIB)))
+
+import endpoint
+import metrics
+import wedge
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
+METRICS_SECONDS = 10.0  # a busy server is late; two seconds have had healthy ones restarted
+COMMAND_SECONDS = 20.0
+START_SECONDS = 600.0  # a record of a start that was never ended does not speak for a server for ever
+MAX_FILE = 1 << 20
+MAX_PROCESSES, MAX_THREADS = 64, 400
+LOG_LINES = "500"
+POWER = ["nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
+COMPILERS = {
+    *("nvcc", "cicc", "ptxas", "nvlink", "fatbinary", "cudafe++", "tileiras", "ninja"),
+    *("cc1", "cc1plus", "gcc", "g++", "c++", "cc", "clang", "clang++", "ld", "lld"),
+}
+"""Programs whose presence in a container means that kernels are being built: FlashInfer, Triton, torch.compile."""
+
+
+def say(text: str, level: int = 6) -> None:
+    """Write a line to the journal with its priority (3 error, 4 warning, 6 information)."""
+    line = " ".join(text.split())
+    print(
+        f"<{level}>spark-watchdog: {line}" if os.environ.get("JOURNAL_STREAM") else f"spark-watchdog: {line}",
+        flush=True,
+    )
+
+
+def notify(text: str) -> None:
+    """Tell systemd; without systemd it is nothing."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
+        stream.sendto(text.encode("utf-8", "replace"), address)
+
+
+def run(argv: list[str], seconds: float = COMMAND_SECONDS) -> tuple[int, str]:
+    """Run a program without a shell; returns its exit code and what it printed, cut to its end where that is long."""
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        return 124, (error.stdout or b"")[-MAX_FILE:].decode(
+            "utf-8", "replace"
+        ) + f"\n({argv[0]}: no end in {seconds:.0f} s)\n"
+    except OSError as error:
+        return 127, f"{argv[0]} cannot be run: {error.strerror}\n"
+    return done.returncode, done.stdout[-MAX_FILE:].decode("utf-8", "replace")
+
+
+def at_once(works: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
+    """Do several things at once for at most so long; what did not end in time is missing from the result."""
+    done: dict[str, Any] = {}
+    threads = []
+    for key, work in works.items():
+
+        def body(key: str = key, work: Callable[[], Any] = work) -> None:
+            done[key] = work()
+
+        threads.append(threading.Thread(target=body, daemon=True))
+        threads[-1].start()
+    give_up = time.monotonic() + seconds
+    for thread in threads:
+        while thread.is_alive() and time.monotonic() < give_up:
+            thread.join(min(5.0, max(give_up - time.monotonic(), 0.01)))
+            notify("WATCHDOG=1")
+    return dict(done)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
+    """Replace a file at one go, so that nobody reads half of it."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.new")
+    with fresh.open("w", encoding="utf-8") as stream:
+        os.fchmod(stream.fileno(), mode)
+        json.dump(value, stream, indent=1)
+        stream.write("\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    fresh.replace(path)
+
+
+# --- what there is ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Service:
+    """A model server of this host, as its settings have it."""
+
+    name: str
+    unit: str
+    containers: tuple[str, ...]
+    url: str
+    model: str
+    api_key_file: str | None
+
+    def client(self) -> endpoint.Client:
+        return endpoint.Client(self.url, endpoint.read_api_key(self.api_key_file), self.api_key_file or "")
+
+
+def read_services(folder: Path, leave_out: list[str]) -> dict[str, Service]:
+    """The services of this host that answer requests; the ranks behind a head are the head's to watch."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        given = read_json(path)
+        if given is None or not NAME.match(path.stem) or path.stem in leave_out:
+            continue
+        if (given.get("rank") or {}).get("rank") or not all(given.get(key) for key in ("unit", "url", "model")):
+            continue
+        # With Ray the engine's workers are in the container of Ray, beside the engine's own.
+        parts = [str(part["container"]) for part in (given.get("rank") or {}).get("parts") or []]
+        containers = tuple(parts) or (str(given.get("container") or f"spark-{path.stem}"),)
+        key = given.get("api_key_file")
+        found[path.stem] = Service(path.stem, given["unit"], containers, given["url"], given["model"], key)
+    return found
+
+
+def unit_states(units: list[str]) -> dict[str, dict[str, str]]:
+    """What systemd says of units; a unit that it says nothing of is missing."""
+    if not units:
+        return {}
+    wanted = "Id,ActiveState,InvocationID,ActiveEnterTimestampMonotonic"
+    code, text = run(["systemctl", "show", f"--property={wanted}", "--", *units])
+    found = {}
+    for block in text.strip().split("\n\n") if code == 0 else []:
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        found[values.get("Id", "")] = values
+    return found
+
+
+def gpu_power() -> float | None:
+    """Watts of the GPU that takes most; None where nvidia-smi does not say."""
+    code, text = run(POWER, 10.0)
+    watts = []
+    for line in text.splitlines() if code == 0 else []:
+        with contextlib.suppress(ValueError):
+            watts.append(float(line.strip()))
+    return max(watts, default=None)
+
+
+def processes_of(containers: tuple[str, ...]) -> dict[int, str]:
+    """The processes of some containers as this host numbers them, by their control groups, each with its container."""
+    numbers = {}
+    for container in containers:
+        code, text = run(["docker", "container", "inspect", "--format", "{{.Id}}", "--", container], 10.0)
+        if code == 0 and len(text.strip()) == 64:
+            numbers[text.strip()] = container
+    found = {}
+    for path in Path("/proc").iterdir() if numbers else ():
+        if path.name.isdigit():
+            with contextlib.suppress(OSError):
+                group = (path / "cgroup").read_text(encoding="utf-8")
+                found.update({int(path.name): container for number, container in numbers.items() if number in group})
+    return dict(sorted(found.items()))
+
+
+def state_of(path: Path) -> tuple[str, str]:
+    """Name and state of a process or thread, by its folder in /proc."""
+    text = (path / "stat").read_text(encoding="utf-8", errors="replace")
+    head, _sep, rest = text.rpartition(")")
+    return head.partition("(")[2], rest.split()[0]
+
+
+def compiles(containers: tuple[str, ...]) -> bool:
+    """Tell whether a compiler runs in one of some containers."""
+    for pid in processes_of(containers):
+        with contextlib.suppress(OSError, IndexError):
+            name, state = state_of(Path(f"/proc/{pid}"))
+            if name in COMPILERS and state not in ("Z", "X"):
+                return True
+    return False
+
+
+def probe(service: Service, seconds: float) -> tuple[str, str]:
+    """Ask for one token; returns the outcome and a line about it."""
+    try:
+        found = endpoint.one_token(service.client(), service.model, seconds)
+    except endpoint.Problem as problem:
+        turned_away = problem.kind == "http" and 400 <= problem.status < 500
+        no_key = problem.final and problem.kind == "answer"
+        return wedge.REFUSED if turned_away or no_key else wedge.FAILED, problem.message
+    return wedge.OK, f"one token in {found['seconds']:.1f} s"
+
+
+def ask_metrics(service: Service) -> tuple[dict[str, float | None] | None, str, str]:
+    """The figures of a server, why there are none, and the text that they were read from."""
+    try:
+        status, raw = service.client().call("GET", "/metrics", timeout=METRICS_SECONDS)
+    except endpoint.Problem as problem:
+        return None, problem.message, ""
+    text = raw.decode("utf-8", "replace")
+    return (metrics.progress(text), "", text) if status == 200 else (None, f"HTTP {status}", text)
+
+
+# --- evidence -----------------------------------------------------------------------------------------------------
+
+
+def secrets_of(service: Service, etc: Path) -> list[str]:
+    """Values that are in no file of evidence."""
+    paths = [Path(service.api_key_file)] if service.api_key_file else []
+    with contextlib.suppress(OSError):
+        paths += sorted((etc / "secrets" / service.name).iterdir())
+    values = set()
+    for path in paths:
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            values |= {line.strip() for line in path.read_text(encoding="utf-8").splitlines() if len(line.strip()) >= 4}
+    return sorted(values, key=len, reverse=True)
+
+
+def describe_processes(pids: Mapping[int, str]) -> str:
+    """What each process of the container does in the kernel, thread by thread: enough to tell a spin from a wait."""
+    lines = [f"{len(pids)} processes"]
+    threads = 0
+
+    def read(path: Path) -> str:
+        with contextlib.suppress(OSError):
+            return path.read_text(encoding="utf-8", errors="replace").strip()
+        return ""
+
+    for pid, container in list(pids.items())[:MAX_PROCESSES]:
+        base = Path(f"/proc/{pid}")
+        with contextlib.suppress(OSError, IndexError):
+            name, state = state_of(base)
+            lines.append(f"\n=== {container}: pid {pid} {name} state {state}")
+            wanted = ("NSpid", "PPid", "VmRSS", "Threads", "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
+            lines += [line for line in read(base / "status").splitlines() if line.partition(":")[0] in wanted]
+            for task in sorted((base / "task").iterdir(), key=lambda path: int(path.name)):
+                threads += 1
+                if threads > MAX_THREADS:
+                    lines.append("(further threads are left out)")
+                    return "\n".join(lines) + "\n"
+                with contextlib.suppress(OSError, IndexError):
+                    name, state = state_of(task)
+                    where = read(task / "wchan") or "-"
+                    lines.append(
+                        f"  {task.name} {name} {state} wchan={where} syscall={read(task / 'syscall')[:80] or '-'}"
+                    )
+                    lines += [f"      {frame}" for frame in read(task / "stack").splitlines()[:12]]
+    return "\n".join(lines) + "\n"
+
+
+def stacks(pids: Mapping[int, str]) -> str:
+    """Python's own stacks where py-spy is there, on the host or in the image; the image need not have anything."""
+    python = []
+    for pid, container in list(pids.items())[:MAX_PROCESSES]:
+        with contextlib.suppress(OSError, IndexError):
+            name, _state = state_of(Path(f"/proc/{pid}"))
+            if name.startswith(("VLLM", "vllm", "python", "pt_main")):
+                status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+                inner = next((line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")), str(pid))
+                python.append((pid, container, inner))
+    if not python:
+        return "no Python process was found in the container\n"
+    shown, on_host = [], shutil.which("py-spy") is not None
+    for pid, container, inner in python[:6]:
+        there = ["py-spy", "dump", "--pid", str(pid)]
+        code, text = run(there if on_host else ["docker", "exec", container, "py-spy", "dump", "--pid", inner], 10.0)
+        if code in (126, 127) or "executable file not found" in text:
+            return (
+                f"py-spy is neither on the host nor in the image of {container}; processes.txt has the kernel's side\n"
+            )
+        shown.append(f"=== pid {pid} of {container}\n{text}")
+    return "\n".join(shown) + "\n"
+
+
+def collect(service: Service, etc: Path, state: Path, why: Mapping[str, Any], keep: int) -> Path:
+    """Write down what a restart destroys; returns the folder. Whatever cannot be had is left out, with the reason."""
+    folder = state / service.name / time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.parent.chmod(0o700)
+    hidden = secrets_of(service, etc)
+
+    def write(name: str, text: str) -> None:
+        for value in hidden:
+            text = text.replace(value, "********")
+        path = folder / name
+        with contextlib.suppress(OSError), path.open("w", encoding="utf-8") as stream:
+            os.fchmod(stream.fileno(), 0o600)
+            stream.write(text[-MAX_FILE:])
+
+    write("why.json", json.dumps(why, indent=1, default=str) + "\n")
+    pids = processes_of(service.containers)
+
+    def logs(container: str) -> str:
+        return f"=== {container}\n" + run(["docker", "logs", "--tail", LOG_LINES, "--timestamps", container])[1]
+
+    def smi() -> str:
+        return run(["nvidia-smi"])[1] + run(["nvidia-smi", "-q", "-d", "POWER,CLOCK,TEMPERATURE,PERFORMANCE,PIDS"])[1]
+
+    works: dict[str, Callable[[], str]] = {
+        "journal.txt": lambda: run(
+            ["journalctl", "--no-pager", "--output=short-iso", "-n", LOG_LINES, "-u", service.unit]
+        )[1],
+        "docker.txt": lambda: "".join(logs(container) for container in service.containers),
+        "docker_stats.txt": lambda: run(["docker", "container", "stats", "--no-stream", *service.containers])[1],
+        "metrics.txt": lambda: "".join(ask_metrics(service)[1:]),
+        "nvidia_smi.txt": smi,
+        "processes.txt": lambda: describe_processes(pids),
+        "stacks.txt": lambda: stacks(pids),
+        "kernel.txt": lambda: run(["journalctl", "--no-pager", "--output=short-iso", "-k", "-n", "200"])[1],
+        "meminfo.txt": lambda: Path("/proc/meminfo").read_text(encoding="utf-8"),
+    }
+    found = at_once(works, 3 * COMMAND_SECONDS)
+    for name in works:
+        write(name, found.get(name, "(this could not be had in time)\n"))
+    old = sorted(path for path in folder.parent.iterdir() if path.is_dir())[:-keep]
+    for path in old:
+        shutil.rmtree(path, ignore_errors=True)
+    return folder
+
+
+# --- the watchdog ---------------------------------------------------------------------------------------------------
+
+
+class Watchdog:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        given = read_json(args.etc / "watchdog" / "settings.json")
+        if given is None:
+            raise SystemExit(f"spark-watchdog: {args.etc}/watchdog/settings.json cannot be read; run site.yml again")
+        self.given = given
+        self.keep = int(given.get("keep") or 5)
+        self.file = args.state / "state.json"
+        self.before = (read_json(self.file) or {}).get("services") or {}
+        self.services: dict[str, Service] = {}
+        self.trackers: dict[str, wedge.Tracker] = {}
+        self.last_action: dict[str, dict[str, Any]] = {}
+        self.told: dict[str, str] = {}
+        self.interval = self.settings("").interval_seconds
+
+    def settings(self, name: str) -> wedge.Settings:
+        merged = {**self.given, **((self.given.get("services") or {}).get(name) or {})}
+        known = {each.name for each in fields(wedge.Settings)}
+        return wedge.Settings(**{key: value for key, value in merged.items() if key in known})
+
+    def tracker(self, name: str) -> wedge.Tracker:
+        if name not in self.trackers:
+            kept = self.before.get(name) or {}
+            restarts = [float(moment) for moment in kept.get("restarts") or [] if isinstance(moment, (int, float))]
+            self.trackers[name] = wedge.Tracker(self.settings(name), restarts)
+            if isinstance(kept.get("last_action"), dict):
+                self.last_action[name] = kept["last_action"]
+        return self.trackers[name]
+
+    def loop(self) -> None:
+        say(f"watches the services of {self.args.etc}/services every {self.interval:g} s")
+        ready = False
+        while True:
+            began = time.monotonic()
+            self.round()
+            if not ready:
+                notify("READY=1")
+                ready = True
+            while (left := began + self.interval - time.monotonic()) > 0:
+                notify("WATCHDOG=1")
+                time.sleep(min(left, 20.0))
+
+    def round(self) -> None:
+        """Look at every service once, and do what follows."""
+        self.services = services = read_services(self.args.etc / "services", list(self.given.get("leave_out") or []))
+        for gone in set(self.trackers) - set(services):
+            del self.trackers[gone]
+        looks = self.look(services)
+        suspects = {name for name, now in looks.items() if self.tracker(name).look(now) == wedge.PROBE}
+        seconds = {name: self.settings(name).probe_seconds for name in suspects}
+        probes = at_once(
+            {name: partial(probe, services[name], seconds[name]) for name in suspects},
+            max(seconds.values(), default=0) * 2 + 5,  # a model without chat is asked twice
+        )
+        for name in sorted(suspects):
+            outcome, text = probes.get(name, (wedge.FAILED, "the probe did not end in time"))
+            step = self.tracker(name).probed(outcome, text, time.monotonic(), time.time())
+            if step == wedge.ACT:
+                self.act(services[name], looks[name])
+            elif step == wedge.REPORT:
+                say(f"{services[name].unit} is wedged: {self.tracker(name).text}", 3)
+        self.tell()
+        self.save()
+
+    def look(self, services: Mapping[str, Service]) -> dict[str, wedge.Look]:
+        """Gather what there is to see of all services."""
+        owner = str((read_json(self.args.run / "start.json") or {}).get("unit") or "")
+        states = unit_states([*(service.unit for service in services.values()), *([owner] if owner else [])])
+        active = {name: s for name, s in services.items() if states.get(s.unit, {}).get("ActiveState") == "active"}
+        asked = at_once({name: partial(ask_metrics, s) for name, s in active.items()}, METRICS_SECONDS + 5)
+        late = (None, "its /metrics did not end in time", "")
+        figures = {name: asked.get(name, late) for name in active}
+        busy = any(found is None or (found["requests_running"] or 0) > 0 for found, _error, _text in figures.values())
+        power = gpu_power() if busy else None
+        moved = {name for name, (found, _error, _text) in figures.items() if self.moves(name, found)}
+        looks = {}
+        for name, service in services.items():
+            values = states.get(service.unit, {})
+            found, error, _text = figures.get(name, late)
+            now = time.monotonic()
+            entered = values.get("ActiveEnterTimestampMonotonic", "")
+            since = now - int(entered) / 1e6 if entered.isdigit() and entered != "0" else 0.0
+            looks[name] = wedge.Look(
+                clock=now,
+                state=values.get("ActiveState", ""),
+                invocation=values.get("InvocationID", ""),
+                active_seconds=since,
+                starting=since < START_SECONDS and self.starts(service.unit, values.get("InvocationID", ""), owner),
+                host_starting=bool(owner) and states.get(owner, {}).get("ActiveState") == "activating",
+                figures=found if name in active else None,
+                error=error,
+                power=power,
+                others_moved=bool(moved - {name}),
+                compiling=name in active and self.tracker(name).suspects() and compiles(service.containers),
+            )
+        return looks
+
+    def moves(self, name: str, found: Mapping[str, float | None] | None) -> bool:
+        last = self.tracker(name).last
+        return last is not None and found is not None and any(found.get(key) != value for key, value in last.items())
+
+    def starts(self, unit: str, invocation: str, owner: str) -> bool:
+        """Tell whether the helpers of the units say that a start has not ended."""
+        if owner == unit:
+            return True
+        record = read_json(self.args.run / "starts" / f"{unit}.json")
+        return record is not None and "ready" not in record and record.get("invocation") == invocation
+
+    def act(self, service: Service, seen: wedge.Look) -> None:
+        """Collect, look a last time, restart."""
+        tracker = self.tracker(service.name)
+        reason = tracker.text
+        last = tracker.last or {}
+        if self.args.dry_run:
+            say(f"{service.unit} is wedged: {reason}. It would be restarted")
+            return
+        say(f"{service.unit} is wedged: {reason}. Collecting evidence, then it is restarted", 4)
+        why = {"service": service.name, "unit": service.unit, "reason": reason, "look": vars(seen), "counters": last}
+        where = "none, see the line before"
+        try:
+            where = str(collect(service, self.args.etc, self.args.state, why, self.keep))
+        except OSError as error:  # what is wedged is restarted all the same
+            say(f"{service.unit}: warning: the evidence cannot be written: {error}", 4)
+        notify("WATCHDOG=1")
+        now = unit_states([service.unit]).get(service.unit, {})
+        if now.get("ActiveState") != "active" or now.get("InvocationID") != seen.invocation:
+            say(f"{service.unit} is left alone: meanwhile it is {now.get('ActiveState') or 'unknown'}")
+            return
+        found, _error, _text = ask_metrics(service)
+        if found is not None and self.moves(service.name, found):
+            say(f"{service.unit} is left alone: it makes tokens again. What was seen is in {where}", 4)
+            return
+        wall = time.time()
+        tracker.acted(time.monotonic(), wall)
+        self.last_action[service.name] = {"at": wall, "what": "restart", "reason": reason, "evidence": where}
+        self.save()  # before the restart, so that it counts whatever happens to this process
+        # Not `restart`, which would start what somebody has stopped just now; and no job of somebody else is replaced.
+        code, text = run(["systemctl", "--no-block", "--job-mode=fail", "try-restart", "--", service.unit], 60.0)
+        if code == 0:
+            say(f"{service.unit} is restarted (number {len(tracker.restarts)} within 24 hours). Evidence: {where}", 3)
+        else:
+            self.last_action[service.name]["what"] = "restart failed"
+            say(f"{service.unit} cannot be restarted: {text.strip() or f'exit code {code}'}. Evidence: {where}", 3)
+
+    def tell(self) -> None:
+        """Say what has changed, and keep systemctl status up to date."""
+        for name, service in self.services.items():
+            state = self.trackers[name].state
+            before = self.told.get(name)
+            if state != before and (state in (wedge.SUSPECT, wedge.UNJUDGED) or before == wedge.SUSPECT):
+                say(f"{service.unit}: {state}: {self.trackers[name].text}", 4 if state != wedge.WORKING else 6)
+            self.told[name] = state
+        words = ", ".join(f"{name} {self.trackers[name].state}" for name in sorted(self.services))
+        notify(f"STATUS={words or 'there is no service to watch'}")
+
+    def save(self) -> None:
+        """Write the state file: for the collector of metrics, for people, and for the next process."""
+        if self.args.dry_run:
+            return
+        wall, clock = time.time(), time.monotonic()
+        told = {}
+        for name, service in self.services.items():
+            tracker = self.tracker(name)
+            told[name] = {
+                "unit": service.unit,
+                **tracker.facts(),
+                "since": round(wall - max(clock - tracker.since, 0)) if tracker.since else None,
+                "restarts_24h": sum(1 for moment in tracker.restarts if 0 <= wall - moment < wedge.DAY),
+                "max_restarts": tracker.settings.max_restarts,
+                "last_action": self.last_action.get(name),
+            }
+        try:
+            write_json(self.file, {"version": 1, "at": round(wall, 1), "interval": self.interval, "services": told})
+        except OSError as error:
+            say(f"warning: {self.file} cannot be written: {error}", 4)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="spark-watchdog", description="Restarts model servers that are wedged.")
+    parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
+    parser.add_argument(
+        "--run", type=Path, default=Path("/run/dgxspark"), help="records of starts (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--state", type=Path, default=Path("/var/lib/dgxspark/watchdog"), help="state, evidence (default: %(default)s)"
+    )
+    parser.add_argument("--once", action="store_true", help="one look, told as JSON; nothing is restarted or written")
+    parser.add_argument("--dry-run", action="store_true", help="look on, but restart and write nothing")
+    parser.add_argument("--collect", metavar="NAME", help="write down what there is to know of a service, and end")
+    args = parser.parse_args()
+    args.dry_run = args.dry_run or args.once
+    if args.collect:
+        services = read_services(args.etc / "services", [])
+        if args.collect not in services:
+            say(
+                f"{args.collect!r} is no service that this host answers for; there are: {', '.join(services) or 'none'}",
+                3,
+            )
+            return 1
+        keep = int((read_json(args.etc / "watchdog" / "settings.json") or {}).get("keep") or 5)
+        why = {"service": args.collect, "reason": "asked for by hand"}
+        print(collect(services[args.collect], args.etc, args.state, why, keep))
+        return 0
+    watchdog = Watchdog(args)
+    if args.once:
+        watchdog.round()
+        print(json.dumps({name: tracker.facts() for name, tracker in sorted(watchdog.trackers.items())}, indent=1))
+        return 0
+    watchdog.loop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
