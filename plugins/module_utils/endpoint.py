@@ -277,7 +277,7 @@ def error_text(raw: bytes) -> str:
     return (message if isinstance(message, str) else json.dumps(message))[:MAX_TEXT]
 
 
-def _lacks_chat(problem: Problem) -> bool:
+def lacks_chat(problem: Problem) -> bool:
     """Tell whether a refusal means that model or server has no chat, so that plain completions are the real path."""
     if problem.kind != "http" or problem.status not in (400, 404, 405, 501):
         return False
@@ -396,7 +396,7 @@ class Readiness:
                     self.found["api"] = "chat"
                     return figures
                 except Problem as problem:
-                    if not _lacks_chat(problem):
+                    if not lacks_chat(problem):
                         raise
                     self.found["api"] = "completions"
             return self._stream_text()
@@ -603,7 +603,7 @@ def one_token(client: Client, model: str, timeout: float) -> dict[str, Any]:
     try:
         answer = client.request_json("POST", path, {**body, "messages": messages}, timeout)
     except Problem as problem:
-        if not _lacks_chat(problem):
+        if not lacks_chat(problem):
             raise
         api, path = "completions", "/v1/completions"
         answer = client.request_json("POST", path, {**body, "prompt": "Hi"}, timeout)

@@ -3,10 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Receipts: what was deployed on a host, and how it measured there.
 
-A receipt is C({schema: 1, service, cluster, rank, deployed, measured, baseline}). C(deployed) is deterministic (image,
+A receipt is C({schema: 1, service, cluster, rank, deployed, measured, baseline, fast_path}). C(deployed) is deterministic (image,
 argv, env names, revision ...); with C(cluster) and C(rank), which say of what the service is a part on this host, it is all
 that counts as a change. C(measured) are the latest figures; C(baseline) those of the first proof of this deployment, so
-that a slow slide over many runs is seen as well as a sudden drop.
+that a slow slide over many runs is seen as well as a sudden drop. C(benchmark), where there is one, is what bench.yml
+measured last with its own baseline (C(bench_compare.py)); a proof keeps it. C(fast_path) says which kernels ran at the last
+proof (C(fast_path.record)).
 """
 
 from __future__ import annotations
@@ -82,6 +84,7 @@ def build(
     previous: dict[str, Any] | None,
     cluster: dict[str, Any] | None = None,
     rank: int = 0,
+    fast_path: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the receipt to write; the baseline of C(previous) is kept while what is deployed is the same."""
     receipt = {"schema": SCHEMA, "service": service, "cluster": cluster, "rank": rank, "deployed": deployed}
@@ -90,7 +93,20 @@ def build(
     for name in FIGURES:
         if isinstance(measured.get(name), (int, float)) and name not in baseline:
             baseline[name] = measured[name]
-    return {**receipt, "measured": measured, "baseline": baseline}
+    receipt.update(measured=measured, baseline=baseline)
+    if fast_path:
+        receipt["fast_path"] = fast_path
+    benchmark = (previous or {}).get("benchmark")
+    if isinstance(benchmark, dict):
+        # What is deployed now was not what was measured: the ratio says nothing about it until it is measured.
+        stale = not same or bool(benchmark.get("stale"))
+        receipt["benchmark"] = {**benchmark, "ratio": None, "stale": True} if stale else benchmark
+    return receipt
+
+
+def with_benchmark(previous: dict[str, Any], benchmark: dict[str, Any]) -> dict[str, Any]:
+    """Return a receipt with what bench.yml measured; everything else stays."""
+    return {**previous, "benchmark": {**benchmark, "stale": False}}
 
 
 def dump(receipt: dict[str, Any]) -> str:
@@ -108,6 +124,8 @@ def load(text: str) -> dict[str, Any]:
     for part in ("deployed", "measured", "baseline"):
         if not isinstance(receipt.setdefault(part, {}), dict):
             raise ValueError(f"its {part} is not an object")
+    if not isinstance(receipt.get("benchmark", {}), dict):
+        raise ValueError("its benchmark is not an object")
     return receipt
 
 

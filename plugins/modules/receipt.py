@@ -51,14 +51,23 @@ options:
   deployed:
     description:
       - What is deployed, for example image id, argv, names of environment variables and revision of the model. No secrets.
+      - Required unless O(benchmark) is given.
     type: dict
-    required: true
   measured:
     description:
       - Figures. C(decode_tokens_per_second), C(ttft_seconds), C(warmup_seconds), C(start_seconds), C(residency_gib) and
         C(kv_cache_tokens) are compared with the baseline.
     type: dict
     default: {}
+  fast_path:
+    description: Which kernels ran, C(record) of M(dgxspark.vllm.fast_path_info). Kept for people and the status; never a change.
+    type: dict
+  benchmark:
+    description:
+      - What M(dgxspark.vllm.service_bench) measured. It is put into the receipt that is there, and nothing else of it changes;
+        a receipt that is not there is not made.
+      - A later proof keeps it. When what is deployed has changed by then, its C(ratio) is null until it is measured again.
+    type: dict
 seealso:
   - module: dgxspark.vllm.endpoint_ready
   - module: dgxspark.vllm.residency_info
@@ -123,9 +132,13 @@ def main() -> None:
             "service": {"type": "str"},
             "cluster": {"type": "dict"},
             "rank": {"type": "int", "default": 0},
-            "deployed": {"type": "dict", "required": True},
+            "deployed": {"type": "dict"},
             "measured": {"type": "dict", "default": {}},
+            "benchmark": {"type": "dict"},
+            "fast_path": {"type": "dict"},
         },
+        mutually_exclusive=[("deployed", "benchmark")],
+        required_one_of=[("deployed", "benchmark")],
         supports_check_mode=True,
     )
     path, deployed, measured = (module.params[name] for name in ("path", "deployed", "measured"))
@@ -133,8 +146,13 @@ def main() -> None:
     cluster, rank = module.params["cluster"] or None, module.params["rank"]
 
     previous, old_text = read_previous(module, path)
-    receipt = receipts.build(service, deployed, measured, previous, cluster, rank)
-    findings = receipts.compare(previous, receipt)
+    if module.params["benchmark"] is not None:
+        if previous is None:
+            module.fail_json(msg=f"there is no receipt {path} to keep the figures in; site.yml --tags prove writes it")
+        receipt, findings = receipts.with_benchmark(previous or {}, module.params["benchmark"]), []
+    else:
+        receipt = receipts.build(service, deployed, measured, previous, cluster, rank, module.params["fast_path"])
+        findings = receipts.compare(previous, receipt)
     changed = previous is None or receipts.subject(previous) != receipts.subject(receipt)
 
     text = receipts.dump(receipt)

@@ -1,0 +1,340 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Measure the services of a host and print each measurement; documented in plugins/modules/service_bench.py."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.dgxspark.vllm.plugins.action.plan import RECIPES, load_recipes, plain
+from ansible_collections.dgxspark.vllm.plugins.module_utils import bench_compare, benchmark, recipes
+
+display = Display()
+MODULE = "dgxspark.vllm.service_bench"
+RECEIPT = "dgxspark.vllm.receipt"
+WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
+IDLE_POLL = 5
+
+
+class Refused(Exception):
+    """Why a service is not measured."""
+
+
+class ActionModule(ActionBase):
+    """Make one measurement a call, so that a long run shows how far it is."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Measure what the host answers for; return C(results) and C(refused)."""
+        result = super().run(tmp, task_vars)
+        self.variables = task_vars or {}
+        _spec, args = self.validate_argument_spec(
+            {
+                "planned": {"type": "dict", "required": True},
+                "settings": {"type": "dict", "default": {}},
+                "only": {"type": "raw", "default": []},
+                "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
+            }
+        )
+        host = str(self.variables.get("inventory_hostname") or "")
+        if self._task.check_mode:
+            result.update(
+                changed=False, skipped=True, msg="measuring is making requests: nothing is measured in check mode"
+            )
+            return result
+        settings, messages = benchmark.read(f"host {host}", plain(args["settings"]))
+        if messages:
+            raise AnsibleActionFail("nothing was measured:\n- " + "\n- ".join(messages))
+        planned = plain(args["planned"])
+        wanted = benchmark.names(args["only"]) or benchmark.names(settings["services"])
+        everywhere = {service["name"] for body in planned.values() for service in body["services"]}
+        unknown = [name for name in wanted if name not in everywhere]
+        if unknown:
+            hint = recipes.nearest(unknown[0], everywhere)
+            raise AnsibleActionFail(
+                f"nothing was measured: no host of the inventory has a service '{unknown[0]}'{hint} "
+                f"Known: {', '.join(sorted(everywhere))}."
+            )
+        self.settings, self.receipts = settings, str(args["receipts"])
+        services = [
+            service
+            for service in (planned.get(host) or {}).get("services") or []
+            if service["url"] and not service["rank"] and (not wanted or service["name"] in wanted)
+        ]
+        known = self.recipes(host) if services else {}
+        results: list[dict[str, Any]] = []
+        refused: list[dict[str, str]] = []
+        for service in services:
+            cluster = service["cluster"]
+            where = f"{cluster['name'] if cluster else host}/{service['name']}"
+            try:
+                results.append(self.measure(where, service, beside(planned, host, service), known, planned[host]))
+            except Refused as reason:
+                display.display(f"  {where}: not measured: {reason}")
+                refused.append({"where": where, "reason": str(reason)})
+        result.update(changed=False, results=results, refused=refused)
+        return result
+
+    def recipes(self, host: str) -> dict[str, Any]:
+        """Return the recipes that the inventory knows, for what is published; one that cannot be read is left out."""
+        folders = [Path(str(entry)) for entry in self.variables.get("spark_recipe_dirs") or []]
+        known, _wrong = load_recipes([RECIPES, *[folder for folder in folders if folder.is_dir()]])
+        return known
+
+    def step(self, step: str, **task: Any) -> dict[str, Any]:
+        """Run one step on the host. Raises Refused with what went wrong."""
+        answer: dict[str, Any] = self._execute_module(
+            module_name=MODULE,
+            module_args={"step": step, "task": {**self.service, **task}},
+            task_vars=self.variables,
+        )
+        if answer.get("failed"):
+            raise Refused(str(answer.get("msg") or answer))
+        if answer.get("problem"):
+            raise Refused(". ".join(text for text in (answer["problem"], answer.get("fix")) if text))
+        return answer
+
+    def idle(self) -> dict[str, Any]:
+        """Wait until nobody else is served; return what the service is."""
+        began = time.monotonic()
+        while True:
+            found = self.step("look")
+            if not found["busy"] or self.settings["disturb"]:
+                return found
+            if time.monotonic() - began >= self.settings["idle_seconds"]:
+                raise Refused(
+                    f"others are being served: {', '.join(found['busy'])}. A measurement would slow them and be wrong itself. "
+                    "Run it when the host is idle, or anyway with spark_bench: {disturb: true}"
+                )
+            time.sleep(min(IDLE_POLL, max(1, self.settings["idle_seconds"])))
+
+    def measure(
+        self,
+        where: str,
+        service: dict[str, Any],
+        others: list[dict[str, str]],
+        known: dict[str, Any],
+        host_plan: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Measure one service, write its receipt, and return its section with what is published beside it."""
+        settings = self.settings
+        self.service = {
+            **{name: service["probe"].get(name) for name in ("name", "url", "model", "api_key_file")},
+            "container": service["container"],
+            "receipts": self.receipts,
+            "beside": others,
+            "api": "chat",
+            "extras": 0,
+            "thinking": settings["thinking"],
+            "output_tokens": settings["output_tokens"],
+            "sysroot": (host_plan.get("settings") or {}).get("sysroot") or "/",
+        }
+        found = self.idle()
+        self.until = time.monotonic() + settings["seconds"]
+        fitting, left = benchmark.lengths(settings, found["max_model_len"])
+        if not fitting:
+            raise Refused(
+                f"its context of {found['max_model_len']} tokens has no room for an answer of {settings['output_tokens']}: set "
+                "output_tokens of spark_bench lower"
+            )
+        left_out = [f"prompts of {length} tokens: the context is {found['max_model_len']}" for length in left]
+        self.done, self.total = 0, len(fitting) * (settings["warmup"] + settings["repeats"])
+        self.total += len(settings["concurrency"])
+        single, gpu, sizes = self.singles(where, fitting, bool(found["conditions"]["gpu"]), left_out)
+        loads = self.loads(where, service, single[0]["prompt_tokens"], sizes[single[0]["prompt_tokens"]], left_out)
+        new = {
+            "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "conditions": {**found["conditions"], **benchmark.gpu_under_load(gpu)},
+            "workload": {
+                "prompt_tokens": single[0]["prompt_tokens"],
+                "output_tokens": settings["output_tokens"],
+                "api": self.service["api"],
+                "thinking": settings["thinking"],
+                "forced": benchmark.EXTRAS[self.service["extras"]] != (),
+                "counted_by": single[0]["counted_by"],
+                "prompts": benchmark.PROMPTS,
+            },
+            "single": single,
+            "concurrency": loads,
+            "left_out": left_out,
+        }
+        receipt = found["receipt"]
+        previous = (receipt or {}).get("benchmark")
+        section, findings = bench_compare.compare(previous, new, service["name"], settings)
+        if receipt is None:
+            left_out.append(
+                "the receipt: there is none yet, site.yml --tags prove writes it; the figures were not kept"
+            )
+            section["left_out"] = left_out
+        else:
+            self.keep(service, section)
+        base = of_recipe(known, service)
+        sparks = (service["cluster"] or {}).get("size", 1)
+        rows, more = bench_compare.published(base.get("expect") or [], section, service, base, sparks)
+        return {
+            "where": where,
+            "service": service["name"],
+            **section,
+            "published": rows,
+            "findings": [*findings, *more],
+        }
+
+    def singles(
+        self, where: str, fitting: list[int], gpu: bool, left_out: list[str]
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[int, int]]:
+        """Measure one request at a time; return rows, samples of the GPU, and how many characters each length took."""
+        settings = self.settings
+        rows: list[dict[str, Any]] = []
+        samples: list[dict[str, Any]] = []
+        sizes: dict[int, int] = {}
+        size = benchmark.characters(fitting[0])
+        seen: tuple[int, int] | None = None
+        for length in fitting:
+            runs: list[dict[str, Any]] = []
+            spare = settings["repeats"]  # what others disturbed is measured again, up to so many times
+            size = benchmark.characters(length, *(seen or (None, None)))
+            number = 0
+            warm = settings["warmup"]
+            while len(runs) < settings["repeats"]:
+                seconds = self.until - time.monotonic()
+                if seconds < 1:
+                    break
+                if not rows and not runs and number == 0:
+                    found = self.step("stream", find_out=True, characters=size, seed=f"{length}/warm", seconds=seconds)
+                    self.service.update(api=found["api"], extras=found["extras"])
+                else:
+                    found = self.step(
+                        "stream", characters=size, seed=f"{length}/{number - warm}", seconds=seconds, gpu=gpu
+                    )
+                figures = found["figures"]
+                if figures["prompt_tokens"]:
+                    seen = (figures["characters"], figures["prompt_tokens"])
+                number += 1
+                if number <= warm:
+                    size = benchmark.characters(length, *(seen or (None, None)))
+                    self.tell(where, f"prompt {length}, warm-up", figures)
+                    continue
+                if figures["seen"]["disturbed"] and spare and not settings["disturb"]:
+                    spare -= 1
+                    self.total += 1
+                    self.tell(where, f"prompt {length}, disturbed by other requests, once more", figures)
+                    continue
+                runs.append(figures)
+                samples += found["gpu"]
+                self.tell(where, f"prompt {length}, {len(runs)} of {settings['repeats']}", figures)
+            if not runs:
+                left_out.append(f"prompts of {length} tokens: the {settings['seconds']} seconds were used up")
+                continue
+            if len(runs) < settings["repeats"]:
+                left_out.append(
+                    f"{settings['repeats'] - len(runs)} repeats at {length} tokens: the {settings['seconds']} seconds were used up"
+                )
+            rows.append(benchmark.single_row(length, runs))
+            sizes[length] = size
+        if not rows:
+            raise Refused(f"not one answer came within {settings['seconds']} seconds; give spark_bench more seconds")
+        return rows, samples, sizes
+
+    def loads(
+        self, where: str, service: dict[str, Any], prompt_tokens: int, size: int, left_out: list[str]
+    ) -> list[dict[str, Any]]:
+        """Measure several requests at once."""
+        settings = self.settings
+        rows: list[dict[str, Any]] = []
+        client, told = settings["client"], ""
+        for level in settings["concurrency"]:
+            seconds = self.until - time.monotonic()
+            if seconds < 10:
+                left_out.append(f"{level} requests at once: the {settings['seconds']} seconds were used up")
+                continue
+            try:
+                found = self.step(
+                    "load",
+                    level=level,
+                    client=client,
+                    prompt_tokens=prompt_tokens,
+                    characters=size,
+                    seed=f"load/{level}",
+                    seconds=seconds,
+                    args=service.get("args") or {},
+                    tokenizer=benchmark.tokenizer(service["model"], service.get("args") or {}),
+                    wrapper=WITH_SECRETS if service.get("secrets") else "",
+                )
+            except Refused as reason:
+                left_out.append(f"{level} requests at once: {reason}")
+                self.tell(where, f"{level} at once: {reason}", None)
+                continue
+            row = found["row"]
+            rows.append(row)
+            if found["reason"] and not told:
+                told, client = found["reason"], "own"
+                left_out.append(f"vLLM's own client: {told}; this collection's made the requests")
+            self.tell(
+                where,
+                f"{level} at once ({row['client']}): {row['output_tokens_per_second'] or 0:,.1f} tokens/s together",
+                None,
+            )
+        return rows
+
+    def tell(self, where: str, what: str, figures: dict[str, Any] | None) -> None:
+        """Print how far it is."""
+        self.done += 1
+        text = ""
+        if figures:
+            prefill, decode = figures["prefill_tokens_per_second"], figures["decode_tokens_per_second"]
+            parts = [f"prefill {prefill:,.0f}" if prefill else "", f"decode {decode:,.1f} tokens/s" if decode else ""]
+            text = ": " + ", ".join(part for part in parts if part)
+        display.display(f"  {where}: {self.done}/{self.total}: {what}{text}")
+
+    def keep(self, service: dict[str, Any], section: dict[str, Any]) -> None:
+        """Put the section into the receipt of the service."""
+        answer = self._execute_module(
+            module_name=RECEIPT,
+            module_args={
+                "path": f"{self.receipts}/{service['name']}.json",
+                "service": service["name"],
+                "benchmark": section,
+            },
+            task_vars=self.variables,
+        )
+        if answer.get("failed"):
+            display.warning(f"{service['name']}: the figures were not kept: {answer.get('msg')}")
+
+
+def beside(planned: dict[str, Any], host: str, service: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the services that share a GPU with this one, as far as they can be asked from its host."""
+    cluster = service["cluster"]
+    found = []
+    for name in cluster["hosts"] if cluster else [host]:
+        for other in (planned.get(name) or {}).get("services") or []:
+            local = name == host or not str(other.get("url") or "").startswith(("http://127.", "http://localhost"))
+            if other["name"] != service["name"] and other.get("url") and not other["rank"] and local:
+                found.append(
+                    {"name": other["name"] if name == host else f"{name}/{other['name']}", "url": other["url"]}
+                )
+    return found
+
+
+def of_recipe(known: dict[str, Any], service: dict[str, Any]) -> dict[str, Any]:
+    """Return C(images), C(args) and C(expect) of a service's recipe with its variants; a variant's figures replace the recipe's."""
+    recipe = known.get(service.get("recipe") or "") or {}
+    merged: dict[str, Any] = {
+        "images": recipe.get("images"),
+        "args": dict(recipe.get("args") or {}),
+        "expect": recipe.get("expect"),
+    }
+    for name in service.get("variant") or []:
+        body = (recipe.get("variants") or {}).get(name) or {}
+        merged["args"].update(body.get("args") or {})
+        merged["expect"] = body.get("expect") or []
+        merged["images"] = body.get("images") or merged["images"]
+    return merged
