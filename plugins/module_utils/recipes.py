@@ -17,7 +17,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, fast_path, launch
 
 SERVICE_KEYS = {
     "name": "name of the service: the unit is spark-<name>.service, the container spark-<name>",
@@ -111,7 +111,17 @@ VARIANT_KEYS = (
 MODEL_KEYS = ("repo", "revision", "path", "extra")
 IMAGE_KEYS = ("ref", "vllm_version", "entrypoint", "args", "env", "files", "pip")
 FILE_KEYS = ("source", "path")
-EXPECT_KEYS = ("what", "tokens_per_second", "gib", "source", "sparks", "streams")
+EXPECT_KEYS = (
+    "what",
+    "tokens_per_second",
+    "gib",
+    "source",
+    "sparks",
+    "streams",
+    *fast_path.EXPECTED,
+    "required",
+)
+"""Keys of C(expect): figures for people, kernels and acceptance for C(fast_path.compare), C(required) for its severity."""
 MODEL_FOLDER = "{model}"
 """Stands for the folder of the model's snapshot, on the host and in the container."""
 CHECK_KEYS = ("tools", "reasoning")
@@ -255,9 +265,31 @@ def _check_body(problems: Problems, body: Mapping[str, Any]) -> None:
         problems.unknown(entry, EXPECT_KEYS, "key of expect:")
         if not entry.get("what") or not entry.get("source"):
             problems.add("every entry of 'expect' needs 'what' was measured and its 'source'.")
+        _check_expected_kernels(problems, entry)
     nodes = body.get("nodes", 1)
     if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
         problems.add(f"'nodes' is {nodes!r}; it must be a whole number of Sparks, 1 or more.")
+
+
+def _check_expected_kernels(problems: Problems, entry: Mapping[str, Any]) -> None:
+    """Check what an entry of C(expect) says of kernels: names that vLLM has, in some version."""
+    known = {
+        "attention_backend": ("attention_backends", fast_path.attention),
+        "moe_backend": ("moe_backends", fast_path.kernel),
+        "linear_kernel": ("linear_backends", fast_path.kernel),
+    }
+    for key, (table, normal) in known.items():
+        names = {normal(name) for name in catalogue.names(table)}
+        for name in _texts(problems, {key: _listed(entry.get(key))}, key):
+            if normal(name) not in names:
+                problems.add(f"expect names {key} '{name}', which no vLLM has{nearest(normal(name), names)}")
+    share = entry.get("min_acceptance")
+    if share is not None and (isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1):
+        problems.add(
+            f"expect.min_acceptance is {share!r}; it must be a share of the drafted tokens above 0, at most 1."
+        )
+    if not isinstance(entry.get("required", False), bool):
+        problems.add(f"expect.required is {entry['required']!r}; it must be true or false.")
 
 
 def resolve_service(
@@ -399,6 +431,13 @@ def _assemble(
             "draft_config",
         )
         or None,
+        # What is measured after a start; the figures for people stay in the recipe.
+        "expect": [
+            dict(entry)
+            for layer in (recipe, *variants)
+            for entry in problems.mappings(layer.get("expect"), "expect")
+            if any(key in entry for key in fast_path.EXPECTED)
+        ],
         "memory_share": share,
         "overheads": problems.mapping(own.get("overheads"), "overheads"),
         "start_timeout": timeout,

@@ -83,6 +83,7 @@ def status_rows(
                 if active and since
                 else None,
                 "restarts": unit.get("n_restarts"),
+                "fast_path": answer.get("fast_path"),
             }
         )
     return rows
@@ -135,7 +136,7 @@ def uptime(seconds: Any) -> str:
 def status_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the status table, then why each service that is not ready is not, or what its unit waits for."""
     header = ["host", "service", "part", "model", "unit", "ready", "KV use", "requests"]
-    header += ["GiB", "planned", "uptime", "restarts"]
+    header += ["GiB", "planned", "uptime", "restarts", "fast path"]
     cells = []
     for row in rows:
         use, running = row["kv_cache_usage"], row["requests_running"]
@@ -153,8 +154,12 @@ def status_text(rows: Sequence[Mapping[str, Any]]) -> str:
                 gib(row["planned_gib"], already_gib=True),
                 uptime(row["uptime_seconds"]),
                 "-" if row["restarts"] is None else str(row["restarts"]),
+                row["fast_path"] or "-",
             ]
         )
+    if not any(row["fast_path"] for row in rows):  # no receipt says it yet
+        header.pop()
+        cells = [line[:-1] for line in cells]
     if not any(row["cluster"] for row in rows):
         header.remove("part")
         cells = [[*row[:2], *row[3:]] for row in cells]

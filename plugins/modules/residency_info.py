@@ -160,20 +160,13 @@ findings:
 
 import json
 from dataclasses import asdict
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, ray_cluster, residency, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils import engine_logs, gb10, residency
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
-
-# systemd tells the second, and the clocks of the two are read one after the other.
-SLACK = timedelta(seconds=5)
-# A worker says what it took within its first lines.
-MOST_BYTES = 4 * 2**20
-SESSION_LOGS = ("worker-*.out", "worker-*.err")
 
 
 def main() -> None:
@@ -208,20 +201,20 @@ def main() -> None:
         }
         for service in module.params["services"]
     ]
-    active_since = read_units(run, [service["unit"] for service in services])
+    active_since = engine_logs.read_units(run, [service["unit"] for service in services])
     containers = gb10.read_containers(run)
     held = gpu_memory(gb10.read_gpu(run, module.params["root"], containers))
     run_dir = Path(module.params["run_dir"])
 
     results, findings, uses = {}, [], []
     for service in services:
-        names = containers_of(service, containers)
-        lines, reason = read_logs(run, names, active_since.get(service["unit"]))
+        names = engine_logs.containers_of(service, containers)
+        lines, reason = engine_logs.read_logs(run, names, active_since.get(service["unit"]))
         if not names:
-            reason = f"the container {main_container(service)} is not running"
+            reason = f"the container {engine_logs.main_container(service)} is not running"
         workers: list[str] = []
-        if under_ray(service) and names:
-            workers, missing = read_session(run_dir / "ray" / service["name"] / ray_cluster.SESSION)
+        if engine_logs.under_ray(service) and names:
+            workers, missing = engine_logs.read_session(run_dir, service["name"])
             reason = reason or missing
         log = residency.parse_log(lines, workers)
         held_gib = [held[name] for name in names if name in held]
@@ -249,33 +242,6 @@ def main() -> None:
     module.exit_json(changed=False, services=results, system=asdict(system), findings=found)
 
 
-def read_units(run: Any, names: list[str]) -> dict[str, str | None]:
-    """Since when each unit has been active, as far as it is."""
-    rc, out, _err = run(units.show_command(names)) if names else (0, "", "")
-    shown = units.parse_show(out) if rc == 0 else []
-    return {unit["name"]: unit["active_since"] for unit in shown if unit["active_state"] == "active"}
-
-
-def under_ray(service: dict[str, Any]) -> bool:
-    return (service["cluster"] or {}).get("executor") == "ray"
-
-
-def main_container(service: dict[str, Any]) -> str:
-    """Name the container in which the rank of this host works."""
-    name: str = service["container"]
-    return ray_cluster.container_name(name) if under_ray(service) and service["rank"] else name
-
-
-def containers_of(service: dict[str, Any], containers: list[dict[str, Any]]) -> list[str]:
-    """Name the running containers of a service."""
-    return [
-        container["name"]
-        for container in containers
-        if container["state"] == "running"
-        and (container["name"] == service["container"] or container["service"] == service["name"])
-    ]
-
-
 def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
     """GPU memory of the processes of each container, GiB; without those that nvidia-smi says nothing of."""
     held: dict[str, float] = {}
@@ -283,51 +249,6 @@ def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
         if process["container"] and process["used_mib"] is not None:
             held[process["container"]] = held.get(process["container"], 0.0) + process["used_mib"] / 1024
     return {name: round(gib, 2) for name, gib in held.items()}
-
-
-def read_logs(run: Any, containers: list[str], until: str | None) -> tuple[list[str], str]:
-    """The start-up lines of all containers of a service, and why there are none of one of them."""
-    lines: list[str] = []
-    reasons = []
-    for container in containers:
-        own, reason = read_log(run, container, until)
-        lines += own
-        reasons += [reason] if reason else []
-    return lines, "; ".join(reasons)
-
-
-def read_session(folder: Path) -> tuple[list[str], str]:
-    """What the workers of this host wrote in the newest session of Ray, or a reason why there is nothing.
-
-    Sessions are named by the time of their start.
-    """
-    try:
-        sessions = sorted(path for path in folder.glob("session_2*") if path.is_dir() and not path.is_symlink())
-        files = [path for pattern in SESSION_LOGS for path in sorted((sessions[-1] / "logs").glob(pattern))]
-        lines: list[str] = []
-        for path in files:
-            with path.open("rb") as stream:
-                lines += stream.read(MOST_BYTES).decode("utf-8", "replace").splitlines()
-    except IndexError:
-        return [], f"its workers write into a session of Ray, and {folder} has none"
-    except OSError as error:
-        return [], f"what its workers wrote cannot be read: {error}"
-    return lines, "" if lines else f"its workers write into a session of Ray, and {sessions[-1]} has nothing of them"
-
-
-def read_log(run: Any, container: str, until: str | None) -> tuple[list[str], str]:
-    """The start-up lines of a container, or a reason why there are none.
-
-    A container of ours is made anew at every start, so its log has no other start; what came after the unit was active
-    (requests, for weeks) is left out.
-    """
-    if until:
-        until = (datetime.fromisoformat(until) + SLACK).isoformat()
-    rc, out, err = run(["docker", "logs", *([f"--until={until}"] if until else []), container])
-    if rc != 0:
-        last = err.strip().splitlines()[-1:] or [f"exit code {rc}"]
-        return [], f"its log cannot be read: {last[0]}"
-    return f"{out}\n{err}".splitlines(), ""
 
 
 def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.HostUse:

@@ -14,6 +14,7 @@ description:
   - Asks every service for a short completion and for its metrics, all at the same time, and never fails because one of
     them does not answer.
   - A service without O(services[].url), as the ranks behind the first one of an engine that spans hosts, is not asked.
+  - Of the receipt of each service it reads whether its kernels were the expected ones at the last proof.
 options:
   services:
     description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
@@ -38,6 +39,10 @@ options:
     description: Seconds that a service has for its answer.
     type: float
     default: 10
+  receipts:
+    description: Folder of the receipts.
+    type: path
+    default: /var/lib/dgxspark/receipts
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -93,9 +98,15 @@ services:
       description: Requests in the queue, null when unknown.
       type: int
       sample: 0
+    fast_path:
+      description: What the receipt says of its kernels, V(ok), V(N off) or V(-). Null without a receipt that says it.
+      type: str
+      sample: ok
 """
 
+import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -134,6 +145,16 @@ def ask(service: dict[str, Any], timeout: float) -> dict[str, Any]:
     }
 
 
+def fast_path_mark(folder: str, service: str) -> str | None:
+    """What the receipt of a service says of its kernels, in a word."""
+    try:
+        receipt = json.loads((Path(folder) / f"{service}.json").read_text(encoding="utf-8"))
+        found = receipt["fast_path"]["mark"]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -150,12 +171,15 @@ def main() -> None:
                 },
             },
             "timeout": {"type": "float", "default": 10},
+            "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
         },
         supports_check_mode=True,
     )
     services = module.params["services"]
     with ThreadPoolExecutor(max_workers=max(len(services), 1)) as pool:
         answers = list(pool.map(lambda service: ask(service, module.params["timeout"]), services))
+    for answer in answers:
+        answer["fast_path"] = fast_path_mark(module.params["receipts"], answer["name"])
     module.exit_json(changed=False, services=answers)
 
 
