@@ -1,0 +1,669 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Clients of the fleet: what C(spark_clients) says, and how Open WebUI and the Hermes agent are wired to a gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoints as fleet
+from ansible_collections.dgxspark.vllm.plugins.module_utils import recipes, speech
+from ansible_collections.dgxspark.vllm.plugins.module_utils.endpoints import Endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+
+KEYS: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
+    "open_webui": (dict, {}, "Open WebUI, a chat page in the browser"),
+    "hermes": (dict, {}, "the Hermes agent with its API server"),
+}
+"""Keys of C(spark_clients): type, default, meaning."""
+
+OPEN_WEBUI_KEYS: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
+    "gateway": (str, "", "host of the inventory that has spark_gateway; the only one when left out"),
+    "key_file": (str, "", "file on the controller with the key that the gateway asks this client for"),
+    "port": (int, 3000, "TCP port of the page"),
+    "listen": (str, "", "address of the host that it answers on; 0.0.0.0 when left out, 127.0.0.1 with auth: false"),
+    "auth": (bool, True, "people sign in; false lets everybody in as the administrator"),
+    "admin": (dict, {}, "account that is made at the first start: email, name, password_file (on the controller)"),
+    "signup": (bool, None, "people may make accounts of their own; when left out: until there is an administrator"),
+    "secret_key_file": (str, "", "file on the controller with the key that sessions are signed with; made on the host when left out"),
+    "persistent_config": (
+        bool,
+        False,
+        "settings of the admin panel win over these variables from the second start on; false: the inventory wins at every start",
+    ),
+    "speech": (bool, True, "use the speech servers of the fleet for dictation and reading aloud"),
+    "voice": (str, "alloy", "voice of the text-to-speech server"),
+    "agents": (bool, True, "list the Hermes agent of the same host beside the models"),
+    "ollama": (bool, False, "ask an Ollama directly too, by the variables in env"),
+    "model_list_timeout": (int, 30, "seconds that the gateway has to list its models; Open WebUI's own default is 10"),
+    "request_timeout": (int, 1800, "seconds that an answer may take in all; Open WebUI's own default is 300"),
+    "image": (str, "ghcr.io/open-webui/open-webui:v0.12.4", "image; the same tag with -slim has no local models in it"),
+    "command": (list, ["bash", "start.sh"], "program of the image, which is started behind the wrapper that reads keys from files"),
+    "data_dir": (str, "/var/lib/dgxspark/open-webui", "folder of the host with accounts and chats"),
+    "env": (dict, {}, "further variables of Open WebUI; no secrets"),
+    "memory_gib": ((int, float), 4.0, "bound of the container; the plan of a Spark keeps that much for it"),
+    "start_timeout": (int, 300, "seconds that a start may take"),
+    "docker_args": (list, [], "further options of docker run"),
+}  # fmt: skip
+"""Keys of C(spark_clients.open_webui): type, default, meaning."""
+
+ADMIN_KEYS = ("email", "name", "password_file")
+
+HERMES_KEYS: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
+    "gateway": (str, "", "host of the inventory that has spark_gateway; the only one when left out"),
+    "key_file": (str, "", "file on the controller with the key that the gateway asks this client for"),
+    "model": (str, "", "alias of the gateway that the agent thinks with; the only one when left out"),
+    "context_length": (int, None, "tokens of its context; what the gateway says of the alias when left out"),
+    "port": (int, 8642, "TCP port of its API server"),
+    "listen": (str, "127.0.0.1", "address of the host that the API server answers on; whoever reaches it with the key runs commands"),
+    "api_key_file": (str, "", "file on the controller with the key of the API server, 16 characters or more; made on the host when left out"),
+    "toolsets": (list, [], "tool sets that requests to the API server may use, such as web and file; the agent's own choice when left out"),
+    "version": (str, "0.19.0", "version of the package hermes-agent"),
+    "requirements_file": (str, "", "file on the controller with all packages and versions; needed for another version"),
+    "python": (str, "/usr/bin/python3", "Python 3.11 to 3.13 of the host, with its module venv"),
+    "install_dir": (str, "/opt/dgxspark/hermes", "folder of the host with the environments, one a version"),
+    "data_dir": (str, "/var/lib/dgxspark/hermes", "the agent's home: memory, skills, sessions, files"),
+    "request_timeout": (int, 1800, "seconds that the gateway has for an answer"),
+    "config": (dict, {}, "further settings of the agent's config.yaml; they win over what an agent or a person changes in its home"),
+    "memory_gib": ((int, float), 4.0, "bound of the unit; the plan of a Spark keeps that much for it"),
+    "start_timeout": (int, 180, "seconds that a start may take"),
+}  # fmt: skip
+"""Keys of C(spark_clients.hermes): type, default, meaning."""
+
+ETC = "/etc/dgxspark"
+SECRETS = "/etc/dgxspark/secrets"
+WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
+CONTAINER_SECRETS = "/run/dgxspark/secrets"
+CONTAINER_DATA = "/app/backend/data"
+HELPER = "/usr/local/libexec/dgxspark/spark_clients.py"
+STOP_SECONDS = 20
+HERMES_USER = "spark-hermes"
+HERMES_LOCKED = HERMES_KEYS["version"][1]
+"""The version whose packages the role has a list of."""
+HERMES_MODEL = "hermes-agent"
+"""What the agent's API server calls itself."""
+HERMES_CONTEXT = 64000
+"""The agent refuses models with less (MINIMUM_CONTEXT_LENGTH of its agent/model_metadata.py)."""
+GATEWAY_KEY = "DGXSPARK_GATEWAY_KEY"
+NO_KEY = "none"
+"""What a client sends where no key is asked for: OpenAI's libraries want some text."""
+OWNED_ENV = {
+    "OPENAI_API_BASE_URL": "gateway",
+    "OPENAI_API_BASE_URLS": "gateway",
+    "WEBUI_AUTH": "auth",
+    "ENABLE_SIGNUP": "signup",
+    "ENABLE_PERSISTENT_CONFIG": "persistent_config",
+    "ENABLE_OLLAMA_API": "ollama",
+    "AIOHTTP_CLIENT_TIMEOUT": "request_timeout",
+    "AIOHTTP_CLIENT_TIMEOUT_MODEL_LIST": "model_list_timeout",
+    "HOST": "listen",
+    "PORT": "port",
+    "WEBUI_ADMIN_EMAIL": "admin",
+    "WEBUI_ADMIN_NAME": "admin",
+}
+"""Variables of Open WebUI that a key of its own sets."""
+
+
+class Gateway(TypedDict):
+    """What a client has to know of a gateway. C(models): alias to the longest context, None where it is not known."""
+
+    host: str
+    address: str
+    port: int
+    listen: str
+    keyed: bool
+    models: dict[str, int | None]
+
+
+# --- reading ------------------------------------------------------------------------------------------------------
+
+
+def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
+    """Read C(spark_clients) of one host; return its clients with every default filled in, and all that is wrong.
+
+    A client that is not wanted is an empty mapping. C({}) and null after a client's name mean: with its defaults.
+    """
+    nothing: dict[str, Any] = {"open_webui": {}, "hermes": {}}
+    if not isinstance(value, Mapping):
+        return nothing, [
+            f"host {host}, spark_clients: must be a mapping with open_webui or hermes, not {recipes.kind(value)}."
+        ]
+    top = recipes.Problems(f"host {host}, spark_clients")
+    top.unknown([str(key) for key in value], tuple(KEYS))
+    messages = top.messages
+    result = dict(nothing)
+    for name, keys, check in (
+        ("open_webui", OPEN_WEBUI_KEYS, _check_open_webui),
+        ("hermes", HERMES_KEYS, _check_hermes),
+    ):
+        if name not in value or value[name] is False:
+            continue
+        problems = recipes.Problems(f"host {host}, spark_clients.{name}")
+        body = {} if value[name] is True else problems.mapping(value[name], name)
+        problems.unknown(body, tuple(keys))
+        right = speech.check_types(problems, {key: item for key, item in body.items() if item is not None}, keys)
+        settings = {key: right.get(key, default) for key, (_types, default, _meaning) in keys.items()}
+        check(problems, settings)
+        result[name] = settings
+        messages += problems.messages
+    return result, messages
+
+
+def _check_common(problems: recipes.Problems, settings: Mapping[str, Any]) -> None:
+    speech.check_port(problems, "port", settings["port"])
+    speech.check_listen(problems, settings["listen"])
+    speech.check_size(problems, "memory_gib", settings["memory_gib"])
+    speech.check_timeout(problems, settings["start_timeout"])
+    for key in ("data_dir", "install_dir", "python"):
+        path = settings.get(key)
+        if path is not None and (not path.startswith("/") or not speech.VOLUME.fullmatch(f"{path}:/x") or ".." in path):
+            problems.add(f"'{key}' is '{path}'; it must be an absolute path without blanks.")
+    for key in ("request_timeout", "model_list_timeout"):
+        seconds = settings.get(key)
+        if seconds is not None and seconds < 1:
+            problems.add(f"'{key}' is {seconds}; it must be a number of seconds, 1 or more.")
+
+
+def _check_open_webui(problems: recipes.Problems, settings: dict[str, Any]) -> None:
+    _check_common(problems, settings)
+    speech.check_image(problems, settings["image"])
+    for key in ("command", "docker_args"):
+        speech.check_texts(problems, key, settings[key])
+    if not settings["command"]:
+        problems.add(
+            "'command' is empty; the image's own program has to be named, because keys are read before it starts."
+        )
+    if recipes.CONTROL.search(settings["voice"]) or not settings["voice"].strip():
+        problems.add(f"'voice' is {settings['voice']!r}; it must be one line of text.")
+    settings["env"] = speech.environment(problems, settings["env"])
+    for name in settings["env"]:
+        if name in OWNED_ENV:
+            problems.add(f"'env' sets {name}, which '{OWNED_ENV[name]}' is there for. Use that.")
+    admin = {str(key): item for key, item in settings["admin"].items() if item is not None}
+    problems.unknown(admin, ADMIN_KEYS, "key of admin:")
+    settings["admin"] = admin
+    if not admin:
+        return
+    if not settings["auth"]:
+        problems.add("'admin' is set with auth: false, where nobody signs in. Take one of them out.")
+    for key, item in admin.items():
+        if not isinstance(item, str) or not item.strip() or recipes.CONTROL.search(item):
+            problems.add(f"'admin.{key}' is {item!r}; it must be one line of text.")
+    if "@" not in str(admin.get("email", "")):
+        problems.add(f"'admin.email' is {admin.get('email')!r}; the account is named by an e-mail address.")
+    if not admin.get("password_file"):
+        problems.add(
+            "'admin.password_file' is missing: a file on the controller that holds the password and nothing else."
+        )
+
+
+def _check_hermes(problems: recipes.Problems, settings: dict[str, Any]) -> None:
+    _check_common(problems, settings)
+    speech.check_texts(problems, "toolsets", settings["toolsets"])
+    length = settings["context_length"]
+    if length is not None and length < 1:
+        problems.add(f"'context_length' is {length}; it must be a number of tokens.")
+    if not recipes.IMAGE_REF.fullmatch(f"x:{settings['version']}"):
+        problems.add(
+            f"'version' is {settings['version']!r}; it must be a release of hermes-agent, such as {HERMES_LOCKED}."
+        )
+    elif settings["version"] != HERMES_LOCKED and not settings["requirements_file"]:
+        problems.add(
+            f"'version' is {settings['version']}, but the collection has the list of packages of {HERMES_LOCKED}. Make one "
+            "(docs/clients.md has the command) and name it as requirements_file."
+        )
+    for key in ("model", "providers"):
+        if key in settings["config"]:
+            problems.add(f"'config' has '{key}', which gateway, model and key_file are there for. Take it out.")
+    if _secrets_in(settings["config"]):
+        problems.add(
+            f"'config' has {', '.join(_secrets_in(settings['config']))}, which look like secrets: the file can be read by the "
+            "agent itself. The agent takes keys from its environment only; put them into its home by hand (.env)."
+        )
+
+
+def _secrets_in(config: Mapping[Any, Any], path: str = "") -> list[str]:
+    found = []
+    for key, item in config.items():
+        here = f"{path}{key}"
+        if isinstance(item, Mapping):
+            found += _secrets_in(item, f"{here}.")
+        elif isinstance(item, str) and item and recipes.SECRET_NAME.search(str(key).upper()):
+            found.append(here)
+    return found
+
+
+# --- planning -----------------------------------------------------------------------------------------------------
+
+
+def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the memory that the clients hold, for the plan of a Spark to keep before engines are sized."""
+    return [
+        {"name": name.replace("_", "-"), "memory_gib": float(settings[name]["memory_gib"])}
+        for name in KEYS
+        if settings[name]
+    ]
+
+
+def plan(
+    host: str,
+    settings: Mapping[str, Any],
+    endpoints: Sequence[Endpoint],
+    gateways: Mapping[str, Gateway],
+) -> tuple[dict[str, Any], list[Finding]]:
+    """Plan the clients of one host.
+
+    settings: of C(read). endpoints: those of the whole fleet. gateways: host to its gateway, of all hosts.
+    Returns the variables of the role clients without their prefix, and findings.
+    """
+    findings: list[Finding] = []
+    hermes = _plan_hermes(host, settings["hermes"], gateways, findings) if settings["hermes"] else {}
+    page = (
+        _plan_open_webui(host, settings["open_webui"], hermes, endpoints, gateways, findings)
+        if settings["open_webui"]
+        else {}
+    )
+    findings += _ports(host, settings, endpoints, gateways)
+    return {"open_webui": page, "hermes": hermes}, findings
+
+
+def _plan_open_webui(
+    host: str,
+    settings: Mapping[str, Any],
+    hermes: Mapping[str, Any],
+    endpoints: Sequence[Endpoint],
+    gateways: Mapping[str, Gateway],
+    findings: list[Finding],
+) -> dict[str, Any]:
+    gateway = _gateway(host, "open_webui", settings, gateways, findings)
+    listen = settings["listen"] or ("0.0.0.0" if settings["auth"] else "127.0.0.1")
+    admin = settings["admin"]
+    signup = (not admin) if settings["signup"] is None else settings["signup"]
+    urls = [f"{url_of(host, gateway)}/v1"] if gateway else []
+    keys = [_file(settings["key_file"])] if gateway else []
+    agent = bool(hermes) and settings["agents"]
+    if agent:
+        urls.append(f"{hermes['url']}/v1")
+        keys.append({"host": f"{SECRETS}/hermes/API_SERVER_KEY"})
+    secrets = [
+        _secret("open-webui", "WEBUI_SECRET_KEY", settings["secret_key_file"]),
+        {"name": "OPENAI_API_KEYS", "path": f"{SECRETS}/open-webui/OPENAI_API_KEYS", "parts": keys},
+    ]
+    env: dict[str, str] = {
+        "HOST": listen,
+        "PORT": str(settings["port"]),
+        "OPENAI_API_BASE_URLS": ";".join(urls),
+        "WEBUI_AUTH": _flag(settings["auth"]),
+        "ENABLE_SIGNUP": _flag(signup),
+        "ENABLE_PERSISTENT_CONFIG": _flag(settings["persistent_config"]),
+        "ENABLE_OLLAMA_API": _flag(settings["ollama"]),
+        "AIOHTTP_CLIENT_TIMEOUT": str(settings["request_timeout"]),
+        "AIOHTTP_CLIENT_TIMEOUT_MODEL_LIST": str(settings["model_list_timeout"]),
+        # Nothing of the host is told to anybody, and the version is the inventory's to choose.
+        "ENABLE_VERSION_UPDATE_CHECK": "false",
+        "ENABLE_COMMUNITY_SHARING": "false",
+        "ANONYMIZED_TELEMETRY": "false",
+        "DO_NOT_TRACK": "true",
+        "SCARF_NO_ANALYTICS": "true",
+    }
+    if admin:
+        env |= {"WEBUI_ADMIN_EMAIL": admin["email"], "WEBUI_ADMIN_NAME": admin.get("name", "Admin")}
+        secrets.append(_secret("open-webui", "WEBUI_ADMIN_PASSWORD", admin.get("password_file", "")))
+    if settings["speech"]:
+        wired, keyed, found = _speech(host, settings, endpoints, gateway)
+        env |= wired
+        secrets += keyed
+        findings += found
+    env |= settings["env"]
+    findings += _page_findings(host, settings, listen)
+    planned = {
+        "name": "open-webui",
+        "unit": "spark-open-webui.service",
+        "container": "spark-open-webui",
+        "image": settings["image"],
+        "port": settings["port"],
+        "listen": listen,
+        "url": f"http://{fleet.bracketed(speech.probe_address(listen))}:{settings['port']}",
+        "env": env,
+        "env_file": f"{ETC}/open-webui/open-webui.env",
+        "secrets": secrets,
+        "folders": [
+            {"path": f"{ETC}/open-webui", "mode": "0755"},
+            {"path": f"{SECRETS}/open-webui", "mode": "0700"},
+            {"path": settings["data_dir"], "mode": "0700"},
+        ],
+        "data_dir": settings["data_dir"],
+        "auth": settings["auth"],
+        "admin_email": admin.get("email"),
+        "gateway_url": url_of(host, gateway) if gateway else "",
+        "models": sorted(gateway["models"] if gateway else []) + ([HERMES_MODEL] if agent else []),
+        "memory_gib": float(settings["memory_gib"]),
+        "start_timeout": settings["start_timeout"],
+        "stop_seconds": STOP_SECONDS,
+        "after": [*_local_units(host, gateway), *([hermes["unit"]] if agent else [])],
+    }
+    planned["argv"] = _argv(settings, planned)
+    return planned
+
+
+def _argv(settings: Mapping[str, Any], planned: Mapping[str, Any]) -> list[str]:
+    """Return the whole C(docker run), one argument per list item.
+
+    With the host's network: a gateway on 127.0.0.1 is what it says, and ufw sees the port, which Docker would open behind it.
+    """
+    return [
+        *["/usr/bin/docker", "run", "--rm", "--name", planned["container"], "--pull", "never"],
+        *["--label", "dgxspark.managed=true", "--label", f"dgxspark.service={planned['name']}"],
+        *["--network", "host", "--init", "--security-opt", "no-new-privileges"],
+        *["--memory", f"{int(planned['memory_gib'] * 1024)}m", "--stop-timeout", str(STOP_SECONDS)],
+        *["--log-driver", "local", "--env-file", planned["env_file"]],
+        *["--volume", f"{planned['data_dir']}:{CONTAINER_DATA}"],
+        *["--mount", f"type=bind,src={SECRETS}/open-webui,dst={CONTAINER_SECRETS},readonly"],
+        *["--mount", f"type=bind,src={WITH_SECRETS},dst={WITH_SECRETS},readonly"],
+        *[str(arg) for arg in settings["docker_args"]],
+        *["--entrypoint", WITH_SECRETS, planned["image"], *[str(arg) for arg in settings["command"]]],
+    ]
+
+
+def _plan_hermes(
+    host: str, settings: Mapping[str, Any], gateways: Mapping[str, Gateway], findings: list[Finding]
+) -> dict[str, Any]:
+    gateway = _gateway(host, "hermes", settings, gateways, findings)
+    models = gateway["models"] if gateway else {}
+    model = settings["model"] or (next(iter(models)) if len(models) == 1 else "")
+    if gateway and model not in models:
+        known = ", ".join(sorted(models)) or "none"
+        findings.append(
+            Finding(
+                "clients.model",
+                "error",
+                f"spark_clients.hermes: model '{model}' is no alias of the gateway on {gateway['host']}."
+                if model
+                else f"spark_clients.hermes: no model is named, and the gateway on {gateway['host']} has {len(models)}.",
+                f"Set model to one of its aliases: {known}.",
+                service="hermes",
+            )
+        )
+    length = settings["context_length"] or models.get(model)
+    if length is not None and length < HERMES_CONTEXT:
+        findings.append(
+            Finding(
+                "clients.context",
+                "error",
+                f"spark_clients.hermes: '{model}' has a context of {length} tokens; the agent refuses models with less than "
+                f"{HERMES_CONTEXT}.",
+                f"Raise max-model-len of the engine to {HERMES_CONTEXT} or more, or name another alias.",
+                service="hermes",
+                source="hermes-agent 0.19.0, agent/model_metadata.py",
+            )
+        )
+    if not fleet.is_loopback(settings["listen"]):
+        findings.append(
+            Finding(
+                "clients.agent_exposed",
+                "warning",
+                f"spark_clients.hermes: its API server answers on {settings['listen']}. Whoever has its key runs commands on "
+                f"{host} as {HERMES_USER}, over plain HTTP.",
+                "Let it listen on 127.0.0.1; Open WebUI of the same host reaches it there. Else let a firewall choose who comes.",
+                service="hermes",
+            )
+        )
+    config: dict[str, Any] = {
+        "model": {"default": model, "provider": "custom:dgxspark"},
+        "providers": {
+            "dgxspark": {
+                "name": "dgxspark",
+                "base_url": f"{url_of(host, gateway)}/v1" if gateway else "",
+                "key_env": GATEWAY_KEY,
+                "default_model": model,
+                "request_timeout_seconds": settings["request_timeout"],
+                "discover_models": False,
+            }
+        },
+        # What the agent's environment holds is this collection's to choose, not to be fetched by the agent as it goes.
+        "security": {"allow_lazy_installs": False, "tirith_enabled": False},
+    }
+    if length:
+        config["model"]["context_length"] = length
+    if settings["toolsets"]:
+        config["platform_toolsets"] = {"api_server": [str(name) for name in settings["toolsets"]]}
+    return {
+        "name": "hermes",
+        "unit": "spark-hermes.service",
+        "user": HERMES_USER,
+        "version": settings["version"],
+        "requirements_file": settings["requirements_file"],
+        "python": settings["python"],
+        "install_dir": settings["install_dir"],
+        "data_dir": settings["data_dir"],
+        "port": settings["port"],
+        "listen": settings["listen"],
+        "url": f"http://{fleet.bracketed(speech.probe_address(settings['listen']))}:{settings['port']}",
+        "model": model,
+        "config": merged(config, settings["config"]),
+        "env": {
+            "API_SERVER_ENABLED": "true",
+            "API_SERVER_HOST": settings["listen"],
+            "API_SERVER_PORT": str(settings["port"]),
+            "API_SERVER_MODEL_NAME": HERMES_MODEL,
+        },
+        "secrets": [
+            {"name": GATEWAY_KEY, "path": f"{SECRETS}/hermes/{GATEWAY_KEY}", "parts": [_file(settings["key_file"])]},
+            _secret("hermes", "API_SERVER_KEY", settings["api_key_file"]),
+        ],
+        "folders": [{"path": f"{ETC}/hermes", "mode": "0755"}, {"path": f"{SECRETS}/hermes", "mode": "0700"}],
+        "gateway_url": url_of(host, gateway) if gateway else "",
+        "memory_gib": float(settings["memory_gib"]),
+        "start_timeout": settings["start_timeout"],
+        "stop_seconds": STOP_SECONDS,
+        "after": _local_units(host, gateway),
+    }
+
+
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two trees of settings, the second wins leaf by leaf."""
+    result = dict(first)
+    for key, item in second.items():
+        below = result.get(key)
+        result[key] = merged(below, item) if isinstance(below, Mapping) and isinstance(item, Mapping) else item
+    return result
+
+
+def url_of(host: str, gateway: Gateway) -> str:
+    """Return the URL of a gateway as a program on C(host) says it."""
+    address = gateway["listen"]
+    if fleet.is_any(address):
+        address = "127.0.0.1" if gateway["host"] == host else gateway["address"]
+    return f"http://{fleet.bracketed(address)}:{gateway['port']}"
+
+
+def _local_units(host: str, gateway: Gateway | None) -> list[str]:
+    return ["spark-gateway.service"] if gateway and gateway["host"] == host else []
+
+
+def _file(path: str) -> dict[str, str]:
+    """Return one part of a secret: a file on the controller, or what is sent where no key is asked for."""
+    return {"controller": path} if path else {"text": NO_KEY}
+
+
+def _secret(client: str, name: str, path: str) -> dict[str, Any]:
+    """Return a secret of one part; without a file on the controller the role makes it on the host, once."""
+    return {
+        "name": name,
+        "path": f"{SECRETS}/{client}/{name}",
+        "parts": [{"controller": path}] if path else [{"generated": True}],
+    }
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _gateway(
+    host: str,
+    client: str,
+    settings: Mapping[str, Any],
+    gateways: Mapping[str, Gateway],
+    findings: list[Finding],
+) -> Gateway | None:
+    """Return the gateway that a client is meant for, and add what keeps the client from it."""
+    where = f"spark_clients.{client}"
+    service = client.replace("_", "-")
+    wanted = settings["gateway"]
+    if not wanted and len(gateways) == 1:
+        wanted = next(iter(gateways))
+    if wanted not in gateways:
+        known = ", ".join(sorted(gateways))
+        if not gateways:
+            message = f"{where}: no host of the inventory has a gateway, and this client speaks to a gateway alone."
+            fix = "Set spark_gateway on a host (docs/gateway.md), or take the client out."
+        elif wanted:
+            message = f"{where}: gateway '{wanted}' is no host with spark_gateway{recipes.nearest(wanted, gateways)}"
+            fix = f"Hosts with a gateway: {known}."
+        else:
+            message = f"{where}: {len(gateways)} hosts have a gateway, and none is named."
+            fix = f"Set gateway to one of {known}."
+        findings.append(Finding("clients.gateway", "error", message, fix, service=service))
+        return None
+    gateway = gateways[wanted]
+    if gateway["host"] != host and fleet.is_loopback(gateway["listen"]):
+        findings.append(
+            Finding(
+                "clients.gateway_loopback",
+                "error",
+                f"{where}: the gateway listens on {gateway['listen']} of {wanted}, where {host} cannot reach it.",
+                f"Set spark_gateway.listen of {wanted} to its address ({gateway['address']}) with a key, or run the client on {wanted}.",
+                service=service,
+            )
+        )
+    if gateway["keyed"] and not settings["key_file"]:
+        findings.append(
+            Finding(
+                "clients.gateway_key",
+                "error",
+                f"{where}: the gateway on {wanted} asks for a key and the client has none: it would show no model, and every "
+                "request would end with 401.",
+                "Set key_file to a file on the controller with a key of the gateway's clients, not with its master key.",
+                service=service,
+            )
+        )
+    return gateway
+
+
+def _speech(
+    host: str, settings: Mapping[str, Any], endpoints: Sequence[Endpoint], gateway: Gateway | None
+) -> tuple[dict[str, str], list[dict[str, Any]], list[Finding]]:
+    """Wire dictation and reading aloud: by the gateway where it has the model, else to the server itself."""
+    env: dict[str, str] = {}
+    secrets: list[dict[str, Any]] = []
+    findings: list[Finding] = []
+    for kind, prefix in (("asr", "AUDIO_STT"), ("tts", "AUDIO_TTS")):
+        found = [each for each in endpoints if each["kind"] == kind]
+        # One of the own host before those of others; the order of the inventory otherwise.
+        found.sort(key=lambda each: each["host"] != host)
+        usable = [each for each in found if _carried(each, gateway) or fleet.reachable(each, host)]
+        if found and not usable:
+            names = ", ".join(each["key"] for each in found)
+            findings.append(
+                Finding(
+                    "clients.speech_loopback",
+                    "warning",
+                    f"spark_clients.open_webui: {names} listens on loopback of another host, so {host} cannot reach it; "
+                    f"{'dictation' if kind == 'asr' else 'reading aloud'} is left out.",
+                    "Give it to the gateway, set its listen to an address of its host, or set speech: false.",
+                    service="open-webui",
+                )
+            )
+        if not usable:
+            continue
+        chosen = usable[0]
+        model = chosen["models"][0]
+        carried = gateway is not None and _carried(chosen, gateway)
+        env[f"{prefix}_ENGINE"] = "openai"
+        env[f"{prefix}_MODEL"] = model
+        if carried and gateway:
+            base, key = url_of(host, gateway), settings["key_file"]
+        else:
+            local = chosen["host"] == host and fleet.is_any(chosen["listen"])
+            base = f"http://127.0.0.1:{chosen['port']}" if local else chosen["url"]
+            key = chosen["api_key_file"] or ""
+        env[f"{prefix}_OPENAI_API_BASE_URL"] = f"{base}/v1"
+        if kind == "tts":
+            env["AUDIO_TTS_VOICE"] = settings["voice"]
+        name = f"{prefix}_OPENAI_API_KEY"
+        secrets.append({"name": name, "path": f"{SECRETS}/open-webui/{name}", "parts": [_file(key)]})
+    return env, secrets, findings
+
+
+def _carried(endpoint: Endpoint, gateway: Gateway | None) -> bool:
+    return gateway is not None and endpoint["models"][0] in gateway["models"]
+
+
+def _page_findings(host: str, settings: Mapping[str, Any], listen: str) -> list[Finding]:
+    findings = []
+    if not fleet.is_loopback(listen):
+        if not settings["auth"]:
+            findings.append(
+                Finding(
+                    "clients.open_door",
+                    "warning",
+                    f"spark_clients.open_webui: auth is false and the page answers on {listen}: everybody who reaches {host} "
+                    "is its administrator, and reads all chats.",
+                    "Take auth out, or set listen to 127.0.0.1.",
+                    service="open-webui",
+                )
+            )
+        elif not settings["admin"]:
+            findings.append(
+                Finding(
+                    "clients.first_account",
+                    "warning",
+                    f"spark_clients.open_webui: whoever opens the page on {host} first becomes its administrator.",
+                    "Set admin (email, password_file), and the account is made at the first start; or open the page yourself "
+                    "right after it.",
+                    service="open-webui",
+                )
+            )
+    if settings["persistent_config"]:
+        findings.append(
+            Finding(
+                "clients.persistent_config",
+                "info",
+                "spark_clients.open_webui: with persistent_config Open WebUI takes its connections from its database after "
+                "the first start; a new gateway, key or speech server of the inventory has no effect then.",
+                "Take persistent_config out, or change connections in the admin panel as well.",
+                service="open-webui",
+            )
+        )
+    return findings
+
+
+def _ports(
+    host: str,
+    settings: Mapping[str, Any],
+    endpoints: Sequence[Endpoint],
+    gateways: Mapping[str, Gateway],
+) -> list[Finding]:
+    """Two servers of one host cannot have one port."""
+    taken = {each["port"]: each["unit"] for each in endpoints if each["host"] == host}
+    if host in gateways:
+        taken[gateways[host]["port"]] = "spark-gateway.service"
+    findings = []
+    for client in KEYS:
+        if not settings[client]:
+            continue
+        port = settings[client]["port"]
+        if port in taken:
+            findings.append(
+                Finding(
+                    "clients.port",
+                    "error",
+                    f"spark_clients.{client}: port {port} of {host} is that of {taken[port]} already.",
+                    f"Set port of {client} to another one.",
+                    service=client.replace("_", "-"),
+                )
+            )
+        taken[port] = f"spark-{client.replace('_', '-')}.service"
+    return findings
