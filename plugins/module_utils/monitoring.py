@@ -392,7 +392,8 @@ def plan_monitoring(
     """Return the variables of the role C(monitoring) without their prefix, and what Prometheus will not reach.
 
     endpoints: of the whole fleet. exporters: Spark to the outcome of C(plan_exporters), for those that have exporters.
-    gateway: C({host, address, port, listen}) of LiteLLM where it tells figures, with C(path) when that is not /metrics.
+    gateway: C({host, address, port, listen}) of LiteLLM where it tells figures, with C(path) when that is not /metrics and
+    C(token_file), on the controller, when it asks for a key.
     """
     findings: list[Finding] = []
     targets: dict[str, list[dict[str, Any]]] = {job: [] for job in JOBS}
@@ -518,7 +519,7 @@ def plan_monitoring(
                 fix="Set alertmanager: true, or take the receivers out.",
             )
         )
-    interval = settings["interval"]
+    interval, token = settings["interval"], (gateway or {}).get("token_file")
     outcome = {
         "listen": settings["listen"],
         "own_address": own,
@@ -527,7 +528,15 @@ def plan_monitoring(
         "retention_size": settings["retention_size"],
         "interval": interval,
         "scrape_timeout": min(SCRAPE_TIMEOUT, interval),
-        "jobs": [{"name": job, "path": paths.get(job, "/metrics"), "targets": found} for job, found in targets.items()],
+        "jobs": [
+            {
+                "name": job,
+                "path": paths.get(job, "/metrics"),
+                "targets": found,
+                **({"token_file": token} if job == "gateway" and token else {}),
+            }
+            for job, found in targets.items()
+        ],
         "thresholds": dict(settings["thresholds"]),
         "alertmanager": settings["alertmanager"],
         "alertmanager_port": settings["alertmanager_port"],
