@@ -21,7 +21,7 @@ KEYS: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
 
 OPEN_WEBUI_KEYS: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     "gateway": (str, "", "host of the inventory that has spark_gateway; the only one when left out"),
-    "key_file": (str, "", "file on the controller with the key that the gateway asks this client for"),
+    "key_file": (str, "", "file on the controller with the key that the gateway asks it for; that of the gateway's client open-webui when left out"),
     "port": (int, 3000, "TCP port of the page"),
     "listen": (str, "", "address of the host that it answers on; 0.0.0.0 when left out, 127.0.0.1 with auth: false"),
     "auth": (bool, True, "people sign in; false lets everybody in as the administrator"),
@@ -53,7 +53,7 @@ ADMIN_KEYS = ("email", "name", "password_file")
 
 HERMES_KEYS: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     "gateway": (str, "", "host of the inventory that has spark_gateway; the only one when left out"),
-    "key_file": (str, "", "file on the controller with the key that the gateway asks this client for"),
+    "key_file": (str, "", "file on the controller with the key that the gateway asks it for; that of the gateway's client hermes when left out"),
     "model": (str, "", "alias of the gateway that the agent thinks with; the only one when left out"),
     "context_length": (int, None, "tokens of its context; what the gateway says of the alias when left out"),
     "port": (int, 8642, "TCP port of its API server"),
@@ -107,7 +107,11 @@ OWNED_ENV = {
 
 
 class Gateway(TypedDict):
-    """What a client has to know of a gateway. C(models): alias to the longest context, None where it is not known."""
+    """What a client has to know of a gateway.
+
+    C(models): the names that it offers, with the longest context, None where it is not known. C(clients): its keys for less than
+    everything: name to C({key_file, models}).
+    """
 
     host: str
     address: str
@@ -115,6 +119,7 @@ class Gateway(TypedDict):
     listen: str
     keyed: bool
     models: dict[str, int | None]
+    clients: dict[str, dict[str, Any]]
 
 
 # --- reading ------------------------------------------------------------------------------------------------------
@@ -247,6 +252,40 @@ def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def gateway_of(
+    host: str, address: str, settings: Mapping[str, Any], outcome: Mapping[str, Any], endpoints: Sequence[Endpoint]
+) -> Gateway:
+    """Return what clients have to know of a gateway.
+
+    settings: of C(gateway.read). outcome: the variables of its role, as C(gateway.plan) returns them. endpoints: of the fleet.
+    """
+    models = {}
+    for name in outcome["settings"]["names"]:
+        alias = settings["aliases"].get(name)
+        behind = [backend.get("endpoint") for backend in alias["backends"]] if alias else []
+        lengths = [
+            each["max_model_len"]
+            for each in endpoints
+            if each["max_model_len"] and (each["key"] in behind if alias else name in each["models"])
+        ]
+        # A request may go to any of them.
+        models[name] = min(lengths) if lengths else None
+    files = {client["name"]: client["key_file"] for client in settings["clients"]}
+    return {
+        "host": host,
+        "address": address,
+        "port": outcome["port"],
+        "listen": outcome["listen"],
+        "keyed": not outcome["settings"]["open"],
+        "models": models,
+        "clients": {
+            key["name"]: {"key_file": files[key["name"]], "models": list(key["aliases"])}
+            for key in outcome["settings"]["keys"]
+            if key["role"] == "client"
+        },
+    }
+
+
 def plan(
     host: str,
     settings: Mapping[str, Any],
@@ -259,9 +298,9 @@ def plan(
     Returns the variables of the role clients without their prefix, and findings.
     """
     findings: list[Finding] = []
-    hermes = _plan_hermes(host, settings["hermes"], gateways, findings) if settings["hermes"] else {}
+    hermes = _plan_hermes(host, dict(settings["hermes"]), gateways, findings) if settings["hermes"] else {}
     page = (
-        _plan_open_webui(host, settings["open_webui"], hermes, endpoints, gateways, findings)
+        _plan_open_webui(host, dict(settings["open_webui"]), hermes, endpoints, gateways, findings)
         if settings["open_webui"]
         else {}
     )
@@ -271,7 +310,7 @@ def plan(
 
 def _plan_open_webui(
     host: str,
-    settings: Mapping[str, Any],
+    settings: dict[str, Any],
     hermes: Mapping[str, Any],
     endpoints: Sequence[Endpoint],
     gateways: Mapping[str, Gateway],
@@ -368,7 +407,7 @@ def _argv(settings: Mapping[str, Any], planned: Mapping[str, Any]) -> list[str]:
 
 
 def _plan_hermes(
-    host: str, settings: Mapping[str, Any], gateways: Mapping[str, Gateway], findings: list[Finding]
+    host: str, settings: dict[str, Any], gateways: Mapping[str, Gateway], findings: list[Finding]
 ) -> dict[str, Any]:
     gateway = _gateway(host, "hermes", settings, gateways, findings)
     models = gateway["models"] if gateway else {}
@@ -504,11 +543,14 @@ def _flag(value: bool) -> str:
 def _gateway(
     host: str,
     client: str,
-    settings: Mapping[str, Any],
+    settings: dict[str, Any],
     gateways: Mapping[str, Gateway],
     findings: list[Finding],
 ) -> Gateway | None:
-    """Return the gateway that a client is meant for, and add what keeps the client from it."""
+    """Return the gateway that a client is meant for, as its key sees it, and add what keeps the client from it.
+
+    Puts the key's file into C(settings) where the gateway knows this client by name.
+    """
     where = f"spark_clients.{client}"
     service = client.replace("_", "-")
     wanted = settings["gateway"]
@@ -528,6 +570,11 @@ def _gateway(
         findings.append(Finding("clients.gateway", "error", message, fix, service=service))
         return None
     gateway = gateways[wanted]
+    known_key = gateway["clients"].get(service)
+    if known_key and settings["key_file"] in ("", known_key["key_file"]):
+        settings["key_file"] = known_key["key_file"]
+        seen = {name: length for name, length in gateway["models"].items() if name in known_key["models"]}
+        gateway = {**gateway, "models": seen}
     if gateway["host"] != host and fleet.is_loopback(gateway["listen"]):
         findings.append(
             Finding(
@@ -545,7 +592,7 @@ def _gateway(
                 "error",
                 f"{where}: the gateway on {wanted} asks for a key and the client has none: it would show no model, and every "
                 "request would end with 401.",
-                "Set key_file to a file on the controller with a key of the gateway's clients, not with its master key.",
+                f"Add a client named {service} to spark_gateway.clients of {wanted}, with a key_file of its own; or set key_file here.",
                 service=service,
             )
         )

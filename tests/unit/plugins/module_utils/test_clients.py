@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import clients, endpoints
+from ansible_collections.dgxspark.vllm.plugins.module_utils import gateway as gateways_engine
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -28,6 +29,7 @@ def gateway(host: str = "spark-1", listen: str = "192.168.1.11", **more: Any) ->
         "listen": listen,
         "keyed": True,
         "models": {"writer": 131072, "reviewer": 32768},
+        "clients": {},
         **more,
     }
     return made  # type: ignore[return-value]
@@ -198,6 +200,40 @@ def test_one_port_for_one_server() -> None:
     assert "spark-open-webui.service" in planned(both)[1]["clients.port"]
     elsewhere = endpoints.make("spark-2", "192.168.1.12", "heavy", "vllm", 3000, "0.0.0.0")
     assert planned({"open_webui": PAGE}, fleet=[elsewhere])[1] == {}
+
+
+def test_a_client_that_the_gateway_knows_by_name_has_its_key_and_sees_its_models() -> None:
+    door = gateway(clients={"open-webui": {"key_file": "/keys/by-name", "models": ["writer"]}})
+    page = planned({"open_webui": {"admin": ADMIN}}, gateways={"spark-1": door})[0]["open_webui"]
+    assert page["models"] == ["writer"]
+    assert page["secrets"][1]["parts"] == [{"controller": "/keys/by-name"}]
+    page = planned({"open_webui": PAGE}, gateways={"spark-1": door})[0]["open_webui"]
+    assert page["models"] == ["reviewer", "writer"], "another key was given"
+
+
+def test_what_a_gateway_says_of_itself() -> None:
+    fleet = [
+        endpoints.make("spark-1", "192.168.1.11", "heavy", "vllm", 8001, "0.0.0.0", max_model_len=131072),
+        endpoints.make("spark-2", "192.168.1.12", "heavy", "vllm", 8001, "0.0.0.0", max_model_len=65536),
+    ]
+    written = {
+        "master_key_file": "/keys/master",
+        "aliases": {"writer": "spark-1/heavy", "both": ["spark-1/heavy", "spark-2/heavy"]},
+        "clients": [{"name": "open-webui", "key_file": "/keys/ui", "aliases": ["writer"]}],
+    }
+    settings, messages = gateways_engine.read("spark-1", written)
+    assert messages == []
+    outcome, _findings = gateways_engine.plan("spark-1", settings, fleet)
+    made = clients.gateway_of("spark-1", "192.168.1.11", settings, outcome, fleet)
+    assert made == {
+        "host": "spark-1",
+        "address": "192.168.1.11",
+        "port": 4000,
+        "listen": "0.0.0.0",
+        "keyed": True,
+        "models": {"both": 65536, "heavy": 65536, "writer": 131072},
+        "clients": {"open-webui": {"key_file": "/keys/ui", "models": ["writer"]}},
+    }
 
 
 # --- speech -------------------------------------------------------------------------------------------------------
