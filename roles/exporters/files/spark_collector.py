@@ -322,7 +322,7 @@ class Collector:
         containers = self.containers()
         names = {each["id"]: each for each in containers}
         held: dict[tuple[str, str], int] = {
-            (each["service"], each["name"]): 0 for each in containers if each["managed"] and each["service"]
+            (each["service"], each["name"]): 0 for each in containers if each["service"] in self.services
         }
         for app in hostmem.parse_compute_apps(out):
             if app["used_mib"] is None:
