@@ -17,7 +17,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import model_table, picture, plan_page, recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils import around, model_table, picture, plan_page, recipes
 from ansible_collections.dgxspark.vllm.plugins.module_utils import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
 
@@ -64,7 +64,13 @@ class ActionModule(ActionBase):
             return result
         plan: dict[str, Any] = {}
         try:
-            plan = engine.make_plan(hosts, known_recipes, digest, plain(task_vars.get("groups") or {}))
+            plan = engine.make_plan(
+                hosts,
+                known_recipes,
+                digest,
+                plain(task_vars.get("groups") or {}),
+                self._read_others(set(hosts), messages, task_vars),
+            )
         except engine.Inventory as error:
             messages += error.messages
         if messages:
@@ -95,6 +101,7 @@ class ActionModule(ActionBase):
             changed=False,
             hosts=plan["hosts"],
             clusters=plan["clusters"],
+            around=plan["around"],
             findings=findings,
             errors=len(errors),
             # The plan itself, once on the screen, is not wanted there a second time with -v.
@@ -115,23 +122,30 @@ class ActionModule(ActionBase):
         hosts: dict[str, dict[str, Any]] = {}
         for name in names:
             hostvars = task_vars["hostvars"][name]
-            variables = {}
-            for variable in hostvars:
-                if variable.startswith("spark_") and variable not in RESULTS:
-                    try:
-                        variables[variable] = plain(hostvars[variable])
-                    except (AnsibleError, TypeError, ValueError) as error:
-                        messages.append(f"host {name}: '{variable}' cannot be read: {error}")
+            variables = read_variables(name, hostvars, messages)
             measured = hostvars.get(args["measured_from"]) if args["measured_from"] else None
             images = hostvars.get(args["images_from"]) if args["images_from"] else None
             hosts[str(name)] = {
                 "vars": variables,
-                "address": str(hostvars.get("ansible_host") or name),
+                "address": address_of(name, hostvars),
                 "measured": plain((measured or {}).get("spark")),
                 "images": plain((images or {}).get("images")) or {},
                 "fabric": plain(hostvars.get("fabric_planned")),
             }
         return hosts, messages
+
+    @staticmethod
+    def _read_others(sparks: set[str], messages: list[str], task_vars: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """Return the hosts that are no Sparks and run something of what stands around the engines."""
+        others = {}
+        for name in task_vars.get("groups", {}).get("all") or []:
+            hostvars = task_vars["hostvars"][name]
+            if name not in sparks and any(variable in hostvars for variable in around.ANYWHERE):
+                others[str(name)] = {
+                    "vars": read_variables(name, hostvars, messages),
+                    "address": address_of(name, hostvars),
+                }
+        return others
 
     @staticmethod
     def _recipe_dirs(hosts: dict[str, dict[str, Any]], messages: list[str]) -> list[Path]:
@@ -147,7 +161,24 @@ class ActionModule(ActionBase):
 
 
 # What earlier tasks of the playbooks register or set on the hosts: not the user's variables.
-RESULTS = ("spark_plan", "spark_planned", "spark_measured", "spark_images", "spark_answers")
+RESULTS = ("spark_plan", "spark_around", "spark_planned", "spark_measured", "spark_images", "spark_answers")
+
+
+def read_variables(name: str, hostvars: Any, messages: list[str]) -> dict[str, Any]:
+    """Return what a person wrote for a host, templated; complain about what cannot be read."""
+    variables = {}
+    for variable in hostvars:
+        if variable.startswith("spark_") and variable not in RESULTS:
+            try:
+                variables[variable] = plain(hostvars[variable])
+            except (AnsibleError, TypeError, ValueError) as error:
+                messages.append(f"host {name}: '{variable}' cannot be read: {error}")
+    return variables
+
+
+def address_of(name: str, hostvars: Any) -> str:
+    """Return where a host is reached."""
+    return str(hostvars.get("ansible_host") or name)
 
 
 def controller_findings(host: dict[str, Any]) -> list[dict[str, Any]]:

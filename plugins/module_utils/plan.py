@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import (
+    around,
     clustering,
     fabric,
     firewall,
@@ -124,6 +125,7 @@ def make_plan(
     known_recipes: Mapping[str, Mapping[str, Any]],
     digest: Callable[[str], str | None] = lambda _path: None,
     groups: Mapping[str, Sequence[str]] | None = None,
+    others: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Plan every host.
 
@@ -131,8 +133,9 @@ def make_plan(
     C(spark) of M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.image_info) by reference or null, and what
     the role fabric has planned in this run, if it has.
     known_recipes: recipe name to recipe. digest: the SHA-256 of a file on the controller, None where there is none.
-    groups: of the inventory, in its order; clusters are named after them.
-    Returns C({schema, hosts, clusters}); raises C(Inventory) with all messages when the input is malformed.
+    groups: of the inventory, in its order; clusters are named after them. others: hosts that are no Sparks and run something
+    of what stands around the engines, to C({vars, address}).
+    Returns C({schema, hosts, clusters, around}), the last by host, Sparks and others; raises C(Inventory) with all messages when the input is malformed.
     """
     messages: list[str] = []
     resolved: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
@@ -140,6 +143,10 @@ def make_plan(
         settings, services, problems = _read_host(host, hosts[host], known_recipes)
         messages.extend(problems)
         resolved[host] = (settings, services)
+    other_settings: dict[str, dict[str, Any]] = {}
+    for host in sorted(others or {}):
+        other_settings[host], problems = around.read(host, (others or {})[host].get("vars") or {}, (), is_spark=False)
+        messages += problems
     clusters, problems = clustering.read_clusters(
         {host: settings["spark_cluster"] for host, (settings, _services) in resolved.items()}, groups or {}
     )
@@ -165,7 +172,58 @@ def make_plan(
         _join_ranks(cluster, spanned[name], hosts, resolved, planned)
     for finding in clustering.check_addresses({name: spanned[name]["fabric"] for name in sorted(clusters)}):
         planned[clusters[finding.service].head]["findings"].append({**finding.to_dict(), "service": ""})
-    return {"schema": SCHEMA, "hosts": planned, "clusters": spanned}
+    surroundings = _plan_around(hosts, resolved, planned, spanned, other_settings, others or {})
+    return {"schema": SCHEMA, "hosts": planned, "clusters": spanned, "around": surroundings}
+
+
+def _plan_around(
+    hosts: Mapping[str, Mapping[str, Any]],
+    resolved: Mapping[str, tuple[dict[str, Any], list[dict[str, Any]]]],
+    planned: dict[str, dict[str, Any]],
+    spanned: Mapping[str, Mapping[str, Any]],
+    other_settings: Mapping[str, Mapping[str, Any]],
+    others: Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    """Plan what stands around the engines; a Spark's part goes with its other findings and images."""
+    places: dict[str, dict[str, Any]] = {
+        host: {
+            "address": str(settings["spark_management_address"] or hosts[host].get("address") or host),
+            "settings": settings["around"],
+            "planned": planned[host],
+            "measured": hosts[host].get("measured"),
+            "images": hosts[host].get("images"),
+            "gpu_args": settings["spark_gpu_args"],
+            "sysroot": settings["spark_sysroot"],
+            "rails": {},
+        }
+        for host, (settings, _services) in resolved.items()
+    }
+    for whole in spanned.values():
+        for host, part in ((whole["fabric"] or {}).get("hosts") or {}).items():
+            places[host]["rails"] = {rail["netdev"]: rail["mtu"] for rail in part["rails"]}
+    places |= {
+        host: {
+            "address": str(others[host].get("address") or host),
+            "settings": settings,
+            "planned": None,
+            "measured": None,
+            "images": None,
+            "gpu_args": [],
+            "sysroot": "/",
+            "rails": {},
+        }
+        for host, settings in other_settings.items()
+    }
+    outcome, findings = around.plan(places)
+    for host, found in findings.items():
+        told = [finding.to_dict() for finding in found]
+        if host in planned:
+            ignored = set(resolved[host][0]["spark_ignore_rules"])
+            planned[host]["findings"] += [finding for finding in told if finding["rule"] not in ignored]
+            outcome[host]["findings"] = []
+        else:
+            outcome[host]["findings"] = told
+    return outcome
 
 
 def judge(service: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +248,12 @@ def judge(service: Mapping[str, Any]) -> dict[str, Any]:
 def plan_findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the findings of all hosts, each with its host, errors first."""
     order = {"error": 0, "warning": 1, "info": 2}
-    found = [{"host": host, **finding} for host, body in plan["hosts"].items() for finding in body["findings"]]
+    found = [
+        {"host": host, **finding}
+        for part in ("hosts", "around")
+        for host, body in (plan.get(part) or {}).items()
+        for finding in body["findings"]
+    ]
     return sorted(found, key=lambda finding: order[finding["severity"]])
 
 
@@ -202,8 +265,8 @@ def _read_host(
     variables = given.get("vars") or {}
     settings: dict[str, Any] = {}
     for name in variables:
-        if name.startswith("spark_") and name not in VARIABLES:
-            hint = recipes.nearest(name, VARIABLES)
+        if name.startswith("spark_") and name not in VARIABLES and name not in around.VARIABLES:
+            hint = recipes.nearest(name, [*VARIABLES, *around.VARIABLES])
             if hint != ".":
                 problems.add(f"unknown variable '{name}'{hint}")
     for name, (types, default, _meaning) in VARIABLES.items():
@@ -260,7 +323,13 @@ def _read_host(
                 )
             elif value is not None:
                 seen[value] = index
-    messages += _check_sidecars(host, settings["spark_sidecars"], {service.get("name") for service in services})
+    names: set[Any] = {service.get("name") for service in services}
+    settings["around"], wrong = around.read(host, variables, sorted(str(name) for name in names))
+    messages += wrong
+    # What this collection runs beside the engines takes its memory like what somebody else runs there.
+    settings["beside"] = [] if wrong else around.sidecars(settings["around"])
+    names |= {each["name"] for each in settings["beside"]}
+    messages += _check_sidecars(host, settings["spark_sidecars"], names)
     return settings, services, problems.messages + messages
 
 
@@ -720,6 +789,10 @@ def _budget(
     wanted = {service["name"] for service in services}
     # Sidecars are taken to run already, so that the momentary figure is without them.
     resident, leaving = [{"name": each["name"], "gib": each["memory_gib"]} for each in settings["spark_sidecars"]], 0.0
+    running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] == "active"}
+    for each in settings.get("beside", ()):
+        if each["unit"] in running:
+            resident.append({"name": each["name"], "gib": each["memory_gib"]})
     for holder in (measured or {}).get("resident") or []:
         holds = float(holder["gib"] or 0.0) + HOST_SIDE_GIB
         if holder["name"] in wanted:
@@ -770,7 +843,10 @@ def _budget_request(
             }
             for service in services
         ]
-        + [dict(each) for each in settings["spark_sidecars"]],
+        + [
+            {"name": each["name"], "memory_gib": each["memory_gib"]}
+            for each in [*settings["spark_sidecars"], *settings.get("beside", ())]
+        ],
     }
     total = settings["spark_total_gib"] or ((measured or {}).get("memory") or {}).get("total_gib")
     if total:
@@ -953,6 +1029,7 @@ def _plan_service(
             "memory_gib": round(requested / GIB, 2) if requested else 0.0,
             "memory_wait_seconds": min(MEMORY_WAIT_SECONDS, service["start_timeout"] // 2),
             "sysroot": settings["spark_sysroot"],
+            **({"load_guard": guard} if (guard := settings.get("around", {}).get("load_guard")) else {}),
         },
     }
     parts = _parts(settings, service, result)

@@ -1,0 +1,227 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What stands around the engines: speech, Ollama, gateway, clients, exporters, monitoring, watchers. Read and planned for a fleet.
+
+Each subject has a file of its own; this one knows in which order they need one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import (
+    clients,
+    fleet_monitor,
+    gateway,
+    load_guard,
+    monitoring,
+    ollama,
+    speech,
+    watchdog,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils import (
+    endpoints as fleet,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils.endpoints import Endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+
+VARIABLES: dict[str, tuple[str, str]] = {
+    "spark_speech": ("list", "speech servers of this Spark, see [speech.md](speech.md)"),
+    "spark_ollama": ("mapping", "Ollama as a fallback on this Spark, see [speech.md](speech.md)"),
+    "spark_gateway": ("mapping", "makes the host the gateway, the one URL of the fleet, see [gateway.md](gateway.md)"),
+    "spark_clients": ("mapping", "Open WebUI and the Hermes agent on the host, see [clients.md](clients.md)"),
+    "spark_exporters": ("mapping", "exporters of this Spark, see [monitoring.md](monitoring.md)"),
+    "spark_monitoring": (
+        "mapping",
+        "Prometheus, alerts and dashboards on the host, see [monitoring.md](monitoring.md)",
+    ),
+    "spark_fleet_monitor": ("mapping", "makes the host watch all endpoints, see [fleet_monitor.md](fleet_monitor.md)"),
+    "spark_watchdog": (
+        "mapping or boolean",
+        "restarts of wedged model servers; on when left out, see [watchdog.md](watchdog.md)",
+    ),
+    "spark_load_guard": (
+        "mapping or boolean",
+        "keeps memory free while a model loads; on when left out, see [load_guard.md](load_guard.md)",
+    ),
+}
+"""Variables that a person writes: type and meaning. What may stand below them is checked by the file of each subject."""
+ANYWHERE = ("spark_gateway", "spark_clients", "spark_monitoring", "spark_fleet_monitor")
+"""Those that make sense on a host that is no Spark."""
+
+
+def read(
+    host: str, variables: Mapping[str, Any], names: Sequence[str], is_spark: bool = True
+) -> tuple[dict[str, Any], list[str]]:
+    """Read what a host's variables say about what stands around its engines.
+
+    names: of the host's services. Returns C({speech, ollama, gateway, ...}) with every default, None for what is not wanted,
+    and messages about what is malformed.
+    """
+    messages: list[str] = []
+    settings: dict[str, Any] = dict.fromkeys(
+        ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog", "load_guard")
+    )
+    readers: dict[str, Any] = {
+        "gateway": gateway.read,
+        "clients": clients.read,
+        "monitoring": monitoring.read_monitoring,
+        "fleet_monitor": fleet_monitor.read,
+    }
+    if is_spark:
+        readers |= {
+            "speech": lambda where, value: speech.read(where, value, names),
+            "ollama": ollama.read,
+            "exporters": monitoring.read_exporters,
+        }
+        # These are on unless they are switched off.
+        for subject, reader in (("watchdog", watchdog.read), ("load_guard", load_guard.read)):
+            settings[subject], wrong = reader(host, variables.get(f"spark_{subject}"))
+            messages += wrong
+    for subject, reader in readers.items():
+        value = variables.get(f"spark_{subject}")
+        if value is not None:
+            settings[subject], wrong = reader(host, value)
+            messages += wrong
+    return settings, messages
+
+
+def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what of it takes memory of a Spark: C([{name, memory_gib, unit}])."""
+    found: list[dict[str, Any]] = []
+    if settings["speech"]:
+        found += speech.sidecars(settings["speech"])
+    if settings["ollama"]:
+        found += ollama.sidecars(settings["ollama"])
+    if settings["gateway"]:
+        found.append({"name": "gateway", "memory_gib": float(settings["gateway"]["memory_gib"])})
+    if settings["clients"]:
+        found += clients.sidecars(settings["clients"])
+    return [{**each, "unit": f"spark-{each['name']}.service"} for each in found]
+
+
+def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Finding]]]:
+    """Plan what stands around the engines, for all hosts.
+
+    hosts: host to C({address, settings, planned, measured, images, gpu_args, sysroot, rails}): its address in the inventory, what
+    C(read) returned, its part of the plan (None for a host that is no Spark), what M(dgxspark.vllm.spark_info) and
+    M(dgxspark.vllm.image_info) said or None, how docker run is given the GPU, where /proc and /sys are read, and the interfaces of its
+    cluster's network to their MTU. Returns, by host, the variables of each role without their prefix, None for a role that is
+    not wanted; and findings by host.
+    """
+    findings: dict[str, list[Finding]] = {host: [] for host in hosts}
+    outcome: dict[str, dict[str, Any]] = {host: dict.fromkeys(ROLES) for host in hosts}
+    front = [host for host, entry in hosts.items() if entry["settings"]["gateway"]]
+    known: list[Endpoint] = []
+    for host, entry in sorted(hosts.items()):
+        if entry["planned"]:
+            known += fleet.of_engines(host, entry["address"], entry["planned"])
+    for host, entry in sorted(hosts.items()):
+        known += _beside(host, entry, known, front[0] if front else "", outcome[host], findings[host])
+    fronts: dict[str, clients.Gateway] = {}
+    doors: list[Endpoint] = []
+    for host in front:
+        entry = hosts[host]
+        settings = entry["settings"]["gateway"]
+        outcome[host]["gateway"], found = gateway.plan(host, settings, known)
+        findings[host] += found
+        fronts[host], door = _front(host, entry["address"], settings, outcome[host]["gateway"], known)
+        doors.append(door)
+    for host, entry in sorted(hosts.items()):
+        if entry["planned"]:
+            _watch_spark(host, entry, known, outcome[host], findings[host])
+    exporters = {host: made["exporters"] for host, made in outcome.items() if made["exporters"]}
+    for host, entry in sorted(hosts.items()):
+        settings = entry["settings"]
+        if settings["clients"]:
+            outcome[host]["clients"], found = clients.plan(host, settings["clients"], known, fronts)
+            findings[host] += found
+        if settings["monitoring"]:
+            told = [dict(each) for each in fronts.values()]
+            outcome[host]["monitoring"], found = monitoring.plan_monitoring(
+                host, settings["monitoring"], known, exporters, told[0] if told else None
+            )
+            findings[host] += found
+        if settings["fleet_monitor"]:
+            outcome[host]["fleet_monitor"], found = fleet_monitor.plan(host, settings["fleet_monitor"], known, doors)
+            findings[host] += found
+    return outcome, findings
+
+
+ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog")
+"""Roles that a host may be given, in the order in which they run."""
+
+
+def _beside(
+    host: str,
+    entry: Mapping[str, Any],
+    known: Sequence[Endpoint],
+    front: str,
+    outcome: dict[str, Any],
+    findings: list[Finding],
+) -> list[Endpoint]:
+    """Plan speech and Ollama of one host; return the endpoints that they add."""
+    added: list[Endpoint] = []
+    for subject, engine in (("speech", speech), ("ollama", ollama)):
+        settings = entry["settings"][subject]
+        if settings is not None:
+            outcome[subject], more, found = engine.plan(
+                host,
+                settings,
+                [*known, *added],
+                address=entry["address"],
+                gateway=front,
+                gpu_args=entry["gpu_args"],
+                listening=(entry["measured"] or {}).get("listening") or [],
+                **({"images": entry["images"] or {}} if subject == "speech" else {}),
+            )
+            added += more
+            findings += found
+    return added
+
+
+def _front(
+    host: str, address: str, settings: Mapping[str, Any], made: Mapping[str, Any], known: Sequence[Endpoint]
+) -> tuple[clients.Gateway, Endpoint]:
+    """Return what clients have to know of a gateway, and the endpoint that it is for those who watch."""
+    lengths = {each["key"]: each["max_model_len"] for each in known}
+    by_name: dict[str, int | None] = {}
+    for entry in made["config"]["model_list"]:
+        length = lengths.get(str(entry["model_info"]["id"]).removeprefix(f"{entry['model_name']}@"))
+        by_name[entry["model_name"]] = max(by_name.get(entry["model_name"]) or 0, length or 0) or None
+    allowed = {key["name"]: key.get("aliases") for key in made["settings"]["keys"] if key["role"] == "client"}
+    files = {client["name"]: client["key_file"] for client in settings["clients"]}
+    front: clients.Gateway = {
+        "host": host,
+        "address": address if fleet.is_any(made["listen"]) else made["listen"],
+        "port": made["port"],
+        "listen": made["listen"],
+        "keyed": bool(settings["master_key_file"]),
+        "models": by_name,
+        "clients": {
+            name: {"key_file": files[name], "models": list(names if names is not None else by_name)}
+            for name, names in allowed.items()
+        },
+    }
+    # With a key of its own for the monitor where it has one.
+    key = files.get("fleet-monitor") or settings["master_key_file"] or None
+    door = fleet.make(
+        host, address, "gateway", "external", made["port"], made["listen"], models=list(by_name), api_key_file=key
+    )
+    return front, door
+
+
+def _watch_spark(
+    host: str, entry: Mapping[str, Any], known: Sequence[Endpoint], outcome: dict[str, Any], findings: list[Finding]
+) -> None:
+    """Plan what looks at one Spark from the inside."""
+    settings, planned = entry["settings"], entry["planned"]
+    outcome["watchdog"], found = watchdog.plan(host, settings["watchdog"], known)
+    findings += found
+    if settings["exporters"] is not None:
+        outcome["exporters"], found = monitoring.plan_exporters(
+            host, settings["exporters"], entry["address"], planned["services"], entry["rails"], entry["sysroot"]
+        )
+        findings += found
