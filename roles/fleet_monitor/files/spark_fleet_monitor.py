@@ -1,0 +1,523 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Asks every endpoint of a fleet, and tells people what has changed: one run of spark-fleet-monitor.service.
+
+spark-fleet-monitor                check, remember, tell what has changed
+spark-fleet-monitor --dry-run      check and show; nothing is remembered or sent
+spark-fleet-monitor --test         send a test message to everybody who is told
+
+What counts as a change and what is said is in fleet_state.py; here is what is asked and sent. Checks run at once and each
+has its limit. Tokens come from files and are in no argument, message, log or error.
+
+Exit codes: 0 all endpoints are up, 1 some are down, 2 the settings cannot be used, 3 somebody could not be told.
+Python's standard library and the files beside it are all it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import http.client
+import json
+import os
+import queue
+import smtplib
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from email.message import EmailMessage
+from email.utils import formatdate, make_msgid
+from pathlib import Path
+from typing import Any
+
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+
+_LIB = Path(__file__).resolve().parents[2] / "lib" / "dgxspark"
+sys.path.insert(0, str(_LIB) if _LIB.is_dir() else os.environ.get("SPARK_UNIT_LIB", str(_LIB)))
+
+import endpoint
+import fleet_state
+import metrics
+from fleet_state import Result
+
+AT_ONCE = 16
+SEND_SECONDS = 20.0
+LOCK_SECONDS = 120.0
+COMMAND_SECONDS = 60.0
+
+
+class Trouble(Exception):
+    """A message could not be sent; the text says why, without secrets."""
+
+
+def say(text: str, level: int = 6) -> None:
+    """Write a line to the journal with its priority (3 error, 4 warning, 6 information)."""
+    line = " ".join(text.split())
+    print(f"<{level}>{line}" if os.environ.get("JOURNAL_STREAM") else line, file=sys.stderr, flush=True)
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def read_secret(path: str) -> str:
+    """Return the one line of a file with a secret."""
+    try:
+        return endpoint.read_api_key(path)
+    except endpoint.Problem as problem:
+        raise Trouble(problem.message.replace("the API key file", "the file")) from None
+
+
+def write_state(path: Path, state: Mapping[str, Any]) -> None:
+    """Replace the state at one go."""
+    fresh = path.with_name(f".{path.name}.new")
+    with fresh.open("w", encoding="utf-8") as stream:
+        json.dump(state, stream, indent=1)
+        stream.write("\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    fresh.replace(path)
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """Return what the last run left; what cannot be read is set aside, and everything begins anew."""
+    found = read_json(path)
+    if found is None and path.exists():
+        say(f"warning: {path} cannot be read; what was remembered is set aside as {path.name}.broken", 4)
+        with contextlib.suppress(OSError):
+            path.replace(path.with_name(f"{path.name}.broken"))
+    return fleet_state.fresh(found)
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Keep a run of a person and one of the timer apart."""
+    with (folder / "lock").open("w") as stream:
+        give_up = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() >= give_up:
+                    raise Trouble("another run does not end; see systemctl status spark-fleet-monitor") from None
+                time.sleep(0.5)
+        yield
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+
+def check(given: Mapping[str, Any], seconds: float, completion_seconds: float, model: str | None) -> dict[str, Any]:
+    """Ask one endpoint; returns C({ok, error, hint, completion, seconds, note})."""
+    began = time.monotonic()
+    asked: str | None = None
+    note = ""
+    try:
+        key_file = given.get("api_key_file")
+        client = endpoint.Client(str(given["url"]), endpoint.read_api_key(key_file), key_file or "")
+        served = ask(client, str(given["health"]), list(given["models"]), seconds)
+        if model is not None and given["complete"]:
+            asked = model or (served[0] if served else "")
+            if not asked:
+                raise endpoint.Problem("it lists no model that could be asked for a token", "see the log of the server")
+            note = complete(client, asked, completion_seconds, bool(given.get("vllm")))
+    except endpoint.Problem as problem:
+        hint = "; ".join(text for text in (problem.fix, str(given.get("look") or "")) if text)
+        what = f"no token of {asked}: " if asked else ""
+        return {
+            "ok": False,
+            "error": what + problem.message,
+            "hint": hint,
+            "completion": asked,
+            "note": "",
+            **took(began),
+        }
+    return {"ok": True, "error": "", "hint": "", "completion": asked, "note": note, **took(began)}
+
+
+def took(began: float) -> dict[str, float]:
+    return {"seconds": round(time.monotonic() - began, 3)}
+
+
+def ask(client: endpoint.Client, health: str, models: list[str], seconds: float) -> list[str]:
+    """Make the small request; returns the names that are served, where the answer lists them."""
+    if health == "/v1/models":
+        listed = client.request_json("GET", health, timeout=seconds).get("data")
+        served = (
+            [str(each["id"]) for each in listed if isinstance(each, dict) and "id" in each]
+            if isinstance(listed, list)
+            else []
+        )
+    elif health == "/api/tags":
+        listed = client.request_json("GET", health, timeout=seconds).get("models")
+        served = (
+            [str(each["name"]) for each in listed if isinstance(each, dict) and "name" in each]
+            if isinstance(listed, list)
+            else []
+        )
+        served += [name.removesuffix(":latest") for name in served if name.endswith(":latest")]
+    else:
+        status, raw = client.call("GET", health, timeout=seconds)
+        if not 200 <= status < 300:
+            raise client.status_problem(status, raw, health)
+        return []
+    missing = [name for name in models if name not in served]
+    if missing:
+        raise endpoint.Problem(
+            f"{health} lists {', '.join(served[:8]) or 'no model'}, not {', '.join(missing)}",
+            "another server may hold the port, or the model was removed",
+        )
+    return served
+
+
+def complete(client: endpoint.Client, model: str, seconds: float, is_vllm: bool) -> str:
+    """Ask for a token; an engine that makes tokens for others meanwhile is busy and not down."""
+    before = figures(client) if is_vllm else None
+    try:
+        found = endpoint.one_token(client, model, seconds)
+    except endpoint.Problem as problem:
+        after = figures(client) if before is not None and problem.kind == "timeout" else None
+        moved = before is not None and after is not None and any(after[key] != before[key] for key in metrics.COUNTERS)
+        if not moved:
+            raise
+        return f"busy: no token of its own within {seconds:.0f} s, but it makes tokens for others"
+    return f"a token in {found['seconds']:.1f} s"
+
+
+def figures(client: endpoint.Client) -> dict[str, float | None] | None:
+    with contextlib.suppress(endpoint.Problem):
+        status, raw = client.call("GET", "/metrics", timeout=10.0)
+        if status == 200:
+            return metrics.progress(raw.decode("utf-8", "replace"))
+    return None
+
+
+def check_all(settings: Mapping[str, Any], wanted: Mapping[str, str | None]) -> dict[str, dict[str, Any]]:
+    """Ask all endpoints at once, a bounded number at a time, and give up on what does not end."""
+    quick, slow = float(settings["timeout_seconds"]), float(settings["completion_seconds"])
+    todo: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
+    for given in settings["endpoints"]:
+        todo.put(given)
+    done: dict[str, dict[str, Any]] = {}
+
+    def work() -> None:
+        while True:
+            try:
+                given = todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                done[given["key"]] = check(given, quick, slow, wanted.get(given["key"]))
+            except Exception as error:  # one endpoint that answers nonsense does not hide the others
+                done[given["key"]] = failed(f"the check itself failed: {error!r}")
+
+    count = len(settings["endpoints"])
+    threads = [threading.Thread(target=work, daemon=True) for _number in range(min(AT_ONCE, count))]
+    for thread in threads:
+        thread.start()
+    waves = -(-count // AT_ONCE)
+    give_up = (
+        time.monotonic()
+        + waves * (2 * quick + (2 * slow + 20 if any(w is not None for w in wanted.values()) else 0))
+        + 5
+    )
+    for thread in threads:
+        thread.join(max(give_up - time.monotonic(), 0.01))
+    late = failed("the check did not end in time", "the name may not resolve, or the server sends byte by byte")
+    return {given["key"]: done.get(given["key"], late) for given in settings["endpoints"]}
+
+
+def failed(error: str, hint: str = "") -> dict[str, Any]:
+    return {"ok": False, "error": error, "hint": hint, "completion": None, "note": "", "seconds": None}
+
+
+# --- notifiers ------------------------------------------------------------------------------------------------------
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A token goes to the address that it was given for, and to no other."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def http_post(url: str, data: bytes, headers: Mapping[str, str], secrets: Sequence[str] = ()) -> None:
+    """Post something; certificates are verified, proxies are those of the environment."""
+
+    def clean(text: str) -> str:
+        for secret in secrets:
+            text = text.replace(secret, "********") if secret else text
+        return " ".join(text.split())[:200]
+
+    try:
+        request = urllib.request.Request(url, data, {"User-Agent": "dgxspark", **headers}, method="POST")
+        context = ssl.create_default_context()
+        opener = urllib.request.build_opener(NoRedirect, urllib.request.HTTPSHandler(context=context))
+        with opener.open(request, timeout=SEND_SECONDS) as answer:
+            answer.read(65536)
+    except urllib.error.HTTPError as error:
+        body = ""
+        with contextlib.suppress(OSError):
+            body = error.read(4096).decode("utf-8", "replace")
+        raise Trouble(f"HTTP {error.code}: {clean(body or str(error.reason))}") from None
+    except urllib.error.URLError as error:
+        raise Trouble(clean(str(error.reason))) from None
+    except OSError as error:
+        raise Trouble(clean(str(error))) from None
+    except (ValueError, http.client.HTTPException) as error:  # their texts may have the address, which may be a secret
+        raise Trouble(f"its address, a header or the answer is no HTTP ({type(error).__name__})") from None
+
+
+def send_telegram(given: Mapping[str, Any], title: str, text: str, _changes: Sequence[Mapping[str, Any]]) -> None:
+    token = read_secret(given["token_file"])
+    base = str(given.get("url") or "https://api.telegram.org").rstrip("/")
+    body = {"chat_id": given["chat_id"], "text": f"{title}\n{text}", "disable_web_page_preview": True}
+    http_post(
+        f"{base}/bot{token}/sendMessage", json.dumps(body).encode(), {"Content-Type": "application/json"}, [token]
+    )
+
+
+def send_ntfy(given: Mapping[str, Any], title: str, text: str, changes: Sequence[Mapping[str, Any]]) -> None:
+    token = read_secret(given["token_file"]) if given.get("token_file") else ""
+    bad = any(change["what"] in (fleet_state.DOWN, fleet_state.UNSTEADY) for change in changes)
+    headers = {"Title": title.encode("ascii", "replace").decode(), "Priority": "high" if bad else "default"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    http_post(str(given["url"]), text.encode(), headers, [token])
+
+
+def send_webhook(given: Mapping[str, Any], title: str, text: str, changes: Sequence[Mapping[str, Any]]) -> None:
+    url = read_secret(given["url_file"]) if given.get("url_file") else str(given["url"])
+    headers, secrets = {"Content-Type": "application/json"}, [url] if given.get("url_file") else []
+    if given.get("headers_file"):
+        try:
+            lines = Path(given["headers_file"]).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            raise Trouble(f"{given['headers_file']} cannot be read") from None
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if line.strip() and not (colon and name.strip()):
+                raise Trouble(f"{given['headers_file']} has a line that is no `Name: value`")
+            if colon:
+                headers[name.strip()] = value.strip()
+                secrets.append(value.strip())
+    key = str(given.get("text_key") or "text")
+    body = {key: f"{title}\n{text}"}
+    if key == "text":
+        body |= {"title": title, "changes": list(changes)}  # type: ignore[dict-item]
+    http_post(url, json.dumps(body).encode(), headers, secrets)
+
+
+def send_mail(given: Mapping[str, Any], title: str, text: str, _changes: Sequence[Mapping[str, Any]]) -> None:
+    message = EmailMessage()
+    message["Subject"], message["From"], message["To"] = title, given["from"], ", ".join(given["to"])
+    message["Date"], message["Message-ID"] = formatdate(localtime=True), make_msgid(domain="dgxspark.invalid")
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(text + "\n")
+    password = read_secret(given["password_file"]) if given.get("password_file") else ""
+    try:
+        context = ssl.create_default_context()
+        where = (str(given["server"]), int(given["port"]))
+        if given["tls"] == "tls":
+            server: smtplib.SMTP = smtplib.SMTP_SSL(*where, timeout=SEND_SECONDS, context=context)
+        else:
+            server = smtplib.SMTP(*where, timeout=SEND_SECONDS)
+        with server:
+            if given["tls"] == "starttls":
+                server.starttls(context=context)
+            if password:
+                server.login(str(given.get("user") or given["from"]), password)
+            server.send_message(message)
+    except smtplib.SMTPResponseException as error:
+        said = (
+            error.smtp_error.decode("utf-8", "replace")
+            if isinstance(error.smtp_error, bytes)
+            else str(error.smtp_error)
+        )
+        said = said.replace(password, "********") if password else said
+        raise Trouble(f"{where[0]}:{where[1]} answered {error.smtp_code}: {said[:200]}") from None
+    except (smtplib.SMTPException, OSError, ValueError) as error:
+        raise Trouble(f"{where[0]}:{where[1]}: {type(error).__name__}: {str(error)[:200]}") from None
+
+
+def send_command(given: Mapping[str, Any], title: str, text: str, _changes: Sequence[Mapping[str, Any]]) -> None:
+    argv = [str(word) for word in given["argv"]]
+    try:
+        done = subprocess.run(
+            argv, input=f"{title}\n{text}\n".encode(), capture_output=True, timeout=COMMAND_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Trouble(f"{argv[0]} did not end within {COMMAND_SECONDS:.0f} s") from None
+    except OSError as error:
+        raise Trouble(f"{argv[0]} cannot be run: {error.strerror}") from None
+    if done.returncode:
+        raise Trouble(f"{argv[0]} ended with {done.returncode}: {done.stderr.decode('utf-8', 'replace').strip()[:200]}")
+
+
+SENDERS = {
+    "telegram": send_telegram,
+    "ntfy": send_ntfy,
+    "webhook": send_webhook,
+    "mail": send_mail,
+    "command": send_command,
+}
+
+
+def tell(settings: Mapping[str, Any], state: dict[str, Any], path: Path, now: float) -> dict[str, str]:
+    """Send what is in the outboxes; returns who could not be told, and why. The state is written after each of them."""
+    zone = datetime.now().astimezone().tzinfo or timezone.utc
+    troubles: dict[str, str] = {}
+    for given in settings["notify"]:
+        name, waiting = given["name"], state["outbox"].get(given["name"]) or []
+        if not waiting:
+            continue
+        title, text, count = fleet_state.compose(settings["host"], waiting, zone, now, len(settings["endpoints"]))
+        try:
+            SENDERS[given["kind"]](given, title, text, waiting[:count])
+        except Trouble as trouble:
+            troubles[name] = str(trouble)
+            fleet_state.not_delivered(state, name, str(trouble), now)
+            say(f"{name} could not be told ({len(waiting)} changes wait for the next run): {trouble}", 3)
+        else:
+            fleet_state.delivered(state, name, count)
+            say(f"{name} was told {count} changes")
+        write_state(path, state)
+    return troubles
+
+
+def test_message(settings: Mapping[str, Any]) -> int:
+    """Send a message to everybody, whatever the state is."""
+    if not settings["notify"]:
+        say("nobody is told: spark_fleet_monitor.notify is empty", 4)
+        return 2
+    text = f"This is a test. {settings['host']} watches {len(settings['endpoints'])} endpoints and tells here what changes."
+    code = 0
+    for given in settings["notify"]:
+        try:
+            SENDERS[given["kind"]](given, f"Fleet monitor on {settings['host']}: test", text, [])
+            print(f"{given['name']}: sent")
+        except Trouble as trouble:
+            print(f"{given['name']}: {trouble}")
+            code = 3
+    return code
+
+
+# --- one run --------------------------------------------------------------------------------------------------------
+
+
+def report(
+    found: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any], as_json: bool, more: Mapping[str, Any]
+) -> None:
+    """Show a run to a person, or to a program."""
+    if as_json:
+        listed = [{"key": given["key"], "url": given["url"], **found[given["key"]]} for given in settings["endpoints"]]
+        print(json.dumps({"host": settings["host"], "endpoints": listed, **more}, indent=1))
+        return
+    for given in settings["endpoints"]:
+        result = found[given["key"]]
+        note = f" ({result['note']})" if result["note"] else ""
+        print(
+            f"{'up  ' if result['ok'] else 'DOWN'} {given['key']} {given['url']}{note}{': ' if result['error'] else ''}{result['error']}"
+        )
+        if result["hint"]:
+            print(f"     {result['hint']}")
+
+
+def run(settings: Mapping[str, Any], args: argparse.Namespace) -> int:
+    path = args.state / "state.json"
+    if args.dry_run:
+        state = fleet_state.fresh(read_json(path))
+        found, changes, now = look(settings, state, args.completion)
+        fleet_state.post(state, [given["name"] for given in settings["notify"]], changes, now)
+        report(found, settings, args.json, {"changes": changes, "waiting": state["outbox"]})
+        return 0 if all(result["ok"] for result in found.values()) else 1
+    args.state.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with one_at_a_time(args.state):
+        state = read_state(path)
+        found, changes, now = look(settings, state, args.completion)
+        local = datetime.now().astimezone()
+        beat = fleet_state.heartbeat(state, settings["heartbeat"], local)
+        changes += [beat] if beat else []
+        for change in changes:
+            say(
+                fleet_state.line(change, local.tzinfo or timezone.utc, now),
+                4 if change["what"] == fleet_state.DOWN else 6,
+            )
+        fleet_state.post(state, [given["name"] for given in settings["notify"]], changes, now)
+        write_state(path, state)  # before anything is sent: what was seen is not lost
+        quiet = fleet_state.is_quiet(settings["quiet"], local)
+        troubles = {} if quiet else tell(settings, state, path, now)
+    report(found, settings, args.json, {"changes": changes, "undelivered": troubles, "quiet": quiet})
+    down = sorted(key for key, result in found.items() if not result["ok"])
+    say(f"{len(found) - len(down)} of {len(found)} endpoints are up" + (f"; down: {', '.join(down)}" if down else ""))
+    return 3 if troubles else 1 if down else 0
+
+
+def look(
+    settings: Mapping[str, Any], state: dict[str, Any], all_completions: bool
+) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]], float]:
+    """Check everything and judge it."""
+    every = 1 if all_completions else int(settings["completion_every"])
+    wanted = {
+        given["key"]: fleet_state.wants_completion(state, given["key"], given["models"], every)
+        if given["complete"]
+        else None
+        for given in settings["endpoints"]
+    }
+    found = check_all(settings, wanted)
+    now = time.time()
+    results = [
+        Result(given["key"], given["url"], one["ok"], one["error"], one["hint"], one["completion"])
+        for given in settings["endpoints"]
+        for one in [found[given["key"]]]
+    ]
+    return found, fleet_state.judge(state, results, now, int(settings["failures"])), now
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="spark-fleet-monitor", description="Asks every endpoint of a fleet and tells what has changed."
+    )
+    parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
+    parser.add_argument(
+        "--state", type=Path, default=Path("/var/lib/dgxspark/fleet_monitor"), help="state (default: %(default)s)"
+    )
+    parser.add_argument("--once", action="store_true", help="one run, as the timer makes them; the default")
+    parser.add_argument("--dry-run", action="store_true", help="check and show; remember and send nothing")
+    parser.add_argument(
+        "--completion", action="store_true", help="ask each model server for a token, whatever the turn"
+    )
+    parser.add_argument("--json", action="store_true", help="show the run as JSON")
+    parser.add_argument("--test", action="store_true", help="send a test message to everybody who is told")
+    args = parser.parse_args()
+    path = args.etc / "fleet_monitor" / "settings.json"
+    settings = read_json(path)
+    if not isinstance(settings, dict) or not isinstance(settings.get("endpoints"), list):
+        say(f"{path} cannot be read; run site.yml again", 3)
+        return 2
+    try:
+        return test_message(settings) if args.test else run(settings, args)
+    except Trouble as trouble:
+        say(str(trouble), 3)
+        return 2
+    except OSError as error:
+        say(f"{args.state} cannot be used: {error}", 3)
+        return 2
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    os._exit(code)  # checks that do not end are of no use any more
