@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import math
 import os
@@ -31,8 +32,8 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-_LIB = Path(__file__).resolve().parents[2] / "lib" / "dgxspark"
-_LIB = _LIB if _LIB.is_dir() else Path(os.environ.get("SPARK_UNIT_LIB", str(_LIB)))
+_HERE = Path(__file__).resolve().parents[2] / "lib" / "dgxspark"
+_LIB = _HERE if _HERE.is_dir() else Path(os.environ.get("SPARK_UNIT_LIB", str(_HERE)))
 _PACKAGE = "ansible_collections.dgxspark.vllm.plugins.module_utils"
 
 
@@ -46,7 +47,15 @@ def _stand_in() -> None:
         sys.modules[name] = module
 
 
-if _PACKAGE not in sys.modules:
+def _has_collection() -> bool:
+    try:
+        return importlib.util.find_spec(_PACKAGE) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+# On a host the copies count, whatever else lies there.
+if _HERE.is_dir() or not _has_collection():
     _stand_in()
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, gb10, hostmem, receipts, units
