@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils import around
 from ansible_collections.dgxspark.vllm.plugins.module_utils import plan as engine
 
 FOLDER = Path(__file__).parents[4] / "playbooks" / "recipes"
@@ -403,7 +404,7 @@ def test_every_variable_and_key_is_documented() -> None:
     page = (FOLDER.parents[1] / "docs" / "inventory.md").read_text(encoding="utf-8")
     from ansible_collections.dgxspark.vllm.plugins.module_utils.recipes import SERVICE_KEYS
 
-    assert [name for name in [*engine.VARIABLES, *SERVICE_KEYS] if f"| `{name}` |" not in page] == []
+    assert [name for name in [*engine.VARIABLES, *around.VARIABLES, *SERVICE_KEYS] if f"| `{name}` |" not in page] == []
 
 
 WRONG = {
