@@ -139,7 +139,10 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
             outcome[host]["clients"], found = clients.plan(host, settings["clients"], known, fronts)
             findings[host] += found
         if settings["monitoring"]:
-            told = [dict(each) for each in fronts.values()]
+            told = [
+                {**each, "token_file": hosts[name]["settings"]["gateway"]["metrics_key_file"]}
+                for name, each in fronts.items()
+            ]
             outcome[host]["monitoring"], found = monitoring.plan_monitoring(
                 host, settings["monitoring"], known, exporters, told[0] if told else None
             )
