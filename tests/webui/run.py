@@ -1,0 +1,146 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Makes the environment of the browser test in .cache and runs it.
+
+    run.py [--screenshot docs/images/open-webui.png]               a real LiteLLM before two stand-in engines
+    run.py --gateway URL --key-file FILE --model ALIAS ...         a gateway that is there
+
+Further options are those of webui_test.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+CACHE = ROOT / ".cache"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ALIASES = {"writer": "heavy", "reviewer": "fast"}
+PYTHON = "3.11"  # Open WebUI supports 3.11 and 3.12; the lists are made for 3.11 on
+
+
+def main(argv: list[str]) -> int:
+    """Bring what is needed, and run the test."""
+    uv = next(filter(None, (shutil.which("uv", path=str(ROOT / ".venv/bin")), shutil.which("uv"))), None)
+    if not uv:
+        print("uv is missing: run 'make setup', or install it (pip install uv)", file=sys.stderr)
+        return 2
+    if not any(map(shutil.which, BROWSERS)) and not install_browser():
+        return 2
+    webui = environment(uv, "webui", HERE / "requirements.txt")
+    test = [str(webui), str(HERE / "webui_test.py"), "--traces", str(CACHE / "webui-traces"), *argv]
+    if "--gateway" in argv:
+        return subprocess.run(test, check=False).returncode
+    litellm = environment(uv, "webui-gateway", HERE / "requirements-gateway.txt")
+    with tempfile.TemporaryDirectory(prefix="webui-gateway-") as folder, gateway(litellm, Path(folder)) as (url, key):
+        names = [f"--model={name}" for name in ALIASES]
+        more = ["--gateway", url, "--key-file", str(key), "--answer", "Hello from the simulated engine", *names]
+        return subprocess.run([*test, *more], check=False).returncode
+
+
+def install_browser() -> bool:
+    """Install Debian's Chromium where that can be done; say what to do where it cannot."""
+    if os.getuid() == 0 and shutil.which("apt-get"):
+        for argv in (
+            ["apt-get", "-qq", "update"],
+            ["apt-get", "-qq", "install", "--yes", "--no-install-recommends", "chromium"],
+        ):
+            subprocess.run(argv, check=False, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"})
+    if any(map(shutil.which, BROWSERS)):
+        return True
+    print(f"a browser is missing (one of {', '.join(BROWSERS)}): apt install chromium, as root", file=sys.stderr)
+    return False
+
+
+def environment(uv: str, name: str, listed: Path) -> Path:
+    """Return the Python of an environment with exactly the packages of a list; make it when there is none."""
+    mark = hashlib.sha256(listed.read_bytes()).hexdigest()[:12]
+    place = CACHE / f"{name}-{mark}"
+    python = place / "bin/python"
+    if not (place / "complete").exists():
+        started = time.monotonic()
+        for old in CACHE.glob(f"{name}-????????????"):
+            shutil.rmtree(old)
+        subprocess.run([uv, "venv", "--quiet", "--python", PYTHON, str(place)], check=True)
+        # All of it is listed: nothing is resolved, and what the packages ask for beyond the list is not wanted.
+        subprocess.run(
+            [uv, "pip", "install", "--quiet", "--no-deps", "--python", str(python), "-r", str(listed)], check=True
+        )
+        (place / "complete").touch()
+        size = sum(path.lstat().st_size for path in place.rglob("*") if not path.is_dir()) // 2**20
+        print(f"   {name}: installed in {time.monotonic() - started:.0f} s, {size} MiB", flush=True)
+    return python
+
+
+@contextmanager
+def gateway(python: Path, place: Path) -> Iterator[tuple[str, Path]]:
+    """Run two stand-in engines and a real LiteLLM before them, with a key."""
+    sys.path.insert(0, str(ROOT / "tests/sim/engine"))
+    importlib.import_module("vllm_sim").__path__.append(
+        str(ROOT / "tests/sim/common")
+    )  # the image has both folders in one
+    api = importlib.import_module("vllm_sim.api")
+    models = []
+    servers = []
+    for alias, served in ALIASES.items():
+        state = api.State([served], served, "0.24.0", [], 131072, 200000, True, False, False, {})
+        server = api.Server(("127.0.0.1", 0), state)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        backend = {
+            "model": f"openai/{served}",
+            "api_base": f"http://127.0.0.1:{server.server_address[1]}/v1",
+            "api_key": "none",
+        }
+        models.append({"model_name": alias, "litellm_params": backend})
+    key = place / "key"
+    key.write_text(f"sk-{secrets.token_hex(24)}", encoding="utf-8")
+    config = place / "config.yaml"  # JSON is YAML
+    settings = {"model_list": models, "general_settings": {"master_key": "os.environ/LITELLM_MASTER_KEY"}}
+    config.write_text(json.dumps(settings), encoding="utf-8")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    argv = [str(python.with_name("litellm")), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]
+    env = {**os.environ, "LITELLM_MASTER_KEY": key.read_text(encoding="utf-8")}
+    log = place / "litellm.log"
+    with log.open("wb") as stream:
+        process = subprocess.Popen(argv, env=env, cwd=place, stdout=stream, stderr=subprocess.STDOUT)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                with urllib.request.urlopen(f"{url}/health/liveliness", timeout=5):
+                    break
+            except OSError as error:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"LiteLLM did not start:\n{log.read_text(errors='replace')[-2000:]}") from error
+                time.sleep(0.5)
+        yield url, key
+    finally:
+        process.terminate()
+        process.wait(30)
+        for server in servers:
+            server.shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
