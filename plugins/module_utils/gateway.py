@@ -105,9 +105,9 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         if key not in ("clients", "aliases", "serve") and given.get(key) is not None:
             _check_plain(problems, key, kind, given[key])
     tag = str(settings["image"]).rpartition(":")[2]
-    if isinstance(settings["image"], str) and "@" not in settings["image"]:
-        if "/" in tag or ":" not in settings["image"] or tag in MOVING_TAGS:
-            problems.add(f"'image' is {settings['image']}, which moves. Name a version: {IMAGE}.")
+    untagged = "/" in tag or ":" not in str(settings["image"])
+    if "@" not in str(settings["image"]) and (untagged or tag in MOVING_TAGS):
+        problems.add(f"'image' is {settings['image']}, which moves. Name a version: {IMAGE}.")
     if settings["log_level"] not in LOG_LEVELS:
         problems.add(f"'log_level' is {settings['log_level']!r}; it must be one of {', '.join(LOG_LEVELS)}.")
     settings["clients"] = _read_clients(problems, given.get("clients"))
@@ -484,7 +484,7 @@ def litellm_config(names: Mapping[str, Sequence[Backend]], settings: Mapping[str
             "drop_params": True,
             "callbacks": ["prometheus", "hooks.chooser"],
             "enable_post_custom_auth_checks": True,
-            "require_auth_for_metrics_endpoint": True,
+            "require_auth_for_metrics_endpoint": bool(settings["metrics_key_file"]),
             "telemetry": False,
         },
         "router_settings": {

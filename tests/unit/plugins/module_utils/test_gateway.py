@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 import pytest
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoints, gateway
 
 MASTER = {"master_key_file": "keys/master"}

@@ -1,0 +1,505 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the gateway adds to LiteLLM: who may call what, which backend gets a request, and what waits while all are drained.
+
+LiteLLM calls C(authorise) for each request (general_settings.custom_auth) and C(chooser.async_filter_deployments) for each choice of
+a backend (litellm_settings.callbacks). C(Door) stands before the whole application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import hmac
+import json
+import os
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import litellm
+from fastapi import Request
+from litellm.integrations.custom_logger import CustomLogger
+from litellm.proxy._types import LitellmUserRoles, ProxyException, UserAPIKeyAuth
+from prometheus_client import Counter, Gauge
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+SERVED = re.compile(
+    r"/(?:v1/)?(?:chat/completions|completions|embeddings|responses|messages|messages/count_tokens|models|models/.+"
+    r"|audio/transcriptions|audio/translations|audio/speech|rerank|model/info)"
+    r"|/v2/rerank|/health/(?:liveliness|liveness|readiness)|/metrics/?"
+)
+"""Everything else of LiteLLM is management of a database that the gateway does not have."""
+OPEN = ("/health/liveliness", "/health/liveness", "/health/readiness")
+KEY_HEADERS = (
+    b"authorization",
+    b"x-api-key",
+    b"api-key",
+    b"x-litellm-api-key",
+    b"x-goog-api-key",
+    b"ocp-apim-subscription-key",
+)
+POLL_SECONDS = 0.25
+TELL_SECONDS = 0.5
+RECHECK_SECONDS = 5.0
+"""How soon a backend that failed is asked again."""
+
+RUNNING = Gauge("dgxspark_gateway_running_requests", "Requests that a backend works on.", ["backend"])
+DRAINED = Gauge("dgxspark_gateway_backend_drained", "1 for a backend that gets no new requests.", ["backend"])
+HEALTHY = Gauge("dgxspark_gateway_backend_healthy", "1 for a backend whose last check succeeded.", ["backend"])
+QUEUED = Gauge("dgxspark_gateway_queued_requests", "Requests that wait for a backend to be admitted.")
+WAITED = Counter("dgxspark_gateway_queue", "Requests that had to wait for a backend, by how it ended.", ["outcome"])
+CHOSEN = Counter(
+    "dgxspark_gateway_choices", "Times a backend was given a request, retries included.", ["backend", "alias"]
+)
+CHECKS = Counter("dgxspark_gateway_checks", "Checks of a backend by a request of one token.", ["backend", "outcome"])
+REJECTED = Counter("dgxspark_gateway_rejected", "Requests that did not come as far as LiteLLM.", ["reason"])
+GENERATION = Gauge(
+    "dgxspark_gateway_generation", "How many configurations were taken over since the start, with this one."
+)
+LOADED = Gauge("dgxspark_gateway_config_loaded_timestamp_seconds", "When this configuration was taken over.")
+
+
+class Record:
+    """What is known of one request that is under way."""
+
+    def __init__(self) -> None:
+        self.backend: str | None = None
+        self.tried: set[str] = set()
+        self.gone = False
+        self.gave_up = False
+        self.has_key = False
+        self.caller: dict[str, Any] | None = None
+
+    def take(self, backend: str | None) -> None:
+        """The request is now at this backend, and no longer at the one before."""
+        if self.backend is not None:
+            state.running[self.backend] -= 1
+            RUNNING.labels(self.backend).dec()
+        self.backend = backend
+        if backend is not None:
+            state.running[backend] = state.running.get(backend, 0) + 1
+            RUNNING.labels(backend).inc()
+
+
+RECORD: contextvars.ContextVar[Record | None] = contextvars.ContextVar("dgxspark_record", default=None)
+
+
+class State:
+    """What this process knows, and tells the helper on the host."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, Any] = {}
+        self.digests: list[tuple[bytes, str, dict[str, Any]]] = []
+        self.run = Path("/nonexistent")
+        self.generation = 0
+        self.running: dict[str, int] = {}
+        self.queued = 0
+        self.unhealthy: dict[str, str] = {}
+        self.succeeded: dict[str, float] = {}
+        self.seen: tuple[int, int] = (0, 0)
+        self.drained: frozenset[str] = frozenset()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def read_drained(self) -> frozenset[str]:
+        """The backends that are drained; the file is read again only when it was replaced."""
+        path = self.run / "drained.json"
+        try:
+            found = path.stat()
+            mark = (found.st_mtime_ns, found.st_ino)
+            if mark != self.seen:
+                self.drained = frozenset(json.loads(path.read_text(encoding="utf-8"))["drained"])
+                self.seen = mark
+        except FileNotFoundError:
+            self.drained, self.seen = frozenset(), (0, 0)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            litellm.verbose_logger.warning("gateway: %s cannot be read (%s); what was drained stays so", path, error)
+        return self.drained
+
+    def show(self) -> dict[str, Any]:
+        drained = self.read_drained()
+        for backend in self.settings["backends"]:
+            DRAINED.labels(backend).set(backend in drained)
+            HEALTHY.labels(backend).set(backend not in self.unhealthy)
+        return {
+            "pid": os.getpid(),
+            "generation": self.generation,
+            "leaving": any(door.leaving for door in doors),
+            "drained": sorted(drained),
+            "running": {key: count for key, count in sorted(self.running.items()) if count},
+            "queued": self.queued,
+            "unhealthy": dict(sorted(self.unhealthy.items())),
+        }
+
+
+state = State()
+doors: list[Door] = []
+
+
+def prepare(settings: dict[str, Any], keys: Path, run: Path, generation: int) -> None:
+    """Read the keys and set everything up; before LiteLLM is imported as a server."""
+    state.settings, state.run, state.generation = settings, run, generation
+    state.digests = [
+        (hashlib.sha256((keys / entry["file"]).read_bytes().strip()).digest(), entry["name"], entry)
+        for entry in settings["keys"]
+    ]
+    for backend in settings["backends"]:
+        RUNNING.labels(backend).set(0)
+    GENERATION.set(generation)
+    LOADED.set_to_current_time()
+
+
+def begin() -> None:
+    """Start what runs beside the requests; inside the event loop."""
+    state.tasks = [asyncio.create_task(tell())]
+    if state.settings["health_interval"]:
+        state.tasks += [asyncio.create_task(check(key, entry)) for key, entry in state.settings["backends"].items()]
+
+
+async def tell() -> None:
+    """Keep the file of this process for the helper on the host: what runs where, and what it knows to be drained."""
+    path = state.run / "state" / f"child-{os.getpid()}.json"
+    last = ""
+    while True:
+        text = json.dumps(state.show())
+        if text != last:
+            part = path.with_name(f".{path.name}")
+            try:
+                part.write_text(text + "\n", encoding="utf-8")
+                part.replace(path)
+                last = text
+            except OSError as error:
+                litellm.verbose_logger.warning("gateway: %s cannot be written: %s", path, error)
+        await asyncio.sleep(TELL_SECONDS)
+
+
+# ---------------------------------------------------------------- keys
+
+
+def denied(message: str, code: int = 401) -> ProxyException:
+    return ProxyException(message=message, type="auth_error", param="api_key", code=code)
+
+
+def who(key: bytes) -> dict[str, Any] | None:
+    """Whose key this is; every key is compared, whatever the first ones say, and each in constant time."""
+    given = hashlib.sha256(key).digest()
+    found = None
+    for digest, _name, entry in state.digests:
+        if hmac.compare_digest(digest, given):
+            found = entry
+    return found
+
+
+async def authorise(request: Request, api_key: str) -> UserAPIKeyAuth:
+    """Tell LiteLLM who is calling; it then holds the caller to the models that are named here.
+
+    C(api_key) is no key: C(Door) has looked at that, and left its owner's name in its place.
+    """
+    path = request.url.path.rstrip("/")
+    if path in OPEN or (path == "/metrics" and state.settings["open_metrics"]):
+        return UserAPIKeyAuth(api_key="open", key_alias="open", user_role=LitellmUserRoles.INTERNAL_USER_VIEW_ONLY)
+    if state.settings["open"]:
+        return UserAPIKeyAuth(api_key="anyone", key_alias="anyone", user_role=LitellmUserRoles.PROXY_ADMIN)
+    record = RECORD.get()
+    if record is None or not record.has_key:
+        raise denied("No key. Send one as 'Authorization: Bearer KEY'.")
+    entry = record.caller
+    if entry is None:
+        raise denied("This gateway does not know that key.")
+    role, name = entry["role"], entry["name"]
+    if role != "master" and ((role == "metrics") != (path == "/metrics") or path.endswith("/model/info")):
+        raise denied(f"The key of {name} is not for {path}.", 403)
+    if role == "client":
+        return UserAPIKeyAuth(
+            api_key=f"client-{name}",
+            key_alias=name,
+            models=list(entry["aliases"]),
+            user_role=LitellmUserRoles.INTERNAL_USER,
+        )
+    return UserAPIKeyAuth(api_key=role, key_alias=role, user_role=LitellmUserRoles.PROXY_ADMIN)
+
+
+# ---------------------------------------------------------------- which backend
+
+
+def backend_of(deployment: Mapping[str, Any]) -> str:
+    return str((deployment.get("model_info") or {}).get("backend") or "")
+
+
+def level_of(deployment: Mapping[str, Any]) -> int:
+    return int((deployment.get("model_info") or {}).get("level") or 0)
+
+
+def choose(
+    usable: list[dict[str, Any]], tried: set[str], unhealthy: Mapping[str, str], running: Mapping[str, int]
+) -> dict[str, Any]:
+    """Of the backends that may be used: one that was not tried yet, is well, stands first in the order and has the least to do."""
+    left = [each for each in usable if backend_of(each) not in tried] or usable
+    left = [each for each in left if backend_of(each) not in unhealthy] or left
+    first = min(level_of(each) for each in left)
+    left = [each for each in left if level_of(each) == first]
+    least = min(running.get(backend_of(each), 0) for each in left)
+    return random.choice([each for each in left if running.get(backend_of(each), 0) == least])
+
+
+class Chooser(CustomLogger):
+    """Chooses the backend of each request, and makes it wait while all backends of its alias are drained."""
+
+    def usable(self, model: str, offered: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The backends that may be used, and all of the alias."""
+        from litellm.proxy import proxy_server
+
+        router = proxy_server.llm_router
+        everything: list[dict[str, Any]] = list(
+            (router.get_model_list(model_name=model) if router else None) or offered
+        )
+        drained = state.read_drained()
+        usable = [each for each in offered if backend_of(each) not in drained]
+        # All that LiteLLM has not put aside are drained: one that failed a moment ago is better than none.
+        return usable or [each for each in everything if backend_of(each) not in drained], everything
+
+    async def async_filter_deployments(
+        self,
+        model: str,
+        healthy_deployments: list[dict[str, Any]],
+        messages: Any,
+        request_kwargs: dict[str, Any] | None = None,
+        parent_otel_span: Any = None,
+    ) -> list[dict[str, Any]]:
+        record = RECORD.get() or Record()
+        caller = record.caller or {}
+        if caller.get("role") == "client" and model not in caller["aliases"]:
+            # LiteLLM has looked at this already, where its own rules for the path let it.
+            raise litellm.PermissionDeniedError(
+                message=f"The key of {caller['name']} is not for {model}.",
+                llm_provider="",
+                model=model,
+                response=httpx.Response(403, request=httpx.Request("POST", "http://gateway")),
+            )
+        usable, everything = self.usable(model, healthy_deployments)
+        if not usable and everything:
+            usable = await self.wait(model, healthy_deployments, record)
+        if not usable:
+            return healthy_deployments
+        chosen = choose(usable, record.tried, state.unhealthy, state.running)
+        backend = backend_of(chosen)
+        record.tried.add(backend)
+        if RECORD.get() is not None:
+            record.take(backend)
+        CHOSEN.labels(backend, model).inc()
+        return [chosen]
+
+    async def wait(self, model: str, offered: list[dict[str, Any]], record: Record) -> list[dict[str, Any]]:
+        """Hold a request back until a backend of its alias is admitted, the client has gone, or it took too long."""
+        limit = float(state.settings["queue_seconds"])
+        since = time.monotonic()
+        record.take(None)
+        if not record.gave_up and limit:
+            state.queued += 1
+            QUEUED.inc()
+            try:
+                while not record.gone and time.monotonic() - since < limit:
+                    await asyncio.sleep(POLL_SECONDS)
+                    usable, _everything = self.usable(model, offered)
+                    if usable:
+                        WAITED.labels("served").inc()
+                        return usable
+            finally:
+                state.queued -= 1
+                QUEUED.dec()
+            WAITED.labels("client_gone" if record.gone else "timeout").inc()
+        record.gave_up = True
+        raise litellm.ServiceUnavailableError(
+            message=f"All backends of {model} are drained ({', '.join(sorted(state.drained))}); waited {limit:.0f} s for one to be "
+            "admitted.",
+            llm_provider="",
+            model=model,
+        )
+
+    async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
+        backend = backend_of((kwargs.get("litellm_params") or {}) if isinstance(kwargs, dict) else {})
+        if backend:
+            state.succeeded[backend] = time.monotonic()
+
+
+chooser = Chooser()
+
+
+# ---------------------------------------------------------------- are they well
+
+
+async def check_once(client: httpx.AsyncClient, entry: Mapping[str, Any]) -> str:
+    """Ask a backend for one token, or for its health where a token costs too much; return what is wrong, empty if nothing."""
+    key = os.environ.get(entry["key"] or "", "")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        if entry["check"] == "completion":
+            body = {"model": entry["model"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+            answer = await client.post(f"{entry['url']}/v1/chat/completions", json=body, headers=headers)
+            # Models without a chat refuse the question; they have been asked, and answered.
+            good = answer.status_code == 200 or answer.status_code in (400, 405, 422, 501)
+        else:
+            answer = await client.get(entry["url"] + entry["check"], headers=headers)
+            good = answer.status_code == 200
+        return "" if good else f"HTTP {answer.status_code}"
+    except httpx.TimeoutException:
+        return "no answer in time"
+    except httpx.HTTPError as error:
+        return str(error) or type(error).__name__
+
+
+async def check(backend: str, entry: Mapping[str, Any]) -> None:
+    """Keep asking one backend. A single silence is no illness: an engine with long prompts before it answers late."""
+    interval, limit = float(state.settings["health_interval"]), float(state.settings["health_timeout"])
+    silent = 0
+    async with httpx.AsyncClient(timeout=httpx.Timeout(limit, connect=5.0), trust_env=False) as client:
+        await asyncio.sleep(random.uniform(0, min(interval, 5.0)))
+        while True:
+            pause = interval
+            if backend in state.read_drained():
+                # It is being worked on; it is asked as soon as it is back.
+                state.unhealthy.pop(backend, None)
+                pause = 1.0
+            elif (
+                backend not in state.unhealthy and time.monotonic() - state.succeeded.get(backend, -interval) < interval
+            ):
+                pause = interval / 2
+            else:
+                wrong = await check_once(client, entry)
+                silent = silent + 1 if wrong == "no answer in time" else 0
+                CHECKS.labels(backend, "failed" if wrong else "good").inc()
+                if wrong and silent != 1:
+                    if backend not in state.unhealthy:
+                        litellm.verbose_logger.warning("gateway: backend %s is put aside: %s", backend, wrong)
+                    state.unhealthy[backend] = wrong
+                elif not wrong and state.unhealthy.pop(backend, None):
+                    litellm.verbose_logger.warning("gateway: backend %s is back", backend)
+                pause = RECHECK_SECONDS if wrong else interval
+            await asyncio.sleep(pause)
+
+
+# ---------------------------------------------------------------- the door
+
+
+class Door:
+    """Lets in what the gateway serves, knows which request is where, and says goodbye while the process leaves."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.running = 0
+        self.leaving = False
+        doors.append(self)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        refusal = self.refuse(scope)
+        if refusal is not None:
+            REJECTED.labels(refusal[1]).inc()
+            await self.answer(send, *refusal)
+            return
+        record = Record()
+        scope = self.name_caller(scope, record)
+        token = RECORD.set(record)
+        self.running += 1
+        try:
+            await self.app(scope, self.hear(receive, record), self.speak(send))
+        finally:
+            self.running -= 1
+            record.take(None)
+            RECORD.reset(token)
+
+    def name_caller(self, scope: Message, record: Record) -> Message:
+        """Take the key out of a request and put its owner's name there: what LiteLLM never sees it cannot log or count by."""
+        given, rest = b"", []
+        for name, value in scope["headers"]:
+            if name in KEY_HEADERS:
+                given = given or value.removeprefix(b"Bearer ").removeprefix(b"bearer ").strip()
+            else:
+                rest.append((name, value))
+        if given:
+            record.has_key, record.caller = True, who(given)
+            label = f"{record.caller['role']}-{record.caller['name']}" if record.caller else "unknown"
+            rest.append((b"authorization", b"Bearer " + label.encode()))
+        # A key in the address would be in every log on the way.
+        return {**scope, "headers": rest, "query_string": b""}
+
+    def refuse(self, scope: Message) -> tuple[int, str, str] | None:
+        """What is wrong with a request before its body is read: status, reason, text."""
+        path = scope["path"]
+        if not SERVED.fullmatch(path):
+            return 404, "path", f"This gateway does not serve {path}."
+        if path in OPEN or path.startswith("/metrics"):
+            return None
+        length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+        limit = int(state.settings["body_limit"])
+        if length.isdigit() and int(length) > limit:
+            return 413, "body", f"The request has {int(length)} bytes, the gateway takes {limit}."
+        if self.running >= int(state.settings["max_parallel"]):
+            return 429, "parallel", f"The gateway has {self.running} requests under way, which is its bound."
+        return None
+
+    async def answer(self, send: Send, status: int, reason: str, text: str) -> None:
+        body = json.dumps({"error": {"message": text, "type": reason, "param": None, "code": str(status)}}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        if status == 429:
+            headers.append((b"retry-after", b"2"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def hear(self, receive: Receive, record: Record) -> Receive:
+        """Pass the body on, bounded; then notice when the client goes, also while its request waits."""
+        limit = int(state.settings["body_limit"])
+        size = 0
+        watch: asyncio.Task[Message] | None = None
+
+        async def until_gone() -> Message:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    record.gone = True
+                    return message
+
+        async def passed() -> Message:
+            nonlocal size, watch
+            if watch is not None:
+                return await asyncio.shield(watch)
+            message = await receive()
+            size += len(message.get("body") or b"")
+            if message["type"] == "http.disconnect" or size > limit:
+                # A body without a length that goes on for ever: as if the client had gone.
+                record.gone = True
+                return {"type": "http.disconnect"}
+            if not message.get("more_body"):
+                watch = asyncio.create_task(until_gone())
+            return message
+
+        return passed
+
+    def speak(self, send: Send) -> Send:
+        """Pass the answer on; the last one of a connection to a process that leaves says so."""
+
+        async def passed(message: Message) -> None:
+            if message["type"] == "http.response.start" and self.leaving:
+                headers = [(name, value) for name, value in message.get("headers", []) if name.lower() != b"connection"]
+                message = {**message, "headers": [*headers, (b"connection", b"close")]}
+            await send(message)
+
+        return passed

@@ -1,0 +1,320 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Runs LiteLLM inside the container of the gateway, and takes a new configuration over without losing a request.
+
+The first process holds the listening socket and nothing else; a child serves. SIGHUP starts a second child on the same socket with
+the files as they are now. Once it answers, the first one stops accepting, finishes what it has and goes. When the second one does
+not come up, the first one stays: a configuration that LiteLLM refuses costs no request.
+
+    serve.py --listen ADDRESS --port PORT [--config FOLDER] [--secrets FOLDER] [--run FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+BACKLOG = 2048
+START_SECONDS = 240
+"""A start that takes longer has failed; importing LiteLLM takes 5 to 30 s."""
+KEEP_ALIVE_SECONDS = 75
+"""Longer than clients keep idle connections, so that it is they who close them and no request meets a closing one."""
+LEAVE_SECONDS = 7200
+"""A child that has been replaced is ended after this, whatever its last streams are doing."""
+LINGER_SECONDS = 20
+"""Idle connections of a child that leaves are closed after this; those in use are told to close by their next answer."""
+OFFLINE = {
+    # Nothing is fetched and nothing is told to anybody.
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_LOCAL_POLICY_TEMPLATES": "True",
+    "LITELLM_LOCAL_BLOG_POSTS": "True",
+    "LITELLM_LOCAL_AUTOROUTER_PRESETS": "True",
+    "LITELLM_TELEMETRY": "False",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    # No page and no form: what the gateway does is in its files.
+    "DISABLE_ADMIN_UI": "True",
+    "NO_DOCS": "True",
+    "NO_REDOC": "True",
+    "NO_OPENAPI": "True",
+    # No .env file of the folder it happens to run in.
+    "LITELLM_MODE": "PRODUCTION",
+}
+
+
+def say(text: str) -> None:
+    print(f"gateway: {text}", file=sys.stderr, flush=True)
+
+
+def fingerprint(*folders: Path) -> str:
+    """Hash of names and content of all files: tells whether what runs is what is on disk."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+            if path.is_file() and not path.name.startswith("."):
+                digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Put a whole file in place of the last one."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+# ---------------------------------------------------------------- the first process
+
+
+class Child:
+    """One child that serves, or will."""
+
+    def __init__(self, command: list[str], listener: socket.socket, generation: int, mark: str) -> None:
+        self.ready_fd, ready = os.pipe()
+        self.generation, self.fingerprint, self.started = generation, mark, time.monotonic()
+        self.process = subprocess.Popen(
+            [*command, "--child", str(listener.fileno()), str(ready), str(generation)],
+            pass_fds=(listener.fileno(), ready),
+            stdin=subprocess.DEVNULL,
+        )
+        os.close(ready)
+
+    def says_ready(self) -> bool | None:
+        """True once it answers, False when it never will, None as long as that is open."""
+        if select.select([self.ready_fd], [], [], 0)[0]:
+            return os.read(self.ready_fd, 1) == b"1"
+        return False if time.monotonic() - self.started > START_SECONDS else None
+
+
+class Keeper:
+    """Holds the socket; starts, replaces and ends the children."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.state = Path(options.run) / "state"
+        self.serving: Child | None = None
+        self.coming: Child | None = None
+        self.leaving: list[Child] = []
+        self.generation = 0
+        self.error = ""
+        self.reload = self.stop = False
+        self.wake, self.poke = os.pipe()
+        os.set_blocking(self.poke, False)
+
+    def heard(self, number: int, _frame: object) -> None:
+        if number == signal.SIGHUP:
+            self.reload = True
+        elif number in (signal.SIGTERM, signal.SIGINT):
+            self.stop = True
+        with contextlib.suppress(BlockingIOError):
+            os.write(self.poke, b"!")
+
+    def begin(self, listener: socket.socket) -> None:
+        self.generation += 1
+        mark = fingerprint(Path(self.options.config), Path(self.options.secrets))
+        self.coming = Child([sys.executable, *sys.argv], listener, self.generation, mark)
+
+    def tell(self) -> None:
+        """Leave on disk what runs, for the helper on the host."""
+        serving = self.serving
+        write_json(
+            self.state / "keeper.json",
+            {
+                "generation": serving.generation if serving else 0,
+                "fingerprint": serving.fingerprint if serving else "",
+                "pid": serving.process.pid if serving else 0,
+                "starting": self.coming.generation if self.coming else 0,
+                "leaving": [child.process.pid for child in self.leaving],
+                "last": self.generation,
+                "error": self.error,
+            },
+        )
+
+    def forget(self, child: Child) -> None:
+        os.close(child.ready_fd)
+        (self.state / f"child-{child.process.pid}.json").unlink(missing_ok=True)
+
+    def look(self) -> int | None:
+        """See what became of the children; an exit code ends the gateway."""
+        if self.coming is not None:
+            ready = self.coming.says_ready()
+            if ready is False or (ready is None and self.coming.process.poll() is not None):
+                if self.coming.process.poll() is None:
+                    self.coming.process.kill()
+                code = self.coming.process.wait()
+                self.error = f"generation {self.coming.generation} did not start (exit code {code}); the log says why"
+                say(self.error)
+                self.forget(self.coming)
+                self.coming = None
+                if self.serving is None:
+                    return code or 1
+                say(f"generation {self.serving.generation} goes on")
+                self.tell()
+            elif ready:
+                if self.serving is not None:
+                    self.serving.process.send_signal(signal.SIGTERM)
+                    self.serving.started = time.monotonic()
+                    self.leaving.append(self.serving)
+                self.serving, self.coming, self.error = self.coming, None, ""
+                say(f"generation {self.serving.generation} serves")
+                self.tell()
+        for child in list(self.leaving):
+            if child.process.poll() is None:
+                if time.monotonic() - child.started > LEAVE_SECONDS:
+                    child.process.kill()
+                continue
+            self.leaving.remove(child)
+            self.forget(child)
+            self.tell()
+        if self.serving is not None and self.serving.process.poll() is not None:
+            code = self.serving.process.returncode
+            say(f"generation {self.serving.generation} ended by itself (exit code {code})")
+            return code or 1
+        return None
+
+    def run(self) -> int:
+        family = socket.AF_INET6 if ":" in self.options.listen else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((self.options.listen, self.options.port))
+        except OSError as error:
+            say(f"cannot listen on {self.options.listen} port {self.options.port}: {error.strerror}")
+            return 1
+        self.state.mkdir(parents=True, exist_ok=True)
+        for old in self.state.glob("*.json"):
+            old.unlink()
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            signal.signal(number, self.heard)
+        self.begin(listener)
+        # Connections are taken from now on and wait for the child; before, they were refused.
+        self.tell()
+        while True:
+            code = self.look()
+            if code is not None or self.stop:
+                break
+            if self.reload and self.coming is None:
+                self.reload = False
+                say("starting a child with the files as they are now")
+                self.begin(listener)
+                self.tell()
+            waiting = [self.wake] + ([self.coming.ready_fd] if self.coming else [])
+            select.select(waiting, [], [], 1.0)
+            while select.select([self.wake], [], [], 0)[0]:
+                os.read(self.wake, 64)
+        listener.close()
+        children = [child for child in (self.serving, self.coming, *self.leaving) if child is not None]
+        for child in children:
+            child.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + self.options.stop_seconds
+        for child in children:
+            try:
+                child.process.wait(timeout=max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                say(
+                    f"generation {child.generation} still has requests after {self.options.stop_seconds} s; they are cut off"
+                )
+                child.process.kill()
+                child.process.wait()
+        return code or 0
+
+
+# ---------------------------------------------------------------- the child
+
+
+def put_secrets(folder: Path, settings: dict[str, Any]) -> None:
+    """Keys of backends go where the configuration of LiteLLM looks for them: into this process, not into its environment at start."""
+    for name, file in settings["backend_keys"].items():
+        os.environ[name] = (folder / file).read_text(encoding="utf-8").strip()
+    # LiteLLM wants a master key. Who may do what is decided by hooks.py, so nobody ever needs to know this one.
+    os.environ["LITELLM_MASTER_KEY"] = "sk-" + secrets.token_urlsafe(32)
+
+
+def serve_child(options: argparse.Namespace, listener_fd: int, ready_fd: int, generation: int) -> int:
+    config, keys, run = Path(options.config), Path(options.secrets), Path(options.run)
+    settings = json.loads((config / "gateway.json").read_text(encoding="utf-8"))
+    os.environ.update(OFFLINE)
+    os.environ["LITELLM_LOG"] = str(settings["log_level"]).upper()
+    os.environ["CONFIG_FILE_PATH"] = str(config / "litellm.yaml")
+    os.environ.setdefault("HOME", "/tmp")
+    put_secrets(keys, settings)
+
+    import asyncio
+
+    import hooks
+    import uvicorn
+
+    hooks.prepare(settings, keys, run, generation)
+    from litellm.proxy.proxy_server import app
+
+    door = hooks.Door(app)
+
+    class Server(uvicorn.Server):
+        """Says when it answers; leaves without breaking a connection that is in use."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            hooks.begin()
+            os.write(ready_fd, b"1")
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            for server in self.servers:
+                server.close()
+            door.leaving = True
+            since = time.monotonic()
+            while self.server_state.connections and (door.running or time.monotonic() - since < LINGER_SECONDS):
+                await asyncio.sleep(0.1)
+            await super().shutdown(sockets=sockets)
+
+    server = Server(
+        uvicorn.Config(
+            door,
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=5,
+            proxy_headers=False,
+            server_header=False,
+        )
+    )
+    server.run(sockets=[socket.socket(fileno=listener_fd)])
+    return 0 if server.started else 1
+
+
+def arguments(values: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="LiteLLM behind a socket that outlives its configuration")
+    parser.add_argument("--listen", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--stop-seconds", type=float, default=60)
+    parser.add_argument("--config", default="/etc/dgxspark/gateway")
+    parser.add_argument("--secrets", default="/run/dgxspark/secrets")
+    parser.add_argument("--run", default="/run/dgxspark/gateway")
+    parser.add_argument("--child", nargs=3, type=int, help=argparse.SUPPRESS)
+    return parser.parse_args(values)
+
+
+def main() -> int:
+    options = arguments(sys.argv[1:])
+    if options.child:
+        return serve_child(options, *options.child)
+    return Keeper(options).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,319 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Helper of spark-gateway.service on the host.
+
+    spark_gateway.py drain KEY [--timeout SECONDS]   no new requests for a backend; waits until it has none left
+    spark_gateway.py admit KEY                       requests for it again
+    spark_gateway.py status                          backends, what they do, what is drained
+    spark_gateway.py reload                          take over the files as they are now, without losing a request
+    spark_gateway.py prepare | ready                 for the unit: folders before a start, waiting for the first answer
+
+KEY is host/service, as `status` lists it. Everything is told as JSON on the last line of standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+CONTAINER = "spark-gateway"
+POLL_SECONDS = 0.5
+RUNNING = re.compile(r"^vllm:num_requests_(?:running|waiting)(?:\{[^}]*\})? ([0-9.e+]+)$", re.MULTILINE)
+SEEN_SECONDS = 15.0
+"""A process of the gateway looks at the list of drained backends twice a second; one that does not is not there."""
+
+
+class Trouble(Exception):
+    """What a person has to know; ends the program without a traceback."""
+
+
+def read(path: Path, default: Any = None) -> Any:
+    """A JSON file; the default where there is none, or where it is being replaced."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return default
+
+
+def fetch(url: str, key: str = "", timeout: float = 5.0) -> tuple[int, str]:
+    """Status and body; 0 and the reason where nothing answers."""
+    request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"} if key else {})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=timeout) as answer:
+            return answer.status, answer.read().decode(errors="replace")
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(errors="replace")
+    except OSError as error:
+        return 0, str(getattr(error, "reason", error))
+
+
+class Gateway:
+    """The gateway of this host, by its files."""
+
+    def __init__(self, config: Path, run: Path, secrets: Path) -> None:
+        self.config, self.run, self.secrets = config, run, secrets
+        self.drained_file = run / "drained.json"
+
+    def settings(self) -> dict[str, Any]:
+        found = read(self.config / "gateway.json")
+        if not isinstance(found, dict):
+            raise Trouble(
+                f"{self.config / 'gateway.json'} is missing or cannot be read: is this the host of the gateway?"
+            )
+        return found
+
+    def backend(self, key: str) -> dict[str, Any]:
+        backends = self.settings()["backends"]
+        if key not in backends:
+            near = difflib.get_close_matches(key, backends, n=1, cutoff=0.4)
+            hint = f"; did you mean {near[0]}?" if near else "."
+            raise Trouble(f"the gateway has no backend {key}{hint} It has: {', '.join(sorted(backends))}.")
+        return dict(backends[key])
+
+    def drained(self) -> dict[str, str]:
+        """Backend to the time since when it is drained."""
+        return dict((read(self.drained_file) or {}).get("since") or {})
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[dict[str, str]]:
+        """Change the list of drained backends; two helpers at a time wait for each other."""
+        self.run.mkdir(parents=True, exist_ok=True)
+        with (self.run / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            since = self.drained()
+            before = dict(since)
+            yield since
+            if since != before or not self.drained_file.exists():
+                part = self.run / ".drained.json"
+                part.write_text(
+                    json.dumps({"drained": sorted(since), "since": since}, indent=1) + "\n", encoding="utf-8"
+                )
+                part.chmod(0o644)
+                part.replace(self.drained_file)
+
+    def children(self) -> list[dict[str, Any]]:
+        """What each process that serves says of itself; those that leave still finish their requests."""
+        found = [read(path) for path in sorted((self.run / "state").glob("child-*.json"))]
+        return [each for each in found if isinstance(each, dict)]
+
+    def keeper(self) -> dict[str, Any]:
+        return dict(read(self.run / "state" / "keeper.json") or {})
+
+    def runs(self) -> bool:
+        return bool(self.keeper().get("pid")) and bool(self.children())
+
+    def running(self, key: str) -> int:
+        return sum(int(child["running"].get(key, 0)) for child in self.children())
+
+
+def engine_requests(backend: dict[str, Any]) -> int | None:
+    """Requests that the engine itself counts, whoever sent them; None where it does not count or does not answer."""
+    if backend["kind"] != "vllm":
+        return None
+    status, text = fetch(f"{backend['url']}/metrics")
+    numbers = RUNNING.findall(text) if status == 200 else []
+    return int(sum(float(number) for number in numbers)) if numbers else None
+
+
+def drain(gateway: Gateway, key: str, timeout: float) -> dict[str, Any]:
+    backend = gateway.backend(key)
+    with gateway.changing() as since:
+        changed = key not in since
+        since.setdefault(key, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+    begin = time.monotonic()
+    quiet = 0
+    while True:
+        waited = time.monotonic() - begin
+        unseen = [child for child in gateway.children() if key not in child["drained"]]
+        if unseen and waited > SEEN_SECONDS:
+            pids = ", ".join(str(child["pid"]) for child in unseen)
+            raise Trouble(
+                f"{key} is drained, but process {pids} of the gateway does not notice: journalctl -u {CONTAINER}"
+            )
+        here, there = gateway.running(key), engine_requests(backend)
+        quiet = 0 if unseen or here or there else quiet + 1
+        # Twice in a row: a request that was given to the backend a moment before shows up by then.
+        if quiet >= 2:
+            return {
+                "changed": changed,
+                "key": key,
+                "drained": sorted(gateway.drained()),
+                "waited_seconds": round(waited, 1),
+            }
+        if waited > timeout:
+            engine = "does not say" if there is None else f"counts {there}"
+            raise Trouble(
+                f"{key} still works after {timeout:.0f} s: {here} requests of the gateway, the engine {engine}. It stays drained; "
+                "wait on, end the requests, or admit it again."
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def admit(gateway: Gateway, key: str) -> dict[str, Any]:
+    if key not in gateway.drained():  # one that the gateway no longer has may be drained still
+        gateway.backend(key)
+    with gateway.changing() as since:
+        changed = since.pop(key, None) is not None
+    begin = time.monotonic()
+    while any(key in child["drained"] for child in gateway.children()):
+        if time.monotonic() - begin > SEEN_SECONDS:
+            raise Trouble(f"{key} is admitted, but the gateway does not notice: journalctl -u {CONTAINER}")
+        time.sleep(POLL_SECONDS)
+    return {"changed": changed, "key": key, "drained": sorted(gateway.drained())}
+
+
+def status(gateway: Gateway) -> dict[str, Any]:
+    settings, drained, children = gateway.settings(), gateway.drained(), gateway.children()
+    unhealthy = {key: text for child in children if not child["leaving"] for key, text in child["unhealthy"].items()}
+    backends = {
+        key: {
+            "url": backend["url"],
+            "running": gateway.running(key),
+            "drained_since": drained.get(key, ""),
+            "wrong": unhealthy.get(key, ""),
+        }
+        for key, backend in settings["backends"].items()
+    }
+    queued = sum(int(child["queued"]) for child in children)
+    return {
+        "changed": False,
+        "runs": gateway.runs(),
+        "queued": queued,
+        "backends": backends,
+        "keeper": gateway.keeper(),
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    keeper = found["keeper"]
+    print(
+        f"gateway {'serves' if found['runs'] else 'does not run'}, configuration {keeper.get('generation', 0)} since its start"
+    )
+    if keeper.get("error"):
+        print(f"  the last one was not taken over: {keeper['error']}")
+    print(f"  {found['queued']} requests wait for a backend")
+    for key, backend in sorted(found["backends"].items()):
+        state = (
+            f"drained since {backend['drained_since']}" if backend["drained_since"] else backend["wrong"] or "serves"
+        )
+        print(f"  {key:32} {backend['running']:4} requests  {backend['url']:32} {state}")
+
+
+def reload(gateway: Gateway, timeout: float, signal: list[str]) -> dict[str, Any]:
+    """Have the gateway take its files over, and wait until it has or has refused."""
+    before = gateway.keeper()
+    if not before:
+        raise Trouble("the gateway does not run: there is nothing to reload (systemctl start spark-gateway)")
+    begin = time.monotonic()
+    subprocess.run(signal, check=True, stdout=subprocess.DEVNULL)
+    while time.monotonic() - begin < timeout:
+        now = gateway.keeper()
+        if now.get("last", 0) > before["last"] and not now["starting"]:
+            if now["generation"] == now["last"]:
+                return {"changed": True, "generation": now["generation"], "seconds": round(time.monotonic() - begin, 1)}
+            raise Trouble(
+                f"the new configuration was not taken over, the gateway goes on with the one before: {now['error']}"
+            )
+        time.sleep(POLL_SECONDS)
+    raise Trouble(f"the gateway did not answer to the reload within {timeout:.0f} s: journalctl -u {CONTAINER}")
+
+
+def prepare(gateway: Gateway, owner: int) -> dict[str, Any]:
+    """Folders in /run, which a boot has emptied. What was drained stays so over a restart, and is admitted by a boot."""
+    state = gateway.run / "state"
+    state.mkdir(parents=True, exist_ok=True)
+    gateway.run.chmod(0o755)
+    for old in state.glob("*.json"):
+        old.unlink()
+    os.chown(state, owner, owner)
+    state.chmod(0o755)
+    return {"changed": False}
+
+
+def ready(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
+    """Wait until the gateway answers with the names that it is told to serve."""
+    settings = gateway.settings()
+    master = next((entry["file"] for entry in settings["keys"] if entry["role"] == "master"), None)
+    key = (gateway.secrets / master).read_text(encoding="utf-8").strip() if master else ""
+    begin = time.monotonic()
+    main = os.environ.get("MAINPID")
+    last = "nothing answered"
+    while time.monotonic() - begin < timeout:
+        if main and not Path(f"/proc/{main}").exists():
+            raise Trouble(f"the gateway ended before it answered: journalctl -u {CONTAINER}")
+        code, text = fetch(f"{url}/v1/models", key)
+        if code == 200:
+            names = {entry["id"] for entry in json.loads(text)["data"]}
+            missing = sorted(set(settings["names"]) - names)
+            if not missing:
+                return {"changed": False, "names": sorted(names), "seconds": round(time.monotonic() - begin, 1)}
+            last = f"it does not list {', '.join(missing)}"
+        else:
+            last = f"HTTP {code}" if code else text
+        time.sleep(POLL_SECONDS)
+    raise Trouble(f"the gateway did not answer at {url} within {timeout:.0f} s: {last}")
+
+
+def main(values: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="spark_gateway.py", description="Helper of spark-gateway.service.")
+    parser.add_argument("--config", type=Path, default=Path("/etc/dgxspark/gateway"))
+    parser.add_argument("--run", type=Path, default=Path("/run/dgxspark/gateway"))
+    parser.add_argument("--secrets", type=Path, default=Path("/etc/dgxspark/secrets/gateway"))
+    parser.add_argument("--json", action="store_true", help="nothing but the JSON")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for name in ("drain", "admit"):
+        verb = verbs.add_parser(name)
+        verb.add_argument("key")
+        if name == "drain":
+            verb.add_argument("--timeout", type=float, default=1800)
+    verbs.add_parser("status")
+    verb = verbs.add_parser("reload")
+    verb.add_argument("--timeout", type=float, default=300)
+    verb.add_argument("--pid", type=int, help="process to signal instead of the container's")
+    verb = verbs.add_parser("prepare")
+    verb.add_argument("--owner", type=int, required=True)
+    verb = verbs.add_parser("ready")
+    verb.add_argument("url")
+    verb.add_argument("--timeout", type=float, default=240)
+    options = parser.parse_args(values)
+    gateway = Gateway(options.config, options.run, options.secrets)
+    try:
+        if options.verb == "drain":
+            found = drain(gateway, options.key, options.timeout)
+        elif options.verb == "admit":
+            found = admit(gateway, options.key)
+        elif options.verb == "reload":
+            own = ["kill", "-HUP", str(options.pid)] if options.pid else []
+            found = reload(gateway, options.timeout, own or ["docker", "kill", "--signal", "HUP", CONTAINER])
+        elif options.verb == "prepare":
+            found = prepare(gateway, options.owner)
+        elif options.verb == "ready":
+            found = ready(gateway, options.url, options.timeout)
+        else:
+            found = status(gateway)
+            if not options.json:
+                show(found)
+    except Trouble as trouble:
+        print(f"spark_gateway: {trouble}", file=sys.stderr)
+        return 1
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,123 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A backend for tests of the gateway: speaks as vLLM does, at a pace that is given, to hundreds of clients at a time.
+
+standin.py PORT NAME [--pace SECONDS] [--key KEY]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+
+class Engine:
+    def __init__(self, name: str, pace: float, key: str) -> None:
+        self.name, self.pace, self.key = name, pace, key
+        self.running = self.served = 0
+
+    async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while request := await self.read(reader):
+                await self.answer(*request, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def read(self, reader: asyncio.StreamReader) -> tuple[str, dict[str, str], bytes] | None:
+        first = (await reader.readline()).decode().split()
+        if len(first) < 2:
+            return None
+        headers = {}
+        while line := (await reader.readline()).decode().strip():
+            name, _colon, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        return first[1], headers, await reader.readexactly(int(headers.get("content-length", 0)))
+
+    async def whole(
+        self, writer: asyncio.StreamWriter, status: int, value: Any, kind: str = "application/json"
+    ) -> None:
+        body = value.encode() if isinstance(value, str) else json.dumps(value).encode()
+        head = f"HTTP/1.1 {status} -\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+
+    async def answer(self, path: str, headers: dict[str, str], raw: bytes, writer: asyncio.StreamWriter) -> None:
+        if path == "/metrics":
+            labels = f'{{engine="0",model_name="{self.name}"}}'
+            lines = [
+                f"vllm:num_requests_running{labels} {float(self.running)}",
+                f"vllm:num_requests_waiting{labels} 0.0",
+            ]
+            await self.whole(writer, 200, "\n".join([*lines, f"standin_served {self.served}", ""]), "text/plain")
+            return
+        if self.key and headers.get("authorization") != f"Bearer {self.key}":
+            await self.whole(writer, 401, {"error": {"message": "Unauthorized"}})
+            return
+        if path == "/v1/models":
+            await self.whole(writer, 200, {"object": "list", "data": [{"id": self.name, "object": "model"}]})
+            return
+        body = json.loads(raw or b"{}")
+        if path != "/v1/chat/completions" or body.get("model") != self.name:
+            await self.whole(writer, 404, {"error": {"message": f"no {path} for {body.get('model')}", "code": 404}})
+            return
+        self.running += 1
+        try:
+            await self.complete(body, writer)
+            self.served += 1
+        finally:
+            self.running -= 1
+
+    async def complete(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        tokens = int(body.get("max_tokens") or 16)
+        base = {"id": "chatcmpl-1", "created": int(time.time()), "model": self.name}
+        if not body.get("stream"):
+            await asyncio.sleep(self.pace * tokens)
+            message = {"role": "assistant", "content": f"{self.name}" + " word" * (tokens - 1)}
+            usage = {"prompt_tokens": 5, "completion_tokens": tokens, "total_tokens": tokens + 5}
+            choice = {"index": 0, "message": message, "finish_reason": "length"}
+            await self.whole(writer, 200, {**base, "object": "chat.completion", "choices": [choice], "usage": usage})
+            return
+        writer.write(b"HTTP/1.1 200 -\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+        deltas += [{"content": f" {self.name}{number}"} for number in range(tokens)]
+        for delta in [*deltas, {}]:
+            if delta.get("content"):
+                await asyncio.sleep(self.pace)
+            choice = {"index": 0, "delta": delta, "finish_reason": None if delta else "length"}
+            await self.event(writer, json.dumps({**base, "object": "chat.completion.chunk", "choices": [choice]}))
+        await self.event(writer, "[DONE]")
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    async def event(self, writer: asyncio.StreamWriter, text: str) -> None:
+        data = f"data: {text}\n\n".encode()
+        writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        await writer.drain()
+
+
+async def serve(options: argparse.Namespace) -> None:
+    engine = Engine(options.name, options.pace, options.key)
+    server = await asyncio.start_server(engine.connection, "127.0.0.1", options.port, backlog=1024)
+    async with server:
+        await server.serve_forever()
+
+
+def main(values: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="A backend for tests of the gateway.")
+    parser.add_argument("port", type=int)
+    parser.add_argument("name")
+    parser.add_argument("--pace", type=float, default=0.1)
+    parser.add_argument("--key", default="")
+    asyncio.run(serve(parser.parse_args(values)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
