@@ -83,6 +83,8 @@ def status_rows(
                 if active and since
                 else None,
                 "restarts": unit.get("n_restarts"),
+                "decode_tokens_per_second": answer.get("decode_tokens_per_second"),
+                "decode_ratio": answer.get("decode_ratio"),
                 "fast_path": answer.get("fast_path"),
             }
         )
@@ -133,10 +135,18 @@ def uptime(seconds: Any) -> str:
     return f"{hours}h {minutes % 60}m" if hours else f"{minutes}m {int(seconds) % 60}s"
 
 
+def decode(row: Mapping[str, Any]) -> str:
+    """Write what bench.yml measured last, with how it compares with its baseline where it does."""
+    figure, ratio = row["decode_tokens_per_second"], row["decode_ratio"]
+    if figure is None:
+        return "-"
+    return f"{figure:.1f}" if ratio is None or abs(ratio - 1) < 0.005 else f"{figure:.1f} ({100 * (ratio - 1):+.0f} %)"
+
+
 def status_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the status table, then why each service that is not ready is not, or what its unit waits for."""
     header = ["host", "service", "part", "model", "unit", "ready", "KV use", "requests"]
-    header += ["GiB", "planned", "uptime", "restarts", "fast path"]
+    header += ["GiB", "planned", "uptime", "restarts", "tok/s", "fast path"]
     cells = []
     for row in rows:
         use, running = row["kv_cache_usage"], row["requests_running"]
@@ -154,12 +164,17 @@ def status_text(rows: Sequence[Mapping[str, Any]]) -> str:
                 gib(row["planned_gib"], already_gib=True),
                 uptime(row["uptime_seconds"]),
                 "-" if row["restarts"] is None else str(row["restarts"]),
+                decode(row),
                 row["fast_path"] or "-",
             ]
         )
     if not any(row["fast_path"] for row in rows):  # no receipt says it yet
         header.pop()
         cells = [line[:-1] for line in cells]
+    if not any(row["decode_tokens_per_second"] for row in rows):  # nor was anything measured by bench.yml
+        place = header.index("tok/s")
+        header.remove("tok/s")
+        cells = [[*line[:place], *line[place + 1 :]] for line in cells]
     if not any(row["cluster"] for row in rows):
         header.remove("part")
         cells = [[*row[:2], *row[3:]] for row in cells]

@@ -98,6 +98,14 @@ services:
       description: Requests in the queue, null when unknown.
       type: int
       sample: 0
+    decode_tokens_per_second:
+      description: What bench.yml measured last of what is deployed, null when it never did.
+      type: float
+      sample: 41.5
+    decode_ratio:
+      description: That by its baseline, null when the two are not comparable.
+      type: float
+      sample: 0.97
     fast_path:
       description: What the receipt says of its kernels, V(ok), V(N off) or V(-). Null without a receipt that says it.
       type: str
@@ -112,7 +120,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, metrics
+from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, metrics, receipts
 
 
 def ask(service: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -155,6 +163,17 @@ def fast_path_mark(folder: str, service: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
+def benched(folder: str, name: str) -> dict[str, Any]:
+    """Return what was measured last of a service, as its receipt has it."""
+    try:
+        receipt = receipts.load((Path(folder) / f"{name}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        receipt = {}
+    found = receipt.get("benchmark") or {}
+    figure = None if found.get("stale") else found.get("decode_tokens_per_second")
+    return {"decode_tokens_per_second": figure, "decode_ratio": found.get("ratio")}
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -180,6 +199,7 @@ def main() -> None:
         answers = list(pool.map(lambda service: ask(service, module.params["timeout"]), services))
     for answer in answers:
         answer["fast_path"] = fast_path_mark(module.params["receipts"], answer["name"])
+        answer.update(benched(module.params["receipts"], answer["name"]))
     module.exit_json(changed=False, services=answers)
 
 

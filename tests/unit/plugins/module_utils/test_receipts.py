@@ -140,3 +140,28 @@ def test_another_cluster_or_rank_is_another_deployment() -> None:
 def test_a_receipt_from_before_there_were_ranks_is_of_the_whole_service() -> None:
     old = {key: value for key, value in first().items() if key not in ("cluster", "rank")}
     assert compare(receipts.load(receipts.dump(old)), DEPLOYED, FAST) == []
+
+
+BENCH = {"decode_tokens_per_second": 41.0, "baseline_decode_tokens_per_second": 43.0, "ratio": 0.9535, "baseline": {}}
+
+
+def test_a_proof_keeps_what_was_benchmarked() -> None:
+    kept = receipts.with_benchmark(first(), BENCH)
+    assert {name: kept[name] for name in first()} == first()
+    again = receipts.build("heavy", DEPLOYED, FAST, kept)
+    assert again["benchmark"] == {**BENCH, "stale": False}
+
+
+def test_a_changed_deployment_keeps_the_figures_and_not_the_ratio() -> None:
+    kept = receipts.with_benchmark(first(), BENCH)
+    other = receipts.build("heavy", {**DEPLOYED, "image": "sha256:2"}, FAST, kept)
+    assert other["benchmark"] == {**BENCH, "ratio": None, "stale": True}
+    # Back again, it is still not what was measured last.
+    back = receipts.build("heavy", DEPLOYED, FAST, other)
+    assert back["benchmark"]["ratio"] is None and back["benchmark"]["stale"] is True
+    assert receipts.with_benchmark(back, BENCH)["benchmark"]["stale"] is False
+
+
+def test_a_receipt_whose_benchmark_is_no_object_is_damaged() -> None:
+    with pytest.raises(ValueError, match="benchmark is not an object"):
+        receipts.load(receipts.dump({**first(), "benchmark": [1]}))

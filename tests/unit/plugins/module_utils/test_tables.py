@@ -166,3 +166,12 @@ def test_services_of_one_name_on_two_hosts_are_two_services() -> None:
     tables.join_ranks(rows)
     assert tables.services(rows) == {"spark-1/heavy": True, "spark-2/heavy": False}
     assert "rank" not in tables.status_text(rows)
+
+
+def test_what_was_measured_last_has_a_column_once_there_is_something() -> None:
+    without = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW))
+    assert "tok/s" not in without
+    for ratio, cell in ((0.9, "38.0 (-10 %)"), (1.0, "38.0"), (None, "38.0")):
+        answers = [{**ANSWERS[0], "decode_tokens_per_second": 38.0, "decode_ratio": ratio}]
+        lines = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers, NOW)).splitlines()
+        assert lines[0].split()[-1] == "tok/s" and lines[2].endswith(f"  {cell}")

@@ -15,7 +15,8 @@ DEPLOYED = {"image": "sha256:1", "argv": ["a"]}
 @pytest.fixture
 def call(capsys: Any, tmp_path: Path) -> Any:
     def call(**args: Any) -> dict[str, Any]:
-        settings = {"path": str(tmp_path / "heavy.json"), "deployed": DEPLOYED, "_ansible_diff": True, **args}
+        given = args if "benchmark" in args else {"deployed": DEPLOYED, **args}
+        settings = {"path": str(tmp_path / "heavy.json"), "_ansible_diff": True, **given}
         with patch_module_args(settings), pytest.raises(SystemExit):
             receipt.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -98,3 +99,18 @@ def test_a_rank_has_a_receipt_of_its_own(call: Any, tmp_path: Path) -> None:
     assert call(cluster=span, rank=1, measured={"residency_gib": 96.0})["changed"] is False
     result = call(cluster={**span, "executor": "ray"}, rank=1)
     assert result["changed"] is True and '"executor": "ray"' in result["diff"]["after"]
+
+
+def test_a_benchmark_goes_into_the_receipt_that_is_there(call: Any, tmp_path: Path) -> None:
+    before = call(measured={"ttft_seconds": 0.2})["receipt"]
+    section = {"decode_tokens_per_second": 41.5, "ratio": 0.97}
+    result = call(benchmark=section)
+    assert result["changed"] is False and result["findings"] == []
+    assert json.loads((tmp_path / "heavy.json").read_text()) == {**before, "benchmark": {**section, "stale": False}}
+    assert call(measured={"ttft_seconds": 0.2})["receipt"]["benchmark"] == {**section, "stale": False}
+
+
+def test_a_benchmark_makes_no_receipt(call: Any, tmp_path: Path) -> None:
+    result = call(benchmark={"ratio": 1.0})
+    assert result["failed"] is True and "site.yml --tags prove" in result["msg"]
+    assert not (tmp_path / "heavy.json").exists()

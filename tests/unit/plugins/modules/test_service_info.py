@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
 from ansible_collections.dgxspark.vllm.plugins.modules import service_info
 
 
@@ -45,3 +46,23 @@ def test_a_rank_that_answers_no_requests_is_not_asked(engine: Any, capsys: Any) 
     rank, heavy = json.loads(capsys.readouterr().out)["services"]
     assert set(rank) == set(heavy) and heavy["ready"] is True
     assert (rank["name"], rank["ready"], rank["stage"], rank["error"]) == ("rank", None, "unit", "")
+
+
+def test_what_was_measured_last_comes_from_the_receipt(engine: Any, capsys: Any, tmp_path: Any) -> None:
+    receipt = receipts.build("heavy", {"image": "a"}, {}, None)
+    section = {"decode_tokens_per_second": 38.0, "ratio": 0.9}
+    (tmp_path / "heavy.json").write_text(receipts.dump(receipts.with_benchmark(receipt, section)))
+    services = [{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "never")]
+
+    def ask() -> list[dict[str, Any]]:
+        with patch_module_args({"services": services, "receipts": str(tmp_path)}), pytest.raises(SystemExit):
+            service_info.main()
+        return json.loads(capsys.readouterr().out)["services"]
+
+    heavy, never = ask()
+    assert (heavy["decode_tokens_per_second"], heavy["decode_ratio"]) == (38.0, 0.9)
+    assert never["decode_tokens_per_second"] is None is never["decode_ratio"]
+    changed = receipts.build("heavy", {"image": "b"}, {}, receipts.with_benchmark(receipt, section))
+    (tmp_path / "heavy.json").write_text(receipts.dump(changed))
+    heavy, _never = ask()
+    assert heavy["decode_tokens_per_second"] is None  # it is that of another deployment

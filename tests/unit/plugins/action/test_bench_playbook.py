@@ -1,0 +1,244 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""bench.yml as a person runs it, on a host that this machine plays, and the actions behind it with settings of all kinds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bench_fixture import standin
+
+from ansible_collections.dgxspark.vllm.plugins.action import service_bench
+from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
+
+ROOT = Path(__file__).parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+RECIPE = "qwen3-coder-next-fp8"  # which has a published figure
+
+
+class Fleet:
+    """Hosts that are this machine, with one engine each, and a playbook that hands over what the variables would."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hosts: dict[str, Any] = {}
+        (folder / "receipts").mkdir()
+
+    def host(self, name: str, url: str, service: str = "heavy", cluster: str = "") -> None:
+        settings = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            "ansible_become": False,
+        }
+        port = int(url.rpartition(":")[2])
+        entry = {"name": service, "recipe": RECIPE, "served_model_name": "heavy", "port": port}
+        self.hosts[name] = {**settings, "spark_services": [entry], "spark_sysroot": str(self.folder)}
+
+    def receipt(self, service: str = "heavy") -> Path:
+        path = self.folder / "receipts" / f"{service}.json"
+        if not path.exists():
+            path.write_text(receipts.dump(receipts.build(service, {"image": "a"}, {"ttft_seconds": 0.2}, None)))
+        return path
+
+    def run(self, playbook: str, *options: str) -> tuple[int, str]:
+        inventory = self.folder / "hosts.yml"
+        inventory.write_text(yaml.safe_dump({"sparks": {"hosts": self.hosts}}, sort_keys=False))
+        ran = subprocess.run(
+            [str(PLAYBOOK), "-i", str(inventory), playbook, *options],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                **os.environ,
+                "ANSIBLE_NOCOLOR": "1",
+                "ANSIBLE_PIPELINING": "1",
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+            },
+        )
+        return ran.returncode, ran.stdout + ran.stderr
+
+    def bench(self, settings: dict[str, Any], only: Any = "", *options: str) -> tuple[int, str]:
+        """Run the two actions with these settings and receipts of the test's own."""
+        tasks = [
+            {
+                "dgxspark.vllm.plan": {"show": False, "fail_on_error": False},
+                "run_once": True,
+                "register": "spark_planned",
+            },
+            {
+                "dgxspark.vllm.service_bench": {
+                    "planned": "{{ spark_planned.hosts }}",
+                    "settings": {
+                        "output_tokens": 32,
+                        "repeats": 2,
+                        "concurrency": [],
+                        "prompt_tokens": [64],
+                        **settings,
+                    },
+                    "only": only,
+                    "receipts": str(self.folder / "receipts"),
+                },
+                "register": "benched",
+            },
+            {
+                "dgxspark.vllm.bench_report": {"results_from": "benched", "dest": str(self.folder / "out.json")},
+                "run_once": True,
+                "when": "not ansible_check_mode",
+            },
+        ]
+        play = self.folder / "play.yml"
+        play.write_text(yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": tasks}], sort_keys=False))
+        return self.run(str(play), *options)
+
+    def out(self) -> dict[str, Any]:
+        return json.loads((self.folder / "out.json").read_text())
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+def test_the_playbook(fleet: Fleet) -> None:
+    """As it is delivered: the default lengths, of which one fits, and the default levels, by the collection's own client."""
+    with standin(0.0005, max_model_len=1024) as (url, state):
+        fleet.host("spark-1", url)
+        code, text = fleet.run("dgxspark.vllm.bench")
+    assert code == 0, text
+    assert "spark-1/heavy: 1/6: prompt 512, warm-up" in text and "spark-1/heavy: 6/6: 16 at once (own)" in text
+    assert "spark-1/heavy: decode tokens/s, one request" in text
+    assert "left out: prompts of 16384 tokens: the context is 1024" in text
+    assert "published 43 tokens/s" in text and "not called comparable" in text
+    assert state.generated == 4 * 256 + (4 + 16) * (16 + 2 * 256)
+
+
+def test_check_mode_asks_nothing(fleet: Fleet) -> None:
+    with standin(0.0005) as (url, state):
+        fleet.host("spark-1", url)
+        code, text = fleet.run("dgxspark.vllm.bench", "--check")
+    assert code == 0, text
+    assert state.generated == 0
+
+
+def test_figures_are_kept_and_compared(fleet: Fleet) -> None:
+    path = fleet.receipt()
+    with standin(0.0005) as (url, _state):
+        fleet.host("spark-1", url)
+        code, text = fleet.bench({})
+    assert code == 0, text
+    kept = receipts.load(path.read_text())
+    first = kept["benchmark"]
+    assert kept["deployed"] == {"image": "a"} and kept["measured"] == {"ttft_seconds": 0.2}
+    assert first["ratio"] == 1.0 and first["decode_tokens_per_second"] == first["baseline_decode_tokens_per_second"]
+    assert fleet.out()["services"][0]["where"] == "spark-1/heavy" and fleet.out()["not_measured"] == []
+    with standin(0.02) as (url, _state):  # 40 times as slow
+        fleet.host("spark-1", url)
+        code, text = fleet.bench({"repeats": 1})
+    assert code == 0, text
+    assert "WARNING spark-1/heavy: decode at 64 tokens of heavy is" in text and "[bench.decode]" in text
+    second = receipts.load(path.read_text())["benchmark"]
+    assert second["baseline_decode_tokens_per_second"] == first["decode_tokens_per_second"]
+    assert second["ratio"] < 0.9 and second["comparable"] is True
+    proved = receipts.build("heavy", {"image": "a"}, {"ttft_seconds": 0.3}, receipts.load(path.read_text()))
+    assert proved["benchmark"] == {**second, "stale": False}
+
+
+def test_a_service_in_use_is_left_alone(fleet: Fleet) -> None:
+    fleet.receipt()
+    with standin(0.0005) as (url, state):
+        fleet.host("spark-1", url)
+        state.running = 2
+        code, text = fleet.bench({"idle_seconds": 0})
+        assert code != 0 and "others are being served: heavy (2 running, 0 waiting)" in text
+        assert "spark-1/heavy was not measured" in text and state.generated == 0
+        assert fleet.out()["not_measured"][0]["where"] == "spark-1/heavy"
+        code, text = fleet.bench({"idle_seconds": 0, "disturb": True, "repeats": 1})
+    assert code == 0, text
+    assert state.generated == 2 * 32
+
+
+def test_services_are_picked(fleet: Fleet) -> None:
+    with standin(0.0005) as (one, first), standin(0.0005) as (two, second):
+        fleet.host("spark-1", one)
+        fleet.host("spark-2", two, "fast")
+        code, text = fleet.bench({"repeats": 1}, "fast")
+        assert code == 0, text
+        assert "site.yml --tags prove writes it; the figures were not kept" in text
+        assert list((fleet.folder / "receipts").iterdir()) == []
+        assert first.generated == 0 and second.generated == 64
+        code, text = fleet.bench({"repeats": 1, "services": ["heavy"]}, "", "--limit", "spark-1")
+        assert code == 0, text
+        assert first.generated == 64 and second.generated == 64
+        code, text = fleet.bench({}, "heavi")
+    assert code != 0 and "no host of the inventory has a service 'heavi'; did you mean 'heavy'?" in text
+
+
+def test_wrong_settings_stop_before_a_request(fleet: Fleet) -> None:
+    with standin(0.0005) as (url, state):
+        fleet.host("spark-1", url)
+        code, text = fleet.bench({"repeat": 3})
+    assert code != 0 and "unknown key of spark_bench: 'repeat'; did you mean 'repeats'?" in " ".join(text.split())
+    assert state.generated == 0
+
+
+def test_a_service_that_is_down_does_not_stop_the_others(fleet: Fleet, closed_port: int) -> None:
+    with standin(0.0005) as (url, state):
+        fleet.host("spark-1", f"http://127.0.0.1:{closed_port}")
+        fleet.host("spark-2", url, "fast")
+        code, text = fleet.bench({"repeats": 1})
+    assert code != 0
+    assert "spark-1/heavy was not measured: connection refused" in text and "spark-2/fast: 2/2" in text
+    assert state.generated == 64
+
+
+def test_what_shares_the_gpus_of_a_pair() -> None:
+    """The ranks of a model are on both hosts; what listens on the other's loopback cannot be asked from here."""
+    pair = {"name": "pair_a", "hosts": ["spark-1", "spark-2"], "size": 2}
+
+    def service(name: str, url: str | None, rank: int = 0, cluster: Any = None) -> dict[str, Any]:
+        return {"name": name, "url": url, "rank": rank, "cluster": cluster}
+
+    big = service("big", "http://10.0.0.1:8001", 0, pair)
+    planned = {
+        "spark-1": {"services": [big, service("fast", "http://127.0.0.1:8002")]},
+        "spark-2": {
+            "services": [
+                service("big", None, 1, pair),
+                service("open", "http://10.0.0.2:8003"),
+                service("shut", "http://127.0.0.1:8004"),
+            ]
+        },
+        "spark-3": {"services": [service("far", "http://10.0.0.3:8001")]},
+    }
+    assert service_bench.beside(planned, "spark-1", big) == [
+        {"name": "fast", "url": "http://127.0.0.1:8002"},
+        {"name": "spark-2/open", "url": "http://10.0.0.2:8003"},
+    ]
+    alone = planned["spark-2"]["services"][1]
+    assert service_bench.beside(planned, "spark-2", alone) == [{"name": "shut", "url": "http://127.0.0.1:8004"}]
+
+
+def test_a_variant_brings_its_own_published_figures() -> None:
+    known = {
+        "m": {
+            "images": [{"ref": "a"}],
+            "args": {"x": 1, "y": 2},
+            "expect": [{"what": "w"}],
+            "variants": {"fast": {"args": {"y": 3}, "expect": [{"what": "v"}]}, "small": {"args": {"x": 0}}},
+        }
+    }
+    plain = service_bench.of_recipe(known, {"recipe": "m", "variant": []})
+    assert plain == {"images": [{"ref": "a"}], "args": {"x": 1, "y": 2}, "expect": [{"what": "w"}]}
+    fast = service_bench.of_recipe(known, {"recipe": "m", "variant": ["fast"]})
+    assert fast["args"] == {"x": 1, "y": 3} and fast["expect"] == [{"what": "v"}]
+    assert service_bench.of_recipe(known, {"recipe": "m", "variant": ["small"]})["expect"] == []
+    assert service_bench.of_recipe(known, {"recipe": None, "variant": []})["expect"] is None
