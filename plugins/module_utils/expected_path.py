@@ -48,7 +48,7 @@ def expectation(of: Launch, stated: Sequence[Mapping[str, Any]] = ()) -> dict[st
     expected: dict[str, Any] = {}
     for key, wanted in (
         *_picked(of).items(),
-        *((key, value) for entry in stated for key, value in _stated(entry).items()),
+        *((key, value) for entry in stated for key, value in _stated(entry, of.method).items()),
         *_asked(of).items(),
     ):
         required = bool(wanted.get("required") or (expected.get(key) or {}).get("required"))
@@ -85,8 +85,8 @@ def _asked(of: Launch) -> dict[str, dict[str, Any]]:
     return asked
 
 
-def _stated(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What one entry of a recipe's C(expect) says of kernels and drafts."""
+def _stated(entry: Mapping[str, Any], method: str) -> dict[str, dict[str, Any]]:
+    """What one entry of a recipe's C(expect) says of kernels, and of the drafts of that method."""
     why = f"the recipe says so ({entry.get('source')})"
     stated: dict[str, dict[str, Any]] = {}
     for key in KERNELS:
@@ -94,7 +94,7 @@ def _stated(entry: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             names = [str(name) for name in (entry[key] if isinstance(entry[key], list) else [entry[key]])]
             own = [attention(name) if key == "attention_backend" else kernel(name) for name in names]
             stated[key] = {"any_of": own, "why": why, "required": entry.get("required") is True}
-    if entry.get("min_acceptance") is not None:
+    if entry.get("min_acceptance") is not None and entry.get("draft") == method:
         share = float(entry["min_acceptance"])
         stated["min_acceptance"] = {"share": share, "why": why, "required": entry.get("required") is True}
     return stated
@@ -111,9 +111,15 @@ def _picked(of: Launch) -> dict[str, dict[str, Any]]:
     if of.version is not None and not of.before("0.17.0"):
         if not any(variable.startswith(_PICKERS) for variable in of.env):
             names["moe_backend"] = _moe_pick(of)
-        if of.checkpoint == "modelopt_fp4" or "nvfp4-pack" in str(of.quantization.get("format")):
+        if _fp4_known(of):
             names["linear_kernel"] = ["marlin"] if of.weight_only else ["flashinfer_cutlass"]
     return {key: {"any_of": found, "why": why} for key, found in names.items() if found}
+
+
+def _fp4_known(of: Launch) -> bool:
+    """Whether it is NVFP4, and whether its activations are, too; recipes often have no more than the format's name."""
+    packed = "nvfp4-pack" in str(of.quantization.get("format"))
+    return of.checkpoint == "modelopt_fp4" or (packed and isinstance(of.quantization.get("config_groups"), Mapping))
 
 
 def _attention_pick(of: Launch) -> list[str]:
@@ -137,6 +143,8 @@ def _moe_pick(of: Launch) -> list[str]:
     if of.expert_format == "fp8_block":
         deep = not of.before("0.24.0") and of.env.get("VLLM_USE_DEEP_GEMM", "1") != "0"
         return ["deep_gemm", "triton"] if deep else ["triton"]
+    if of.expert_format.startswith("nvfp4") and not _fp4_known(of):
+        return []
     return {
         "nvfp4": ["flashinfer_cutlass"],
         "nvfp4_weights": ["marlin"],

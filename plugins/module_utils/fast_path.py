@@ -91,7 +91,7 @@ _EAGER = re.compile(r"Cudagraph is disabled under eager mode|Enforce eager set, 
 _BATCH = re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)")
 _SLOW = {
     "emulation": re.compile(
-        r"NVFP4 linear falling back to the slow and unoptimized|Using \w*Emulation\w*Experts MO?oE backend|"
+        r"NVFP4 linear falling back to the slow and unoptimized|Using \w*Emulation\w*Experts M[oO]E backend|"
         r"Using Emulation\w+ for "
     ),
     "fp4_weight_only": re.compile(r"does not have native support for FP4 computation"),

@@ -119,6 +119,7 @@ EXPECT_KEYS = (
     "sparks",
     "streams",
     *fast_path.EXPECTED,
+    "draft",
     "required",
 )
 """Keys of C(expect): figures for people, kernels and acceptance for C(fast_path.compare), C(required) for its severity."""
@@ -288,6 +289,8 @@ def _check_expected_kernels(problems: Problems, entry: Mapping[str, Any]) -> Non
         problems.add(
             f"expect.min_acceptance is {share!r}; it must be a share of the drafted tokens above 0, at most 1."
         )
+    if share is not None and not (isinstance(entry.get("draft"), str) and entry["draft"]):
+        problems.add("expect.min_acceptance needs 'draft', the method of speculative-config that it is about.")
     if not isinstance(entry.get("required", False), bool):
         problems.add(f"expect.required is {entry['required']!r}; it must be true or false.")
 

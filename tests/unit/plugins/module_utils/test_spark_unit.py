@@ -470,7 +470,8 @@ class Ollama:
 
     def __init__(self, models: dict[str, int]) -> None:
         outer = self
-        self.models, self.asked, self.slow, self.broken = dict(models), [], 0, False
+        self.models, self.slow, self.broken = dict(models), 0, False
+        self.asked: list[str] = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def answer(self, body: Any, status: int = 200) -> None:
