@@ -120,7 +120,7 @@ FLEET: list[tuple[str, list[Panel]]] = [
                 [("{{service}} {{host}}", f"dgxspark:kv_cache_ratio{H}")],
             ),
             (
-                "Requests waiting",
+                "Requests waiting by service",
                 "lines",
                 "short",
                 12,
@@ -183,15 +183,15 @@ FLEET: list[tuple[str, list[Panel]]] = [
         "Gateway",
         [
             (
-                "Requests by backend",
+                "Answers by backend",
                 "lines",
                 "reqps",
                 12,
-                "What LiteLLM sends where.",
+                "What LiteLLM got from where.",
                 [
                     (
                         "{{litellm_model_name}} {{api_base}}",
-                        "sum by (litellm_model_name, api_base) (rate(litellm_deployment_total_requests_total[$__rate_interval]))",
+                        "sum by (litellm_model_name, api_base) (rate(litellm_deployment_success_responses_total[$__rate_interval]))",
                     )
                 ],
             ),

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import debian
+import debian_programs
 import generate_dashboards as generator
 import pytest
 import yaml
@@ -31,7 +31,7 @@ POWER = f"nvidia_smi_power_draw_watts{{{GPU}}}"
 DRAFTED, ACCEPTED = (f"vllm:spec_decode_num_{name}_tokens_total{{{VLLM}}}" for name in ("draft", "accepted"))
 STUCK = {RUNNING: "2x90", TOKENS: "500x90", PROMPTS: "90x90"}
 FAILED = f'litellm_deployment_failure_responses_total{{{LITELLM},exception_status="500"}}'
-ASKED = f"litellm_deployment_total_requests_total{{{LITELLM}}}"
+ANSWERED = f"litellm_deployment_success_responses_total{{{LITELLM}}}"
 DECODE = f'{NODE},service="heavy",figure="decode_tokens_per_second"'
 
 # Alert -> the moment looked at, series that make it fire, the labels that it then has, and series that are near it and do not.
@@ -278,9 +278,9 @@ CASES: dict[str, tuple[str, Series, str, list[Series]]] = {
     ),
     "SparkGatewayBackendFailing": (
         "20m",
-        {ASKED: "0+60x30", FAILED: "0+12x30"},
+        {ANSWERED: "0+60x30", FAILED: "0+12x30"},
         'host="gate",litellm_model_name="openai/heavy",api_base="http://192.168.1.11:8001/v1"',
-        [{ASKED: "0+60x30", FAILED: "0+1x30"}, {ASKED: "0+60x30"}, {ASKED: "60x30", FAILED: "12x30"}],
+        [{ANSWERED: "0+60x30", FAILED: "0+1x30"}, {ANSWERED: "0+60x30"}, {ANSWERED: "60x30", FAILED: "12x30"}],
     ),
     "SparkAlertsNotDelivered": (
         "20m",
@@ -305,7 +305,7 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def promtool(*argv: str) -> tuple[int, str]:
-    done = subprocess.run([debian.program("promtool"), *argv], capture_output=True, text=True, check=False)
+    done = subprocess.run([debian_programs.program("promtool"), *argv], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
 

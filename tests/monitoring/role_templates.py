@@ -20,5 +20,7 @@ def template(name: str, **variables: Any) -> str:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(FilterModule().filters())
+    # Those of Jinja that Ansible has its own version of want Ansible's templar around them.
+    ansible = FilterModule().filters()
+    environment.filters.update({name: ansible[name] for name in ("comment", "regex_replace", "to_json")})
     return environment.get_template(name).render(**variables)

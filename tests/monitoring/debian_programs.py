@@ -38,6 +38,20 @@ def program(name: str) -> str:
     return str(unpacked / "usr/bin" / name)
 
 
+def command(name: str) -> list[str]:
+    """Return how a program is run: one that was unpacked may want its package's files where they would be installed.
+
+    They are put there for this process alone, in a mount namespace of its own.
+    """
+    path = Path(program(name))
+    shared = path.parents[1] / "share"
+    if path.parents[1] == Path("/usr") or name != "prometheus-alertmanager":
+        return [str(path)]
+    mapped = [] if os.geteuid() == 0 else ["--map-root-user"]
+    script = 'mount --bind "$0" /usr/share && exec "$@"'
+    return ["unshare", "--mount", *mapped, "sh", "-c", script, str(shared), str(path)]
+
+
 def _unpack(package: str, target: Path) -> None:
     folder = CACHE / f"{package}.deb"
     shutil.rmtree(folder, ignore_errors=True)
