@@ -84,6 +84,12 @@ class ActionModule(ActionBase):
                 raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
         for host in plan["hosts"].values():
             host["findings"] += controller_findings(host)
+        for host in plan["around"].values():
+            host["findings"] += [
+                missing_secret(secret.service, secret.name, Path(secret.source)).to_dict()
+                for secret in around.secrets(host)
+                if not holds_something(Path(secret.source))
+            ]
         findings = engine.plan_findings(plan)
         errors = [finding for finding in findings if finding["severity"] == "error"]
         page = None
@@ -102,6 +108,7 @@ class ActionModule(ActionBase):
             hosts=plan["hosts"],
             clusters=plan["clusters"],
             around=plan["around"],
+            keys_of_fleet=sorted(own_keys(plan)),
             findings=findings,
             errors=len(errors),
             # The plan itself, once on the screen, is not wanted there a second time with -v.
@@ -186,17 +193,8 @@ def controller_findings(host: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[Finding] = []
     for service in host["services"]:
         for secret in service["secrets"]:
-            path = Path(secret["source"])
-            if not path.is_absolute() or not path.is_file() or not path.stat().st_size:
-                found.append(
-                    Finding(
-                        rule="secret.missing",
-                        severity="error",
-                        service=service["name"],
-                        message=f"{secret['name']} is to come from '{path}', which is not a file with content here.",
-                        fix='Name an absolute path on the controller, for example "{{ inventory_dir }}/secrets/api_key".',
-                    )
-                )
+            if not holds_something(Path(secret["source"])):
+                found.append(missing_secret(service["name"], secret["name"], Path(secret["source"])))
         for file in service["files"]:
             if file["source"] and not file["sha256"]:
                 found.append(
@@ -220,6 +218,37 @@ def controller_findings(host: dict[str, Any]) -> list[dict[str, Any]]:
                 )
             )
     return [finding.to_dict() for finding in found]
+
+
+def own_keys(plan: dict[str, Any]) -> set[str]:
+    """Return the files of the controller with keys that the fleet itself checks, so that any value will do."""
+    engines = {
+        secret["source"]
+        for host in plan["hosts"].values()
+        for service in host["services"]
+        for secret in service["secrets"]
+        if secret["name"] == "VLLM_API_KEY"
+    }
+    return engines | {
+        secret.source for host in plan["around"].values() for secret in around.secrets(host) if secret.own
+    }
+
+
+def holds_something(path: Path) -> bool:
+    """Tell whether a file of the controller is named by its whole path and has content."""
+    return path.is_absolute() and path.is_file() and bool(path.stat().st_size)
+
+
+def missing_secret(service: str, name: str, path: Path) -> Finding:
+    """Return the finding about a secret that the controller does not have."""
+    return Finding(
+        rule="secret.missing",
+        severity="error",
+        service=service,
+        message=f"{name} is to come from '{path}', which is not a file with content here.",
+        fix='Name an absolute path on the controller, for example "{{ inventory_dir }}/secrets/api_key"; '
+        "dgxspark.vllm.keys makes the keys that are missing.",
+    )
 
 
 def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ Each subject has a file of its own; this one knows in which order they need one 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import (
     clients,
@@ -228,3 +228,43 @@ def _watch_spark(
             host, settings["exporters"], entry["address"], planned["services"], entry["rails"], entry["sysroot"]
         )
         findings += found
+
+
+class Secret(NamedTuple):
+    """A secret that comes from the controller; C(own): the fleet itself is what checks it, so that any value will do."""
+
+    service: str
+    name: str
+    source: str
+    own: bool
+
+
+def secrets(outcome: Mapping[str, Any]) -> list[Secret]:
+    """Return the secrets of a host's part that come from the controller, each once.
+
+    outcome: by role, as C(plan) returns it for one host.
+    """
+    found: list[Secret] = []
+    for server in (outcome["speech"] or {}).get("services", ()):
+        found += [Secret(server["name"], each["name"], each["source"], True) for each in server["secrets"]]
+    for each in (outcome["gateway"] or {}).get("secrets", ()):
+        # Backends may be somebody else's; the keys of our own are those of their services.
+        found.append(Secret("gateway", each["name"], each["source"], not each["name"].startswith("backend-")))
+    for each in (outcome["fleet_monitor"] or {}).get("secrets", ()):
+        found.append(Secret("fleet-monitor", each["name"], each["source"], False))
+    for client in ("open_webui", "hermes"):
+        for secret in ((outcome["clients"] or {}).get(client) or {}).get("secrets", ()):
+            for part in secret["parts"]:
+                if part.get("controller"):
+                    found.append(Secret(client.replace("_", "-"), secret["name"], part["controller"], True))
+    watching = outcome["monitoring"] or {}
+    for job in watching.get("jobs", ()):
+        if job.get("token_file"):
+            found.append(Secret("monitoring", f"key of {job['name']}", job["token_file"], True))
+    for receiver in watching.get("receivers", ()):
+        for key, value in sorted(receiver.items()):
+            if key.endswith("_file") and value:
+                found.append(Secret("monitoring", f"{key} of receiver {receiver['name']}", value, False))
+    if watching.get("grafana_password_file"):
+        found.append(Secret("monitoring", "Grafana's password", watching["grafana_password_file"], True))
+    return list(dict.fromkeys(found))

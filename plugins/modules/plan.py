@@ -120,6 +120,24 @@ clusters:
       head: spark-1
       services: [{name: qwen235, executor: mp, reason: vLLM 0.19.0 spans hosts by itself}]
       fabric: null
+around:
+  description:
+    - What stands around the engines, by host and role, as the roles take it; null for what a host is not to have. Hosts that are no
+      Sparks are here too.
+  returned: success
+  type: dict
+  sample:
+    spark-1:
+      gateway: null
+      speech: {services: []}
+keys_of_fleet:
+  description:
+    - Files of the controller with keys that the fleet itself checks, such as those of engines and of the gateway's clients. Any value
+      will do for them; C(dgxspark.vllm.keys) makes those that are missing.
+  returned: success
+  type: list
+  elements: str
+  sample: [/home/me/fleet/secrets/api_key]
 findings:
   description: What the plan says about all hosts, errors first.
   returned: success
