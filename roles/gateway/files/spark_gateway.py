@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import difflib
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -62,11 +63,21 @@ def fetch(url: str, key: str = "", timeout: float = 5.0) -> tuple[int, str]:
         return 0, str(getattr(error, "reason", error))
 
 
+def fingerprint(*folders: Path) -> str:
+    """As serve.py has it: hash of names and content of all files."""
+    digest = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+            if path.is_file() and not path.name.startswith("."):
+                digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
 class Gateway:
     """The gateway of this host, by its files."""
 
-    def __init__(self, config: Path, run: Path, secrets: Path) -> None:
-        self.config, self.run, self.secrets = config, run, secrets
+    def __init__(self, config: Path, run: Path, secrets: Path, code: Path) -> None:
+        self.config, self.run, self.secrets, self.code = config, run, secrets, code
         self.drained_file = run / "drained.json"
 
     def settings(self) -> dict[str, Any]:
@@ -110,6 +121,16 @@ class Gateway:
         """What each process that serves says of itself; those that leave still finish their requests."""
         found = [read(path) for path in sorted((self.run / "state").glob("child-*.json"))]
         return [each for each in found if isinstance(each, dict)]
+
+    def stale(self) -> str:
+        """What it takes until the gateway runs what is on disk: reload, restart, or nothing."""
+        keeper = self.keeper()
+        code = self.code / "serve.py"
+        if not self.runs() or not code.exists():
+            return ""
+        if keeper["code"] != hashlib.sha256(code.read_bytes()).hexdigest()[:16]:
+            return "restart"
+        return "" if keeper["fingerprint"] == fingerprint(self.config, self.secrets, self.code) else "reload"
 
     def keeper(self) -> dict[str, Any]:
         return dict(read(self.run / "state" / "keeper.json") or {})
@@ -274,6 +295,7 @@ def main(values: list[str]) -> int:
     parser.add_argument("--config", type=Path, default=Path("/etc/dgxspark/gateway"))
     parser.add_argument("--run", type=Path, default=Path("/run/dgxspark/gateway"))
     parser.add_argument("--secrets", type=Path, default=Path("/etc/dgxspark/secrets/gateway"))
+    parser.add_argument("--code", type=Path, default=Path("/usr/local/lib/dgxspark/gateway"))
     parser.add_argument("--json", action="store_true", help="nothing but the JSON")
     verbs = parser.add_subparsers(dest="verb", required=True)
     for name in ("drain", "admit"):
@@ -291,7 +313,7 @@ def main(values: list[str]) -> int:
     verb.add_argument("url")
     verb.add_argument("--timeout", type=float, default=240)
     options = parser.parse_args(values)
-    gateway = Gateway(options.config, options.run, options.secrets)
+    gateway = Gateway(options.config, options.run, options.secrets, options.code)
     try:
         if options.verb == "drain":
             found = drain(gateway, options.key, options.timeout)

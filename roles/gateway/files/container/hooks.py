@@ -435,7 +435,8 @@ class Door:
             label = f"{record.caller['role']}-{record.caller['name']}" if record.caller else "unknown"
             rest.append((b"authorization", b"Bearer " + label.encode()))
         # A key in the address would be in every log on the way.
-        return {**scope, "headers": rest, "query_string": b""}
+        query = b"&".join(part for part in scope["query_string"].split(b"&") if not part.startswith(b"key="))
+        return {**scope, "headers": rest, "query_string": query}
 
     def refuse(self, scope: Message) -> tuple[int, str, str] | None:
         """What is wrong with a request before its body is read: status, reason, text."""

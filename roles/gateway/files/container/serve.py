@@ -111,6 +111,8 @@ class Keeper:
         self.leaving: list[Child] = []
         self.generation = 0
         self.error = ""
+        # What the first process itself runs: only a restart changes that.
+        self.code = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
         self.reload = self.stop = False
         self.wake, self.poke = os.pipe()
         os.set_blocking(self.poke, False)
@@ -125,7 +127,7 @@ class Keeper:
 
     def begin(self, listener: socket.socket) -> None:
         self.generation += 1
-        mark = fingerprint(Path(self.options.config), Path(self.options.secrets))
+        mark = fingerprint(Path(self.options.config), Path(self.options.secrets), Path(__file__).parent)
         self.coming = Child([sys.executable, *sys.argv], listener, self.generation, mark)
 
     def tell(self) -> None:
@@ -140,6 +142,7 @@ class Keeper:
                 "starting": self.coming.generation if self.coming else 0,
                 "leaving": [child.process.pid for child in self.leaving],
                 "last": self.generation,
+                "code": self.code,
                 "error": self.error,
             },
         )
@@ -230,6 +233,8 @@ class Keeper:
                 )
                 child.process.kill()
                 child.process.wait()
+        for left in self.state.glob("*.json"):
+            left.unlink()
         return code or 0
 
 
