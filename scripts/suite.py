@@ -386,23 +386,17 @@ def artifact() -> list[Result]:
         results.append(finish(shipped_files(place / "collections" / COLLECTION)))
         modules = [f"dgxspark.vllm.{path.stem}" for path in module_files()]
         checks = [Check(f"ansible-doc of {len(modules)} modules", [["ansible-doc", *modules]], place, env)]
-        # What `make demo` makes for its inventory: a key and the test model.
-        for name in ("demo/api_key", "sim/models/scripted/config.json"):
+        # What `make demo` makes for its inventory: the test model.
+        for name in ("sim/models/scripted/config.json",):
             (place / ".cache" / name).parent.mkdir(parents=True, exist_ok=True)
             (place / ".cache" / name).write_text("{}\n", encoding="utf-8")
         for inventory in inventories():
             copied = place / "inventories" / inventory.name
             shutil.copytree(inventory, copied)
-            if (ROOT / "playbooks" / "plan.yml").exists():
-                plan = ["ansible-playbook", "dgxspark.vllm.plan", "-i", str(copied)]
-                checks.append(
-                    Check(
-                        f"plan of inventory {inventory.name} from an empty directory",
-                        [plan],
-                        place / "inventories",
-                        env,
-                    )
-                )
+            # Its keys first: without them there is no plan.
+            plan = [["ansible-playbook", f"dgxspark.vllm.{verb}", "-i", str(copied)] for verb in ("keys", "plan")]
+            label = f"keys and plan of inventory {inventory.name} from an empty directory"
+            checks.append(Check(label, plan, place / "inventories", env))
         return results + together(checks)
 
 

@@ -226,3 +226,30 @@ def test_a_limit_that_cuts_a_cluster_is_refused_before_any_host_is_contacted(
     assert "unreachable=0" in text and "UNREACHABLE" not in text
     # To plan, a limit is no matter.
     assert plan.run(pair(), "--limit", limit, "-e", f"spark_plan_file={plan.file}")[0] == 0
+
+
+def test_keys_that_are_missing_are_made_once_and_those_of_others_are_not(plan: Plan) -> None:
+    """Engines and gateway check their own keys; a bot's token is somebody else's."""
+    secrets = plan.folder / "secrets"
+    host = {
+        "spark_services": [{**FAST, "api_key_file": str(secrets / "engine")}],
+        "spark_gateway": {
+            "master_key_file": str(secrets / "gateway"),
+            "aliases": {"a": {"backends": ["spark-1/fast"]}},
+        },
+        "spark_fleet_monitor": {"notify": [{"telegram": {"token_file": str(secrets / "bot"), "chat_id": "1"}}]},
+    }
+    groups = {"sparks": {"hosts": {"spark-1": {"ansible_host": "192.0.2.1", **host}}}}
+    code, text = plan.run(groups)
+    assert code != 0 and "secret.missing" in text and "dgxspark.vllm.keys makes the keys that are missing" in text, text
+    code, text = plan.run(groups, playbook="keys")
+    assert code == 0, text
+    made = {path.name: path.read_text() for path in secrets.iterdir()}
+    assert sorted(made) == ["engine", "gateway"] and made["engine"] != made["gateway"]
+    assert all(len(key.strip()) > 40 and key not in text for key in made.values())
+    assert {oct(path.stat().st_mode & 0o777) for path in secrets.iterdir()} == {"0o600"}
+    code, text = plan.run(groups, playbook="keys")
+    assert code == 0 and "changed=0" in text, text
+    assert {path.name: path.read_text() for path in secrets.iterdir()} == made
+    code, text = plan.run(groups)
+    assert code != 0 and "bot" in text and "1 error" in text, text
