@@ -13,6 +13,7 @@ import tree
 LOOKS_AT = {
     "command": "programs, through the module that it is given",
     "endpoint": "a model server, over HTTP",
+    "engine_logs": "what Ray's workers wrote, below a folder that it is given, and programs through the module",
     "gb10": "a host's /proc, /sys and /etc, below a root that it is given",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
     "image_probe_program": "the inside of an image, where it runs",

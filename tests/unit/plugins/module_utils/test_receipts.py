@@ -165,3 +165,12 @@ def test_a_changed_deployment_keeps_the_figures_and_not_the_ratio() -> None:
 def test_a_receipt_whose_benchmark_is_no_object_is_damaged() -> None:
     with pytest.raises(ValueError, match="benchmark is not an object"):
         receipts.load(receipts.dump({**first(), "benchmark": [1]}))
+
+
+def test_the_kernels_that_ran_are_kept_and_are_no_change() -> None:
+    first = receipts.build("heavy", {"image": "a"}, {}, None, fast_path={"mark": "ok"})
+    assert first["fast_path"] == {"mark": "ok"} and "fast_path" not in receipts.build(
+        "heavy", {"image": "a"}, {}, first
+    )
+    second = receipts.build("heavy", {"image": "a"}, {}, first, fast_path={"mark": "1 off"})
+    assert receipts.subject(first) == receipts.subject(second) and receipts.compare(first, second) == []

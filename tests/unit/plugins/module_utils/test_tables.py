@@ -175,3 +175,12 @@ def test_what_was_measured_last_has_a_column_once_there_is_something() -> None:
         answers = [{**ANSWERS[0], "decode_tokens_per_second": 38.0, "decode_ratio": ratio}]
         lines = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers, NOW)).splitlines()
         assert lines[0].split()[-1] == "tok/s" and lines[2].endswith(f"  {cell}")
+
+
+def test_the_mark_of_the_kernels_is_shown_once_a_receipt_has_it() -> None:
+    plain = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW))
+    assert "fast path" not in plain
+    answers = [{**ANSWERS[0], "fast_path": "2 off"}, *ANSWERS[1:]]
+    text = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers, NOW))
+    assert text.splitlines()[0].rstrip().endswith("fast path")
+    assert text.splitlines()[2].rstrip().endswith("2 off")

@@ -66,3 +66,13 @@ def test_what_was_measured_last_comes_from_the_receipt(engine: Any, capsys: Any,
     (tmp_path / "heavy.json").write_text(receipts.dump(changed))
     heavy, _never = ask()
     assert heavy["decode_tokens_per_second"] is None  # it is that of another deployment
+
+
+def test_the_mark_of_the_kernels_comes_from_the_receipt(engine: Any, capsys: Any, tmp_path: Any) -> None:
+    receipt = receipts.build("heavy", {"image": "a"}, {}, None, fast_path={"mark": "2 off"})
+    (tmp_path / "heavy.json").write_text(receipts.dump(receipt))
+    (tmp_path / "odd.json").write_text('{"fast_path": {"mark": 5}}')
+    services = [{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "odd", "never")]
+    with patch_module_args({"services": services, "receipts": str(tmp_path)}), pytest.raises(SystemExit):
+        service_info.main()
+    assert [answer["fast_path"] for answer in json.loads(capsys.readouterr().out)["services"]] == ["2 off", None, None]
