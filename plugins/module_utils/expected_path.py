@@ -136,6 +136,8 @@ def _attention_pick(of: Launch) -> list[str]:
         return []
     if of.kv_dtype and not fp8:
         return ["TURBOQUANT"] if of.kv_dtype.startswith("turboquant") else []
+    if not of.kv_dtype and (of.kv_scales or of.checkpoint.startswith("modelopt")):
+        return ["FLASH_ATTN", "FLASHINFER"]  # the checkpoint itself may ask for an FP8 cache
     return ["FLASHINFER"] if fp8 else ["FLASH_ATTN"]
 
 

@@ -280,6 +280,8 @@ def test_an_image_without_flashinfer_is_seen_by_what_vllm_picks_instead() -> Non
     [
         (of(config={"head_dim": 128}), ["FLASH_ATTN"]),
         (of(config={"head_dim": 128}, kv_cache_dtype="fp8"), ["FLASHINFER"]),
+        (of(config=NVFP4), ["FLASH_ATTN", "FLASHINFER"]),
+        (of(config=NVFP4, kv_cache_dtype="fp8"), ["FLASHINFER"]),
         (of("0.11.0", config={"head_dim": 128}), None),
         (of(config={"head_dim": 96}), None),
         (of(config={"architectures": ["Gemma4ForConditionalGeneration"], "head_dim": 256}), ["TRITON_ATTN"]),
