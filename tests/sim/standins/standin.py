@@ -19,6 +19,7 @@ import json
 import math
 import os
 import re
+import signal
 import struct
 import sys
 import threading
@@ -529,6 +530,8 @@ def take(name: str, gib: float, on_gpu: bool) -> ledger.Slot:
 
 
 def main(role: str, arguments: list[str]) -> None:
+    # The first process of a container is not ended by a signal that it does not handle.
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(0))
     if FAULT == "fail":
         log(f"{role}: simulated failure: the model cannot be loaded")
         sys.exit(1)
