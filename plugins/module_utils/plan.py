@@ -18,6 +18,7 @@ from typing import Any
 from ansible_collections.dgxspark.vllm.plugins.module_utils import (
     around,
     clustering,
+    expected_path,
     fabric,
     firewall,
     image_catalogue,
@@ -1019,6 +1020,7 @@ def _plan_service(
         "linked": service["linked"],
         "folders": _folders(name, cache_dir, secrets, service["files"]),
         "memory": dict(memory),
+        "fast_path": expected_path.of_service(service, args, launch),
         "probe": probe,
         "settings": {
             **probe,
