@@ -13,26 +13,26 @@ from pathlib import Path
 
 import pytest
 import yaml
+from nodes import MANAGEMENT_NETWORK, NODES, SUBNET
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 BASE = ROOT / "molecule" / "inventory.yml"
 KEY = "molecule-secret-key"
 HEAD, WORKER = "spark-1", "spark-2"
-NODES = {HEAD: "sparktest-1", WORKER: "sparktest-2"}
 OTHER = {HEAD: WORKER, WORKER: HEAD}
 NUMBER = {HEAD: 11, WORKER: 12}
 MANAGEMENT, TWINS = "enP7s7", ("enp1s0f0np0", "enP2p1s0f0np0")
 UNIT = "spark-tiny.service"
-URL = "http://10.88.0.11:8003"
+URL = f"http://{SUBNET}.0.11:8003"
 FOLDERS = ("/etc/dgxspark", "/etc/systemd/system", "/etc/netplan", "/usr/local/lib/dgxspark", "/usr/local/libexec")
 
 
 def management(host):
-    return f"10.88.0.{NUMBER[host]}"
+    return f"{SUBNET}.0.{NUMBER[host]}"
 
 
 def fabric(host):
-    return f"10.88.1.{NUMBER[host]}"
+    return f"{SUBNET}.1.{NUMBER[host]}"
 
 
 def outside(*argv, check=True):
@@ -268,7 +268,7 @@ def reached_by_stranger(targets, routes, datagrams=()):
     datagrams: where it sends one by UDP, too.
     """
     image = outside("docker", "inspect", "--format", "{{.Image}}", NODES[HEAD]).strip()
-    options = ["--rm", "--network", "sparktest-mgmt", "--cap-add", "NET_ADMIN", "--entrypoint", "python3"]
+    options = ["--rm", "--network", MANAGEMENT_NETWORK, "--cap-add", "NET_ADMIN", "--entrypoint", "python3"]
     given = json.dumps({"targets": targets, "routes": routes, "datagrams": datagrams})
     return {tuple(target) for target in json.loads(outside("docker", "run", *options, image, "-c", REACH, given))}
 

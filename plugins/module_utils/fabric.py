@@ -300,10 +300,34 @@ def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list
     return found
 
 
+def share_subnets(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
+    """Return the links that addresses speak for: cages of two hosts in one subnet, by what they have or are given."""
+    within: dict[ipaddress.IPv4Network, set[Cage]] = {}
+    for host, entry in hosts.items():
+        given = entry.get("addresses") or {}
+        for cage, port in up_cages(entry["fabric"]).items():
+            for netdev in port["netdevs"]:
+                for address in [*v4(netdev.get("addresses")), *v4([given.get(netdev["name"]) or ":"])]:
+                    if not is_link_local(address):
+                        within.setdefault(network_of(address), set()).add((host, cage))
+    return {
+        frozenset(pair)
+        for cages in within.values()
+        for pair in itertools.combinations(cages, 2)
+        if pair[0][0] != pair[1][0]
+    }
+
+
 def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
-    """Guess the cables where nothing was heard: hosts with one cage up use that one, else cages of one index belong together."""
+    """Guess the cables where nothing says which there are.
+
+    Hosts with one cage up use that one, three hosts with both up are a ring (a switch needs one cable of each), else cages
+    of one index belong together.
+    """
     cages = {host: sorted(up_cages(entry["fabric"])) for host, entry in hosts.items()}
     names = list(hosts)
+    if len(names) == 3 and all(up == [0, 1] for up in cages.values()):
+        return {frozenset({(name, 0), (names[index - 2], 1)}) for index, name in enumerate(names)}
     links = set()
     for first, second in zip(names, names[1:]):
         if len(cages[first]) == 1 and len(cages[second]) == 1:
@@ -709,11 +733,16 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     links, strangers = find_links(hosts)
     cages = [(name, cage) for name in names for cage in sorted(up_cages(hosts[name]["fabric"]))]
     segments = segments_of(cages, links)
-    assumed = False
-    if not segments and not any("heard" in entry for entry in hosts.values()):
-        segments = segments_of(cages, assume_links(hosts))
-        assumed = bool(segments)
     topology = name_topology(names, segments, strangers)
+    assumed = False
+    if topology == "none" and not any("heard" in entry for entry in hosts.values()):
+        # Nobody has listened: a host that was just booted has not even heard from its neighbours yet.
+        for further in (share_subnets(hosts), assume_links(hosts)):
+            if topology == "none":
+                links |= further
+                segments = segments_of(cages, links)
+                topology = name_topology(names, segments, strangers)
+        assumed = topology != "none"
     if settings.topology != "auto" and topology != "none":
         topology = settings.topology
     if topology in ("direct", "switch"):

@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
+
+from nodes import NODES, SUBNET
+
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
-NODES = {"spark-1": "sparktest-1", "spark-2": "sparktest-2"}
 NUMBER = {"spark-1": 10, "spark-2": 11}
 TWINS = ("enp1s0f0np0", "enP2p1s0f0np0")
 NETPLAN = "/etc/netplan/40-cx7.yaml"
@@ -221,7 +225,7 @@ if grep -q 192.168.55 {NETPLAN}; then
     ip link set dev enP7s7 down
 else
     ip link set dev enP7s7 up
-    ip route replace default via 10.88.0.1
+    ip route replace default via {SUBNET}.0.1
 fi
 """
 

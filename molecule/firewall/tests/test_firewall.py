@@ -9,14 +9,18 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
+
+from nodes import NODES, SUBNET
+
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
-NODES = {"spark-1": "sparktest-1", "spark-2": "sparktest-2"}
-MANAGEMENT, RAIL = "10.88.0.11", "10.88.1.11"  # both of spark-1
+MANAGEMENT, RAIL = f"{SUBNET}.0.11", f"{SUBNET}.1.11"  # both of spark-1
 TABLE = "/etc/dgxspark/firewall.nft"
 UNIT = "spark-firewall.service"
 
@@ -139,7 +143,7 @@ def test_what_was_asked_for_and_everything_else_is_left_alone(port):
 
 def test_answers_come_back_to_ports_that_are_closed():
     with listener(9100, name="spark-2"):
-        assert ask("10.88.0.12", 9100, name="spark-1") == "open"
+        assert ask(f"{SUBNET}.0.12", 9100, name="spark-1") == "open"
 
 
 def test_a_stranger_on_the_fabric_is_no_peer():

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
+
+from nodes import SUBNET
 
 KEY = "molecule-secret-key"
 
@@ -66,7 +73,7 @@ def test_a_file_of_the_controller_is_in_the_container_and_cannot_be_changed_ther
 def test_an_engine_with_a_key_refuses_clients_without(host):
     if host.backend.get_hostname() != "spark-1":
         return
-    url = "http://10.88.0.11:8001/v1/models"
+    url = f"http://{SUBNET}.0.11:8001/v1/models"
     ask = "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], headers={'Authorization': sys.argv[2]}))"
     refused = host.run("python3 -c %s %s %s", ask, url, "Bearer wrong")
     assert "401" in refused.stderr

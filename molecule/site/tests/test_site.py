@@ -14,12 +14,19 @@ from pathlib import Path
 import pytest
 import yaml
 
+sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
+
+from nodes import NODES, SUBNET
+
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 BASE = ROOT / "molecule" / "inventory.yml"
 SITE = ROOT / "molecule" / "site" / "inventory.yml"
 KEY = "molecule-secret-key"
-NODES = {"spark-1": "sparktest-1", "spark-2": "sparktest-2"}
-URLS = {"heavy": "http://10.88.0.11:8001", "fast": "http://10.88.0.11:8002", "tiny": "http://10.88.0.12:8003"}
+URLS = {
+    "heavy": f"http://{SUBNET}.0.11:8001",
+    "fast": f"http://{SUBNET}.0.11:8002",
+    "tiny": f"http://{SUBNET}.0.12:8003",
+}
 
 
 @pytest.fixture(scope="session")
@@ -314,7 +321,7 @@ def test_it_runs_on_the_spark_itself(tmp_path):
         spark_model_dir="/opt/here/models",
         spark_plan_file="/opt/here/plan.json",
         spark_defaults={"api_key_file": "/opt/here/key", "start_timeout": 300},
-        spark_management_address="10.88.0.12",
+        spark_management_address=f"{SUBNET}.0.12",
         ansible_connection="local",
         ansible_python_interpreter="/usr/bin/python3",
     )

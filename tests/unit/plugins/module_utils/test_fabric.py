@@ -31,7 +31,7 @@ Make = Callable[..., dict[str, Any]]
 @pytest.fixture
 def make(tree: Any, fake_run: Any, tmp_path: Path) -> Make:
     """Make the entry of a host: what is up, its addresses and MTUs, and files of sysfs that differ from the usual."""
-    numbers = iter(range(1, 9))
+    numbers = iter(range(1, 20))
 
     def host(
         up: tuple[str, ...] = LEFT,
@@ -493,6 +493,25 @@ def test_nothing_tried_out_is_assumed_and_said(make: Make) -> None:
     assert "fabric.assumed" in rules(plan, "info")
     plan = fabric.plan({"a": make(up=LEFT + RIGHT), "b": make(up=LEFT + RIGHT)})
     assert len(plan["rails"]) == 4
+    plan = fabric.plan({name: make(up=LEFT + RIGHT) for name in "abc"})
+    assert plan["topology"] == "ring" and rules(plan) == ["fabric.assumed"]  # one cable each would do for a switch
+    plan = fabric.plan({name: make() for name in "abc"})
+    assert plan["topology"] == "switch"
+
+
+def test_a_ring_that_nobody_has_listened_to_yet_is_planned_by_its_addresses(make: Make) -> None:
+    """As after a boot: units must not be written for another network than the one that is there."""
+    hosts = ring(make, addresses=True)
+    tried = fabric.plan(hosts)
+    silent = fabric.plan({name: {**entry, "heard": None} for name, entry in hosts.items()})
+    assert "fabric.not_joined" in rules(silent, "error")  # listened, and heard nothing
+    for entry in hosts.values():
+        del entry["heard"]
+    unheard = fabric.plan(hosts)
+    assert unheard["topology"] == "ring" and rules(unheard) == ["fabric.assumed"]
+    assert {name: host["environment"] for name, host in unheard["hosts"].items()} == {
+        name: host["environment"] for name, host in tried["hosts"].items()
+    }
 
 
 def test_tried_out_and_not_heard_is_not_joined(make: Make) -> None:

@@ -1,0 +1,16 @@
+"""The nodes that a run of scenarios has to itself. Runs go side by side, each with SPARKSIM_SET and SPARKSIM_SUBNET of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "sim"))
+
+from simlib.config import SETS, Node
+
+SET = SETS[os.environ.get("SPARKSIM_SET") or "test"]
+SUBNET = SET.subnet_prefix
+NODES = {node.hostname: node.container for node in (Node(SET.name, 1), Node(SET.name, 2))}
+MANAGEMENT_NETWORK = SET.network("mgmt")
