@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -332,3 +333,11 @@ def test_the_same_input_gives_the_same_plan() -> None:
     assert made(written, TWO_ON_ONE) == made(written, TWO_ON_ONE)
     reordered = {**MASTER, "aliases": {"a": "spark-1/fast", "b": "spark-1/heavy"}}
     assert made(written, TWO_ON_ONE)[0]["config"] == made(reordered, TWO_ON_ONE)[0]["config"]
+
+
+def test_the_page_has_every_key() -> None:
+    """docs/gateway.md tells people what KEYS tells the engine."""
+    page = (Path(__file__).parents[4] / "docs" / "gateway.md").read_text(encoding="utf-8")
+    for key, (kind, default, meaning) in gateway.KEYS.items():
+        shown = "" if default is None else f"`{json.dumps(default) if not isinstance(default, str) else default}`"
+        assert f"| `{key}` | {kind.__name__} | {shown} | {meaning} |" in page
