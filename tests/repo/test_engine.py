@@ -38,6 +38,8 @@ PURE = {
     "itertools",
     "json",
     "math",
+    "random",  # with a seed
+    "statistics",
     "operator",
     "pathlib.Pure",
     "posixpath",
