@@ -1,0 +1,45 @@
+"""The timer is there; a run tells once when an endpoint goes and once when it is back.
+
+The tests run in order on the shared nodes.
+"""
+
+from __future__ import annotations
+
+import json
+
+POSTED = "/run/fleet_test.posted"
+
+
+def run(host):
+    with host.sudo():
+        host.check_output("systemctl start spark-fleet-monitor.service")
+        if not host.file(POSTED).exists:
+            return []
+        return [json.loads(line) for line in host.file(POSTED).content_string.splitlines()]
+
+
+def test_the_timer_is_active_and_enabled(host):
+    timer = host.service("spark-fleet-monitor.timer")
+    assert timer.is_running
+    assert timer.is_enabled
+
+
+def test_one_message_when_it_goes_and_one_when_it_is_back(host):
+    assert run(host) == []
+    with host.sudo():
+        host.check_output("touch /run/fleet_test.down")
+    (down,) = run(host)
+    assert [change["what"] for change in down["changes"]] == ["down"]
+    assert "HTTP 503" in down["text"]
+    assert len(run(host)) == 1
+    with host.sudo():
+        host.check_output("rm /run/fleet_test.down")
+    assert [change["what"] for change in run(host)[1]["changes"]] == ["up"]
+    assert len(run(host)) == 2
+
+
+def test_what_it_remembers(host):
+    with host.sudo():
+        state = json.loads(host.file("/var/lib/dgxspark/fleet_monitor/state.json").content_string)
+    assert state["outbox"] == {"webhook": []}
+    assert state["delivery"] == {}

@@ -1,0 +1,87 @@
+"""An engine that is wedged while it serves is found, described and restarted, once.
+
+The tests run in order on the shared nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+STATE = "/var/lib/dgxspark/watchdog/state.json"
+UNIT = "spark-fast.service"
+ASK = (
+    "curl --silent --max-time %s http://127.0.0.1:8002/v1/chat/completions --header 'Content-Type: application/json' "
+    """--data '{"model": "fast", "max_tokens": 4, "messages": [{"role": "user", "content": "hi"}]}'"""
+)
+
+
+def told(host):
+    with host.sudo():
+        return json.loads(host.file(STATE).content_string)["services"]["fast"]
+
+
+def wait_for(what, seconds=120):
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        if what():
+            return
+        time.sleep(1)
+    pytest.fail("it did not come to that")
+
+
+def invocation(host):
+    return host.check_output("systemctl show --property=InvocationID --value %s", UNIT)
+
+
+def has_engine(host):
+    return host.backend.get_hostname() == "spark-1"
+
+
+def test_it_runs_where_an_engine_is(host):
+    watchdog = host.service("spark-watchdog")
+    assert watchdog.is_running is has_engine(host)
+    if has_engine(host):
+        assert watchdog.is_enabled
+        wait_for(lambda: told(host)["state"] in ("idle", "working"))
+        assert "fast" in host.check_output("systemctl show --property=StatusText spark-watchdog")
+
+
+def test_a_wedged_engine_is_restarted_once(host):
+    if not has_engine(host):
+        return
+    before = invocation(host)
+    assert host.run(ASK, "20").rc == 0
+    with host.sudo():
+        host.check_output("spark-sim wedge fast")
+    assert host.run(ASK, "2").rc == 28  # curl's word for: no answer in time
+    assert host.run("curl --fail --silent http://127.0.0.1:8002/health").rc == 0
+    wait_for(lambda: invocation(host) not in (before, ""))
+    wait_for(lambda: host.service("spark-fast").is_running, 300)
+    after = invocation(host)
+    assert host.run(ASK, "20").rc == 0
+    wait_for(lambda: told(host)["state"] in ("idle", "working"))
+    found = told(host)
+    assert found["restarts_24h"] == 1 and found["last_action"]["what"] == "restart"
+    assert invocation(host) == after
+    with host.sudo():
+        folder = found["last_action"]["evidence"]
+        assert host.file(folder).mode == 0o700
+        assert "vllm:generation_tokens_total" in host.file(f"{folder}/metrics.txt").content_string
+        # The container's own processes, seen from the host.
+        assert "VLLM::EngineCor" in host.file(f"{folder}/processes.txt").content_string
+        assert "wedged" in host.check_output("journalctl --no-pager --output=cat --unit=spark-watchdog")
+
+
+def test_a_stop_on_purpose_stays_a_stop(host):
+    if not has_engine(host):
+        return
+    with host.sudo():
+        host.check_output("systemctl stop spark-fast")
+        wait_for(lambda: told(host)["state"] == "stopped")
+        time.sleep(10)
+        assert not host.service("spark-fast").is_running
+        host.check_output("systemctl start spark-fast")
+    assert told(host)["restarts_24h"] == 1
