@@ -365,3 +365,14 @@ def test_the_playbook_names_the_variables() -> None:
     assert yaml.safe_load(text) and all(
         name in text for name in ("spark_bench ", "spark_bench_services", "spark_bench_dest")
     )
+
+
+def test_a_recorded_stream_with_a_drafter() -> None:
+    """Several tokens an event. By the count of events alone the rate would be half of what it is."""
+    recorded = json.loads((FIXTURES / "stream-ngram-0.32.0.json").read_text())["events"]
+    seen = [benchmark.arrival(at, event) for at, event in recorded]
+    figures = benchmark.stream_figures(0.0, seen, recorded[-1][1]["usage"], 24)
+    came = [(at, event["usage"]["completion_tokens"]) for at, event in recorded if event["choices"]]
+    came = [entry for entry in came if entry[1]]
+    assert figures["completion_tokens"] == 24 == came[-1][1] and figures["arrivals"] == 12
+    assert figures["decode_tokens_per_second"] == pytest.approx((24 - came[0][1]) / (came[-1][0] - came[0][0]))
