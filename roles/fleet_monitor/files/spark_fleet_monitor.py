@@ -392,7 +392,7 @@ def tell(settings: Mapping[str, Any], state: dict[str, Any], path: Path, now: fl
             say(f"{name} could not be told ({len(waiting)} changes wait for the next run): {trouble}", 3)
         else:
             fleet_state.delivered(state, name, count)
-            say(f"{name} was told {count} changes")
+            say(f"{name} was told {count} change{'s' * (count != 1)}")
         write_state(path, state)
     return troubles
 
