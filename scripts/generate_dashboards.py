@@ -774,7 +774,7 @@ def dashboard(name: str) -> str:
                 asked = prometheus.Dataquery().expr(query).ref_id(chr(ord("A") + number)).datasource(source)
                 shown = shown.with_target(asked.legend_format(legend) if legend else asked)
             made = made.with_panel(shown)
-    return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
+    return str(JSONEncoder(sort_keys=True, indent=2).encode(made.build())) + "\n"
 
 
 # --- tables of the page --------------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ class Lab:
         (config / "prometheus.yml").write_text(role_templates.template("prometheus.yml.j2", **variables, **own))
         text = role_templates.template("alertmanager.yml.j2", **variables, **own)
         # systemd hands secrets over in the role; nobody waits half a minute for a message here.
-        text = text.replace("/run/credentials/spark-alertmanager.service/hook.token_file", str(secrets)).replace(
+        text = text.replace("/run/spark-alertmanager/hook.token_file", str(secrets)).replace(
             "group_wait: 30s", "group_wait: 1s"
         )
         (config / "alertmanager.yml").write_text(text)
