@@ -89,7 +89,10 @@ def read(
 
 
 def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what of it takes memory of a Spark: C([{name, memory_gib, unit}])."""
+    """Return what of it takes memory of a Spark: C([{name, memory_gib, unit, idle}]).
+
+    idle: it holds nothing while nobody asks, and is emptied before an engine starts.
+    """
     found: list[dict[str, Any]] = []
     if settings["speech"]:
         found += speech.sidecars(settings["speech"])
@@ -99,7 +102,7 @@ def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
         found.append({"name": "gateway", "memory_gib": float(settings["gateway"]["memory_gib"])})
     if settings["clients"]:
         found += clients.sidecars(settings["clients"])
-    return [{**each, "unit": f"spark-{each['name']}.service"} for each in found]
+    return [{**each, "unit": f"spark-{each['name']}.service", "idle": each["name"] == ollama.NAME} for each in found]
 
 
 def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Finding]]]:

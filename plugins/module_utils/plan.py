@@ -794,14 +794,18 @@ def _budget(
     # Sidecars are taken to run already, so that the momentary figure is without them.
     resident, leaving = [{"name": each["name"], "gib": each["memory_gib"]} for each in settings["spark_sidecars"]], 0.0
     running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] == "active"}
+    staying = set()
     for each in settings.get("beside", ()):
-        if each["unit"] in running:
+        if each["unit"] in running and not each["idle"]:
             resident.append({"name": each["name"], "gib": each["memory_gib"]})
+            staying.add(each["name"])
     for holder in (measured or {}).get("resident") or []:
         holds = float(holder["gib"] or 0.0) + HOST_SIDE_GIB
         if holder["name"] in wanted:
             resident.append({"name": holder["name"], "gib": holds})
-        else:  # a service of ours that this run removes before it starts anything
+        elif (
+            holder["name"] not in staying
+        ):  # a service of ours that this run removes, or a model of Ollama that the gate unloads
             leaving += holds
     request["measured"] = {"mem_available_gib": memory["available_gib"] + leaving, "resident": resident}
     judged = memory_budget(request)

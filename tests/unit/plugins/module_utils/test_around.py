@@ -86,14 +86,30 @@ def test_what_runs_beside_an_engine_takes_its_memory() -> None:
 
 def test_what_runs_already_is_not_charged_twice() -> None:
     """MemAvailable is without what is there; what is still to be started has to fit into it."""
-    memory = {"total_gib": 119.67, "available_gib": 68.5}  # the engine asks for 65.8
-    units = [{"name": f"spark-{name}.service", "active_state": "active"} for name in ("asr", "ollama")]
+    memory = {"total_gib": 119.67, "available_gib": 66.0}  # the engine asks for 65.8
+    units = [{"name": "spark-asr.service", "active_state": "active"}]
     found = []
     for running in ([], units):
-        hosts = fleet()
+        hosts = fleet(spark_ollama=None)
         hosts["spark-1"]["measured"] = {**MEASURED, "memory": memory, "units": running}
         found.append({rule for rule in rules(engine.make_plan(hosts, RECIPES), "error") if rule.startswith("memory.")})
     assert found == [{"memory.node"}, set()]
+
+
+def test_a_model_that_ollama_holds_goes_before_an_engine_starts_and_may_come_back() -> None:
+    """The gate unloads it, so that it is no part of what is short; what Ollama may take later is."""
+    available = 76.0  # the engine asks for 65.8, and stays; Ollama may take 8
+    found = []
+    for holds in (0.0, 8.0):
+        hosts = fleet(spark_speech=None)
+        hosts["spark-1"]["measured"] = {
+            **MEASURED,
+            "memory": {"total_gib": 119.67, "available_gib": available - holds},
+            "units": [{"name": "spark-ollama.service", "active_state": "active"}],
+            "resident": [{"name": "ollama", "gib": holds}] if holds else [],
+        }
+        found.append({rule for rule in rules(engine.make_plan(hosts, RECIPES), "error") if rule.startswith("memory.")})
+    assert found == [set(), set()]
 
 
 @pytest.mark.parametrize(
