@@ -662,8 +662,11 @@ SERVICE: list[tuple[str, list[Panel]]] = [
                 "lines",
                 "short",
                 12,
-                "By kind.",
-                [("{{service}} {{action}}", f"dgxspark_watchdog_actions_total{S}")],
+                "Restarts within a day, and what it thinks of each server now.",
+                [
+                    ("{{service}} {{host}} restarts within a day", f"dgxspark_watchdog_restarts_within_day{S}"),
+                    ("{{service}} {{host}} {{state}}", f"dgxspark_watchdog_state{S}"),
+                ],
             ),
             (
                 "What the load guard did",

@@ -110,7 +110,11 @@ def spark(folder: Path) -> list[str]:
         },
         "etc/services/heavy.json": {"unit": "spark-heavy.service", "model": "heavy", "memory_gib": 90.5},
         "state/receipts/heavy.json": receipt,
-        "state/watchdog/heavy.json": {"actions": {"restart": 1}, "last_action_at": 1_700_000_000},
+        "state/watchdog/state.json": {
+            "services": {
+                "heavy": {"state": "idle", "restarts_24h": 2, "last_action": {"at": 1_700_000_000, "what": "restart"}}
+            }
+        },
         "run/starts/spark-heavy.service.json": {"start_seconds": 412.5, "load_guard": guard},
     }.items():
         (folder / name).write_text(json.dumps(content))

@@ -26,7 +26,6 @@ import sys
 import time
 import types
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -138,11 +137,8 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "The same figure when the deployment was first proved.",
         ("service", "figure"),
     ),
-    "dgxspark_watchdog_actions_total": (
-        "counter",
-        "What the watchdog of a service did, by kind.",
-        ("service", "action"),
-    ),
+    "dgxspark_watchdog_state": ("gauge", "1 for what the watchdog thinks of a server now.", ("service", "state")),
+    "dgxspark_watchdog_restarts_within_day": ("gauge", "Restarts by the watchdog within 24 hours.", ("service",)),
     "dgxspark_watchdog_last_action_timestamp_seconds": ("gauge", "When it last did something.", ("service",)),
     "dgxspark_collector_source_up": ("gauge", "1 when a source of this page could be read.", ("source",)),
     "dgxspark_collector_interval_seconds": ("gauge", "How often this page is written.", ()),
@@ -424,15 +420,15 @@ class Collector:
                         page.add(f"dgxspark_receipt_{metric}", value, service=path.stem, figure=figure)
 
     def watchdog(self, page: Page) -> None:
-        """What the watchdog has noted, where one runs: C({service, actions: {kind: count}, last_action_at}) a service."""
-        for name, note in objects(self.state / "watchdog").items():
-            service = str(note.get("service") or name)
-            actions = note.get("actions")
-            for action, count in sorted(actions.items()) if isinstance(actions, dict) else []:
-                page.add("dgxspark_watchdog_actions_total", _plain(count), service=service, action=action)
-            page.add(
-                "dgxspark_watchdog_last_action_timestamp_seconds", _moment(note.get("last_action_at")), service=service
-            )
+        """What the watchdog thinks of each server and did about it, where one runs."""
+        path = self.state / "watchdog" / "state.json"
+        if not path.exists():
+            return
+        for service, note in load(path)["services"].items():
+            page.add("dgxspark_watchdog_state", 1, service=service, state=note["state"])
+            page.add("dgxspark_watchdog_restarts_within_day", _plain(note.get("restarts_24h")), service=service)
+            at = _plain((note.get("last_action") or {}).get("at"))
+            page.add("dgxspark_watchdog_last_action_timestamp_seconds", at, service=service)
 
 
 def _bytes(size: Any) -> int | None:
@@ -441,16 +437,6 @@ def _bytes(size: Any) -> int | None:
 
 def _plain(value: Any) -> float | None:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _moment(value: Any) -> float | None:
-    """Seconds since 1970, as a number or as text in ISO form."""
-    if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
-        except ValueError:
-            return None
-    return _plain(value)
 
 
 def _count(text: str | None) -> int | None:

@@ -232,7 +232,14 @@ def test_receipts_starts_and_guards(host: Host) -> None:
         "baseline": {"decode_tokens_per_second": 43.0},
     }
     host.write("state/receipts/heavy.json", receipt)
-    host.write("state/watchdog/heavy.json", {"actions": {"restart": 2}, "last_action_at": "2026-11-20T12:00:00+00:00"})
+    host.write(
+        "state/watchdog/state.json",
+        {
+            "services": {
+                "heavy": {"state": "idle", "restarts_24h": 2, "last_action": {"at": 1795176000.0, "what": "restart"}}
+            }
+        },
+    )
     guard = {"drops": 3, "compactions": 1, "lowest_free_gib": 1.5}
     host.write("run/starts/spark-heavy.service.json", {"start_seconds": 412.5, "load_guard": guard})
     (host.state / "receipts/half.json").write_text("{")
@@ -241,7 +248,8 @@ def test_receipts_starts_and_guards(host: Host) -> None:
     assert page['dgxspark_receipt_measured{service="heavy",figure="decode_tokens_per_second"}'] == 38.5
     assert page['dgxspark_receipt_baseline{service="heavy",figure="decode_tokens_per_second"}'] == 43
     assert page['dgxspark_receipt_timestamp_seconds{service="heavy"}'] > 1_700_000_000
-    assert page['dgxspark_watchdog_actions_total{service="heavy",action="restart"}'] == 2
+    assert page['dgxspark_watchdog_restarts_within_day{service="heavy"}'] == 2
+    assert page['dgxspark_watchdog_state{service="heavy",state="idle"}'] == 1
     assert page['dgxspark_watchdog_last_action_timestamp_seconds{service="heavy"}'] == 1795176000
     assert page['dgxspark_service_start_seconds{service="heavy"}'] == 412.5
     assert page['dgxspark_load_guard_drops{service="heavy"}'] == 3
