@@ -36,6 +36,7 @@ OPEN_WEBUI_KEYS: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     "speech": (bool, True, "use the speech servers of the fleet for dictation and reading aloud"),
     "voice": (str, "alloy", "voice of the text-to-speech server"),
     "agents": (bool, True, "list the Hermes agent of the same host beside the models"),
+    "tools": (bool, True, "chats offer the page's own tools to the model; false for models whose engine takes no tools, which would answer 400"),
     "ollama": (bool, False, "ask an Ollama directly too, by the variables in env"),
     "model_list_timeout": (int, 30, "seconds that the gateway has to list its models; Open WebUI's own default is 10"),
     "request_timeout": (int, 1800, "seconds that an answer may take in all; Open WebUI's own default is 300"),
@@ -355,6 +356,8 @@ def _plan_open_webui(
         env |= wired
         secrets += keyed
         findings += found
+    if not settings["tools"]:
+        env["DEFAULT_MODEL_PARAMS"] = '{"function_calling": "legacy"}'
     env |= settings["env"]
     findings += _page_findings(host, settings, listen)
     planned = {

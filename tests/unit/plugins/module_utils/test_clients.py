@@ -190,6 +190,12 @@ def test_who_may_come_in() -> None:
     assert "clients.persistent_config" in planned({"open_webui": {**PAGE, "persistent_config": True}})[1]
 
 
+def test_tools_can_be_left_out_of_chats() -> None:
+    assert "DEFAULT_MODEL_PARAMS" not in planned({"open_webui": PAGE})[0]["open_webui"]["env"]
+    env = planned({"open_webui": {**PAGE, "tools": False}})[0]["open_webui"]["env"]
+    assert json.loads(env["DEFAULT_MODEL_PARAMS"]) == {"function_calling": "legacy"}
+
+
 def test_one_port_for_one_server() -> None:
     engine = endpoints.make("spark-1", "192.168.1.11", "heavy", "vllm", 3000, "0.0.0.0")
     _outcome, found = planned({"open_webui": PAGE}, fleet=[engine])
