@@ -437,6 +437,16 @@ class Plan:
                 f"{where} has no alias and no endpoint to offer.",
                 "Add aliases, or have Sparks serve something (serve: all).",
             )
+        owners: dict[str, str] = {}
+        keys = {"master_key_file": settings["master_key_file"], "metrics_key_file": settings["metrics_key_file"]}
+        keys.update({f"client {client['name']}": client["key_file"] for client in settings["clients"]})
+        for owner, file in keys.items():
+            if file and owners.setdefault(file, owner) != owner:
+                self.say(
+                    "same_key",
+                    f"{where}: {owners[file]} and {owner} have the same key, {file}, so neither can be told from the other.",
+                    f"Give {owner} a file of its own.",
+                )
         for client in settings["clients"]:
             for name in client["aliases"] or []:
                 if name not in self.names and name not in settings["aliases"]:

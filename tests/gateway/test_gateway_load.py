@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoints, gateway
 
 HERE = Path(__file__).resolve().parent

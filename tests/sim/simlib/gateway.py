@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,8 @@ VERSION = "1.108.7"
 IMAGE = f"ghcr.io/berriai/litellm:v{VERSION}"
 # The first is to be raised when fetch() leaves out something else.
 INPUTS: tuple[str | Path, ...] = ("1", SIM_DIR / "gateway", IMAGE, platform.machine())
-WASTE = ("litellm/proxy/_experimental/out", "litellm/proxy/swagger", "numpy/_core/tests", "numpy/tests", "bin")
-"""Pages of the admin interface, which is off, and tests of others."""
+WASTE = ("numpy/_core/tests", "numpy/tests", "bin")
+"""Tests and programs of others."""
 
 
 def fetch(target: Path) -> None:
@@ -36,8 +37,31 @@ def fetch(target: Path) -> None:
         realengine.uv_install(target, CACHE_DIR / "gateway.log", "--requirement", str(requirements))
     except realengine.NotAvailable as error:
         raise SimError(f"the packages of the gateway cannot be had: {error}") from None
+    if not (target / "_soundfile_data").is_dir():
+        fetch_sound(target)
     for waste in WASTE:
         shutil.rmtree(target / waste, ignore_errors=True)
+
+
+def fetch_sound(target: Path) -> None:
+    """Get the wheel of soundfile that brings its library: an index may have one for every platform too, which does not."""
+    text = (SIM_DIR / "gateway" / "requirements.txt").read_text(encoding="utf-8")
+    wanted = next(line for line in text.splitlines() if line.startswith("soundfile=="))
+    with tempfile.TemporaryDirectory(prefix="sound-", dir=CACHE_DIR) as folder:
+        done = subprocess.run(
+            [
+                *realengine.pip(), "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder,
+                "--python-version", "3.11", "--platform", f"manylinux_2_28_{platform.machine()}", wanted,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise SimError(f"the packages of the gateway cannot be had: {done.stderr.strip()[-500:]}")
+        for wheel in Path(folder).glob("*.whl"):
+            with zipfile.ZipFile(wheel) as packed:
+                packed.extractall(target)
 
 
 def write_context(context: Path, base: str, wanted: str) -> None:

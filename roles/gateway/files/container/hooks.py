@@ -194,7 +194,8 @@ def who(key: bytes) -> dict[str, Any] | None:
     given = hashlib.sha256(key).digest()
     found = None
     for digest, _name, entry in state.digests:
-        if hmac.compare_digest(digest, given):
+        # The first one wins, which is the master's, where two files hold the same key.
+        if hmac.compare_digest(digest, given) and found is None:
             found = entry
     return found
 

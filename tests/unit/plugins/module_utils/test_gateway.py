@@ -207,6 +207,8 @@ def test_listens_on_loopback_until_it_has_a_key() -> None:
             "did you mean 'heavy'?",
         ),
         ({}, [], "nothing_to_serve", "no alias"),
+        ({"metrics_key_file": "keys/master"}, TWO_ON_ONE, "same_key", "keys/master"),
+        ({"clients": [{"name": "c", "key_file": "keys/master"}]}, TWO_ON_ONE, "same_key", "client c"),
         (
             {"aliases": {"a": {"backends": ["spark-1/heavy"], "fallback": "bb"}, "b": "spark-1/fast"}},
             TWO_ON_ONE,
