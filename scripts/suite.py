@@ -166,7 +166,7 @@ def playbooks() -> list[Path]:
 
 def lint() -> list[Result]:
     """Style and types. mypy sees the plugins under their import name, as strict as pyproject.toml says."""
-    python = [name for name in tracked_files("scripts", "tests/bench", "tests/repo") if name.endswith(".py")]
+    python = [name for name in tracked_files("scripts", "tests/bench", "tests/repo", "tests/monitoring") if name.endswith(".py")]
     code = [
         str(IN_CLONE / name) for name in ("plugins/module_utils", "plugins/action") if list((ROOT / name).glob("*.py"))
     ]
@@ -209,10 +209,10 @@ def docs_lint() -> list[Result]:
 
 
 def unit() -> list[Result]:
-    """pytest over tests/unit and tests/repo."""
+    """pytest over tests/unit, tests/repo, and tests/monitoring with its real Prometheus."""
     # Two more than there are cores: the tests of the supervisors mostly wait.
     workers = str((os.cpu_count() or 1) + 2)
-    return [execute(simple("pytest", "pytest", "-n", workers, "tests/unit", "tests/repo"))]
+    return [execute(simple("pytest", "pytest", "-n", workers, "tests/unit", "tests/repo", "tests/monitoring"))]
 
 
 # --- sanity ---------------------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
             findings[host] += found
         if settings["monitoring"]:
             told = [
-                {**each, "token_file": hosts[name]["settings"]["gateway"]["metrics_key_file"]}
+                {**each, "path": "/metrics/", "token_file": hosts[name]["settings"]["gateway"]["metrics_key_file"]}
                 for name, each in fronts.items()
             ]
             outcome[host]["monitoring"], found = monitoring.plan_monitoring(

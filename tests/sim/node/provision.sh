@@ -13,6 +13,8 @@ systemctl mask --quiet systemd-udevd.service systemd-udev-trigger.service system
     apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer systemd-firstboot.service
 # Networks of a container are not systemd-networkd's, so there is nothing that it could wait for.
 systemctl mask --quiet systemd-networkd-wait-online.service
+# What the roles exporters and monitoring install; their own units run it, on a simulated Spark as on a real one.
+systemctl mask --quiet prometheus.service prometheus-alertmanager.service prometheus-node-exporter.service
 # The docker unit finds no containerd to talk to when containerd.service is disabled.
 systemctl enable --quiet docker.service containerd.service ssh.service
 : > /etc/machine-id
