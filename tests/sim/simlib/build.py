@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import realengine, standins
+from . import gateway, realengine, standins
 from .config import (
     CACHE_DIR,
     IMAGE_PREFIX,
@@ -188,7 +188,13 @@ class Plan:
         os_hash = content_hash(base_hash, *OS_PACKAGES, SIM_DIR / "node" / "provision.sh")
         node_hash = content_hash(os_hash, SIM_DIR / "node", SIM_DIR / "common")
         standin_hash = content_hash(
-            base_hash, SIM_DIR / "engine", SIM_DIR / "common", repr(STANDIN_IMAGES), REAL_IMAGE, *standins.INPUTS
+            base_hash,
+            SIM_DIR / "engine",
+            SIM_DIR / "common",
+            repr(STANDIN_IMAGES),
+            REAL_IMAGE,
+            *standins.INPUTS,
+            *gateway.INPUTS,
         )
         real_hash = content_hash(base_hash, *realengine.INPUTS, REAL_IMAGE, REAL_VERSION)
         return cls(
@@ -430,6 +436,10 @@ def build_store(docker: Docker, plan: Plan, store: str, real: bool, timer: Timer
         build_standins(inner, plan, real)
         standins.build(inner, plan.base)
         timer.step("stand-in engine images ready", started)
+        if real:
+            t_gateway = time.monotonic()
+            gateway.build(inner, plan.base)
+            timer.step("image of the gateway ready, with the real LiteLLM", t_gateway)
         if real and inner.label(REAL_IMAGE, "dgxspark.sim.hash") != plan.real_hash:
             t_real = time.monotonic()
             realengine.assemble(inner, plan.base, plan.real_hash)
