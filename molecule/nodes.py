@@ -13,4 +13,6 @@ from simlib.config import SETS, Node
 SET = SETS[os.environ.get("SPARKSIM_SET") or "test"]
 SUBNET = SET.subnet_prefix
 NODES = {node.hostname: node.container for node in (Node(SET.name, 1), Node(SET.name, 2))}
+THIRD = Node(SET.name, 3).container
+"""A node that only some scenarios have, for a host that is no Spark."""
 MANAGEMENT_NETWORK = SET.network("mgmt")

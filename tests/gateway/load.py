@@ -21,6 +21,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 LONGEST = 240.0
+TEXTS = ("content", "reasoning_content", "reasoning")
+"""Where a token may be, by server and version."""
 
 
 class Failure(Exception):
@@ -88,9 +90,12 @@ class Connection:
         wrong = [part["error"] for part in parts if "error" in part]
         if wrong:
             raise Failure(f"an error within the stream: {wrong[0]}")
-        words = sum(bool(choice["delta"].get("content")) for part in parts for choice in part["choices"])
+        choices = [choice for part in parts for choice in part["choices"]]
+        words = sum(any(choice["delta"].get(key) for key in TEXTS) for choice in choices)
         if words != tokens:
             raise Failure(f"{words} tokens instead of {tokens}")
+        if not any(choice.get("finish_reason") for choice in choices):
+            raise Failure("the stream has no finish_reason")
         if not self.keep or headers.get("connection", "").lower() == "close":
             self.close()
 

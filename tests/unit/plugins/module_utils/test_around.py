@@ -67,6 +67,8 @@ def test_a_fleet_with_all_of_it_has_no_error() -> None:
     assert set(GATEWAY["aliases"]) <= names
     watched = {check["key"] for check in front["fleet_monitor"]["settings"]["endpoints"]}
     assert watched == {"spark-1/qwen36", "spark-2/gemma4", "spark-1/asr", "spark-1/ollama", "forge/gateway"}
+    door = next(c for c in front["fleet_monitor"]["settings"]["endpoints"] if c["key"] == "forge/gateway")
+    assert {"spark-qwen36", "gemma4"} <= set(door["models"]) and not {"asr", "spark8b"} & set(door["models"])
     jobs = {job["name"]: job["targets"] for job in front["monitoring"]["jobs"]}
     assert len(jobs["node"]) == len(jobs["vllm"]) == 2 and len(jobs["gateway"]) == 1
 

@@ -1,0 +1,197 @@
+"""The stack of two Sparks: what clients reach by one URL, what watches it, and that nobody notices a restart.
+
+The tests run in order on the shared nodes; forge has gateway and monitoring.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+sys.path.insert(0, str(ROOT / "molecule"))
+
+from nodes import NODES, SUBNET, THIRD
+
+KEYS = ROOT / ".cache" / "molecule" / "document_002"
+ALL = {**NODES, "forge": THIRD}
+GATEWAY, PROMETHEUS = f"http://{SUBNET}.0.13:4000", f"http://{SUBNET}.0.13:9090"
+ALIASES = ["spark-gemma4", "spark-qwen36", "spark8b", "tools"]
+HELPER = "/usr/local/libexec/dgxspark/spark_gateway.py"
+
+
+def node(name, *argv, check=True):
+    """Run a command as root on a node."""
+    return subprocess.run(["docker", "exec", ALL[name], *argv], capture_output=True, text=True, check=check).stdout
+
+
+def ask(path, body=None, key="hermes", base=GATEWAY):
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = "Bearer " + (KEYS / key).read_text().strip()
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(base + path, data, headers), timeout=60) as answer:
+        return json.load(answer)
+
+
+def chat(model, **more):
+    return ask("/v1/chat/completions", {"model": model, "messages": [{"role": "user", "content": "Hello"}], **more})
+
+
+def wait_for(what, why, seconds=90):
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        if what():
+            return
+        time.sleep(1)
+    pytest.fail(why)
+
+
+# --- one URL
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_every_alias_answers_through_the_gateway(alias):
+    (choice,) = chat(alias, max_tokens=32)["choices"]
+    assert choice["message"]["content"] or choice["message"]["reasoning_content"]
+
+
+def test_a_client_sees_its_aliases_and_nothing_else():
+    assert sorted(model["id"] for model in ask("/v1/models")["data"]) == ALIASES
+    everything = [model["id"] for model in ask("/v1/models", key="gateway")["data"]]
+    assert {"qwen36", "gemma4"} <= set(everything)
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        chat("qwen36")
+    assert refused.value.code in (401, 403)
+
+
+def test_nobody_is_served_without_a_key():
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        ask("/v1/models", key=None)
+    assert refused.value.code == 401
+
+
+def test_a_tool_call_of_real_vllm_comes_through():
+    weather = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+    (choice,) = chat("tools", tools=[{"type": "function", "function": weather}], tool_choice="auto")["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
+
+
+def test_speech_and_fallback_are_there():
+    for url in (f"http://{SUBNET}.0.11:8765/health", f"http://{SUBNET}.0.12:8882/health"):
+        assert urllib.request.urlopen(url, timeout=10).status == 200
+    tags = ask("/api/tags", key=None, base=f"http://{SUBNET}.0.11:11434")
+    assert [model["name"] for model in tags["models"]] == ["qwen3:8b"]
+
+
+def test_no_key_is_to_be_seen():
+    keys = [path.read_text().strip() for path in KEYS.iterdir()]
+    for name in ALL:
+        containers = node(name, "docker", "ps", "--quiet").split()
+        shown = node(name, "docker", "inspect", *containers) + node(name, "ps", "-eo", "args")
+        shown += node(name, "sh", "-c", "cat /etc/systemd/system/spark-* 2>/dev/null; journalctl --no-pager -u 'spark-*'")
+        assert [key for key in keys if key in shown] == []
+
+
+# --- nobody notices
+
+
+@pytest.mark.parametrize(("backend", "alias"), [("spark-2/gemma4", "spark-gemma4")])
+def test_a_backend_is_restarted_under_200_requests_and_none_fails(backend, alias, tmp_path):
+    """It is the only one of its alias: it is drained first, and who asks meanwhile waits."""
+    stop, unit = tmp_path / "stop", "spark-" + backend.partition("/")[2]
+    argv = [sys.executable, ROOT / "tests/gateway/load.py", GATEWAY, "--model", alias, "--key-file", KEYS / "hermes"]
+    with subprocess.Popen(
+        [*argv, "--clients", "200", "--tokens", "6", "--until", stop], stdout=subprocess.PIPE, text=True
+    ) as load:
+        time.sleep(5)
+        node("forge", "python3", HELPER, "drain", backend, "--timeout", "120")
+        node("spark-2", "systemctl", "restart", unit)
+        node("forge", "python3", HELPER, "admit", backend)
+        time.sleep(5)
+        stop.touch()
+        said = load.communicate(timeout=240)[0]
+    report = json.loads(said.splitlines()[-1])
+    assert report["failures"] == [] and report["good"] > 200 and load.returncode == 0, report
+
+
+# --- what watches
+
+
+def targets():
+    return ask("/api/v1/targets", key=None, base=PROMETHEUS)["data"]["activeTargets"]
+
+
+def test_prometheus_reaches_every_target():
+    wait_for(lambda: all(target["health"] == "up" for target in targets()), "a target is not up")
+    jobs = sorted(target["labels"]["job"] for target in targets())
+    assert jobs == ["alertmanager", "gateway", "node", "node", "prometheus", "vllm", "vllm", "vllm"], jobs
+
+
+def test_every_panel_has_data_or_needs_what_is_not_here():
+    for alias in ALIASES:
+        chat(alias, max_tokens=8)
+    missing = "gpu,rdma,rails,cluster,speculation,failures,watchdog,http,pressure,gpu-memory"
+    argv = [sys.executable, ROOT / "tests/monitoring/panels.py", PROMETHEUS, "--without", missing, "--wait", "90"]
+    ran = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-2000:]
+
+
+@pytest.fixture(scope="module")
+def messages():
+    """What the fleet monitor sends to its webhook."""
+    came = []
+
+    class Receiver(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            came.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *words):
+            pass
+
+    with http.server.ThreadingHTTPServer((f"{SUBNET}.0.1", 18099), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield came
+        server.shutdown()
+
+
+def look():
+    """One run of the fleet monitor, as its timer starts it."""
+    node("forge", "systemctl", "start", "spark-fleet-monitor.service", check=False)
+
+
+def test_a_stopped_endpoint_is_one_message_and_its_return_another(messages):
+    look()
+    assert messages == [], "all is well, and it was not silent"
+    node("spark-2", "systemctl", "stop", "spark-tts")
+    look()
+    look()
+    assert len(messages) == 1 and "spark-2/tts" in messages[0], messages
+    node("spark-2", "systemctl", "start", "spark-tts")
+    look()
+    look()
+    assert len(messages) == 2 and "spark-2/tts" in messages[1], messages
+
+
+def test_the_watchdog_looks_at_every_engine():
+    def states(name):
+        services = json.loads(node(name, "cat", "/var/lib/dgxspark/watchdog/state.json"))["services"]
+        return {service: about["state"] for service, about in services.items()}
+
+    for name, services in {"spark-1": {"qwen36"}, "spark-2": {"gemma4", "tiny"}}.items():
+        assert set(states(name)) == services
+        # One that was restarted is left alone for a while.
+        wait_for(lambda name=name: set(states(name).values()) <= {"idle", "working"}, f"{name}: {states(name)}")
