@@ -718,7 +718,11 @@ def dashboard(name: str) -> str:
         .timezone("browser")
         .tooltip(model.DashboardCursorSync.CROSSHAIR)
         .link(
-            builder.DashboardLink("DGX Sparks").type("dashboards").tags(["dgxspark"]).as_dropdown(True).keep_time(True)
+            builder.DashboardLink("DGX Sparks")
+            .type(model.DashboardLinkType.DASHBOARDS)
+            .tags(["dgxspark"])
+            .as_dropdown(True)
+            .keep_time(True)
         )
     )
     for variable in variables:
@@ -773,8 +777,8 @@ def dashboard(name: str) -> str:
                             model.DynamicConfigValue("custom.lineWidth", 2),
                         ],
                     )
-            for number, (legend, query) in enumerate(queries):
-                asked = prometheus.Dataquery().expr(query).ref_id(chr(ord("A") + number)).datasource(source)
+            for number, (legend, asked_for) in enumerate(queries):
+                asked = prometheus.Dataquery().expr(asked_for).ref_id(chr(ord("A") + number)).datasource(source)
                 shown = shown.with_target(asked.legend_format(legend) if legend else asked)
             made = made.with_panel(shown)
     return str(JSONEncoder(sort_keys=True, indent=2).encode(made.build())) + "\n"

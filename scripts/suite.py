@@ -166,7 +166,11 @@ def playbooks() -> list[Path]:
 
 def lint() -> list[Result]:
     """Style and types. mypy sees the plugins under their import name, as strict as pyproject.toml says."""
-    python = [name for name in tracked_files("scripts", "tests/bench", "tests/repo", "tests/monitoring") if name.endswith(".py")]
+    python = [
+        name
+        for name in tracked_files("scripts", "tests/bench", "tests/repo", "tests/monitoring")
+        if name.endswith(".py")
+    ]
     code = [
         str(IN_CLONE / name) for name in ("plugins/module_utils", "plugins/action") if list((ROOT / name).glob("*.py"))
     ]

@@ -680,6 +680,13 @@ def _plan_host(
         # What is left of a cluster that the host is no more part of is taken away.
         "firewall": NO_FIREWALL if (measured or {}).get("firewall") else None,
         "settings": {
+            # What is in use before the first engine starts.
+            "reserve_gib": settings["spark_os_reserve_gib"]
+            + sum(
+                float(each["memory_gib"])
+                for each in [*settings["spark_sidecars"], *settings.get("beside", ())]
+                if not each.get("idle")
+            ),
             "hf_home": settings["spark_hf_home"],
             "cache_dir": settings["spark_cache_dir"],
             "sysroot": settings["spark_sysroot"],

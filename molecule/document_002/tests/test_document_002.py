@@ -100,7 +100,9 @@ def test_no_key_is_to_be_seen():
     for name in ALL:
         containers = node(name, "docker", "ps", "--quiet").split()
         shown = node(name, "docker", "inspect", *containers) + node(name, "ps", "-eo", "args")
-        shown += node(name, "sh", "-c", "cat /etc/systemd/system/spark-* 2>/dev/null; journalctl --no-pager -u 'spark-*'")
+        shown += node(
+            name, "sh", "-c", "cat /etc/systemd/system/spark-* 2>/dev/null; journalctl --no-pager -u 'spark-*'"
+        )
         assert [key for key in keys if key in shown] == []
 
 
