@@ -240,6 +240,19 @@ def _watch_spark(
         findings += found
 
 
+def gateway_of(
+    outcome: Mapping[str, Mapping[str, Any]], host: str, service: Mapping[str, Any]
+) -> dict[str, str] | None:
+    """Return the gateway that gives a service requests, C({host, backend}), or None; ranks behind a head get none."""
+    if service["rank"]:
+        return None
+    key = f"{service['cluster']['name'] if service['cluster'] else host}/{service['name']}"
+    for front, made in outcome.items():
+        if made["gateway"] and key in made["gateway"]["settings"]["backends"]:
+            return {"host": front, "backend": key}
+    return None
+
+
 class Secret(NamedTuple):
     """A secret that comes from the controller; C(own): the fleet itself is what checks it, so that any value will do."""
 

@@ -219,6 +219,10 @@ def _plan_around(
         for host, settings in other_settings.items()
     }
     outcome, findings = around.plan(places)
+    for host, body in planned.items():
+        for service in body["services"]:
+            # Before a restart it is drained there; the head's alone, since its ranks are restarted together.
+            service["gateway"] = around.gateway_of(outcome, host, service)
     for host, found in findings.items():
         told = [finding.to_dict() for finding in found]
         if host in planned:

@@ -167,3 +167,13 @@ def test_the_guard_of_a_start_is_in_the_settings_of_each_service() -> None:
 def test_the_watchdog_is_on_unless_it_is_switched_off() -> None:
     assert plan()["around"]["spark-1"]["watchdog"]["state"] == "present"
     assert plan(fleet(spark_watchdog=False))["around"]["spark-1"]["watchdog"]["state"] == "absent"
+
+
+def test_a_service_knows_the_gateway_that_drains_it() -> None:
+    made = plan(others=forge())
+    services = {name: body["services"][0] for name, body in made["hosts"].items()}
+    assert services["spark-2"]["gateway"] == {"host": "forge", "backend": "spark-2/gemma4"}
+    assert plan()["hosts"]["spark-2"]["services"][0]["gateway"] is None
+    only = forge(spark_gateway={**GATEWAY, "serve": "none", "aliases": {"a": {"backends": ["spark-1/qwen36"]}}})
+    services = {name: body["services"][0]["gateway"] for name, body in plan(others=only)["hosts"].items()}
+    assert services["spark-1"] and services["spark-2"] is None
