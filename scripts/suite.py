@@ -214,8 +214,8 @@ def docs_lint() -> list[Result]:
 
 def unit() -> list[Result]:
     """pytest over tests/unit, tests/repo, and tests/monitoring with its real Prometheus."""
-    # Two more than there are cores: the tests of the supervisors mostly wait.
-    workers = str((os.cpu_count() or 1) + 2)
+    # One more than there are cores: the tests of the supervisors mostly wait.
+    workers = str((os.cpu_count() or 1) + 1)
     return [execute(simple("pytest", "pytest", "-n", workers, "tests/unit", "tests/repo", "tests/monitoring"))]
 
 

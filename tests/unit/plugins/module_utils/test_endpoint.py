@@ -165,7 +165,7 @@ def test_without_a_name_the_first_model_is_taken(engine: Any) -> None:
 
 
 def test_empty_list_of_models_is_waited_for(engine: Any) -> None:
-    result = wait(engine.set(models=[]), timeout=0.5)
+    result = wait(engine.set(models=[]), timeout=3.0, interval=9.0)
     assert "lists no model yet" in result["error"] and result["error"].startswith("not ready after")
 
 
@@ -186,7 +186,7 @@ def test_server_error_is_given_up_after_three(engine: Any) -> None:
     ],
 )
 def test_incomplete_answers(engine: Any, mode: str, words: str) -> None:
-    result = wait(engine.set(chat=mode), timeout=0.5)
+    result = wait(engine.set(chat=mode), timeout=3.0, interval=9.0)
     assert not result["ready"] and result["stage"] == "completion"
     assert words in result["error"]
 
@@ -202,7 +202,7 @@ def test_engine_that_recovers_is_ready(engine: Any) -> None:
 
 
 def test_endless_answer_ends_at_the_deadline(engine: Any) -> None:
-    result = wait(engine.set(tokens=100, delay=0.1), timeout=0.6)
+    result = wait(engine.set(tokens=100, delay=0.1), timeout=3.0, interval=9.0)
     assert not result["ready"] and result["elapsed_seconds"] < 15
     assert "still going on at the deadline" in result["error"]
 
