@@ -16,7 +16,7 @@ demo-down: bootstrap  ## stop the demo and remove its nodes (built images are ke
 test: bootstrap  ## everything: lint, docs, unit, sanity, molecule, artifact
 	@$(PY) scripts/suite.py all
 
-test-quick: bootstrap  ## the part to run between edits: lint, docs, unit (under 3 minutes)
+test-quick: bootstrap  ## the part to run between edits: lint, docs, unit tests that do not wait (under 3 minutes)
 	@$(PY) scripts/suite.py quick
 
 lint docs-lint unit sanity artifact: bootstrap

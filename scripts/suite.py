@@ -212,11 +212,18 @@ def docs_lint() -> list[Result]:
 # --- unit -----------------------------------------------------------------------------------------------------------
 
 
-def unit() -> list[Result]:
+def unit(*options: str) -> list[Result]:
     """pytest over tests/unit, tests/repo, and tests/monitoring with its real Prometheus."""
     # One more than there are cores: the tests of the supervisors mostly wait.
     workers = str((os.cpu_count() or 1) + 1)
-    return [execute(simple("pytest", "pytest", "-n", workers, "tests/unit", "tests/repo", "tests/monitoring"))]
+    return [
+        execute(simple("pytest", "pytest", "-n", workers, *options, "tests/unit", "tests/repo", "tests/monitoring"))
+    ]
+
+
+def unit_quick() -> list[Result]:
+    """The same without playbooks and processes that mostly wait."""
+    return unit("-m", "not slow")
 
 
 # --- sanity ---------------------------------------------------------------------------------------------------------
@@ -516,11 +523,15 @@ STAGES: dict[str, Callable[[], list[Result]]] = {
     "lint": lint,
     "docs-lint": docs_lint,
     "unit": unit,
+    "unit-quick": unit_quick,
     "sanity": sanity,
     "artifact": artifact,
     "molecule": molecule,
 }
-SUITES = {"all": list(STAGES), "quick": ["lint", "docs-lint", "unit"]}
+SUITES = {
+    "all": [name for name in STAGES if name != "unit-quick"],
+    "quick": ["lint", "docs-lint", "unit-quick"],
+}
 
 
 def main() -> int:

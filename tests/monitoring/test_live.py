@@ -9,6 +9,8 @@ import monitoring_lab
 import panels
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[monitoring_lab.Lab]:

@@ -12,6 +12,8 @@ import generate_dashboards as generator
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow
+
 RULES = generator.rules()
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule}
 GIB = 1024**3

@@ -19,6 +19,8 @@ from bench_fixture import standin
 from ansible_collections.dgxspark.vllm.plugins.action import service_bench
 from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[4]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 RECIPE = "qwen3-coder-next-fp8"  # which has a published figure

@@ -23,6 +23,8 @@ from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import (
     report,
 )
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[4]
 FIXTURES = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "imports"
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")

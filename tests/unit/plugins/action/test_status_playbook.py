@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[4]
 PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 SYSTEMCTL = """\

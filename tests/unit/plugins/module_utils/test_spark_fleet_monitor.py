@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/fleet_monitor/files/spark_fleet_monitor.py"
 KEY, TOKEN = "sk-endpoint-key-1", "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"

@@ -21,6 +21,8 @@ import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import ranks
 
+pytestmark = pytest.mark.slow
+
 REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/host/files/spark_rank.py"
 UNIT_SCRIPT = REPO / "roles/host/files/spark_unit.py"

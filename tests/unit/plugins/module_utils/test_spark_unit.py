@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/host/files/spark_unit.py"
 LIB = REPO / "plugins/module_utils"

@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/watchdog/files/spark_watchdog.py"
 KEY = "sk-not-to-be-seen-456"
