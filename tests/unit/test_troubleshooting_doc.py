@@ -42,14 +42,18 @@ def rules_of(source: str) -> set[str]:
             elif isinstance(rule, ast.JoinedStr) and len(rule.values) == 2:
                 first, last = rule.values
                 if isinstance(first, ast.Constant) and re.fullmatch(r"[a-z_]+\.", str(first.value)):
-                    found |= {f"{first.value}{word}" for word in words if re.fullmatch(r"[a-z_]+", word)}
+                    found |= {str(first.value) + word for word in words if re.fullmatch(r"[a-z_]+", word)}
                 elif isinstance(last, ast.Constant) and re.fullmatch(r"\.[a-z_]+", str(last.value)):
-                    found |= {f"{subject}{last.value}" for subject in ("speech", "ollama")}
+                    found |= {subject + str(last.value) for subject in ("speech", "ollama")}
     return found
 
 
 FINDINGS = set().union(
-    *(rules_of(path.read_text(encoding="utf-8")) for path in (ROOT / "plugins/module_utils").glob("*.py"))
+    *(
+        rules_of(path.read_text(encoding="utf-8"))
+        for room in ("module_utils", "action")
+        for path in (ROOT / "plugins" / room).glob("*.py")
+    )
 )
 SUBJECTS = {finding.partition(".")[0] for finding in FINDINGS}
 NAMED = {span for span in SPANS if re.fullmatch(r"[a-z_]+\.[a-z_]+", span) and span.partition(".")[0] in SUBJECTS}
