@@ -13,6 +13,7 @@ they differ the pattern says so. No I/O.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -259,7 +260,7 @@ def parse_metrics(text: str) -> Counted:
             value = float(match["value"])
         except ValueError:
             continue
-        if value == value and abs(value) != float("inf"):
+        if math.isfinite(value):
             sums[name] = sums.get(name, 0.0) + value
     found = Counted()
     for key, name in _COUNTERS.items():

@@ -1049,7 +1049,7 @@ def _plan_service(
             "memory_gib": round(requested / GIB, 2) if requested else 0.0,
             "memory_wait_seconds": min(MEMORY_WAIT_SECONDS, service["start_timeout"] // 2),
             "sysroot": settings["spark_sysroot"],
-            **({"load_guard": guard} if (guard := settings.get("around", {}).get("load_guard")) else {}),
+            **({"load_guard": settings["around"]["load_guard"]} if "around" in settings else {}),
         },
     }
     parts = _parts(settings, service, result)

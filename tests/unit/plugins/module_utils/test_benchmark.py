@@ -264,7 +264,7 @@ def test_counters_of_several_engines_are_summed() -> None:
 
 def test_requests_at_once() -> None:
     """Four answers of 101 tokens, 1 s to the first and 10 s in all, two at a time."""
-    runs = [run(0, completion_tokens=101, ttft_seconds=1.0, seconds=11.0, prompt_tokens=512) for _ in range(4)]
+    runs = [run(0, completion_tokens=101, ttft_seconds=1.0, seconds=11.0, prompt_tokens=512) for _number in range(4)]
     row = benchmark.load_row(2, runs, 22.0)
     assert row["output_tokens_per_second"] == pytest.approx(404 / 22, rel=1e-3)
     assert row["time_per_token_ms"] == {"median": 100.0, "p95": 100.0}

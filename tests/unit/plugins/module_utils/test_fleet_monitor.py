@@ -32,8 +32,10 @@ def good(value: Any) -> dict[str, Any]:
     return settings
 
 
-def planned(value: Any, fleet: list[Any] = FLEET, gateways: tuple[Any, ...] = ()) -> tuple[dict[str, Any], list[str]]:
-    outcome, findings = fleet_monitor.plan("forge", good(value), fleet, gateways)
+def planned(
+    value: Any, fleet: list[Any] | None = None, gateways: tuple[Any, ...] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    outcome, findings = fleet_monitor.plan("forge", good(value), FLEET if fleet is None else fleet, gateways)
     json.dumps(outcome)
     return outcome, [finding.rule for finding in findings]
 

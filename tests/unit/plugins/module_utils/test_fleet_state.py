@@ -203,7 +203,8 @@ def test_an_outbox_that_nobody_takes_is_bounded_and_says_so() -> None:
     _title, text, _count = fleet_state.compose("forge", fleet.state["outbox"]["telegram"], UTC, fleet.now)
     left = 100 * 7 - fleet_state.OUTBOX
     # The last turns of so restless a fleet are told as unsteady: less than seven changes each.
-    assert text.split(" ")[0].isdigit() and int(text.split(" ")[0]) <= left and "could not be delivered" in text
+    turns = text.split(" ", maxsplit=1)[0]
+    assert turns.isdigit() and int(turns) <= left and "could not be delivered" in text
 
 
 def test_completions_are_asked_for_every_nth_run_and_names_take_turns() -> None:

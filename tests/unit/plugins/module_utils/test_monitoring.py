@@ -49,7 +49,7 @@ def test_nothing_written_gives_every_default() -> None:
 
 
 def test_defaults_are_not_shared() -> None:
-    first, _ = monitoring.read_exporters("a", {})
+    first, _wrong = monitoring.read_exporters("a", {})
     first["gpu_sha256"]["arm64"] = "changed"
     assert monitoring.read_exporters("b", {})[0]["gpu_sha256"] == {}
 
@@ -140,7 +140,7 @@ def test_exporters_listen_where_the_host_is_reached() -> None:
 
 
 def test_the_collector_is_told_what_the_plan_expects() -> None:
-    settings, _ = monitoring.read_exporters("spark-1", {})
+    settings, _wrong = monitoring.read_exporters("spark-1", {})
     services = [{"name": "heavy", "memory": {"residency_gib": {"typical": 93.54}}}, {"name": "new", "memory": {}}]
     outcome, findings = monitoring.plan_exporters("spark-1", settings, "a", services, {"enp1s0f0np0": 9000}, "/sim")
     assert outcome["planned_gib"] == {"heavy": 93.54}
@@ -149,7 +149,7 @@ def test_the_collector_is_told_what_the_plan_expects() -> None:
 
 
 def test_an_archive_without_its_sum_is_refused() -> None:
-    settings, _ = monitoring.read_exporters("spark-1", {"gpu_version": "1.5.0"})
+    settings, _wrong = monitoring.read_exporters("spark-1", {"gpu_version": "1.5.0"})
     _outcome, (finding,) = monitoring.plan_exporters("spark-1", settings, "a")
     assert (finding.rule, finding.severity) == ("exporters.no_checksum", "error")
     settings["gpu_sha256"] = {"arm64": "0" * 64}
@@ -159,7 +159,7 @@ def test_an_archive_without_its_sum_is_refused() -> None:
 
 
 def test_figures_that_nobody_asks_for_are_said() -> None:
-    settings, _ = monitoring.read_exporters("spark-1", {"node_exporter": "none"})
+    settings, _wrong = monitoring.read_exporters("spark-1", {"node_exporter": "none"})
     _outcome, (finding,) = monitoring.plan_exporters("spark-1", settings, "a")
     assert finding.rule == "exporters.no_node_exporter"
 

@@ -107,7 +107,7 @@ def test_the_length_is_forced_and_reasoning_counted(host: Host, capsys: Any) -> 
 
 
 def test_no_two_requests_begin_alike(host: Host, capsys: Any, engine: Any) -> None:
-    for _ in range(2):
+    for _time in range(2):
         stream(capsys, engine.url)
     one, two = (body["messages"][0]["content"] for _path, body in engine.requests)
     assert one[:12] != two[:12] and one[-100:] == two[-100:]
