@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-quick lint format docs-lint unit sanity molecule artifact bench bench-plan bench-pair catalogue bench-catalogue lock clean
+.PHONY: help bootstrap demo demo-down test test-quick lint format docs-lint unit sanity molecule artifact programs bench bench-plan bench-pair catalogue bench-catalogue lock clean
 
 PY := .venv/bin/python
 
@@ -19,7 +19,7 @@ test: bootstrap  ## everything: lint, docs, unit, sanity, molecule, artifact
 test-quick: bootstrap  ## the part to run between edits: lint, docs, unit tests that do not wait (under 3 minutes)
 	@$(PY) scripts/suite.py quick
 
-lint docs-lint unit sanity artifact: bootstrap
+lint docs-lint unit sanity artifact programs: bootstrap
 	@$(PY) scripts/suite.py $@
 
 # One scenario: make molecule SCENARIO=service
@@ -32,6 +32,7 @@ unit:       ## unit tests and the repository's own promises
 sanity:     ## ansible-test sanity and syntax check on every supported ansible-core at hand
 molecule:   ## every molecule scenario on two simulated Sparks (SCENARIO=name for one)
 artifact:   ## build the collection, install it in an empty place, use it from there
+programs:   ## the real LiteLLM under load, the real Open WebUI in a browser
 
 format: bootstrap  ## format the Python code as lint wants it
 	@.venv/bin/ruff check --quiet --fix-only --select I . && .venv/bin/ruff format .

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -27,6 +29,25 @@ def tool_env(**extra: str) -> dict[str, str]:
     env["PYTHONPATH"] = str(ROOT / "collections")
     env.update(extra)
     return env
+
+
+def environment(name: str, listed: Path) -> Path:
+    """Return the Python of an environment in the cache with exactly the packages of a list; it is made when there is none.
+
+    The lists are made for Python 3.11 and 3.12.
+    """
+    place = CACHE / f"{name}-{hashlib.sha256(listed.read_bytes()).hexdigest()[:12]}"
+    python = place / "bin" / "python"
+    if not (place / "complete").exists():
+        for old in CACHE.glob(f"{name}-????????????"):
+            shutil.rmtree(old)
+        uv = str(BIN / "uv")
+        subprocess.run([uv, "venv", "--quiet", "--python", "3.11", str(place)], check=True)
+        # All of it is listed: nothing is resolved, and what the packages ask for beyond the list is not wanted.
+        install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", str(python), "-r", str(listed)]
+        subprocess.run(install, check=True)
+        (place / "complete").touch()
+    return python
 
 
 def heading(text: str) -> None:

@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from common import BIN, CACHE, ROOT, SPARKSIM, Stopwatch, duration, heading, run, tool_env
+from common import BIN, CACHE, ROOT, SPARKSIM, Stopwatch, duration, environment, heading, run, tool_env
 
 COLLECTION = Path("ansible_collections") / "dgxspark" / "vllm"
 IN_CLONE = ROOT / "collections" / COLLECTION  # a symlink to ROOT under which imports and FQCNs resolve
@@ -517,6 +517,16 @@ def scenario_run(name: str, env: dict[str, str], lane: str) -> Result:
     return result
 
 
+# --- programs -------------------------------------------------------------------------------------------------------
+
+
+def programs() -> list[Result]:
+    """Real programs before stand-in engines, each in an environment of its own: LiteLLM under load, Open WebUI in a browser."""
+    python = environment("gateway", ROOT / "tests" / "sim" / "gateway" / "requirements.txt")
+    load = Check("LiteLLM under load", [["pytest", "tests/gateway"]], env=tool_env(GATEWAY_PYTHON=str(python)))
+    return [execute(load), execute(simple("Open WebUI in a browser", sys.executable, "tests/webui/run.py"))]
+
+
 # --- the runner -----------------------------------------------------------------------------------------------------
 
 STAGES: dict[str, Callable[[], list[Result]]] = {
@@ -526,6 +536,7 @@ STAGES: dict[str, Callable[[], list[Result]]] = {
     "unit-quick": unit_quick,
     "sanity": sanity,
     "artifact": artifact,
+    "programs": programs,
     "molecule": molecule,
 }
 SUITES = {

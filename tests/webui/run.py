@@ -11,7 +11,6 @@ Further options are those of webui_test.py.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import json
 import os
@@ -28,27 +27,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from common import CACHE, environment
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-CACHE = ROOT / ".cache"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ALIASES = {"writer": "heavy", "reviewer": "fast"}
-PYTHON = "3.11"  # Open WebUI supports 3.11 and 3.12; the lists are made for 3.11 on
 
 
 def main(argv: list[str]) -> int:
     """Bring what is needed, and run the test."""
-    uv = next(filter(None, (shutil.which("uv", path=str(ROOT / ".venv/bin")), shutil.which("uv"))), None)
-    if not uv:
-        print("uv is missing: run 'make setup', or install it (pip install uv)", file=sys.stderr)
-        return 2
     if not any(map(shutil.which, BROWSERS)) and not install_browser():
         return 2
-    webui = environment(uv, "webui", HERE / "requirements.txt")
+    webui = environment("webui", HERE / "requirements.txt")
     test = [str(webui), str(HERE / "webui_test.py"), "--traces", str(CACHE / "webui-traces"), *argv]
     if "--gateway" in argv:
         return subprocess.run(test, check=False).returncode
-    litellm = environment(uv, "webui-gateway", HERE / "requirements-gateway.txt")
+    litellm = environment("gateway", ROOT / "tests/sim/gateway/requirements.txt")
     with tempfile.TemporaryDirectory(prefix="webui-gateway-") as folder, gateway(litellm, Path(folder)) as (url, key):
         names = [f"--model={name}" for name in ALIASES]
         more = ["--gateway", url, "--key-file", str(key), "--answer", "Hello from the simulated engine", *names]
@@ -67,26 +64,6 @@ def install_browser() -> bool:
         return True
     print(f"a browser is missing (one of {', '.join(BROWSERS)}): apt install chromium, as root", file=sys.stderr)
     return False
-
-
-def environment(uv: str, name: str, listed: Path) -> Path:
-    """Return the Python of an environment with exactly the packages of a list; make it when there is none."""
-    mark = hashlib.sha256(listed.read_bytes()).hexdigest()[:12]
-    place = CACHE / f"{name}-{mark}"
-    python = place / "bin/python"
-    if not (place / "complete").exists():
-        started = time.monotonic()
-        for old in CACHE.glob(f"{name}-????????????"):
-            shutil.rmtree(old)
-        subprocess.run([uv, "venv", "--quiet", "--python", PYTHON, str(place)], check=True)
-        # All of it is listed: nothing is resolved, and what the packages ask for beyond the list is not wanted.
-        subprocess.run(
-            [uv, "pip", "install", "--quiet", "--no-deps", "--python", str(python), "-r", str(listed)], check=True
-        )
-        (place / "complete").touch()
-        size = sum(path.lstat().st_size for path in place.rglob("*") if not path.is_dir()) // 2**20
-        print(f"   {name}: installed in {time.monotonic() - started:.0f} s, {size} MiB", flush=True)
-    return python
 
 
 @contextmanager
