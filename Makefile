@@ -13,7 +13,7 @@ demo: bootstrap  ## boot two simulated Sparks, serve models on them, show what r
 demo-down: bootstrap  ## stop the demo and remove its nodes (built images are kept)
 	@PYTHONPATH=collections $(PY) scripts/demo.py down
 
-test: bootstrap  ## everything: lint, docs, unit, sanity, molecule, artifact
+test: bootstrap  ## everything: lint, docs, unit, sanity, artifact, programs, molecule
 	@$(PY) scripts/suite.py all
 
 test-quick: bootstrap  ## the part to run between edits: lint, docs, unit tests that do not wait (under 3 minutes)
