@@ -112,7 +112,8 @@ def test_a_second_run_changes_nothing_in_few_tasks(play):
     for host in NODES:
         counted = recap(text, host)
         assert counted["changed"] == "0"
-        assert int(counted["ok"]) <= 30  # with the tasks that never leave the controller; the bench counts them apart
+        # With the six of the watchdog, and those that never leave the controller; the bench counts them apart.
+        assert int(counted["ok"]) <= 36
 
 
 def test_status_says_ready(play):
