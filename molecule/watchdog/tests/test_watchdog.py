@@ -36,21 +36,21 @@ def invocation(host):
     return host.check_output("systemctl show --property=InvocationID --value %s", UNIT)
 
 
-def has_engine(host):
+def is_watched(host):
     return host.backend.get_hostname() == "spark-1"
 
 
-def test_it_runs_where_an_engine_is(host):
+def test_it_runs_where_it_is_not_switched_off(host):
     watchdog = host.service("spark-watchdog")
-    assert watchdog.is_running is has_engine(host)
-    if has_engine(host):
+    assert watchdog.is_running is is_watched(host)
+    if is_watched(host):
         assert watchdog.is_enabled
         wait_for(lambda: told(host)["state"] in ("idle", "working"))
         assert "fast" in host.check_output("systemctl show --property=StatusText spark-watchdog")
 
 
 def test_a_wedged_engine_is_restarted_once(host):
-    if not has_engine(host):
+    if not is_watched(host):
         return
     before = invocation(host)
     assert host.run(ASK, "20").rc == 0
@@ -76,7 +76,7 @@ def test_a_wedged_engine_is_restarted_once(host):
 
 
 def test_a_stop_on_purpose_stays_a_stop(host):
-    if not has_engine(host):
+    if not is_watched(host):
         return
     with host.sudo():
         host.check_output("systemctl stop spark-fast")
