@@ -42,7 +42,7 @@ from .engine import Docker, SimError, apt_install, as_root, ensure_commands, say
 BASE_PACKAGES = ("python3", "ca-certificates", "libnuma1", "libstdc++6", "libgomp1")
 OS_PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "openssh-server", "sudo", "docker.io", "iptables", "iproute2", "iputils-ping",
-    "procps", "python3-apt", "acl", "curl", "less", "kmod", "netplan.io", "iperf3", "ufw", "nftables",
+    "procps", "python3-apt", "acl", "curl", "less", "kmod", "netplan.io", "iperf3", "ufw", "nftables", "rsync",
     "prometheus", "prometheus-alertmanager", "prometheus-node-exporter",
 )  # fmt: skip
 
