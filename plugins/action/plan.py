@@ -168,7 +168,7 @@ class ActionModule(ActionBase):
 
 
 # What earlier tasks of the playbooks register or set on the hosts: not the user's variables.
-RESULTS = ("spark_plan", "spark_around", "spark_planned", "spark_measured", "spark_images", "spark_answers")
+RESULTS = ("spark_plan", "spark_around", "spark_planned", "spark_measured", "spark_images", "spark_answers", "spark_asked", "spark_looked")
 
 
 def read_variables(name: str, hostvars: Any, messages: list[str]) -> dict[str, Any]:

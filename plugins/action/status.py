@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import tables
+from ansible_collections.dgxspark.vllm.plugins.module_utils import fleet_status, tables
 
 display = Display()
 
@@ -23,32 +26,50 @@ class ActionModule(ActionBase):
     _requires_connection = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Print the table; fail when a planned service of the play's hosts is not ready."""
+        """Print the fleet; fail, in one line, when a host is silent or a planned service is not ready."""
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
         _spec, args = self.validate_argument_spec(
             {
                 "planned": {"type": "dict", "required": True},
-                "measured_from": {"type": "str", "required": True},
-                "answers_from": {"type": "str", "required": True},
+                "asked_from": {"type": "str", "required": True},
+                "answer": {"type": "str", "default": "services"},
+                "show": {"type": "str", "default": "auto", "choices": ["auto", "table", "groups", "none"]},
+                "dest": {"type": "str", "default": ""},
+                "fail_on": {"type": "str", "default": "down", "choices": ["down", "look", "never"]},
             }
         )
+        now = datetime.now(timezone.utc)
         rows: list[dict[str, Any]] = []
+        hosts: dict[str, dict[str, Any]] = {}
         for host in variables.get("ansible_play_hosts_all") or []:
-            hostvars = variables["hostvars"][host]
-            rows += tables.status_rows(
-                str(host),
-                args["planned"].get(host) or {},
-                (hostvars.get(args["measured_from"]) or {}).get("spark"),
-                (hostvars.get(args["answers_from"]) or {}).get("services"),
-                datetime.now(timezone.utc),
-            )
-        tables.join_ranks(rows)
-        rows.sort(key=lambda row: (row["ready"], row["host"]))
-        display.display(tables.status_text(rows))
-        services = tables.services(rows)
-        down = [name for name, ready in services.items() if not ready]
-        result.update(changed=False, services=rows, failed=bool(down))
-        if down:
-            result["msg"] = f"{len(down)} of {len(services)} services are not ready: {', '.join(down)}"
+            asked = variables["hostvars"][host].get(args["asked_from"]) or {}
+            hosts[str(host)] = fleet_status.judge_host(asked, args["answer"])
+            said = (asked.get("answers") or {}).get(args["answer"]) or {}
+            planned = args["planned"].get(host) or {}
+            rows += tables.status_rows(str(host), planned, said.get("host"), said.get("services"), now)
+        found = fleet_status.report(rows, hosts, now.isoformat(timespec="seconds"), args["fail_on"])
+        if args["show"] != "none":
+            display.display(fleet_status.text(found, args["show"]))
+        if args["dest"] == "-":
+            display.display(json.dumps(found, sort_keys=True), screen_only=True)
+        elif args["dest"]:
+            write(Path(args["dest"]), json.dumps(found, indent=2, sort_keys=True) + "\n")
+        failed = not found["well"] and args["fail_on"] != "never"
+        result.update(changed=False, failed=failed, counts=found["counts"], _ansible_verbose_override=True)
+        if failed:
+            result["msg"] = found["reason"]  # and nothing else: Ansible prints the whole result of a task that failed
+        else:
+            result.update({key: found[key] for key in ("well", "reason", "hosts", "services")})
         return result
+
+
+def write(path: Path, text: str) -> None:
+    """Write a report by one rename, so that no reader sees half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.new")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise AnsibleActionFail(f"the report cannot be written to {path} on the controller: {error}") from error

@@ -69,6 +69,8 @@ def status_rows(
                 "size": span.get("size", 1),
                 "executor": span.get("executor"),
                 "model": service["model"]["repo"] or service["recipe"],
+                "meant": service.get("state") or "started",
+                "exclusive": service.get("exclusive") or "",
                 "unit": state,
                 "status": "" if active else unit.get("status_text") or "",
                 "ready": active if rank else bool(answer.get("ready")),

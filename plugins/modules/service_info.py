@@ -15,6 +15,7 @@ description:
     them does not answer.
   - A service without O(services[].url), as the ranks behind the first one of an engine that spans hosts, is not asked.
   - Of the receipt of each service it reads whether its kernels were the expected ones at the last proof.
+  - With O(host) it says what a table of a fleet needs of the host, too, so that one task is enough for it.
 options:
   services:
     description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
@@ -43,6 +44,16 @@ options:
     description: Folder of the receipts.
     type: path
     default: /var/lib/dgxspark/receipts
+  host:
+    description: Whether to look at the units, the memory and the GPU memory of services of the host as well.
+    type: bool
+    default: false
+    version_added: 0.2.0
+  root:
+    description: Where C(/proc) is read for O(host). Simulated Sparks show their own there.
+    type: path
+    default: /
+    version_added: 0.2.0
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -110,6 +121,11 @@ services:
       description: What the receipt says of its kernels, V(ok), V(N off) or V(-). Null without a receipt that says it.
       type: str
       sample: ok
+host:
+  description: C(units), C(memory) and C(resident) as M(dgxspark.vllm.spark_info) has them.
+  returned: with O(host)
+  type: dict
+  sample: {"units": [], "memory": {"total_gib": 121.628, "available_gib": 22.064}, "resident": [{"name": "heavy", "gib": 95.412}]}
 """
 
 import json
@@ -120,7 +136,8 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, metrics, receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, gb10, metrics, receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
 
 def ask(service: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -174,6 +191,16 @@ def benched(folder: str, name: str) -> dict[str, Any]:
     return {"decode_tokens_per_second": figure, "decode_ratio": found.get("ratio")}
 
 
+def look(run: gb10.Run, root: str) -> dict[str, Any]:
+    """Return the units, the memory and the GPU memory of services of this host."""
+    containers = gb10.read_containers(run)
+    return {
+        "units": gb10.read_units(run),
+        "memory": gb10.read_memory(root),
+        "resident": gb10.resident(gb10.read_gpu(run, root, containers), containers),
+    }
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -191,6 +218,8 @@ def main() -> None:
             },
             "timeout": {"type": "float", "default": 10},
             "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
+            "host": {"type": "bool", "default": False},
+            "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
     )
@@ -200,7 +229,8 @@ def main() -> None:
     for answer in answers:
         answer["fast_path"] = fast_path_mark(module.params["receipts"], answer["name"])
         answer.update(benched(module.params["receipts"], answer["name"]))
-    module.exit_json(changed=False, services=answers)
+    host = {"host": look(runner(module), module.params["root"])} if module.params["host"] else {}
+    module.exit_json(changed=False, services=answers, **host)
 
 
 if __name__ == "__main__":

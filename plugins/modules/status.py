@@ -11,8 +11,9 @@ module: status
 short_description: Show how the services of all hosts are
 version_added: 0.1.0
 description:
-  - Prints one table of all planned services with what the hosts said about them, and fails when one of them is not ready,
-    so that its exit code suits cron.
+  - Judges all planned services by what the hosts said about them, prints them with the worst first, and fails in one line when a host
+    did not answer or a service is not ready, so that its exit code suits cron.
+  - Many services are shown in groups of alike ones, so that a fleet fits on a screen; few have a line each.
   - A service that spans hosts has a row for each rank. It is ready when its first rank answers and the units of all ranks on
     hosts of the play are active. A rank whose unit is not says what it waits for.
 options:
@@ -20,14 +21,32 @@ options:
     description: RV(dgxspark.vllm.plan#module:hosts).
     type: dict
     required: true
-  measured_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.spark_info) on the hosts.
+  asked_from:
+    description: Name of a variable that holds a result of M(dgxspark.vllm.ask) on the hosts.
     type: str
     required: true
-  answers_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.service_info) on the hosts.
+  answer:
+    description: Name of the answer of M(dgxspark.vllm.service_info) in it, which was asked with C(host=true).
     type: str
-    required: true
+    default: services
+  show:
+    description:
+      - V(table) is a line a service, V(groups) a line for all that are alike, V(none) shows nothing.
+      - V(auto) is the table for at most 20 services, and groups for more.
+    type: str
+    choices: [auto, table, groups, none]
+    default: auto
+  dest:
+    description: File on the controller for all of it as JSON. V(-) prints it as one line instead.
+    type: str
+    default: ''
+  fail_on:
+    description:
+      - V(down) fails when a host did not answer or a service is not ready, V(look) also when something is worth a look, V(never) does
+        not fail.
+    type: str
+    choices: [down, look, never]
+    default: down
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -39,20 +58,48 @@ EXAMPLES = r"""
 - name: Show the status
   dgxspark.vllm.status:
     planned: "{{ spark_planned.hosts }}"
-    measured_from: spark_measured
-    answers_from: spark_answers
+    asked_from: spark_answers
   run_once: true
 """
 
 RETURN = r"""
-services:
-  description: One row a service, or a rank of one, the ones that are not ready first.
+counts:
+  description: Hosts, hosts that are silent, services, and services by their state.
   returned: always
+  type: dict
+  sample: {hosts: 2, silent: 0, services: 3, unreachable: 0, unknown: 0, down: 0, starting: 0, look: 1, well: 2}
+msg:
+  description: Why it fails, in one line.
+  returned: failure
+  type: str
+  sample: '1 of 3 services are not ready: spark-1/heavy'
+well:
+  description: Whether nothing is wrong by O(fail_on).
+  returned: success
+  type: bool
+reason:
+  description: What is wrong, in one line, empty when nothing is.
+  returned: success
+  type: str
+hosts:
+  description: Each host with its C(state), C(why) it is silent, C(notes) and memory.
+  returned: success
+  type: dict
+  sample:
+    spark-1: {state: well, why: '', notes: [], available_gib: 22.1, total_gib: 121.6}
+services:
+  description:
+    - One row a service, or a rank of one, the worst first.
+    - C(state) is V(unreachable), V(unknown) (the host could not be asked), V(down), V(starting), V(look) (it serves, C(notes) say what
+      is worth a look) or V(well).
+  returned: success
   type: list
   elements: dict
   sample:
     - host: spark-1
       service: heavy
+      state: well
+      notes: []
       cluster: null
       rank: 0
       size: 1

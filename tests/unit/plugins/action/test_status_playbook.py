@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -44,6 +45,13 @@ class Pair:
         text = f"Id=spark-big.service\nType=notify\nLoadState=loaded\nActiveState={state}\nSubState=x\nNRestarts=4\n"
         (self.folder / host).write_text(f"{text}StatusText={says}\n")
 
+    def lose(self, *hosts: str) -> None:
+        """Have hosts reached by an ssh that does not get through, with a reason that has an address in it."""
+        self.script("ssh", "#!/bin/sh\necho 'ssh: connect to host 192.0.2.7 port 22: No route to host' >&2\nexit 255\n")
+        self.lost = hosts
+
+    lost: tuple[str, ...] = ()
+
     def status(self, *options: str) -> tuple[int, str]:
         port = int(self.engine.url.rpartition(":")[2])
         recipe = "qwen3-235b-a22b-gptq-int4"
@@ -52,6 +60,8 @@ class Pair:
             host: {"ansible_connection": "local", "ansible_python_interpreter": str(self.folder / f"python-{host}")}
             for host in ("spark-1", "spark-2")
         }
+        for host in self.lost:
+            hosts[host] = {"ansible_connection": "ssh", "ansible_ssh_executable": str(self.folder / "ssh")}
         cluster = {"name": "pair_a", "services": [service]}
         settings = {"spark_cluster": cluster, "ansible_become": False, "spark_status_timeout": 2}
         sysroot = self.folder / "nothing"
@@ -110,3 +120,54 @@ def test_one_host_of_a_pair_is_judged_by_itself(pair: Pair) -> None:
     code, text = pair.status("--limit", "spark-2")
     assert code == 0, text
     assert "rank 1 of 2 (mp)" in text and "rank 0 of 2" not in text
+
+
+def test_a_silent_host_is_a_row(pair: Pair) -> None:
+    """Also when all are silent, which would end a play of plain tasks before anything was shown."""
+    pair.unit("spark-1", "active")
+    pair.lose("spark-2")
+    code, text = pair.status()
+    assert code == 2, text
+    assert "spark-2/big (rank 1 of 2 (mp)): port 22: No route to host" in text
+    assert "1 of 2 hosts did not answer: spark-2; 1 of 1 services are not ready: pair_a/big" in text
+    pair.lose("spark-1", "spark-2")
+    code, text = pair.status("-e", "spark_status_show=groups")
+    assert code == 2, text
+    assert "UNREACHABLE spark-1..2 (2): port 22: No route to host" in text
+    assert "unreachable=0" in text
+
+
+def test_a_host_that_cannot_be_asked_is_a_row(pair: Pair) -> None:
+    pair.unit("spark-2", "active")
+    pair.script("python-spark-1", "#!/bin/sh\necho 'no space left on device' >&2\nexit 1\n")
+    code, text = pair.status("-e", "spark_status_show=groups")
+    assert code == 2, text
+    assert "UNKNOWN spark-1: " in text and "no space left on device" in text
+
+
+def test_json_for_machines(pair: Pair) -> None:
+    for host in ("spark-1", "spark-2"):
+        pair.unit(host, "active")
+    dest = pair.folder / "out" / "status.json"
+    code, text = pair.status("-e", f"spark_status_file={dest}", "-e", "spark_status_show=none")
+    assert code == 0, text
+    found = json.loads(dest.read_text())
+    assert found["well"] is True and found["counts"]["services"] == 1
+    assert [row["host"] for row in found["services"]] == ["spark-1", "spark-2"]
+    assert "rank 0 of 2" not in text
+    pair.unit("spark-2", "failed")
+    code, text = pair.status("-e", "spark_status_file=-", "-e", "spark_status_fail_on=never")
+    assert code == 0, text
+    assert '"reason": "1 of 1 services are not ready: pair_a/big"' in text
+
+
+def test_one_task_reaches_the_hosts(pair: Pair) -> None:
+    for host in ("spark-1", "spark-2"):
+        pair.unit(host, "active")
+        pair.script(
+            f"python-{host}",
+            f'#!/bin/sh\necho x >> {pair.folder}/calls-{host}\nSPARK_TEST_HOST={pair.folder}/{host} exec {sys.executable} "$@"\n',
+        )
+    code, text = pair.status()
+    assert code == 0, text
+    assert [len((pair.folder / f"calls-{host}").read_text().split()) for host in ("spark-1", "spark-2")] == [1, 1]

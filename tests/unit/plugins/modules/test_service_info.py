@@ -76,3 +76,14 @@ def test_the_mark_of_the_kernels_comes_from_the_receipt(engine: Any, capsys: Any
     with patch_module_args({"services": services, "receipts": str(tmp_path)}), pytest.raises(SystemExit):
         service_info.main()
     assert [answer["fast_path"] for answer in json.loads(capsys.readouterr().out)["services"]] == ["2 off", None, None]
+
+
+def test_the_host_is_looked_at_in_the_same_go(engine: Any, tree: Any, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PATH", "")  # neither systemd nor Docker nor nvidia-smi: still an answer
+    services = [{"name": "heavy", "url": engine.url, "model": "heavy"}]
+    with patch_module_args({"services": services, "host": True, "root": str(tree)}), pytest.raises(SystemExit):
+        service_info.main()
+    result = json.loads(capsys.readouterr().out)
+    assert result["host"]["memory"]["available_gib"] == pytest.approx(22.064, abs=0.001)
+    assert result["host"]["units"] == [] and result["host"]["resident"] == []
+    assert result["services"][0]["ready"] is True

@@ -1,0 +1,81 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin of the same name; it runs modules on the host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ask
+short_description: Ask a host by modules, and take silence for an answer
+version_added: 0.2.0
+description:
+  - Runs modules that only read on a host, one after the other, and returns what they say.
+  - A host that cannot be reached, and a module that fails, are part of the result. So a report on a hundred hosts can tell which of
+    them are silent, and why, where a plain task would take the host out of the play; with the last host the play itself would end.
+  - It does not fail because of the host. Whoever reads the result judges it, as M(dgxspark.vllm.status) does.
+options:
+  modules:
+    description:
+      - What to ask, by the name of the answer. Each has C(module), the full name of a module, and C(args), its arguments.
+      - After the first one that does not reach the host no further one is tried.
+    type: dict
+    required: true
+notes:
+  - Action plugins of the same names as the modules are not used, and module defaults do not apply.
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+seealso:
+  - module: dgxspark.vllm.status
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Ask the host
+  dgxspark.vllm.ask:
+    modules:
+      host:
+        module: dgxspark.vllm.spark_info
+        args:
+          disk_paths: [/srv/huggingface]
+  register: asked
+
+- name: Name the hosts that are silent
+  ansible.builtin.debug:
+    msg: "{{ asked.why }}"
+  when: not asked.reached
+"""
+
+RETURN = r"""
+reached:
+  description: Whether the host could be reached by all of them.
+  returned: always
+  type: bool
+  sample: true
+why:
+  description: Why it could not, in one line; empty when it could.
+  returned: always
+  type: str
+  sample: 'port 22: Connection timed out'
+answers:
+  description: The results of the modules by name, as far as they were run. One that failed has C(failed) and C(msg) alone.
+  returned: always
+  type: dict
+  sample:
+    host:
+      changed: false
+      spark: {}
+began:
+  description: When the controller began to ask, in seconds since 1970. With RV(ended) the clock of the host can be judged.
+  returned: always
+  type: float
+  sample: 1790000000.1
+ended:
+  description: When the last answer had come.
+  returned: always
+  type: float
+  sample: 1790000001.3
+"""
