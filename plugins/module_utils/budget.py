@@ -251,6 +251,7 @@ def _check_free(report: _Report, node: Node, service: Service, before: list[Serv
     move = f"Move {service.name} to another node" + (
         f", or do not run it beside {beside}." if beside else ", or use a smaller model."
     )
+    before = [other for other in before if other in others]
     turns = [("free_at_start", "starts", before)]
     if len(before) < len(others):
         turns.append(("free_at_restart", "is restarted while all others are resident", others))
@@ -260,7 +261,8 @@ def _check_free(report: _Report, node: Node, service: Service, before: list[Serv
             free = max(0, node.free(service, resident, level))
             running = {other.name for other in resident}
             running |= set(node.host.resident if node.host.available is not None else ())
-            named = ", ".join(sorted(running - {service.name})) or "no other service"
+            gone = {service.name, *(mate.name for mate in node.mates(service))}
+            named = ", ".join(sorted(running - gone)) or "no other service"
             _add(
                 report,
                 service,
@@ -432,7 +434,7 @@ def _check_node(node: Node) -> list[_Draft]:
     """The sum of utilisations and what is left at the end."""
     drafts = []
     total, bound = node.utilization_sum(), node.utilization_bound()
-    engines = [service for service in node.services if service.utilization is not None]
+    engines = [service for service in node.counted() if service.utilization is not None]
     names = ", ".join(f"{service.name} {service.utilization}" for service in engines)
 
     def lower() -> Iterator[Way]:
@@ -557,7 +559,7 @@ def _memory_map(node: Node) -> list[dict[str, Any]]:
     parts: list[tuple[str, float, str, str | None]] = [("system", node.host.os_reserve, "system", None)]
     names = {service.name for service in node.services}
     parts += [(name, size, "plain", None) for name, size in sorted(node.host.resident.items()) if name not in names]
-    for service in node.services:
+    for service in node.counted():
         engine, held = service.engine, node.held(service, "typical")
         if not service.is_engine:
             parts.append((service.name, held, "plain", service.name))

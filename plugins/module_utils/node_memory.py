@@ -10,8 +10,9 @@ their findings are in C(budget). No I/O, no Ansible.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.kv_cache import KVPlan
 from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import (
@@ -30,6 +31,7 @@ UTILIZATION_LIMIT = 0.95
 GROWTH_LIMIT = 0.90
 # Solved utilisations are written as people write them: in steps of 1 / STEPS.
 STEPS = 100
+N = TypeVar("N", int, float)
 
 
 def first_failing(passes: Callable[[str], bool]) -> str:
@@ -51,6 +53,11 @@ class Service:
     def name(self) -> str:
         """Name of the service."""
         return self.engine.name
+
+    @property
+    def seat(self) -> str:
+        """What it takes on the node: a place of its own, or the one that its exclusive set shares."""
+        return f"set {self.engine.exclusive}" if self.engine.exclusive else self.name
 
     @property
     def wanted(self) -> int:
@@ -90,13 +97,40 @@ class Node:
         """What a service holds once it runs."""
         return int(service.engine.residency(self.requested(service), level))
 
+    def mates(self, service: Service) -> list[Service]:
+        """The others of its exclusive set: they never run while it does."""
+        return [other for other in self.services if other is not service and other.seat == service.seat]
+
+    def left_by_mates(self, service: Service) -> int:
+        """What others of its exclusive set hold now, and give back before it starts."""
+        if not service.engine.exclusive or self.host.available is None:
+            return 0
+        return sum(self.host.resident.get(mate.name, 0) for mate in self.mates(service))
+
     def taken(self, service: Service, level: str) -> int:
         """What a service takes of the memory that was measured or reserved as free."""
-        resident = self.host.resident.get(service.name)
+        resident, left = self.host.resident.get(service.name), self.left_by_mates(service)
         if self.host.available is None or resident is None:
-            return self.held(service, level)
+            return max(0, self.held(service, level) - left)
         # It runs already. Only growth that is certain counts; a measured figure beats an estimate.
-        return max(0, self.held(service, "low") - resident)
+        return max(0, self.held(service, "low") - resident - left)
+
+    @staticmethod
+    def together(services: Sequence[Service], figures: Iterable[N]) -> dict[str, N]:
+        """Join the figures of services that never run at once: the largest of each exclusive set, by set or service."""
+        found: dict[str, N] = {}
+        for service, figure in zip(services, figures):
+            found[service.seat] = max(found.get(service.seat, figure), figure)
+        return found
+
+    def counted(self) -> list[Service]:
+        """The services that memory is planned for: of each exclusive set the largest."""
+        most: dict[str, Service] = {}
+        for service in self.services:
+            before = most.get(service.seat)
+            if before is None or self.held(service, "typical") > self.held(before, "typical"):
+                most[service.seat] = service
+        return [service for service in self.services if most[service.seat] is service]
 
     @property
     def empty(self) -> int:
@@ -107,12 +141,12 @@ class Node:
         """What vLLM would see free when C(service) starts after others have taken C(gone) bytes."""
         if self.host.available is None:
             return self.empty - gone
-        own = self.host.resident.get(service.name, 0)
+        own = self.host.resident.get(service.name, 0) + self.left_by_mates(service)
         return self.empty + own - int(service.engine.overhead("snapshot_gib", level)) - gone
 
     def free(self, service: Service, others: list[Service], level: str) -> int:
         """What vLLM would see free when C(service) starts while C(others) are resident."""
-        return self.seen(service, sum(self.taken(other, level) for other in others), level)
+        return self.seen(service, sum(self.together(others, (self.taken(o, level) for o in others)).values()), level)
 
     def lacks(self, service: Service, others: list[Service], size: int) -> str:
         """Return the lowest level of overheads at which C(size) bytes are not free for a service, empty when they are."""
@@ -120,24 +154,27 @@ class Node:
 
     def left(self, level: str) -> int:
         """What is free when all services run."""
-        return self.empty - sum(self.taken(service, level) for service in self.services)
+        taken = (self.taken(service, level) for service in self.services)
+        return self.empty - sum(self.together(self.services, taken).values())
 
     def others(self, service: Service) -> list[Service]:
-        """All services but this one."""
-        return [other for other in self.services if other is not service]
+        """All services that run beside this one: all but itself and those of its exclusive set."""
+        return [other for other in self.services if other.seat != service.seat]
 
     def utilization_sum(self) -> float:
         """Sum of the utilisations, rounded against binary noise."""
-        return round(sum(service.utilization or 0.0 for service in self.services), 6)
+        asked = (service.utilization or 0.0 for service in self.services)
+        return round(sum(self.together(self.services, asked).values()), 6)
 
     def utilization_bound(self) -> float:
         """The sum that leaves room for the system, for what engines hold beside their request, and for plain services."""
-        beside = sum(
+        each = (
             int(service.engine.overhead("outside_gib", "typical"))
             if service.utilization is not None
             else self.held(service, "typical")
             for service in self.services
         )
+        beside = sum(self.together(self.services, each).values())
         return min(UTILIZATION_LIMIT, 1 - (self.host.os_reserve + beside) / self.host.total)
 
     def share(self, size: float) -> float:
@@ -178,13 +215,18 @@ class Node:
         limit = UTILIZATION_LIMIT if level == "low" else round(self.utilization_bound(), 6)
         if self.utilization_sum() > limit:
             return False
-        taken = [self.taken(service, level) for service in self.services]
-        gone = sum(taken)
-        return self.empty - gone >= margin and all(
-            self.seen(service, gone - own, level) >= max(self.requested(service), service.engine.loading(level))
-            for service, own in zip(self.services, taken)
-            if service.utilization is not None
-        )
+        taken = self.together(self.services, (self.taken(service, level) for service in self.services))
+        gone = sum(taken.values())
+        if self.empty - gone < margin:
+            return False
+        for service in self.services:
+            if service.utilization is None:
+                continue
+            own = taken[service.seat]
+            wanted = max(self.requested(service), service.engine.loading(level))
+            if self.seen(service, gone - own, level) < wanted:
+                return False
+        return True
 
     def largest(self, service: Service, highest: float, level: str, margin: int = 0) -> float | None:
         """Return the largest utilisation of C(service), up to C(highest), with which the node holds all; None if none."""

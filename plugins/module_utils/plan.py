@@ -26,6 +26,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils import (
     preflight,
     ray_cluster,
     recipes,
+    verbs,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils.clustering import PORTS, Cluster
@@ -95,6 +96,34 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     "spark_bench": (dict, {}, "what bench.yml measures, see docs/benchmarks.md"),
     "spark_bench_services": ((str, list), "", "services that bench.yml measures, by name; all when empty"),
     "spark_bench_dest": (str, "", "file on the controller that bench.yml writes its figures to, as JSON"),
+    "spark_stop_permanent": (bool, False, "lets what stop.yml stops stay stopped over a reboot"),
+    "spark_memory_timeout": ((int, float), 240, "seconds that stop.yml, start.yml and swap.yml wait for memory"),
+    "spark_clean_remove": (
+        (str, list),
+        "",
+        "what clean.yml removes: images, caches, downloads, revisions; nothing when empty",
+    ),
+    "spark_clean_weights": (bool, False, "lets clean.yml remove weights: revisions and models that no service names"),
+    "spark_clean_keep": (
+        list,
+        [],
+        "images and models that clean.yml never removes, as they are written in the inventory",
+    ),
+    "spark_update_confirm": (bool, False, "lets update_host.yml change hosts; without it, it shows what it would do"),
+    "spark_update_batch": (int, 1, "hosts that update_host.yml has out of service at once; a cluster is never split"),
+    "spark_update_hold": (list, [], "further packages that update_host.yml holds back, shell patterns"),
+    "spark_update_firmware": (bool, True, "whether update_host.yml brings firmware, too"),
+    "spark_update_reboot": (
+        str,
+        "auto",
+        "when update_host.yml reboots: auto (when something asks for it), always or never",
+    ),
+    "spark_update_reboot_minutes": (int, 30, "minutes that a host may take to come back; flashing takes up to 15"),
+    "spark_update_lock_minutes": (
+        int,
+        30,
+        "minutes that update_host.yml waits for another program that installs packages",
+    ),
     "spark_reset_confirm": (bool, False, "lets reset.yml run"),
     "spark_reset_weights": (bool, False, "lets reset.yml remove the weights too"),
     "spark_reset_fabric": (bool, False, "lets reset.yml put the QSFP network back to what it was"),
@@ -174,6 +203,7 @@ def make_plan(
         raise Inventory(messages)
     for name, cluster in sorted(clusters.items()):
         _join_ranks(cluster, spanned[name], hosts, resolved, planned)
+        verbs.join_states([planned[host]["services"] for host in cluster.hosts])
     for finding in clustering.check_addresses({name: spanned[name]["fabric"] for name in sorted(clusters)}):
         planned[clusters[finding.service].head]["findings"].append({**finding.to_dict(), "service": ""})
     surroundings = _plan_around(hosts, resolved, planned, spanned, other_settings, others or {})
@@ -281,6 +311,8 @@ def _read_host(
         value = variables.get(name)
         if types is bool and isinstance(value, str):  # -e name=true hands over a text
             value = {"true": True, "yes": True, "false": False, "no": False}.get(value.strip().lower(), value)
+        elif isinstance(value, str) and types in (int, (int, float)) and value.replace(".", "", 1).isdigit():
+            value = float(value) if "." in value else int(value)  # so does -e name=3
         if value is None:
             value = default
         elif not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
@@ -654,6 +686,7 @@ def _plan_host(
                 order[: position - 1],
             )
         )
+    verbs.choose_states(planned, measured, [service["name"] for service in services])
     if measured:
         wants = {
             "uses_gpu": any("--gpus" in str(arg) or arg == "--runtime" for arg in settings["spark_gpu_args"]),
@@ -857,6 +890,7 @@ def _budget_request(
                     **{key: "auto" for key, value in service["args"].items() if _is_open(key, value)},
                 },
                 "share": service["memory_share"],
+                "exclusive": service.get("exclusive") or "",
                 # Behind the host's own services, which are not to wait for another host; and in one order everywhere.
                 "last": service["cluster"]["position"] + 1 if service.get("cluster") else 0,
             }
@@ -1032,6 +1066,9 @@ def _plan_service(
         "files": service["files"],
         "pip": service["pip"],
         "checks": service["checks"],
+        "exclusive": service["exclusive"],
+        # What is stopped stays deployed; which one of an exclusive set is to run is seen once all are there.
+        "state": service["state"],
         "start_timeout": service["start_timeout"],
         "limits": _limits(service["start_timeout"]),
         "cache_dir": cache_dir,
@@ -1049,6 +1086,7 @@ def _plan_service(
             "memory_gib": round(requested / GIB, 2) if requested else 0.0,
             "memory_wait_seconds": min(MEMORY_WAIT_SECONDS, service["start_timeout"] // 2),
             "sysroot": settings["spark_sysroot"],
+            **({"exclusive": service["exclusive"]} if service["exclusive"] else {}),
             **({"load_guard": settings["around"]["load_guard"]} if "around" in settings else {}),
         },
     }

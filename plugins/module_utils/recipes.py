@@ -42,6 +42,8 @@ SERVICE_KEYS = {
     "draft_config": "config.json of the drafter where it is a model with layers of its own (DFlash, EAGLE)",
     "overheads": "overheads of this engine where they differ from spark_overheads, see the module memory_budget",
     "memory_share": "weight by which services whose utilisation is worked out share what is left; 1 when left out",
+    "state": "started, or stopped to keep it deployed and not running; started when left out",
+    "exclusive": "name of a set of services of the host of which one runs at a time, see docs/verbs.md",
     "start_timeout": "seconds that a start may take before systemd gives up",
     "shm_size": "size of the container's private /dev/shm, as docker takes it",
     "docker_args": "further options of docker run, as a list",
@@ -404,6 +406,14 @@ def _assemble(
     share = own.get("memory_share", 1)
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < float("inf"):
         problems.add(f"'memory_share' is {share!r}; it must be a number, 0 or more.")
+    state = own.get("state", "started")
+    if state not in ("started", "stopped"):
+        problems.add(f"'state' is {state!r}; it must be started or stopped.")
+    exclusive = own.get("exclusive")
+    if exclusive is not None and (not isinstance(exclusive, str) or not SERVICE_NAME.fullmatch(exclusive)):
+        problems.add(
+            f"'exclusive' is {exclusive!r}; it must be the name of a set: lower-case letters, digits and inner dashes."
+        )
 
     return {
         "name": name,
@@ -442,6 +452,8 @@ def _assemble(
             if any(key in entry for key in fast_path.EXPECTED)
         ],
         "memory_share": share,
+        "state": state,
+        "exclusive": exclusive or "",
         "overheads": problems.mapping(own.get("overheads"), "overheads"),
         "start_timeout": timeout,
         "shm_size": None if shm is None else str(shm),

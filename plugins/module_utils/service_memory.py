@@ -110,6 +110,7 @@ _SERVICE_KEYS = (
     "overheads",
     "share",
     "last",
+    "exclusive",
 )
 _POSITIVE_ARGS = (
     "max-num-seqs",
@@ -202,6 +203,7 @@ class ServiceInput:
     available_kv_bytes: int | None = None
     share: float = 1.0
     last: int = 0
+    exclusive: str = ""
     misspelt: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
@@ -422,6 +424,7 @@ def _read_service(
         available_kv_bytes=reader.whole(value, "available_kv_bytes", where, minimum=0),
         share=1.0 if value.get("share") is None else reader.number(value, "share", where) or 0.0,
         last=reader.whole(value, "last", where, minimum=0) or 0,
+        exclusive=str(value.get("exclusive") or ""),
         misspelt=_misspelt(args),
     )
     if read.config is not None and read.memory_gib is not None:
@@ -496,6 +499,7 @@ class Engine:
     length_auto, sequences_auto: C(auto) stands there.
     limit: the longest context that the model allows. share: the weight by which it grows into what the node has left.
     last: its place among those that start after the others; 0 for one that does not.
+    exclusive: name of the set of which one runs at a time; empty for a service that is in none.
     """
 
     name: str
@@ -517,6 +521,7 @@ class Engine:
     sequences_auto: bool = False
     share: float = 1.0
     last: int = 0
+    exclusive: str = ""
     pool: int | None = None
     blocks: int | None = None
     needs_state_blocks: bool = False
@@ -876,7 +881,11 @@ def resolve(item: ServiceInput) -> Engine:
     Raises C(Refusal) for what this engine does not know, C(NoCommonPage) where vLLM would not plan.
     """
     return replace(
-        _resolve(replace(item, name="", share=1.0, last=0)), name=item.name, share=item.share, last=item.last
+        _resolve(replace(item, name="", share=1.0, last=0, exclusive="")),
+        name=item.name,
+        share=item.share,
+        last=item.last,
+        exclusive=item.exclusive,
     )
 
 

@@ -170,6 +170,11 @@ options:
             order of their numbers; a rank of a cluster does, because it has to wait for other hosts.
         type: int
         default: 0
+      exclusive:
+        description:
+          - Name of a set of services of which one runs at a time. Memory is planned for the largest of the set.
+        type: str
+        default: ''
 notes:
   - Needs nothing but Python on the machine that it runs on.
 """
@@ -434,6 +439,7 @@ def main() -> None:
         "overheads": {"type": "dict", "default": {}},
         "share": {"type": "float", "default": 1.0},
         "last": {"type": "int", "default": 0},
+        "exclusive": {"type": "str", "default": ""},
     }
     module = AnsibleModule(
         argument_spec={

@@ -1,0 +1,361 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stop deployed services and wait for their memory, or start them."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: service_state
+short_description: Stop deployed services and wait for their memory, or start them
+version_added: 0.1.0
+description:
+  - Goes by what is deployed on the host, in C(/etc/dgxspark/services); units of others are not touched.
+  - After a stop it waits until the memory is really back. A container is gone long before the driver has let go of what it
+    held, and an engine that is started meanwhile fails.
+  - A start is queued and not waited for; M(dgxspark.vllm.endpoint_ready) does that. Of an exclusive set one service runs at a
+    time, and a start beside another one of its set is refused.
+options:
+  services:
+    description: Names of the services. Nothing is done for an empty list.
+    type: list
+    elements: str
+    required: true
+  state:
+    description: What is wanted of them.
+    type: str
+    choices: [started, stopped]
+    required: true
+  boot:
+    description: Whether their units start at boot. Left as it is when left out.
+    type: bool
+  leaving:
+    description:
+      - With O(state=started), services of the same exclusive set that are known to be stopped by then. In check mode they still
+        run.
+    type: list
+    elements: str
+    default: []
+  timeout:
+    description:
+      - Seconds that memory is waited for, after a stop as before a start.
+    type: float
+    default: 240
+  poll:
+    description: Seconds between two looks.
+    type: float
+    default: 2
+  root:
+    description: Where C(/proc) is read. Simulated Sparks show their own there.
+    type: path
+    default: /
+  etc:
+    description: Folder of what is deployed.
+    type: path
+    default: /etc/dgxspark
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Stop a service until the next boot
+  dgxspark.vllm.service_state:
+    services: [heavy]
+    state: stopped
+  become: true
+
+- name: Start it
+  dgxspark.vllm.service_state:
+    services: [heavy]
+    state: started
+    boot: true
+  become: true
+"""
+
+RETURN = r"""
+services:
+  description: One entry a service, in the order asked.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the service.
+      type: str
+      sample: heavy
+    unit:
+      description: Its unit.
+      type: str
+      sample: spark-heavy.service
+    container:
+      description: Its container.
+      type: str
+      sample: spark-heavy
+    deployed:
+      description: Whether it is on the host.
+      type: bool
+      sample: true
+    before:
+      description: State of its unit before, empty when it is not on the host.
+      type: str
+      sample: active
+    changed:
+      description: Whether it was stopped or started.
+      type: bool
+      sample: true
+    url:
+      description: URL of the server, null for a rank that answers no requests.
+      type: str
+      sample: http://127.0.0.1:8001
+    model:
+      description: Name of the model that is served.
+      type: str
+      sample: heavy
+    api_key_file:
+      description: File on the host with the API key, null without one.
+      type: str
+      sample: /etc/dgxspark/secrets/heavy/VLLM_API_KEY
+    start_seconds:
+      description: Seconds that its start may take.
+      type: int
+      sample: 2970
+freed_gib:
+  description: By how much the available memory grew.
+  returned: success
+  type: float
+  sample: 95.21
+waited_seconds:
+  description: How long memory was waited for.
+  returned: success
+  type: float
+  sample: 12.4
+available_gib:
+  description: What is available at the end.
+  returned: success
+  type: float
+  sample: 113.9
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, hostmem, units, verbs
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+Run = Callable[[list[str]], tuple[int, str, str]]
+
+
+def deployed(etc: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of the services that are on the host, by name."""
+    found = {}
+    for name in gb10.read_services(etc):
+        try:
+            settings = json.loads((Path(etc) / "services" / f"{name}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(settings, dict) and settings.get("unit") == f"spark-{name}.service":
+            found[name] = settings
+    return found
+
+
+def unit_states(run: Run, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Ask systemd for the units of the named services, by name of the service."""
+    if not names:
+        return {}
+    _rc, out, _err = run(units.show_command([f"spark-{name}.service" for name in names]))
+    return {unit["name"][len("spark-") : -len(".service")]: unit for unit in units.parse_show(out)}
+
+
+def containers_of(settings: dict[str, Any]) -> list[str]:
+    """Return the containers of a service; with Ray there are two."""
+    parts = (settings.get("rank") or {}).get("parts") or []
+    return [settings["container"], *(part["container"] for part in parts)]
+
+
+class Host:
+    """The host that the module runs on."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params = module.params
+        self.run = runner(module)
+        self.settings = deployed(self.params["etc"])
+        self.units = unit_states(self.run, sorted(self.settings))
+        self.names: list[str] = self.params["services"]
+
+    def available(self) -> float:
+        """What is available now, GiB."""
+        try:
+            return hostmem.mem_available_gib(hostmem.read_meminfo(self.params["root"]))
+        except OSError as error:
+            self.module.fail_json(msg=f"the memory of this host cannot be read: {error}")
+            return 0.0
+
+    def apps(self) -> list[dict[str, Any]]:
+        """What nvidia-smi lists."""
+        rc, out, _err = self.run(hostmem.COMPUTE_APPS_QUERY)
+        return hostmem.parse_compute_apps(out) if rc == 0 else []
+
+    def holders(self) -> str:
+        """Who holds most GPU memory."""
+        apps = [app for app in self.apps() if app["used_mib"]][:3]
+        if not apps:
+            return "no GPU process holds memory, so look at the host's own processes"
+        held = (f"{app['name']} (pid {app['pid']}) {app['used_mib'] / 1024:.2f} GiB" for app in apps)
+        return "held by " + ", ".join(held)
+
+    def state_of(self, name: str) -> str:
+        """State of a service's unit, empty when it is not on the host."""
+        return str(self.units[name]["active_state"]) if name in self.settings and name in self.units else ""
+
+    def describe(self, changed: list[str]) -> list[dict[str, Any]]:
+        """Return the entries of RV(services)."""
+        found = []
+        for name in self.names:
+            own = self.settings.get(name) or {}
+            found.append(
+                {
+                    "name": name,
+                    "unit": f"spark-{name}.service",
+                    "container": own.get("container") or f"spark-{name}",
+                    "deployed": name in self.settings,
+                    "before": self.state_of(name),
+                    "changed": name in changed,
+                    "url": own.get("url"),
+                    "model": own.get("model"),
+                    "api_key_file": own.get("api_key_file"),
+                    "start_seconds": int(own.get("start_deadline_seconds") or 3000),
+                }
+            )
+        return found
+
+    def systemctl(self, verb: str, names: list[str], *options: str, allowed: tuple[int, ...] = (0,)) -> None:
+        """Run systemctl on units of services; fail with its own words."""
+        if not names or self.module.check_mode:
+            return
+        chosen = [f"spark-{name}.service" for name in names]
+        rc, _out, err = self.run(["systemctl", verb, *options, "--", *chosen])
+        if rc not in allowed:
+            self.module.fail_json(
+                msg=f"systemctl {verb} {' '.join(chosen)} failed: {err.strip() or f'it ended with {rc}'}"
+            )
+
+    def set_boot(self) -> bool:
+        """Have the units start at boot, or not; returns whether any differed."""
+        boot = self.params["boot"]
+        if boot is None:
+            return False
+        other = [name for name in self.names if name in self.units and self.units[name]["enabled"] is not boot]
+        other = [name for name in other if name in self.settings]
+        self.systemctl("enable" if boot else "disable", other)
+        return bool(other)
+
+    def stop(self) -> None:
+        """Stop and wait for the memory."""
+        # One that is being stopped by somebody else is waited for, too.
+        up = [name for name in self.names if self.state_of(name) in (*verbs.RUNNING, "deactivating")]
+        before = self.available()
+        listed = gb10.read_gpu(self.run, self.params["root"], gb10.read_containers(self.run)) if up else None
+        processes = (listed or {}).get("processes") or []
+        held, pids = verbs.held_by([box for name in up for box in containers_of(self.settings[name])], processes)
+        changed = self.set_boot()
+        self.systemctl("stop", up)
+        waited, after = 0.0, before
+        if up and not self.module.check_mode:
+            need = verbs.expected_gib(before, held)
+            found = verbs.wait_until_back(
+                lambda: (self.available(), {app["pid"] for app in self.apps()}),
+                need,
+                pids,
+                timeout=self.params["timeout"],
+                interval=self.params["poll"],
+                clock=time.monotonic,
+                sleep=time.sleep,
+            )
+            if not found["ok"]:
+                self.module.fail_json(msg=verbs.not_back(found, need, up, self.holders()), services=self.describe(up))
+            waited, after = found["waited_seconds"], found["available_gib"]
+        self.finish(up, changed, before, after, waited)
+
+    def start(self) -> None:
+        """Queue the starts, once there is memory for the largest of them."""
+        missing = [name for name in self.names if name not in self.settings]
+        problems = [
+            f"{name} is not on this host yet: run dgxspark.vllm.site, which puts it there and starts it."
+            for name in missing
+        ]
+        active = [name for name in self.settings if self.state_of(name) in verbs.RUNNING]
+        active = [name for name in active if name not in self.params["leaving"]]
+        problems += verbs.excluded(self.settings, active, self.names)
+        if problems:
+            self.module.fail_json(msg="nothing was started:\n- " + "\n- ".join(problems))
+        down = [name for name in self.names if name not in active]
+        before = self.available()
+        waited = 0.0
+        if down and not self.module.check_mode:
+            # The largest starts first; what the others need is waited for by their own gates.
+            need = max(float(self.settings[name].get("memory_gib") or 0.0) for name in down)
+            root, limit = self.params["root"], self.params["timeout"]
+            found = hostmem.wait_for_memory(need, root, limit, self.params["poll"], free_grace_seconds=0)
+            if not found["ok"]:
+                self.module.fail_json(
+                    msg=f"{', '.join(down)}: not started: {need:.2f} GiB are needed, {found['available_gib']:.2f} GiB are "
+                    f"available after {limit:.0f} s; {self.holders()}. Stop what holds it (dgxspark.vllm.stop, or swap)."
+                )
+            waited = found["waited_seconds"]
+        changed = self.set_boot()
+        # systemd refuses a start when earlier failures have used up the bound; 1: it has nothing to forget.
+        self.systemctl("reset-failed", down, allowed=(0, 1))
+        self.systemctl("start", down, "--no-block")
+        self.finish(down, changed, before, before, waited)
+
+    def finish(self, touched: list[str], changed: bool, before: float, after: float, waited: float) -> None:
+        """Leave the module."""
+        self.module.exit_json(
+            changed=bool(touched) or changed,
+            services=self.describe(touched),
+            freed_gib=round(max(after - before, 0.0), 3),
+            waited_seconds=round(waited, 1),
+            available_gib=round(after, 3),
+        )
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "services": {"type": "list", "elements": "str", "required": True},
+            "state": {"type": "str", "choices": ["started", "stopped"], "required": True},
+            "boot": {"type": "bool"},
+            "leaving": {"type": "list", "elements": "str", "default": []},
+            "timeout": {"type": "float", "default": 240},
+            "poll": {"type": "float", "default": 2},
+            "root": {"type": "path", "default": "/"},
+            "etc": {"type": "path", "default": "/etc/dgxspark"},
+        },
+        supports_check_mode=True,
+    )
+    host = Host(module)
+    if module.params["state"] == "stopped":
+        host.stop()
+    else:
+        host.start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Stopping and starting what is deployed. systemd, Docker and nvidia-smi are played by a function; memory is a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10
+from ansible_collections.dgxspark.vllm.plugins.modules import service_state
+
+GIB = 1024 * 1024
+
+
+class Spark:
+    """A host with services whose engines hold memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.etc, self.root = folder / "etc", folder / "root"
+        (self.etc / "services").mkdir(parents=True)
+        self.state: dict[str, str] = {}
+        self.enabled: dict[str, bool] = {}
+        self.held: dict[str, float] = {}
+        self.keeps = self.driver_keeps = 0.0
+        self.calls: list[list[str]] = []
+        self.write()
+
+    def put(self, name: str, state: str, gib: float, **settings: Any) -> None:
+        own = {
+            "unit": f"spark-{name}.service",
+            "container": f"spark-{name}",
+            "memory_gib": gib,
+            "url": "http://x",
+            **settings,
+        }
+        (self.etc / "services" / f"{name}.json").write_text(json.dumps(own))
+        self.state[name], self.enabled[name] = state, True
+        if state == "active":
+            self.held[name] = gib
+        self.write()
+
+    def write(self) -> None:
+        available = int((114 - sum(self.held.values()) - self.keeps) * GIB)
+        (self.root / "proc").mkdir(parents=True, exist_ok=True)
+        (self.root / "proc/meminfo").write_text(f"MemAvailable: {available} kB\nMemFree: {available} kB\n")
+        for name in self.held:
+            (self.root / f"proc/{ord(name[0])}").mkdir(exist_ok=True)
+            (self.root / f"proc/{ord(name[0])}/cgroup").write_text(
+                f"0::/system.slice/docker-{ord(name[0]):064x}.scope\n"
+            )
+
+    def __call__(self, argv: list[str]) -> tuple[int, str, str]:
+        self.calls.append(argv)
+        out = ""
+        if argv[:2] == ["systemctl", "show"]:
+            out = "\n\n".join(
+                f"Id=spark-{name}.service\nLoadState=loaded\nActiveState={state}\n"
+                f"UnitFileState={'enabled' if self.enabled[name] else 'disabled'}"
+                for name, state in self.state.items()
+            )
+        elif argv[:2] == ["systemctl", "stop"]:
+            for unit in argv[3:]:
+                name = unit[len("spark-") : -len(".service")]
+                self.state[name] = "inactive"
+                self.held.pop(name, None)
+            self.keeps = self.driver_keeps
+            self.write()
+        elif argv[0] == "systemctl" and argv[1] in ("enable", "disable"):
+            for unit in argv[3:]:
+                self.enabled[unit[len("spark-") : -len(".service")]] = argv[1] == "enable"
+        elif argv[:2] == ["docker", "ps"]:
+            out = "\n".join(self.held)
+        elif argv[:3] == ["docker", "container", "inspect"]:
+            out = json.dumps([{"Name": f"/spark-{name}", "Id": f"{ord(name[0]):064x}"} for name in self.held])
+        elif argv[0] == "nvidia-smi" and any("compute-apps" in word for word in argv):
+            out = "\n".join(f"{ord(name[0])}, VLLM::EngineCore, {int(gib * 1024)}" for name, gib in self.held.items())
+        elif argv[0] == "nvidia-smi" and len(argv) > 1:
+            out = "NVIDIA GB10, 580.159.03, 12.1, [N/A], [N/A], [N/A]"
+        return 0, out, ""
+
+    def asked(self, verb: str) -> list[str]:
+        return [
+            word
+            for call in self.calls
+            if call[:2] == ["systemctl", verb]
+            for word in call[2:]
+            if word.startswith("spark-")
+        ]
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
+    played = Spark(tmp_path)
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: played(argv))
+    monkeypatch.setattr(gb10, "GPU_QUERY", ["nvidia-smi", "--query-gpu", "x"])
+    monkeypatch.setattr(gb10, "parse_gpu_query", lambda text: [{"name": "NVIDIA GB10"}] if text else [])
+    return played
+
+
+@pytest.fixture
+def call(spark: Spark, capsys: Any) -> Any:
+    def call(state: str, *services: str, **args: Any) -> dict[str, Any]:
+        settings = {"services": list(services), "state": state, "root": str(spark.root), "etc": str(spark.etc)}
+        with patch_module_args({**settings, "timeout": 0, **args}), pytest.raises(SystemExit):
+            service_state.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+def test_a_stop_says_what_came_back(spark: Spark, call: Any) -> None:
+    spark.put("heavy", "active", 95)
+    spark.put("fast", "active", 10)
+    result = call("stopped", "heavy")
+    assert (result["changed"], result["freed_gib"]) == (True, 95.0)
+    assert spark.asked("stop") == ["spark-heavy.service"]
+    assert spark.state == {"heavy": "inactive", "fast": "active"} and spark.enabled["heavy"] is True
+    assert [(s["name"], s["before"], s["changed"]) for s in result["services"]] == [("heavy", "active", True)]
+
+
+def test_memory_that_stays_away_is_a_failure_that_says_who_was_stopped(spark: Spark, call: Any) -> None:
+    spark.put("heavy", "active", 95)
+    spark.driver_keeps = 60.0
+    result = call("stopped", "heavy")
+    assert (
+        result["failed"] is True
+        and "the memory is not back" in result["msg"]
+        and "54.00 GiB are available" in result["msg"]
+    )
+    assert [s["changed"] for s in result["services"]] == [True]
+
+
+def test_what_is_stopped_or_not_there_is_left_alone(spark: Spark, call: Any) -> None:
+    spark.put("heavy", "inactive", 95)
+    result = call("stopped", "heavy", "ghost")
+    assert result["changed"] is False and spark.asked("stop") == []
+    assert [s["deployed"] for s in result["services"]] == [True, False]
+
+
+def test_a_stop_for_good_reaches_over_a_boot(spark: Spark, call: Any) -> None:
+    spark.put("heavy", "inactive", 95)
+    assert call("stopped", "heavy", boot=False)["changed"] is True
+    assert spark.enabled["heavy"] is False
+    assert call("stopped", "heavy", boot=False)["changed"] is False
+
+
+def test_a_check_run_touches_nothing(spark: Spark, call: Any) -> None:
+    spark.put("heavy", "active", 95)
+    spark.put("big", "inactive", 100, exclusive="large")
+    assert call("stopped", "heavy", boot=False, _ansible_check_mode=True)["changed"] is True
+    assert call("started", "big", _ansible_check_mode=True)["changed"] is True
+    assert spark.state == {"heavy": "active", "big": "inactive"} and spark.enabled["heavy"] is True
+    assert {call[1] for call in spark.calls if call[0] == "systemctl"} == {"show"}
+
+
+def test_a_start_is_queued_with_its_failures_forgotten(spark: Spark, call: Any) -> None:
+    spark.put("heavy", "failed", 95, start_deadline_seconds=270)
+    result = call("started", "heavy", boot=True)
+    assert result["changed"] is True and result["services"][0]["start_seconds"] == 270
+    assert spark.asked("reset-failed") == spark.asked("start") == ["spark-heavy.service"]
+    assert any("--no-block" in argv for argv in spark.calls)
+
+
+def test_what_runs_is_not_started(spark: Spark, call: Any) -> None:
+    spark.put("heavy", "active", 95)
+    assert call("started", "heavy", boot=True)["changed"] is False
+    assert spark.asked("start") == []
+
+
+def test_a_start_without_its_memory_is_refused(spark: Spark, call: Any) -> None:
+    spark.put("heavy", "active", 95)
+    spark.put("big", "inactive", 100)
+    result = call("started", "big")
+    assert result["failed"] is True and "100.00 GiB are needed, 19.00 GiB are available" in result["msg"]
+    assert "VLLM::EngineCore (pid 104) 95.00 GiB" in result["msg"] and spark.asked("start") == []
+
+
+def test_one_of_a_set_is_not_started_beside_another(spark: Spark, call: Any) -> None:
+    spark.put("heavy", "active", 40, exclusive="large")
+    spark.put("big", "inactive", 40, exclusive="large")
+    result = call("started", "big", "ghost")
+    assert (
+        result["failed"] is True
+        and "out=heavy -e in=big" in result["msg"]
+        and "ghost is not on this host" in result["msg"]
+    )
+    assert spark.asked("start") == []
+
+
+def test_a_check_of_a_swap_knows_who_leaves(spark: Spark, call: Any) -> None:
+    spark.put("heavy", "active", 40, exclusive="large")
+    spark.put("big", "inactive", 40, exclusive="large")
+    assert call("started", "big", leaving=["heavy"], _ansible_check_mode=True)["changed"] is True
+
+
+def test_what_this_collection_did_not_deploy_is_never_named_to_systemd(spark: Spark, call: Any) -> None:
+    (spark.etc / "services" / "evil.json").write_text(json.dumps({"unit": "ssh.service"}))
+    assert call("stopped", "evil")["changed"] is False
+    assert all("ssh.service" not in argv for argv in spark.calls)
