@@ -34,6 +34,9 @@ class ActionModule(ActionBase):
             args["token"] = self._read_token(token_file)
         result: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
         what = f"{variables.get('inventory_hostname', '')}: {args.get('repo')}@{args.get('revision', 'main')}"
+        again = "would be" if self._task.check_mode else "is"
+        for entry in result.get("wrong") or []:
+            display.display(f"  {what}: {entry['file']} {entry['why']}; it {again} fetched again")
         began, first = time.monotonic(), None
         while result.get("running"):
             if time.monotonic() - began > int(args.get("timeout", 14400)):

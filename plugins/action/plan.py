@@ -17,7 +17,14 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import around, model_table, picture, plan_page, recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils import (
+    around,
+    lock,
+    model_table,
+    picture,
+    plan_page,
+    recipes,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
 
@@ -46,6 +53,7 @@ class ActionModule(ActionBase):
                 "models": {"type": "bool", "default": False},
                 "fail_on_error": {"type": "bool", "default": True},
                 "whole_clusters": {"type": "bool", "default": False},
+                "locked": {"type": "bool", "default": True},
             }
         )
         hosts, messages = self._read_hosts(args, task_vars)
@@ -62,6 +70,8 @@ class ActionModule(ActionBase):
             display.display(model_table.models_text(rows))
             result.update(changed=False, models=rows, _ansible_verbose_override=True)
             return result
+        locked, wrong = read_lock(lock_path(hosts, task_vars, messages))
+        messages += wrong
         plan: dict[str, Any] = {}
         try:
             plan = engine.make_plan(
@@ -70,6 +80,8 @@ class ActionModule(ActionBase):
                 digest,
                 plain(task_vars.get("groups") or {}),
                 self._read_others(set(hosts), messages, task_vars),
+                locked,
+                args["locked"],
             )
         except engine.Inventory as error:
             messages += error.messages
@@ -167,8 +179,42 @@ class ActionModule(ActionBase):
         return folders
 
 
+def lock_path(hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any], messages: list[str]) -> Path | None:
+    """Return where the lock file of the fleet is: C(spark_lock_file), else beside the inventory."""
+    named = sorted({str(host["vars"].get("spark_lock_file") or "") for host in hosts.values()} - {""})
+    if len(named) > 1:
+        messages.append(
+            f"spark_lock_file differs between hosts ({', '.join(named)}); one lock holds for the fleet. Set it on the group sparks."
+        )
+    if named:
+        return Path(named[0]).expanduser()
+    folder = next(
+        (task_vars["hostvars"][name].get("inventory_dir") for name in hosts if name in task_vars["hostvars"]), None
+    )
+    return Path(str(folder), lock.FILE_NAME) if folder else None
+
+
+def read_lock(path: Path | None) -> tuple[dict[str, Any] | None, list[str]]:
+    """Read the lock file; None where there is none."""
+    if path is None or not path.exists():
+        return None, []
+    try:
+        return lock.read(plain(yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)) or {}, str(path))
+    except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
+        return None, [f"lock file {path}: cannot be read: {error}. Restore it from version control."]
+
+
 # What earlier tasks of the playbooks register or set on the hosts: not the user's variables.
-RESULTS = ("spark_plan", "spark_around", "spark_planned", "spark_measured", "spark_images", "spark_answers", "spark_asked", "spark_looked")
+RESULTS = (
+    "spark_plan",
+    "spark_around",
+    "spark_planned",
+    "spark_measured",
+    "spark_images",
+    "spark_answers",
+    "spark_asked",
+    "spark_looked",
+)
 
 
 def read_variables(name: str, hostvars: Any, messages: list[str]) -> dict[str, Any]:

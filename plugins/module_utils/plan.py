@@ -12,7 +12,7 @@ import hashlib
 import ipaddress
 import json
 import posixpath
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import (
@@ -28,6 +28,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils import (
     recipes,
     verbs,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils import lock as lock_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils.clustering import PORTS, Cluster
 from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import check_launch
@@ -71,6 +72,27 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     ),
     "spark_plan_file": (str, "", "where plan.json is written, on the controller"),
     "spark_status_timeout": ((int, float), 10, "seconds that status.yml gives a service for its answer"),
+    "spark_lock_file": (str, "", "lock file on the controller; spark.lock.yml beside the inventory when left out"),
+    "spark_moving_hosts": (
+        int,
+        2,
+        "Sparks up to which a moving tag or revision without a lock entry is only warned of",
+    ),
+    "spark_allow_moving": (
+        bool,
+        False,
+        "deploys moving tags and revisions without a lock entry on any number of Sparks",
+    ),
+    "spark_verify": (
+        str,
+        "changed",
+        "which locked files of a model are hashed: changed (those that are new or were touched), all, or size (none)",
+    ),
+    "spark_bundle_dir": (
+        str,
+        "",
+        "folder on the controller that bundle.yml packs into, and that site.yml takes images and weights from",
+    ),
     "spark_cluster": (dict, {}, "one engine across several hosts, set on their group: see the table of its keys"),
     "spark_fabric_addresses": (
         dict,
@@ -159,6 +181,8 @@ def make_plan(
     digest: Callable[[str], str | None] = lambda _path: None,
     groups: Mapping[str, Sequence[str]] | None = None,
     others: Mapping[str, Mapping[str, Any]] | None = None,
+    lock: Mapping[str, Any] | None = None,
+    pin: bool = True,
 ) -> dict[str, Any]:
     """Plan every host.
 
@@ -168,12 +192,24 @@ def make_plan(
     known_recipes: recipe name to recipe. digest: the SHA-256 of a file on the controller, None where there is none.
     groups: of the inventory, in its order; clusters are named after them. others: hosts that are no Sparks and run something
     of what stands around the engines, to C({vars, address}).
+    lock: the lock file as C(lock.read) gives it. pin: whether what it has is deployed by digest and commit; without, the plan is
+    of the names as they are written, which is what a lock is made from.
     Returns C({schema, hosts, clusters, around}), the last by host, Sparks and others; raises C(Inventory) with all messages when the input is malformed.
     """
     messages: list[str] = []
     resolved: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
+    hosts = {
+        host: {
+            **given,
+            "images": lock_file.see(given.get("images") or {}, lock, _machine(given), pin),
+            "lock": lock,
+            "pin": pin,
+            "sparks": len(hosts),
+        }
+        for host, given in hosts.items()
+    }
     for host in sorted(hosts):
-        settings, services, problems = _read_host(host, hosts[host], known_recipes)
+        settings, services, problems = _read_host(host, hosts[host], known_recipes, digest)
         messages.extend(problems)
         resolved[host] = (settings, services)
     other_settings: dict[str, dict[str, Any]] = {}
@@ -264,6 +300,36 @@ def _plan_around(
     return outcome
 
 
+def _machine(given: Mapping[str, Any]) -> str | None:
+    """Return the architecture that a host says it has."""
+    found = (given.get("measured") or {}).get("architecture")
+    return None if found is None else str(found)
+
+
+def _resolve(
+    entry: Any,
+    where: str,
+    key: str,
+    known_recipes: Mapping[str, Mapping[str, Any]],
+    defaults: Mapping[str, Any],
+    present: Collection[str],
+    given: Mapping[str, Any],
+    digest: Callable[[str], str | None],
+) -> tuple[dict[str, Any], list[str]]:
+    """Merge a service; what the lock file has of it goes by digest and commit. key: C(host/) or C(cluster/)."""
+    name = entry.get("name") if isinstance(entry, Mapping) else None
+    choice = lock_file.preferred(given.get("lock"), f"{key}{name}") if given.get("pin") else []
+    service, wrong = recipes.resolve_service(entry, where, known_recipes, defaults, choice or present)
+    if choice and not wrong and service["image"]["ref"] not in choice:
+        service, wrong = recipes.resolve_service(entry, where, known_recipes, defaults, present)
+    if wrong:
+        return service, wrong
+    described = lock_file.describe(service, f"{key}{name}", known_recipes.get(str(service["recipe"])), digest)
+    if given.get("pin"):
+        service = lock_file.pin(service, given.get("lock"), _machine(given))
+    return {**service, "lock": described}, wrong
+
+
 def judge(service: Mapping[str, Any]) -> dict[str, Any]:
     """Judge one resolved service as the only one of a Spark, or as one rank of as many Sparks as its C(nodes).
 
@@ -296,7 +362,10 @@ def plan_findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _read_host(
-    host: str, given: Mapping[str, Any], known_recipes: Mapping[str, Mapping[str, Any]]
+    host: str,
+    given: Mapping[str, Any],
+    known_recipes: Mapping[str, Mapping[str, Any]],
+    digest: Callable[[str], str | None],
 ) -> tuple[dict[str, Any], list[dict[str, Any]], list[str]]:
     """Check one host's variables and merge its services."""
     problems = recipes.Problems(f"host {host}")
@@ -322,6 +391,8 @@ def _read_host(
         elif isinstance(value, (int, float)) and not isinstance(value, bool) and value < 0:
             problems.add(f"'{name}' is {value}; a size in GiB cannot be negative.")
         settings[name] = value
+    if settings["spark_verify"] not in ("changed", "all", "size"):
+        problems.add(f"'spark_verify' is '{settings['spark_verify']}'; it must be changed, all or size.")
     if settings["spark_plan_facts"] not in ("auto", "never", "required"):
         problems.add(f"'spark_plan_facts' is '{settings['spark_plan_facts']}'; it must be auto, never or required.")
     for entry in settings["spark_firewall_allowed"]:
@@ -342,8 +413,9 @@ def _read_host(
     messages: list[str] = []
     present = [ref for ref, image in (given.get("images") or {}).items() if image.get("present")]
     for index, entry in enumerate(settings["spark_services"]):
-        service, wrong = recipes.resolve_service(
-            entry, f"host {host}, spark_services[{index}]", known_recipes, settings["spark_defaults"], present
+        where = f"host {host}, spark_services[{index}]"
+        service, wrong = _resolve(
+            entry, where, f"{host}/", known_recipes, settings["spark_defaults"], present, given, digest
         )
         if service.get("nodes", 1) > 1:
             wrong.append(
@@ -404,8 +476,15 @@ def _plan_cluster(
     ports: dict[Any, str] = {service.get("port"): str(service.get("name")) for service in resolved[cluster.head][1]}
     for position, entry in enumerate(cluster.entries):
         where = f"cluster {cluster.name}, services[{position}]"
-        service, wrong = recipes.resolve_service(
-            entry, where, known_recipes, settings[cluster.head]["spark_defaults"], present
+        service, wrong = _resolve(
+            entry,
+            where,
+            f"{cluster.name}/",
+            known_recipes,
+            settings[cluster.head]["spark_defaults"],
+            present,
+            hosts[cluster.head],
+            digest,
         )
         messages += wrong
         if wrong:
@@ -697,7 +776,11 @@ def _plan_host(
         findings.extend(finding.to_dict() for finding in preflight.check_host(measured, planned, wants))
     for service in planned:
         findings.extend(finding.to_dict() for finding in _service_findings(service, by_name[service["name"]]))
+        if given.get("pin") and not service["rank"]:
+            told = lock_file.findings(given["lock"], service["lock"], service["name"], given["sparks"], settings)
+            findings.extend(finding.to_dict() for finding in told)
     ignored = set(settings["spark_ignore_rules"])
+    offered = {ref for service in services for ref in service["alternatives"]}
     return {
         "services": planned,
         "verdict": budget["verdict"],
@@ -710,8 +793,9 @@ def _plan_host(
         "basis": "measured" if measured else "inventory",
         "images": sorted({service["image"]["ref"] for service in planned}),
         # What else a recipe offers: the host is asked for all, and the first that is there serves.
-        "image_candidates": sorted({ref for service in services for ref in service["alternatives"]}),
-        "models": _models(planned),
+        "image_candidates": sorted({*offered, *lock_file.candidates(given.get("lock"), offered, _machine(given))}),
+        "models": _models(planned, given.get("lock"), bool(given.get("pin"))),
+        "images_locked": lock_file.locked_images(given.get("lock") if given.get("pin") else None, planned),
         "ray_images": _ray_images(planned),
         "cluster": None,
         # What is left of a cluster that the host is no more part of is taken away.
@@ -729,6 +813,8 @@ def _plan_host(
             "sysroot": settings["spark_sysroot"],
             "hf_endpoint": settings["spark_hf_endpoint"],
             "hf_token_file": settings["spark_hf_token_file"],
+            "verify": settings["spark_verify"],
+            "bundle_dir": settings["spark_bundle_dir"],
         },
     }
 
@@ -1048,6 +1134,7 @@ def _plan_service(
         "after": [f"spark-{earlier}.service" for earlier in before],
         "recipe": service["recipe"],
         "variant": service["variant"],
+        "lock": service["lock"],
         "model": model,
         "served_model_name": service["served_model_name"],
         "host": listen,
@@ -1331,8 +1418,8 @@ def docker_argv(
     return [*argv, planned["image"]["run"], *planned["command"]]
 
 
-def _models(planned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every model snapshot that the host needs, once, with an image that can fetch it."""
+def _models(planned: Sequence[Mapping[str, Any]], lock: Mapping[str, Any] | None, pin: bool) -> list[dict[str, Any]]:
+    """Every model snapshot that the host needs, once, with an image that can fetch it and the files that the lock has."""
     wanted: dict[tuple[str, str], dict[str, Any]] = {}
     for service in planned:
         model = service["model"]
@@ -1351,6 +1438,10 @@ def _models(planned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for extra in model["extra"]:
             key = (extra["repo"], extra["revision"])
             wanted.setdefault(key, {**extra, "image": service["image"]["run"], "link": ""})
+    for entry in wanted.values():
+        if "repo" in entry:
+            entry["files"] = lock_file.files_of(lock, entry["repo"], entry["revision"], entry["only"]) if pin else {}
+            entry["locked"] = lock_file.commit(lock, entry)
     return [wanted[key] for key in sorted(wanted)]
 
 

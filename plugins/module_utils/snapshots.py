@@ -9,13 +9,19 @@ snapshot a folder of links to blobs.
 
 from __future__ import annotations
 
+import fnmatch
+import hashlib
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+SUMS_DIR = "/var/lib/dgxspark/models"
+"""Where a host keeps the sums of files that it has read, a file per model."""
 WEIGHT_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 
 # Runs in a container of the serving image, which carries huggingface_hub; prints one JSON line of totals, then the
@@ -95,6 +101,138 @@ def present(hf_home: Path) -> list[str]:
         if any(look(hf_home, repo, commit, only=["*"])["complete"] for commit in commits):
             found.append(repo)
     return found
+
+
+class Sums:
+    """SHA-256 of files, kept between runs: a file that was not touched since is not read again."""
+
+    def __init__(self, folder: Path, repo: str) -> None:
+        self.path = folder / (repo.replace("/", "--") + ".json")
+        self.read_bytes = 0
+        self._known: dict[str, list[Any]] = {}
+        self._new = False
+        try:
+            known = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = None
+        if isinstance(known, dict):
+            self._known = {str(name): value for name, value in known.items() if isinstance(value, list)}
+
+    def of(self, file: Path, again: bool = False) -> str:
+        """Return the sum of a file; C(again) reads it even if nothing touched it."""
+        real = file.resolve()
+        mark = self._mark(real)
+        known = self._known.get(str(real))
+        if known and known[:-1] == mark and not again:
+            return str(known[-1])
+        found = sha256_of(real)
+        self.read_bytes += mark[0]
+        self._known[str(real)] = [*mark, found]
+        self._new = True
+        return found
+
+    def save(self) -> None:
+        """Keep what was read, by one rename; entries of files that are gone are dropped."""
+        if not self._new:
+            return
+        kept = {name: value for name, value in sorted(self._known.items()) if Path(name).exists()}
+        self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        draft = self.path.with_name(f".{self.path.name}.new")
+        draft.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        draft.replace(self.path)
+
+    @staticmethod
+    def _mark(file: Path) -> list[int]:
+        stat = file.stat()
+        return [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+
+
+def sha256_of(file: Path) -> str:
+    """Return the sum of a file, and let go of what was read: on a Spark the page cache is the GPU's memory."""
+    total = hashlib.sha256()
+    with file.open("rb", buffering=0) as handle:
+        done = 0
+        while block := handle.read(8 * 2**20):
+            total.update(block)
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(handle.fileno(), done, len(block), os.POSIX_FADV_DONTNEED)
+            done += len(block)
+    return total.hexdigest()
+
+
+def names_of(snapshot: Path, only: Sequence[str] = ()) -> list[str]:
+    """Return the files of a snapshot that are there, by their names in the repository."""
+    names = sorted(str(file.relative_to(snapshot)) for file in snapshot.rglob("*") if file.is_file())
+    return [name for name in names if not only or any(fnmatch.fnmatch(name, pattern) for pattern in only)]
+
+
+def describe_files(
+    snapshot: Path, sums: Sums, only: Sequence[str] = (), verify: bool = False
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return size, sum and blob of each file of a snapshot, and what is wrong with them.
+
+    The hub library names the blobs of large files by their sum; those are read only with C(verify). All others are.
+    """
+    files: dict[str, dict[str, Any]] = {}
+    problems = [f"{name} is missing" for name in missing_files(snapshot)]
+    for name in names_of(snapshot, only):
+        file = snapshot / name
+        blob = file.resolve().name if file.is_symlink() else ""
+        named = blob if SHA256.fullmatch(blob) else ""
+        found = named if named and not verify else sums.of(file, again=verify)
+        if named and found != named:
+            problems.append(f"{name} is damaged: its sha256 is {found}, the hub names it {named}")
+        size = file.stat().st_size
+        wanted = safetensors_size(file) if file.suffix == ".safetensors" else None
+        if wanted is not None and wanted != size:
+            problems.append(f"{name} has {size} bytes, by its own header it is one of {wanted}")
+        files[name] = {"size": size, "sha256": found, "blob": blob}
+    return files, problems
+
+
+def safetensors_size(file: Path) -> int | None:
+    """Return how long a safetensors file is by its header, None where it has none that can be read."""
+    try:
+        with file.open("rb") as handle:
+            length = int.from_bytes(handle.read(8), "little")
+            if not 2 <= length <= 100 * 2**20:
+                return None
+            header = json.loads(handle.read(length))
+        ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+        return None
+    return 8 + length + max(ends, default=0)
+
+
+def check(snapshot: Path, files: Mapping[str, Mapping[str, Any]], sums: Sums, verify: str) -> list[dict[str, str]]:
+    """Compare a snapshot with what its files are to be; returns C([{file, why}]), empty when all is well.
+
+    verify: C(size) looks at sizes alone, C(changed) reads what is new or was touched, C(all) reads everything.
+    """
+    wrong = []
+    for name, wanted in sorted(files.items()):
+        file = snapshot / name
+        if not file.is_file():
+            wrong.append({"file": name, "why": "is missing"})
+        elif file.stat().st_size != int(wanted["size"]):
+            wrong.append({"file": name, "why": f"has {file.stat().st_size} bytes instead of {wanted['size']}"})
+        elif verify != "size":
+            found = sums.of(file, again=verify == "all")
+            if found != wanted["sha256"]:
+                wrong.append(
+                    {"file": name, "why": f"has the sha256 {found[:12]} instead of {str(wanted['sha256'])[:12]}"}
+                )
+    return wrong
+
+
+def drop(hf_home: Path, repo: str, snapshot: Path, name: str) -> None:
+    """Take a damaged file away, with the blob that it leads to, so that it is fetched again and never served."""
+    file = snapshot / name
+    folder = repo_folder(hf_home, repo).resolve()
+    blob = file.resolve()
+    file.unlink(missing_ok=True)
+    if folder in blob.parents:
+        blob.unlink(missing_ok=True)
 
 
 def fetched_bytes(hf_home: Path, repo: str) -> int:

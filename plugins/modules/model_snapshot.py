@@ -15,6 +15,8 @@ description:
     that will serve it. A download that was cut off goes on where it stopped.
   - A companion action plugin prints bytes, rate and time left while it lasts.
   - Needs no network when the snapshot is there.
+  - With O(files) it is also compared with what it is to be. A file that is truncated or has other bytes is named, taken away and
+    fetched again; a file that is wrong even then fails the task and does not stay.
 options:
   repo:
     description: Model on the hub, ORG/NAME.
@@ -55,6 +57,23 @@ options:
     description: Seconds between two looks at the progress.
     type: int
     default: 15
+  files:
+    description:
+      - What the files of the snapshot are to be, by name; C(size) in bytes and C(sha256). The plan takes it from the lock file.
+    type: dict
+    default: {}
+  verify:
+    description:
+      - Which of O(files) are hashed. V(changed) reads those that are new or were touched since they were read last, V(all) reads
+        everything, V(size) compares sizes alone.
+      - Sums are kept in O(sums_dir) on the host.
+    type: str
+    choices: [changed, all, size]
+    default: changed
+  sums_dir:
+    description: Folder on the host for the sums of files that were read, a file per model.
+    type: path
+    default: /var/lib/dgxspark/models
   token:
     description: Set by the action plugin from O(token_file).
     type: str
@@ -111,6 +130,14 @@ bytes:
   returned: success
   type: int
   sample: 16397000000
+wrong:
+  description: Files that are not what they are to be, each with C(file) and C(why).
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - file: model-00001-of-00004.safetensors
+      why: has 1048576 bytes instead of 4967215128
 total_bytes:
   description: Bytes of the whole snapshot, null before the hub has said so.
   returned: success
@@ -202,10 +229,48 @@ def look(module: AnsibleModule, download: Download, found: dict[str, Any], resul
     what = f"{params['repo']}@{params['revision']}"
     if state and state.get("ExitCode") != 0:
         module.fail_json(msg=snapshots.explain(what, params["hf_home"], log), **{**result, "complete": False})
+    wrong = verified(module, found)
+    if wrong and not module.check_mode:
+        take_away(params, found, wrong)
+    if wrong:
+        module.fail_json(
+            msg=f"{what} was fetched, and is not what the lock file says: {told(wrong)}. It was taken away again. The hub has "
+            "changed these files, or something between it and this host does; look at spark_hf_endpoint, or lock again.",
+            **{**result, "complete": False, "wrong": wrong},
+        )
     if not found["complete"]:
         missing = ", ".join(found["missing"][:5]) or "weight files"
         module.fail_json(msg=f"{what} was fetched but is not whole; missing: {missing}. Run the play again.", **result)
     module.exit_json(**{**result, "changed": True})
+
+
+def verified(module: AnsibleModule, found: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the files of a snapshot that are not what they are to be."""
+    params = module.params
+    if not params["files"] or not found["path"]:
+        return []
+    sums = snapshots.Sums(Path(params["sums_dir"]), params["repo"])
+    wrong = snapshots.check(Path(found["path"]), params["files"], sums, params["verify"])
+    if not module.check_mode:
+        try:
+            sums.save()
+        except OSError as error:
+            module.warn(f"sums of {params['repo']} could not be kept in {params['sums_dir']}: {error}")
+    return wrong
+
+
+def take_away(params: dict[str, Any], found: dict[str, Any], wrong: list[dict[str, str]]) -> None:
+    """Take away what is wrong."""
+    for entry in wrong:
+        snapshots.drop(Path(params["hf_home"]), params["repo"], Path(found["path"]), entry["file"])
+
+
+def told(wrong: list[dict[str, str]]) -> str:
+    """Say which files are wrong, the first few of them."""
+    more = len(wrong) - 5
+    return ", ".join(f"{entry['file']} {entry['why']}" for entry in wrong[:5]) + (
+        f" and {more} more" if more > 0 else ""
+    )
 
 
 def main() -> None:
@@ -221,6 +286,9 @@ def main() -> None:
             "endpoint": {"type": "str", "default": ""},
             "timeout": {"type": "int", "default": 14400},
             "poll": {"type": "int", "default": 15},
+            "files": {"type": "dict", "default": {}},
+            "verify": {"type": "str", "choices": ["changed", "all", "size"], "default": "changed"},
+            "sums_dir": {"type": "path", "default": snapshots.SUMS_DIR},
             "token": {"type": "str", "default": "", "no_log": True},
             "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
         },
@@ -237,12 +305,16 @@ def main() -> None:
         "complete": found["complete"],
         "bytes": found["bytes"],
         "total_bytes": None,
+        "wrong": [],
     }
     if params["step"] == "look":
         look(module, download, found, result)
-    if not found["complete"]:
+    wrong = verified(module, found)
+    result.update(wrong=wrong, complete=found["complete"] and not wrong)
+    if not result["complete"]:
         result["changed"] = True
         if not module.check_mode:
+            take_away(params, found, wrong)
             refused = download.start()
             if refused:
                 module.fail_json(

@@ -57,6 +57,12 @@ options:
     description: Refuse a play that has some hosts of a cluster and not all of them.
     type: bool
     default: false
+  locked:
+    description:
+      - Plan what the lock file has by digest and commit, and say what differs from it. Without, names are planned as they are written.
+      - The file is C(spark_lock_file), else C(spark.lock.yml) beside the inventory; where there is none, nothing is locked.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only

@@ -1,0 +1,78 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin of the same name; it runs on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: lock
+short_description: Write down which bytes the hosts serve
+version_added: 0.2.0
+description:
+  - Joins what the hosts of the play say about their images and models into the lock file, on the controller. Entries of other hosts
+    stay as they are; entries of services that the inventory has no more are removed.
+  - Fails, with everything at once, where hosts have different builds of an image, different commits of a model or different bytes
+    of a file, and where no host has what a service needs. Nothing is written then.
+options:
+  planned:
+    description: RV(dgxspark.vllm.plan#module:hosts) of M(dgxspark.vllm.plan), made with O(dgxspark.vllm.plan#module:locked=false).
+    type: dict
+    required: true
+  images_from:
+    description: Name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts.
+    type: str
+    required: true
+  models_from:
+    description: Name of a variable that holds a result of M(dgxspark.vllm.snapshot_info) on the hosts.
+    type: str
+    required: true
+  dest:
+    description: Lock file on the controller. C(spark_lock_file) of the hosts, else C(spark.lock.yml) beside the inventory, when empty.
+    type: path
+    default: ''
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+seealso:
+  - module: dgxspark.vllm.plan
+  - module: dgxspark.vllm.snapshot_info
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Write the lock file
+  dgxspark.vllm.lock:
+    planned: "{{ planned.hosts }}"
+    images_from: asked_images
+    models_from: asked_models
+  run_once: true
+"""
+
+RETURN = r"""
+dest:
+  description: The lock file.
+  returned: success
+  type: str
+  sample: /home/me/my-sparks/spark.lock.yml
+changes:
+  description: What is new in it, a line each.
+  returned: success
+  type: list
+  elements: str
+  sample: ["model Qwen/Qwen3-8B@main: added 0123456789ab (12 files, 16.40 GB)"]
+notes:
+  description: What a person should know about it, such as hosts that did not answer.
+  returned: success
+  type: list
+  elements: str
+  sample: ["spark-3 did not answer; what the lock file has of it stays"]
+"""
