@@ -1,0 +1,130 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say who sends what to whom; documented in plugins/modules/spread.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import spreading
+
+display = Display()
+THING = ("kind", "bytes", "image", "ref", "alias", "commit", "revision", "folder", "files")
+
+
+class ActionModule(ActionBase):
+    """Join what the hosts of the play said, and give each its part."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what each host is to do next."""
+        result = super().run(tmp, task_vars)
+        self.variables = task_vars or {}
+        _spec, args = self.validate_argument_spec(
+            {
+                "step": {"type": "str", "choices": ["survey", "round"], "required": True},
+                "looks_from": {"type": "str", "required": True},
+                "keys_from": {"type": "str", "default": ""},
+                "got_from": {"type": "str", "default": ""},
+                "state": {"type": "dict", "default": {}},
+                "verify": {"type": "str", "choices": ["moved", "all"], "default": "moved"},
+                "reserve_gb": {"type": "float", "default": 10.0},
+                "again": {"type": "bool", "default": False},
+            }
+        )
+        alive = [str(host) for host in self.variables.get("ansible_play_hosts") or []]
+        looks = {host: said["look"] for host in alive if (said := self.said(host, args["looks_from"])).get("look")}
+        step = self.survey if args["step"] == "survey" else self.round
+        result.update(changed=False, _ansible_verbose_override=True, **step(args, looks))
+        return result
+
+    def said(self, host: str, name: str) -> dict[str, Any]:
+        """Return a result that is registered on a host."""
+        found = self.variables["hostvars"][host].get(name) if name else None
+        return dict(found) if isinstance(found, dict) else {}
+
+    def survey(self, args: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
+        """Say what is missing where, and what has to be done before it can move."""
+        found = spreading.survey(looks, args["verify"])
+        ready = not found["fetch"] and not found["verify"]
+        refused = {**spreading.room(found, looks, args["reserve_gb"] * spreading.GB), **spreading.unable(found, looks)}
+        spreading.leave_out(found, refused)
+        moving = spreading.taking_part(found["things"])
+        hosts = {
+            host: {
+                "fetch_images": [key for key in found["fetch"].get(host, []) if key in look["images"]],
+                "fetch_models": [
+                    {name: look["models"][key][name] for name in ("repo", "revision", "only")}
+                    for key in found["fetch"].get(host, [])
+                    if key in look["models"]
+                ],
+                "verify": spreading.verify_tasks(found, looks, host),
+                "refused": refused.get(host, ""),
+                "moving": host in moving,
+            }
+            for host, look in looks.items()
+        }
+        lines = [*(found["notes"] if not args["again"] else []), *refused.values(), *spreading.plan_lines(found, looks)]
+        for line in lines:
+            display.display(f"  {line}")
+        things = {
+            key: {name: thing[name] for name in THING if name in thing}
+            for key, thing in found["things"].items()
+            if thing["lacking"]
+        }
+        return {
+            "ready": ready,
+            "moves": bool(moving) or not ready,
+            "hosts": hosts,
+            "things": things,
+            "lines": lines,
+            "state": spreading.begin(found["things"]),
+        }
+
+    def round(self, args: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
+        """Take in what came of the last round, and plan the next."""
+        before = args["state"]
+        results = {host: self.said(host, args["got_from"]).get("got") or {} for host in looks}
+        after = spreading.next_round(spreading.fold(before, results), looks, looks)
+        new = {
+            "sent": after["sent"][len(before["sent"]) :],
+            "failed": after["failed"][len(before["failed"]) :],
+        }
+        for line in spreading.report_lines(new):
+            display.display(f"  {line}")
+        return {
+            "state": after,
+            "last": not after["planned"],
+            "hosts": {
+                host: {
+                    "take": spreading.get_tasks(after, looks, host),
+                    "given_up": after["given_up"].get(host, ""),
+                }
+                for host in looks
+            },
+            "access": {host: self.access(host, looks, args["keys_from"]) for host in looks}
+            if args["keys_from"]
+            else {},
+        }
+
+    def access(self, host: str, looks: dict[str, Any], keys_from: str) -> dict[str, Any]:
+        """Return who may come to a host, and on which addresses it listens."""
+        peers = []
+        for other in looks:
+            keys = self.said(other, keys_from)
+            if other != host and keys.get("client_key"):
+                peers.append(
+                    {
+                        "name": other,
+                        "client_key": keys["client_key"],
+                        "host_key": keys["host_key"],
+                        "addresses": spreading.addresses(looks[other]),
+                    }
+                )
+        return {"peers": peers, "addresses": spreading.addresses(looks[host])}

@@ -1,0 +1,78 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Follow a job of a host and print its progress; documented in plugins/modules/transfer.py."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.snapshots import progress
+
+display = Display()
+MODULE = "dgxspark.vllm.transfer"
+PROGRAM = Path(__file__).resolve().parents[2] / "roles" / "spread" / "files" / "spread_worker.py"
+FIRST_LOOK = 0.5  # small things need not wait for a whole interval
+
+
+class ActionModule(ActionBase):
+    """Start the job on the host, then look at it until it has ended."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what came of each thing; changed when anything did."""
+        super().run(tmp, task_vars)
+        variables = task_vars or {}
+        args = dict(self._task.args)
+        tasks = job(args)
+        if not tasks:
+            return {"changed": False, "running": False, "got": {}}
+        sent = {**args, "tasks": tasks, "things": {}, "program": PROGRAM.read_text(encoding="utf-8")}
+        result: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=sent, task_vars=variables)
+        what = f"{variables.get('inventory_hostname', '')}: {', '.join(describe(task) for task in tasks)}"
+        began, shown, wait = time.monotonic(), time.monotonic(), FIRST_LOOK
+        look = {"tasks": [], "step": "look"}
+        timeout, poll = int(args.get("timeout", 14400)), float(args.get("poll", 15))
+        while result.get("running") and time.monotonic() - began < timeout:
+            time.sleep(wait)
+            wait = min(wait * 2, poll)
+            result = self._execute_module(module_name=MODULE, module_args=look, task_vars=variables)
+            if result.get("running") and time.monotonic() - shown >= poll:
+                shown = time.monotonic()
+                line = progress(int(result.get("done") or 0), result.get("total"), shown - began)
+                display.display(f"  {what}: {line}")
+        if result.get("failed"):
+            return result
+        got = dict(result.get("got") or {})
+        why = result.get("why") or f"it was not there within {timeout} s; run again to go on where it stopped"
+        for task in tasks:
+            got.setdefault(task["key"], {"ok": False, "why": why})
+        result.update(got=got, changed=any(entry.get("bytes") or entry.get("damaged") for entry in got.values()))
+        if all(task["kind"] == "verify" for task in tasks):
+            result["changed"] = any(entry.get("damaged") for entry in got.values())
+        return result
+
+
+def job(args: dict[str, Any]) -> list[dict[str, Any]]:
+    """Join what to do with what there is to know of the things."""
+    common = {
+        "hf_home": str(args.get("hf_home", "/srv/huggingface")),
+        "port": int(args.get("port", 8722)),
+        "streams": int(args.get("streams", 4)),
+        "limit_mbs": float(args.get("limit_mbs", 0)),
+    }
+    things = args.get("things") or {}
+    return [{**things.get(task["key"], {}), **common, **task} for task in args.get("tasks") or []]
+
+
+def describe(task: dict[str, Any]) -> str:
+    """Name one part of a job for the lines of progress."""
+    if task["kind"] == "verify":
+        return f"{task['key']} is read"
+    return f"{task['key']} from {task['source']}"

@@ -1,0 +1,188 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: transfer
+short_description: Take images and models from other nodes, or read files and compare them with their digests
+version_added: 0.2.0
+description:
+  - Runs a job in the background on the host, which takes what M(dgxspark.vllm.spread) says from the nodes that it names,
+    with rsync in several streams for models and C(docker save) into C(docker load) for images.
+  - Files come into a staging folder below O(hf_home). Each is compared with its SHA-256 before it is renamed into the
+    layout of the hub. What was cut off goes on where it stopped; what is damaged comes anew.
+  - A companion action plugin prints bytes, rate and time left while it lasts.
+  - One thing that could not be had does not fail the task; RV(got) says why.
+options:
+  tasks:
+    description:
+      - What to do, as RV(dgxspark.vllm.spread#module:hosts) has it.
+    type: list
+    elements: dict
+    required: true
+  things:
+    description: What there is to know of the things, as RV(dgxspark.vllm.spread#module:things) has it.
+    type: dict
+    default: {}
+  hf_home:
+    description: Folder in the layout of C(HF_HOME).
+    type: path
+    default: /srv/huggingface
+  port:
+    description: Port on which sources listen.
+    type: int
+    default: 8722
+  streams:
+    description: How many files come, or are read, at once.
+    type: int
+    default: 4
+  limit_mbs:
+    description: Megabytes a second that the host takes at most; 0 is no limit.
+    type: float
+    default: 0
+  timeout:
+    description: Seconds that the job may take.
+    type: int
+    default: 14400
+  poll:
+    description: Seconds between two looks at the progress.
+    type: int
+    default: 15
+  step:
+    description: Set by the action plugin, which starts the job and then looks at it until it has ended.
+    type: str
+    choices: [start, look]
+    default: start
+  program:
+    description: Set by the action plugin, the text of the program that the host runs.
+    type: str
+    default: ''
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+attributes:
+  check_mode:
+    support: none
+    details:
+      - M(dgxspark.vllm.spread) says what would be moved.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Take what this host lacks
+  dgxspark.vllm.transfer:
+    tasks: "{{ spread_round.hosts[inventory_hostname].take }}"
+    things: "{{ spread_round.things }}"
+  register: spread_got
+  when: spread_round.hosts[inventory_hostname].take | length > 0
+"""
+
+RETURN = r"""
+got:
+  description: By the name of each thing whether it is there now (C(ok)), else C(why) not, with C(bytes), C(seconds) and C(link).
+  returned: when the job has ended
+  type: dict
+  sample:
+    Qwen/Qwen3-8B@main: {ok: true, why: '', bytes: 16397000000, seconds: 14.2, link: fabric}
+running:
+  description: Whether the job is under way.
+  returned: success
+  type: bool
+  sample: false
+done:
+  description: Bytes that came, or were read.
+  returned: while the job is under way
+  type: int
+total:
+  description: Bytes of all that is to come.
+  returned: while the job is under way
+  type: int
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import spread_access as access
+from ansible_collections.dgxspark.vllm.plugins.module_utils import spread_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+RUN_DIR = Path(access.RUN_DIR)
+
+Run = Callable[[list[str]], "tuple[int, str, str]"]
+
+
+def start(module: AnsibleModule, run: Run) -> None:
+    """Write the job down and run it in a unit of its own."""
+    RUN_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+    run(["systemctl", "stop", f"{access.WORKER_UNIT}.service"])
+    run(["systemctl", "reset-failed", f"{access.WORKER_UNIT}.service"])
+    (RUN_DIR / "state.json").unlink(missing_ok=True)
+    loader: Any = spread_files.__loader__
+    for name, text in {
+        "spread_worker.py": module.params["program"],
+        "spread_files.py": loader.get_source(spread_files.__name__),
+        "job.json": json.dumps({"tasks": module.params["tasks"]}),
+    }.items():
+        descriptor = os.open(RUN_DIR / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+            handle.write(text)
+    job, state = str(RUN_DIR / "job.json"), str(RUN_DIR / "state.json")
+    rc, _out, err = run(access.worker_argv(sys.executable, str(RUN_DIR), job, state, module.params["timeout"]))
+    if rc != 0:
+        module.fail_json(msg=f"the job cannot be started by systemd-run: {err.strip() or f'exit code {rc}'}")
+
+
+def look(run: Run) -> dict[str, Any]:
+    """Say how far the job is, or how it ended."""
+    rc, _out, _err = run(["systemctl", "is-active", "--quiet", f"{access.WORKER_UNIT}.service"])
+    try:
+        state = json.loads((RUN_DIR / "state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        state = {"finished": False, "done": 0, "total": 0, "results": []}
+    if not state["finished"] and rc == 0:
+        return {"running": True, "done": state["done"], "total": state["total"]}
+    got = {result["key"]: result for result in state["results"]}
+    if not state["finished"]:
+        log = run(["journalctl", "--no-pager", "--output=cat", "--lines=3", f"--unit={access.WORKER_UNIT}"])[1]
+        why = f"the job ended before its time: {' '.join(log.split()) or 'its journal is empty'}"
+        return {"running": False, "got": got, "why": why}
+    return {"running": False, "got": got, "why": ""}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "tasks": {"type": "list", "elements": "dict", "required": True},
+            "things": {"type": "dict", "default": {}},
+            "hf_home": {"type": "path", "default": "/srv/huggingface"},
+            "port": {"type": "int", "default": 8722},
+            "streams": {"type": "int", "default": 4},
+            "limit_mbs": {"type": "float", "default": 0},
+            "timeout": {"type": "int", "default": 14400},
+            "poll": {"type": "int", "default": 15},
+            "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
+            "program": {"type": "str", "default": ""},
+        },
+    )
+    run = runner(module)
+    if module.params["step"] == "start":
+        start(module, run)
+    module.exit_json(changed=False, **look(run))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,456 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What takes images and models from another node: hosts run a copy of this file, C(python3 spread_worker.py JOB STATE).
+
+It receives into a staging folder below HF_HOME, compares every file with the digest that it was told, and only then
+renames files into the layout of the hub. The standard library alone, Python 3.9.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.dont_write_bytecode = True
+
+import spread_files
+from spread_files import CHUNK, STAGING, Failed, digests, mark, put_aside, safe, safe_link
+
+RUN_DIR = Path(os.environ.get("SPREAD_RUN_DIR") or "/run/dgxspark/spread")
+TRIES = 2
+"""How often a file is fetched whole; the second time because the first was not what the source said it sends."""
+CONNECT_SECONDS = 5
+
+Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+class Progress:
+    """The state file, rewritten once a second while work is under way."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path = path
+        self.lock = threading.Lock()
+        self.state: dict[str, Any] = {
+            "finished": False,
+            "what": what,
+            "done": 0,
+            "total": 0,
+            "began": time.time(),
+            "results": [],
+        }
+        self.counted = 0
+        self.count: Callable[[], int] | None = None
+        self.ended = threading.Event()
+
+    def add(self, count: int) -> None:
+        """Count bytes that have come."""
+        with self.lock:
+            self.counted += count
+
+    def write(self) -> None:
+        """Write the file, by one rename."""
+        with self.lock:
+            self.state["done"] = self.counted + (self.count() if self.count else 0)
+            draft = self.path.with_name(f".{self.path.name}.new")
+            draft.write_text(json.dumps(self.state), encoding="utf-8")
+            draft.replace(self.path)
+
+    def follow(self) -> None:
+        """Write it once a second, until the work has ended."""
+        while not self.ended.wait(1):
+            self.write()
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file, 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+# --- the way to the source --------------------------------------------------------------------------------------------
+
+
+def reachable(link: Mapping[str, Any], port: int) -> bool:
+    """Tell whether the source answers on one of its addresses, asked from the address that it expects us to have."""
+    try:
+        socket.create_connection((link["source"], port), CONNECT_SECONDS, (link["own"], 0)).close()
+    except OSError:
+        return False
+    return True
+
+
+def choose_links(task: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the addresses to take from: all that answer of the fastest kind that does."""
+    for kind in ("fabric", "lan"):
+        usable = [link for link in task["links"] if link["kind"] == kind and reachable(link, task["port"])]
+        if usable:
+            return usable
+    tried = ", ".join(f"{link['source']} from {link['own']}" for link in task["links"])
+    raise Failed(
+        f"{task['source']} does not answer on port {task['port']} ({tried}); a firewall between the nodes? "
+        "Open that port between them, or set spread_port to one that is open"
+    )
+
+
+def ssh_argv(task: Mapping[str, Any], link: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return the command that reaches the source; nothing of the host's own ssh settings counts."""
+    options = {
+        "IdentityFile": folder / "client_key",
+        "IdentitiesOnly": "yes",
+        "UserKnownHostsFile": folder / "known_hosts",
+        "GlobalKnownHostsFile": "/dev/null",
+        "StrictHostKeyChecking": "yes",
+        "HostKeyAlias": task["source"],
+        "BatchMode": "yes",
+        "BindAddress": link["own"],
+        "ConnectTimeout": CONNECT_SECONDS * 3,
+        "ServerAliveInterval": 15,
+        "ServerAliveCountMax": 4,
+        "Compression": "no",
+        "Ciphers": "aes128-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr",
+        "LogLevel": "ERROR",
+    }
+    words = ["ssh", "-F", "none", "-T", "-l", "root", "-p", str(task["port"])]
+    for name, value in options.items():
+        words += ["-o", f"{name}={value}"]
+    return words
+
+
+def last_words(text: bytes, program: str, code: int) -> str:
+    """Return what a program said last, for a message."""
+    lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
+    return (lines[-1] if lines else "it printed nothing") + f" ({program} ended with {code})"
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def share_out(files: Iterable[Mapping[str, Any]], streams: int) -> list[list[Mapping[str, Any]]]:
+    """Deal files to streams, the largest first, each to the stream that has least."""
+    hands: list[tuple[int, list[Mapping[str, Any]]]] = [(0, []) for _each in range(max(streams, 1))]
+    for entry in sorted(files, key=lambda each: -int(each["size"])):
+        place = min(range(len(hands)), key=lambda index: hands[index][0])
+        total, hand = hands[place]
+        hand.append(entry)
+        hands[place] = (total + int(entry["size"]), hand)
+    return [hand for _total, hand in hands if hand]
+
+
+class Model:
+    """One snapshot that this host takes from another."""
+
+    def __init__(self, task: Mapping[str, Any], progress: Progress, folder: Path = RUN_DIR, run: Run = subprocess.run):
+        self.task = task
+        self.progress = progress
+        self.folder = folder
+        self.run = run
+        home = Path(task["hf_home"])
+        self.hub = home / "hub"
+        self.repo = safe(task["folder"])
+        self.staging = home / STAGING
+        self.record = spread_files.read_record(self.repo)
+        self.lock = threading.Lock()
+        self.files = {safe(entry["store"]): entry for entry in task["files"]}
+        self.links: list[Mapping[str, Any]] = []
+
+    def bring(self) -> dict[str, Any]:
+        """Take what is missing, verify it, put it where the hub library looks; returns how it went."""
+        began = time.monotonic()
+        missing = [entry for entry in self.files.values() if not self.whole(entry)]
+        self.progress.state["total"] += sum(int(entry["size"]) for entry in missing) - int(self.task["bytes"])
+        self.links = choose_links(self.task) if missing else []
+        staged_before = sum(min(size_of(self.staging / e["store"]), int(e["size"])) for e in missing)
+        self.progress.count = lambda: sum(size_of(self.staging / entry["store"]) for entry in missing)
+        hands = share_out(missing, int(self.task["streams"]))
+        with ThreadPoolExecutor(max_workers=max(len(hands), 1)) as pool:
+            problems = [problem for problem in pool.map(self.take, range(len(hands)), hands) if problem]
+        if problems:
+            raise Failed("; ".join(dict.fromkeys(problems)))
+        self.publish(missing)
+        received = sum(int(entry["size"]) for entry in missing)
+        self.progress.count = None
+        self.progress.add(received)
+        return {
+            "bytes": received - staged_before,
+            "files": len(missing),
+            "link": self.links[0]["kind"] if self.links else "",
+            "seconds": round(time.monotonic() - began, 3),
+        }
+
+    def whole(self, entry: Mapping[str, Any]) -> bool:
+        """Tell whether a file is in its place already; one that is not what it should be leaves it."""
+        path = self.hub / entry["store"]
+        if not path.is_file():
+            return False
+        verified = self.record.get(entry["store"]) or {}
+        same = path.stat().st_size == entry["size"] and (
+            (verified.get("mark") == mark(path) and verified.get("sha256") == entry["sha256"])
+            or digests(path)[0] == entry["sha256"]
+        )
+        if same:
+            self.note(entry, path)
+        else:
+            put_aside(path, self.staging / entry["store"], int(entry["size"]))
+        return same
+
+    def note(self, entry: Mapping[str, Any], path: Path) -> None:
+        """Remember that a file was whole."""
+        with self.lock:
+            self.record[entry["store"]] = {"mark": mark(path), "sha256": entry["sha256"]}
+
+    def take(self, number: int, hand: Sequence[Mapping[str, Any]]) -> str:
+        """One stream: take its files, verify them; returns what is wrong, or an empty text."""
+        wanted = list(hand)
+        why = ""
+        for _attempt in range(TRIES):
+            why = self.rsync(number, wanted)
+            if why:
+                return why
+            bad = [entry for entry in wanted if not self.right(entry)]
+            if not bad:
+                return ""
+            # What the source sends is not what it said, or what was staged was wrong: those files come anew.
+            for entry in bad:
+                (self.staging / entry["store"]).unlink(missing_ok=True)
+            why = (
+                f"{bad[0]['path']} came from {self.task['source']} {TRIES} times with another SHA-256 than that of "
+                f"the source's list; it was not put to use"
+            )
+            wanted = bad
+        return why
+
+    def right(self, entry: Mapping[str, Any]) -> bool:
+        """Compare a file that has come with what it should be."""
+        path = self.staging / entry["store"]
+        return size_of(path) == entry["size"] and path.is_file() and digests(path)[0] == entry["sha256"]
+
+    def rsync(self, number: int, files: Sequence[Mapping[str, Any]]) -> str:
+        """Run rsync for a stream's files. A part that is there is not sent again: the digest tells whether it was right."""
+        for entry in files:
+            path = self.staging / entry["store"]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if size_of(path) > int(entry["size"]):
+                path.unlink()
+        names = self.folder / f"files.{number}"
+        names.write_text("".join(f"{entry['store']}\0" for entry in files), encoding="utf-8")
+        link = self.links[number % len(self.links)]
+        shell = " ".join(ssh_argv(self.task, link, self.folder))
+        argv = ["rsync", "--append", "--copy-links", "--times", "--no-implied-dirs", "--from0", f"--files-from={names}"]
+        argv += ["--perms", "--chmod=F0644,D0755", "--timeout=120", f"--rsh={shell}", *self.limit()]
+        done = self.run([*argv, f"{link['source']}::hub/", f"{self.staging}/"], capture_output=True, check=False)
+        if done.returncode != 0:
+            return f"taking files from {self.task['source']} failed: " + last_words(
+                done.stderr, "rsync", done.returncode
+            )
+        return ""
+
+    def limit(self) -> list[str]:
+        """Return the option that spares the network, in KiB/s for each stream."""
+        megabytes = float(self.task.get("limit_mbs") or 0)
+        return [f"--bwlimit={max(int(megabytes * 1e6 / 1024 / int(self.task['streams'])), 1)}"] if megabytes else []
+
+    def publish(self, received: Sequence[Mapping[str, Any]]) -> None:
+        """Rename what has come into the hub's layout: blobs first, then the snapshot, then its name."""
+        for entry in received:
+            target = self.hub / entry["store"]
+            if "/snapshots/" in entry["store"]:
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (self.staging / entry["store"]).replace(target)
+            self.note(entry, target)
+        commit = safe(self.task["commit"])
+        snapshot = self.hub / self.repo / "snapshots" / commit
+        draft = self.staging / self.repo / "drafts" / commit
+        root = self.hub / self.repo
+        build = snapshot if snapshot.exists() else draft
+        if build is draft:
+            shutil.rmtree(draft, ignore_errors=True)
+        for entry in self.task["files"]:
+            path = build / safe(entry["path"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if entry["link"]:
+                text = safe_link(snapshot, entry["path"], entry["link"], root)
+                if not (path.is_symlink() and str(path.readlink()) == text):
+                    fresh = path.with_name(f".{path.name}.new")
+                    fresh.unlink(missing_ok=True)
+                    fresh.symlink_to(text)
+                    fresh.replace(path)
+            elif not path.exists():
+                (self.staging / entry["store"]).replace(path)
+                self.note(entry, path)
+        if build is draft:
+            snapshot.parent.mkdir(parents=True, exist_ok=True)
+            draft.replace(snapshot)
+        if self.task["revision"] != commit:
+            ref = root / "refs" / safe(self.task["revision"])
+            ref.parent.mkdir(parents=True, exist_ok=True)
+            fresh = ref.with_name(f".{ref.name}.new")
+            fresh.write_text(commit, encoding="utf-8")
+            fresh.replace(ref)
+        spread_files.write_record(self.repo, self.record)
+        shutil.rmtree(self.staging / self.repo, ignore_errors=True)
+        if self.staging.is_dir() and not any(self.staging.iterdir()):
+            self.staging.rmdir()
+
+
+def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Read every file of a snapshot that is not known to be whole, and take those that are damaged out of use.
+
+    A file is damaged when its bytes are not what the hub named it by, or not what they were when it was verified.
+    """
+    began = time.monotonic()
+    home, repo = Path(task["hf_home"]), safe(task["folder"])
+    hub, record = home / "hub", spread_files.read_record(repo)
+    entries = list({entry["store"]: entry for entry in task["files"]}.values())
+
+    def look(entry: Mapping[str, Any]) -> str | None:
+        path = hub / safe(entry["store"])
+        if not path.is_file():
+            return str(entry["path"])
+        verified = record.get(entry["store"]) or {}
+        before, (sha256, git) = mark(path), digests(path)
+        progress.add(before[0])
+        expected = spread_files.named_digest(entry["store"]) or entry.get("sha256") or verified.get("sha256") or sha256
+        if expected not in (sha256, git):
+            record.pop(entry["store"], None)
+            put_aside(path, home / STAGING / entry["store"], entry.get("whole_size"))
+            return str(entry["path"])
+        record[entry["store"]] = {"mark": before, "sha256": sha256}
+        return None
+
+    with ThreadPoolExecutor(max_workers=int(task["streams"])) as pool:
+        damaged = sorted(filter(None, pool.map(look, entries)))
+    spread_files.write_record(repo, record)
+    read = sum(int(entry["size"] or 0) for entry in entries)
+    return {"bytes": read, "damaged": damaged, "seconds": round(time.monotonic() - began, 3)}
+
+
+# --- images -----------------------------------------------------------------------------------------------------------
+
+
+class Image:
+    """One image that this host takes from another."""
+
+    def __init__(self, task: Mapping[str, Any], progress: Progress, folder: Path = RUN_DIR, run: Run = subprocess.run):
+        self.task = task
+        self.progress = progress
+        self.folder = folder
+        self.run = run
+
+    def inspect(self, ref: str) -> dict[str, Any] | None:
+        """Return what the engine has under a name."""
+        done = self.run(["docker", "image", "inspect", "--", ref], capture_output=True, check=False)
+        items = json.loads(done.stdout or b"[]") if done.returncode == 0 else []
+        return spread_files.describe(items[0]) if items else None
+
+    def bring(self) -> dict[str, Any]:
+        """Load the image as it is sent, and see that it is the one; the engine compares each layer with its digest."""
+        began = time.monotonic()
+        wanted, ref = self.task["image"], self.task["ref"]
+        link = choose_links(self.task)[0]
+        received = self.stream(link)
+        # Saved by digest it comes without a name.
+        found = self.inspect(ref) or self.inspect(wanted["id"])
+        if not spread_files.same_image(wanted, found):
+            self.run(["docker", "image", "rm", "--", ref], capture_output=True, check=False)
+            raise Failed(
+                f"{self.task['source']} sent {ref} as {(found or {}).get('id')}, not as {wanted['id']}; "
+                "it was removed again"
+            )
+        if self.task.get("alias") and found:
+            self.run(["docker", "image", "tag", str(found["id"]), self.task["alias"]], capture_output=True, check=True)
+        self.progress.add(max(int(wanted["size"]) - received, 0))
+        return {"bytes": received, "link": link["kind"], "seconds": round(time.monotonic() - began, 3)}
+
+    def stream(self, link: Mapping[str, Any]) -> int:
+        """Copy from the source's C(docker save) into C(docker load); returns how many bytes came."""
+        errors = self.folder / "image.err"
+        limit = float(self.task.get("limit_mbs") or 0) * 1e6
+        began, received = time.monotonic(), 0
+        argv = [*ssh_argv(self.task, link, self.folder), link["source"], f"image {self.task['ref']}"]
+        with (
+            errors.open("wb") as stderr,
+            subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr) as sending,
+            subprocess.Popen(
+                ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr
+            ) as loading,
+        ):
+            reader, writer = sending.stdout, loading.stdin
+            try:
+                while reader and writer:
+                    piece = reader.read1(CHUNK)  # type: ignore[attr-defined]
+                    if not piece:
+                        break
+                    writer.write(piece)
+                    received += len(piece)
+                    self.progress.add(len(piece))
+                    if limit:
+                        time.sleep(max(0.0, received / limit - (time.monotonic() - began)))
+            except BrokenPipeError:
+                sending.terminate()  # the engine refused what came; its own words follow
+            if writer:
+                try:
+                    writer.close()
+                except BrokenPipeError:
+                    sending.terminate()
+            codes = sending.wait(), loading.wait()
+        if any(codes):
+            said = last_words(errors.read_bytes(), "ssh" if codes[0] else "docker load", codes[0] or codes[1])
+            raise Failed(f"taking {self.task['ref']} from {self.task['source']} failed: {said}")
+        return received
+
+
+# --- the job ----------------------------------------------------------------------------------------------------------
+
+
+def one(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Carry out one part of a job."""
+    if task["kind"] == "verify":
+        return verify_model(task, progress)
+    return Model(task, progress).bring() if task["kind"] == "model" else Image(task, progress).bring()
+
+
+def work(job: Mapping[str, Any], progress: Progress) -> None:
+    """Carry out a job, one thing after the other; one that fails leaves the others alone."""
+    progress.state["total"] = sum(int(task["bytes"]) for task in job["tasks"])
+    progress.write()
+    following = threading.Thread(target=progress.follow, daemon=True)
+    following.start()
+    for task in job["tasks"]:
+        about = {"key": task["key"], "kind": task["kind"], "source": task.get("source")}
+        try:
+            progress.state["results"].append({**about, "ok": True, "why": "", **one(task, progress)})
+        except (Failed, OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
+            progress.count = None
+            progress.state["results"].append({**about, "ok": False, "why": str(error) or repr(error)})
+    progress.ended.set()
+    following.join()
+    progress.state["finished"] = True
+    progress.write()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the job that a file describes."""
+    job = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
+    work(job, Progress(Path(argv[1]), str(job["name"])))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
