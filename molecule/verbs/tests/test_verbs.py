@@ -1,0 +1,128 @@
+"""The owner's verbs as an owner types them, and what they leave on the nodes.
+
+The tests run in order on the shared nodes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+UNITS = {"spark-1": ["heavy", "spare"], "spark-2": ["fast"]}
+
+
+def name(host):
+    return host.backend.get_hostname()
+
+
+def run(verb, *options, code=0):
+    """Type a verb; return what it printed."""
+    argv = [Path(sys.executable).with_name("ansible-playbook"), f"dgxspark.vllm.{verb}"]
+    argv += [f"--inventory={ROOT}/molecule/inventory.yml", f"--inventory={ROOT}/molecule/verbs/inventory.yml", *options]
+    ran = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    text = ran.stdout + ran.stderr
+    assert ran.returncode == code, text
+    return text
+
+
+def active(host):
+    return [unit for unit in UNITS[name(host)] if host.service(f"spark-{unit}").is_running]
+
+
+def enabled(host):
+    return [unit for unit in UNITS[name(host)] if host.service(f"spark-{unit}").is_enabled]
+
+
+def available_gib(host):
+    text = host.check_output("grep MemAvailable /run/spark-sim/root/proc/meminfo")
+    return int(text.split()[1]) / 1024 / 1024
+
+
+def asks(host, port):
+    return host.run("curl --fail --silent --max-time 5 http://127.0.0.1:%s/v1/models", str(port)).rc == 0
+
+
+@pytest.fixture
+def first(host):
+    """The node that the tests are about; the other one is only looked at."""
+    if name(host) != "spark-1":
+        pytest.skip("the verbs are typed once")
+    return host
+
+
+def test_a_stop_ends_when_the_memory_is_back(first):
+    run("stop", "-e", "services=spare")
+    assert active(first) == ["heavy"]
+    assert "spare" in enabled(first)
+    before = available_gib(first)
+    text = run("stop", "-e", "services=heavy", "-e", "spark_stop_permanent=true")
+    # 0.40 of 119.67 GiB and what an engine takes beside it, minus what it leaves of its request.
+    assert available_gib(first) - before > 40
+    assert "heavy stopped" in text
+    assert active(first) == []
+    assert "heavy" not in enabled(first)
+
+
+def test_a_second_stop_changes_nothing(first):
+    assert "changed=0" in run("stop", "--limit", "spark-1")
+
+
+def test_names_that_are_wrong_are_told_at_once_and_touch_nothing(first):
+    text = run("stop", "-e", "services=heavi,fast", "--limit", "spark-1", code=2)
+    assert "did you mean 'heavy'?" in text
+    assert "is on spark-2, which this run leaves out" in text
+    assert "PLAY [Stop]" not in text
+
+
+def test_a_start_proves_and_enables(first):
+    run("start", "-e", "services=heavy")
+    assert active(first) == ["heavy"]
+    assert "heavy" in enabled(first)
+    assert asks(first, 8001)
+
+
+def test_one_of_a_set_is_not_started_beside_another(first):
+    text = run("start", "-e", "services=spare", code=2)
+    assert "-e out=heavy -e in=spare" in text
+    assert active(first) == ["heavy"]
+
+
+def test_a_swap_in_check_mode_changes_nothing(first):
+    run("swap", "-e", "out=heavy", "-e", "in=spare", "--check")
+    assert active(first) == ["heavy"]
+
+
+def test_a_swap_changes_what_runs_now_and_after_a_boot(first):
+    run("swap", "-e", "out=heavy", "-e", "in=spare")
+    assert active(first) == enabled(first) == ["spare"]
+    assert asks(first, 8002)
+    assert not asks(first, 8001)
+
+
+def test_what_does_not_prove_goes_and_the_old_one_comes_back(first):
+    with first.sudo():
+        first.check_output("echo SPARK_SIM_FAULT=fail >> /etc/dgxspark/env/heavy.env")
+        text = run("swap", "-e", "out=spare", "-e", "in=heavy", code=2)
+        first.check_output("sed -i /SPARK_SIM_FAULT/d /etc/dgxspark/env/heavy.env")
+    assert "spare is back as it was" in text
+    assert active(first) == enabled(first) == ["spare"]
+    assert asks(first, 8002)
+
+
+def test_without_names_all_that_is_meant_to_run_is_stopped_and_started(first):
+    run("stop")
+    assert active(first) == []
+    run("start")
+    # The first of the set, since none of it ran.
+    assert active(first) == ["heavy"]
+
+
+def test_the_other_node_followed(host):
+    if name(host) == "spark-2":
+        assert active(host) == ["fast"]
+        assert asks(host, 8001)

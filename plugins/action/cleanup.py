@@ -1,0 +1,33 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tell a host what its plan uses, and have it look for the rest; documented in plugins/modules/cleanup.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import cleanup
+
+
+class ActionModule(ActionBase):
+    """Take from the plan what is in use; the whole of it need not go over the wire."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the module's answer."""
+        super().run(tmp, task_vars)
+        args = dict(self._task.args)
+        _kinds, messages = cleanup.check_request(args.get("remove"), bool(args.get("weights")))
+        if messages:  # before any host is asked
+            raise AnsibleActionFail("nothing was removed:\n- " + "\n- ".join(messages))
+        planned, around = args.pop("planned", None) or {}, args.pop("around", None) or {}
+        args["wanted"] = cleanup.wanted_of(planned, around)
+        result: dict[str, Any] = self._execute_module(
+            module_name="dgxspark.vllm.cleanup", module_args=args, task_vars=task_vars or {}
+        )
+        return result
