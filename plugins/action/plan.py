@@ -22,6 +22,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils import (
     lock,
     model_table,
     picture,
+    placement,
     plan_page,
     recipes,
 )
@@ -113,6 +114,8 @@ class ActionModule(ActionBase):
         if args["show"] or (errors and args["fail_on_error"]):
             shown = (plan, findings, display.columns)
             display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, str(page or "")), screen_only=True)
+            if placed := placement.text(plan):
+                display.display(placed)
             if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
                 display.display(picture.plan_text(*shown, False, str(page or "")), log_only=True)
         result.update(
@@ -123,6 +126,7 @@ class ActionModule(ActionBase):
             keys_of_fleet=sorted(own_keys(plan)),
             findings=findings,
             errors=len(errors),
+            placement=placement.check(plan),
             # The plan itself, once on the screen, is not wanted there a second time with -v.
             _ansible_verbose_override=True,
         )

@@ -156,6 +156,17 @@ findings:
       severity: error
       message: vLLM would refuse to start.
       fix: Set gpu-memory-utilization to 0.80.
+placement:
+  description:
+    - Services without a replica (another host that serves the same model or by the same name), and hosts whose services are more than
+      their memory, with a service that could move and where to.
+  returned: success
+  type: dict
+  sample:
+    hosts: 3
+    services: 4
+    without_replica: [{service: heavy, model: Org/Model, hosts: [spark-1]}]
+    over_committed: {spark-2: {over_gib: 4.2, move: fast, to: spark-3}}
 errors:
   description: Number of findings that are errors.
   returned: success

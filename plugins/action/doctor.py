@@ -1,0 +1,156 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge hosts by everything that is known of them; documented in plugins/modules/doctor.py."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible import constants
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible.utils import color
+from ansible.utils.display import Display
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import doctor, picture, placement
+from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import SEVERITIES
+
+display = Display()
+WHAT = {
+    "host": "the facts of the host",
+    "images": "the images",
+    "services": "the services",
+    "residency": "what engines took of memory",
+    "fast_path": "the kernels of engines",
+    "doctor": "logs, receipts, disks and clock",
+}
+
+
+class ActionModule(ActionBase):
+    """Gather the findings of plan, proof and doctor, show them, fail by the worst."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Print findings with their fixes, the worst first."""
+        result = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        _spec, args = self.validate_argument_spec(
+            {
+                "plan": {"type": "dict", "required": True},
+                "asked_from": {"type": "str", "required": True},
+                "looked_from": {"type": "str", "required": True},
+                "dest": {"type": "str", "default": ""},
+                "fail_on": {"type": "str", "default": "error", "choices": ["error", "warning", "never"]},
+            }
+        )
+        play = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
+        plan = args["plan"]
+        # What stands around the engines may be on hosts that are no Sparks; their plan is judged with the rest.
+        findings = [
+            dict(finding)
+            for finding in plan["findings"]
+            if finding["host"] in play or finding["host"] not in plan["hosts"]
+        ]
+        silent = []
+        for host in play:
+            hostvars = variables["hostvars"][host]
+            first, second = (hostvars.get(args[key]) or {} for key in ("asked_from", "looked_from"))
+            if not first.get("reached"):
+                silent.append(host)
+            findings += [
+                {"host": host, **finding} for finding in self._judge(host, plan["hosts"].get(host) or {}, first, second)
+            ]
+        findings += placement.findings(plan)
+        findings.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
+        why = doctor.verdict(findings, args["fail_on"])
+        counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}
+        found = {
+            "schema": 1,
+            "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "well": not why,
+            "reason": why,
+            "counts": {"hosts": len(play), "silent": len(silent), **counts},
+            "findings": findings,
+        }
+        text = picture.findings_text(findings, color.ANSIBLE_COLOR)
+        display.display("\n".join([text, "", head(found)]) if findings else head(found), screen_only=True)
+        if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
+            display.display(picture.findings_text(findings), log_only=True)
+        if args["dest"] == "-":
+            display.display(json.dumps(found, sort_keys=True), screen_only=True)
+        elif args["dest"]:
+            write(Path(args["dest"]), json.dumps(found, indent=2, sort_keys=True) + "\n")
+        result.update(changed=False, failed=bool(why), counts=found["counts"], _ansible_verbose_override=True)
+        if why:
+            result["msg"] = why  # and nothing else: Ansible prints the whole result of a task that failed
+        else:
+            result["findings"] = findings
+        return result
+
+    def _judge(
+        self, host: str, planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the findings of one host beside those of its plan."""
+        if not first.get("reached"):
+            return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]
+        answers = {**(first.get("answers") or {}), **(second.get("answers") or {})}
+        found: list[dict[str, Any]] = []
+        if second and not second.get("reached"):
+            found.append(doctor.unreachable(second.get("why") or "it was lost").to_dict())
+        found += [
+            doctor.not_asked(WHAT.get(name, name), str(answer.get("msg"))).to_dict()
+            for name, answer in answers.items()
+            if answer.get("failed")
+        ]
+        for name in ("residency", "fast_path"):
+            found += (answers.get(name) or {}).get("findings") or []
+        facts = (answers.get("host") or {}).get("spark") or {}
+        patient = doctor.Patient(
+            planned=planned,
+            facts=facts,
+            looked=(answers.get("doctor") or {}).get("doctor") or {},
+            answers={entry["name"]: entry for entry in (answers.get("services") or {}).get("services") or []},
+            images=(answers.get("images") or {}).get("images") or {},
+            asked={key: second[key] for key in ("began", "ended") if second.get(key)},
+        )
+        found += [finding.to_dict() for finding in doctor.check(patient)]
+        path = str((planned.get("settings") or {}).get("hf_token_file") or "")
+        there = set(facts.get("models") or [])
+        fetches = any(model.get("repo") and model["repo"] not in there for model in planned.get("models") or [])
+        found += [finding.to_dict() for finding in doctor.token(path, *read(path), fetches)]
+        return found
+
+
+def read(path: str) -> tuple[bool, str]:
+    """Whether a file of the controller is there, and what is in it."""
+    try:
+        return True, Path(path).read_text(encoding="utf-8") if path else ""
+    except (OSError, UnicodeDecodeError):
+        return False, ""
+
+
+def head(found: dict[str, Any]) -> str:
+    """Say in one line how the hosts are."""
+    counts = found["counts"]
+    parts = [f"{counts[key]} {key}{'s'[: counts[key] != 1]}" for key in ("error", "warning") if counts[key]]
+    silent = f" ({counts['silent']} silent)" if counts["silent"] else ""
+    return (
+        f"{counts['hosts']} host{'s'[: counts['hosts'] != 1]}{silent}: {', '.join(parts) or 'no errors, no warnings'}."
+    )
+
+
+def write(path: Path, text: str) -> None:
+    """Write a report by one rename, so that no reader sees half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.new")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise AnsibleActionFail(f"the report cannot be written to {path} on the controller: {error}") from error

@@ -1,0 +1,359 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Look at what shows only while a host runs: logs, receipts, disks, clock, images, answers."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: doctor_info
+short_description: Look at what shows only while a host runs
+version_added: 0.2.0
+description:
+  - Reads what M(dgxspark.vllm.doctor) judges beside facts, plan and proof. It reads the log of the kernel and of engines for lines that
+    are known to mean something, receipts and their age, disks, clock, the load of the GPU, pending reboots, images that no container
+    uses, registries that Docker has an account at, and compile caches.
+  - Each service is asked one question, greedily, to see whether it answers words or garbage. O(ask=false) leaves that out.
+  - Of logs only counts and the last line that matched come back.
+options:
+  services:
+    description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: Name of the service.
+        type: str
+        required: true
+      unit:
+        description: Its unit.
+        type: str
+        required: true
+      container:
+        description: Its container.
+        type: str
+        required: true
+      cache_dir:
+        description: Its folder of compile caches.
+        type: path
+      probe:
+        description: Where it answers; C(url), C(model) and C(api_key_file) are read.
+        type: dict
+        default: {}
+  paths:
+    description: Folders whose disks are looked at, beside those of logs and of Docker.
+    type: list
+    elements: path
+    default: []
+  lines:
+    description: Last lines that are read of each log of an engine.
+    type: int
+    default: 500
+  ask:
+    description: Whether to ask each service a question.
+    type: bool
+    default: true
+  timeout:
+    description: Seconds that a service has for its answer.
+    type: float
+    default: 30
+  receipts:
+    description: Folder of the receipts.
+    type: path
+    default: /var/lib/dgxspark/receipts
+  root:
+    description: Where C(/proc) is read. Simulated Sparks show their own there.
+    type: path
+    default: /
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+seealso:
+  - module: dgxspark.vllm.doctor
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Look at the host
+  dgxspark.vllm.doctor_info:
+    services:
+      - name: heavy
+        unit: spark-heavy.service
+        container: spark-heavy
+        probe: {url: http://127.0.0.1:8001, model: heavy}
+    paths: [/srv/huggingface]
+  become: true
+  register: looked
+"""
+
+RETURN = r"""
+doctor:
+  description: What was found. Parts that could not be read are empty or null.
+  returned: success
+  type: dict
+  sample:
+    clock: {now: 1790000000.2, synchronized: true}
+    cmdline: ro quiet
+    disks: {/srv/huggingface: {total_gib: 3755.1, free_gib: 1210.4, exists: true}}
+    gpu_error: ''
+    gpu_load: {utilization: 97.0, sm_mhz: 2411.0, power_w: 61.0}
+    helpers: {docker.service: {active: true, enabled: true}}
+    kernel_log: {}
+    reboot_required: false
+    reboot_packages: []
+    receipts: {heavy: {path: /var/lib/dgxspark/receipts/heavy.json, age_days: 3.1, image: 'nvcr.io/nvidia/vllm:26.04-py3'}}
+    registries: [nvcr.io]
+    shm_gib: 0.0
+    unused_images: [{ref: 'vllm/vllm-openai:v0.19.0', gib: 21.3}]
+    services:
+      heavy:
+        log: {}
+        answer: {text: The sea is wide., error: ''}
+        cache: {path: /var/cache/dgxspark/heavy, oldest: 1790000000.0}
+        unit_changed: 1790000000.0
+"""
+
+import json
+import os
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, doctor, endpoint, gb10, receipts, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+HELPERS = ("docker.service", "earlyoom.service", "nvidia-persistenced.service")
+LOAD_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu,clocks.sm,power.draw", "--format=csv,noheader,nounits"]
+KERNEL_LINES = 20000
+MOST_FILES = 2000
+"""Files of a compile cache that are looked at."""
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "services": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "unit": {"type": "str", "required": True},
+                    "container": {"type": "str", "required": True},
+                    "cache_dir": {"type": "path"},
+                    "probe": {"type": "dict", "default": {}},
+                },
+            },
+            "paths": {"type": "list", "elements": "path", "default": []},
+            "lines": {"type": "int", "default": 500},
+            "ask": {"type": "bool", "default": True},
+            "timeout": {"type": "float", "default": 30},
+            "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
+            "root": {"type": "path", "default": "/"},
+        },
+        supports_check_mode=True,
+    )
+    params, run = module.params, runner(module)
+    rc, text, _err = run(docker_facts.INFO_COMMAND)
+    docker = docker_facts.parse_info(text) if rc != 127 else {}
+    running = {item["name"] for item in gb10.read_containers(run) if item["state"] == "running"}
+    with ThreadPoolExecutor(max_workers=max(len(params["services"]), 1)) as pool:
+        asked = [pool.submit(question, one, params["timeout"]) for one in params["services"] if params["ask"]]
+        services = {one["name"]: look_at(run, one, running, params["lines"]) for one in params["services"]}
+        for one, answer in zip(params["services"], asked):
+            services[one["name"]]["answer"] = answer.result()
+    load, error = gpu_load(run)
+    paths = [*params["paths"], "/", "/var/log", *([docker["root_dir"]] if docker.get("root_dir") else [])]
+    found = {
+        "clock": {"now": time.time(), "synchronized": synchronized(run)},
+        "cmdline": gb10.read_text(params["root"], "proc/cmdline") or "",
+        "disks": gb10.read_disks(dict.fromkeys(paths)),
+        "gpu_error": error,
+        "gpu_load": load,
+        "helpers": helpers(run),
+        "kernel_log": kernel_log(run),
+        **reboot(),
+        "receipts": read_receipts(Path(params["receipts"])),
+        "registries": registries(Path("/root/.docker/config.json")),
+        "shm_gib": used_gib("/dev/shm"),
+        "unused_images": unused_images(run) if docker.get("reachable") else [],
+        "services": services,
+    }
+    module.exit_json(changed=False, doctor=found)
+
+
+def look_at(run: Any, service: dict[str, Any], running: set[str], lines: int) -> dict[str, Any]:
+    """Read the log of a service, and when its unit and its caches were written."""
+    if service["container"] in running:
+        rc, out, err = run(["docker", "logs", f"--tail={lines}", service["container"]])
+    else:
+        rc, out, err = run(units.journal_command(service["unit"], lines))
+    text = f"{out}\n{err}" if rc == 0 else ""
+    try:
+        changed: float | None = Path("/etc/systemd/system", service["unit"]).stat().st_mtime
+    except OSError:
+        changed = None
+    cache = Path(service["cache_dir"]) if service["cache_dir"] else None
+    return {
+        "log": doctor.count_signs(text.splitlines(), doctor.ENGINE_SIGNS),
+        "unit_changed": changed,
+        "cache": {"path": str(cache), "oldest": oldest(cache)} if cache else {},
+    }
+
+
+def question(service: dict[str, Any], timeout: float) -> dict[str, Any]:
+    """Ask a service something that has a plain answer; thoughts count as one."""
+    probe = service["probe"]
+    if not probe.get("url"):
+        return {"text": "", "error": ""}
+    body = {
+        "model": probe.get("model") or service["name"],
+        "max_tokens": doctor.ANSWER_TOKENS,
+        "temperature": 0,
+        "messages": [{"role": "user", "content": doctor.QUESTION}],
+    }
+    try:
+        client = endpoint.Client(probe["url"], endpoint.read_api_key(probe.get("api_key_file")))
+        answer = client.request_json("POST", "/v1/chat/completions", body, timeout)
+        message = answer["choices"][0]["message"]
+        parts = [message.get(key) for key in ("reasoning_content", "reasoning", "content")]
+    except endpoint.Problem as problem:
+        return {"text": "", "error": problem.message[:200]}
+    except (LookupError, TypeError, AttributeError):
+        return {"text": "", "error": "the answer has no message"}
+    return {"text": " ".join(part for part in parts if isinstance(part, str))[:600], "error": ""}
+
+
+def oldest(folder: Path) -> float | None:
+    """Return when the oldest file of a folder was written, None for an empty one; only some of many are looked at."""
+    times: list[float] = []
+    for base, _folders, files in os.walk(folder):
+        for name in files:
+            try:
+                times.append(Path(base, name).lstat().st_mtime)
+            except OSError:
+                continue
+        if len(times) >= MOST_FILES:
+            break
+    return min(times) if times else None
+
+
+def gpu_load(run: Any) -> tuple[dict[str, float | None], str]:
+    """Return load, clock and power of the GPU, and what nvidia-smi says where it cannot tell."""
+    rc, out, err = run(LOAD_QUERY)
+    if rc != 0:
+        said = [line.strip() for line in f"{out}\n{err}".splitlines() if line.strip()]
+        return {}, (said[0][:200] if said else f"exit code {rc}") if rc != 127 else ""
+    cells = [cell.strip() for cell in out.strip().splitlines()[0].split(",")] if out.strip() else []
+    names = ("utilization", "sm_mhz", "power_w")
+    return {name: number(cell) for name, cell in zip(names, cells)}, ""
+
+
+def number(text: str) -> float | None:
+    """Read a figure; nvidia-smi writes [N/A] for what it does not know."""
+    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else None
+
+
+def synchronized(run: Any) -> bool | None:
+    """Whether somebody keeps the clock; None where systemd does not know."""
+    rc, out, _err = run(["timedatectl", "show", "--property=NTPSynchronized", "--value"])
+    return {"yes": True, "no": False}.get(out.strip()) if rc == 0 else None
+
+
+def helpers(run: Any) -> dict[str, dict[str, Any]]:
+    """State of other units that matter; those that are not there are left out."""
+    rc, out, _err = run(units.show_command(list(HELPERS)))
+    return {
+        unit["name"]: {"active": unit["active_state"] == "active", "enabled": unit["enabled"]}
+        for unit in (units.parse_show(out) if rc == 0 else [])
+        if unit["load_state"] == "loaded"
+    }
+
+
+def kernel_log(run: Any) -> dict[str, Any]:
+    """Signs in the log of the kernel since the boot."""
+    command = [
+        "journalctl",
+        "--dmesg",
+        "--boot",
+        "--no-pager",
+        "--quiet",
+        "--output=short-iso",
+        f"--lines={KERNEL_LINES}",
+    ]
+    rc, out, _err = run(command)
+    return doctor.count_signs(out.splitlines(), doctor.KERNEL_SIGNS) if rc == 0 else {}
+
+
+def reboot() -> dict[str, Any]:
+    """Whether the host waits for a reboot, and for which packages."""
+    packages = gb10.read_text("/", "var/run/reboot-required.pkgs") or ""
+    return {
+        "reboot_required": Path("/var/run/reboot-required").exists(),
+        "reboot_packages": sorted(set(packages.split()))[:8],
+    }
+
+
+def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
+    """What each receipt says of its age and image."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")):
+        entry: dict[str, Any] = {"path": str(path)}
+        try:
+            entry["age_days"] = round((time.time() - path.stat().st_mtime) / 86400, 2)
+            image = receipts.load(path.read_text(encoding="utf-8"))["deployed"].get("image")
+            entry["image"] = image.get("ref") if isinstance(image, dict) else image
+        except (OSError, ValueError) as error:
+            entry["error"] = str(error)[:200]
+        found[path.stem] = entry
+    return found
+
+
+def registries(config: Path) -> list[str]:
+    """Name the registries that root's Docker has an account at; no account is read."""
+    try:
+        content = json.loads(config.read_text(encoding="utf-8"))
+        found = {name for key in ("auths", "credHelpers") for name in content.get(key) or {}}
+    except (OSError, ValueError, AttributeError):
+        return []
+    return sorted(re.sub(r"^https?://|/.*$", "", name) for name in found)
+
+
+def used_gib(path: str) -> float:
+    """What a file system in memory holds."""
+    try:
+        stat = os.statvfs(path)
+    except OSError:
+        return 0.0
+    return round((stat.f_blocks - stat.f_bfree) * stat.f_frsize / 1024**3, 3)
+
+
+def unused_images(run: Any) -> list[dict[str, Any]]:
+    """Images that no container uses, running or not, with their size."""
+    rc, out, _err = run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
+    names: dict[str, str] = {}
+    for line in out.splitlines() if rc == 0 else []:
+        image_id, _space, name = line.partition(" ")
+        names.setdefault(image_id, name)
+    if not names:
+        return []
+    used = {container["image_id"] for container in gb10.read_containers(run)}
+    rc, out, _err = run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *names])
+    found = []
+    for line in out.splitlines():
+        image_id, _space, size = line.partition(" ")
+        if image_id in names and image_id not in used and size.isdigit():
+            found.append({"ref": names[image_id], "gib": round(int(size) / 1024**3, 2)})
+    return sorted(found, key=lambda image: str(image["ref"]))
+
+
+if __name__ == "__main__":
+    main()
