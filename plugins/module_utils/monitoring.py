@@ -69,7 +69,11 @@ THRESHOLDS: Table = {
     "kv_cache_ratio": (Number, 0.95, "share of the KV cache in use that counts as full"),
     "acceptance_ratio": (Number, 0.3, "share of drafted tokens that have to be accepted"),
     "prefix_hits_ratio": (Number, 0.05, "share of prompt tokens that the prefix cache has to have, over an hour"),
-    "prefix_tokens_per_second": (Number, 50, "prompt tokens a second, over an hour, below which that share is not judged"),
+    "prefix_tokens_per_second": (
+        Number,
+        50,
+        "prompt tokens a second, over an hour, below which that share is not judged",
+    ),
     "receipt_loss_ratio": (Number, 0.1, "loss of decoding speed against the baseline, of a proof and of bench.yml"),
     "residency_gib": (Number, 2, "memory of a service above its plan"),
     "disk_free_ratio": (Number, 0.1, "free share of a file system"),
