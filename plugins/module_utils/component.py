@@ -44,7 +44,7 @@ class Steps:
     start: list[str] = field(default_factory=list)
     restart: list[str] = field(default_factory=list)
     due: list[str] = field(default_factory=list)  # would be restarted, but the caller wants to do something first
-    forget: list[str] = field(default_factory=list)  # have failed; systemd counts that against the next start
+    forget: list[str] = field(default_factory=list)  # systemd counts earlier starts of these against the next one
 
     def any(self) -> bool:
         """Whether a unit changes; what is due has not changed yet."""
@@ -85,15 +85,18 @@ def outdated(seen: Seen, changed: dict[str, float], watched: list[str]) -> bool:
     changed: when each file of the component was last written, by the wall clock. By this, a run that was cut off between
     writing files and restarting their unit is finished by the next one.
     """
-    if seen.active not in RUNNING or seen.began is None:
+    if seen.active not in RUNNING:
         return False
-    return any(changed.get(path, 0.0) > seen.began for path in watched)
+    # systemd restarts a unit by itself from the definition that it holds.
+    if seen.needs_reload:
+        return True
+    return seen.began is not None and any(changed.get(path, 0.0) > seen.began for path in watched)
 
 
 def steps(units: list[dict[str, Any]], seen: dict[str, Seen], changed: dict[str, float]) -> Steps:
     """Say what to do with the units of a component that is to be present.
 
-    units: C([{name, state: started|stopped, enabled: bool|None, restart_on: [path], defer: bool}]).
+    units: C([{name, state: started|stopped, enabled: bool|None, restart_on: [path], outdated: bool, defer: bool}]).
     changed: see C(outdated); files that are about to be written count as written now.
     """
     todo = Steps()
@@ -109,6 +112,9 @@ def steps(units: list[dict[str, Any]], seen: dict[str, Seen], changed: dict[str,
             todo.forget.append(name)
         if now.active not in RUNNING:
             todo.start.append(name)
-        elif outdated(now, changed, unit["restart_on"]):
+        elif unit["outdated"] or outdated(now, changed, unit["restart_on"]):
             (todo.due if unit["defer"] else todo.restart).append(name)
+            # systemd refuses a start when earlier ones, or a rollout in small steps, have used up the bound.
+            if not unit["defer"]:
+                todo.forget.append(name)
     return todo

@@ -104,7 +104,7 @@ options:
       validate:
         description:
           - A program and its arguments, separated by spaces, that has to accept the file before it is put in place; C(%s) is a
-            copy of it by the same name. Files that have not changed are not asked about.
+            copy of it by the same name. Files that have not changed are not asked about; in check mode none is.
         type: str
       digest:
         description: Set by the action plugin; SHA-256 of the content.
@@ -182,6 +182,10 @@ options:
           - Files whose change the unit has to be restarted for. All of O(files) unless given.
         type: list
         elements: path
+      outdated:
+        description: The unit is known to run from older files, whatever their times say.
+        type: bool
+        default: false
       defer:
         description:
           - Do not restart the unit but name it in RV(restart_due), for a play that has to do something first.
@@ -316,6 +320,7 @@ UNIT = {
     "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
     "enabled": {"type": "bool"},
     "restart_on": {"type": "list", "elements": "path"},
+    "outdated": {"type": "bool", "default": False},
     "defer": {"type": "bool", "default": False},
     "wait": {"type": "bool", "default": True},
 }
@@ -632,7 +637,8 @@ class Component:
         if missing:
             # Nothing has been done yet; the action plugin sends these, and asks again.
             self.module.exit_json(changed=False, wanted=missing)
-        self.validate(differing)
+        if not self.check:
+            self.validate(differing)
         gone, ended = self.instances()
         self.folders()
         written = self.files(differing)

@@ -155,7 +155,7 @@ def test_a_changed_file_restarts_its_unit_alone(host: Host) -> None:
     host.calls()
     result = host.run(V, files=[host.file("a", "1"), host.file("b", "2")], units=units)
     assert result["restarted"] == ["b.service"] and result["restart_due"] == ["c.service"]
-    assert host.calls() == ["restart -- b.service"]
+    assert host.calls() == ["reset-failed b.service", "restart -- b.service"]
 
 
 def test_a_run_that_was_cut_off_is_finished(host: Host) -> None:

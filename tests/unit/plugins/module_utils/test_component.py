@@ -26,7 +26,15 @@ InactiveExitTimestampMonotonic=0
 
 
 def unit(name: str = "u", **more: Any) -> dict[str, Any]:
-    return {"name": name, "state": "started", "enabled": None, "restart_on": ["/f"], "defer": False, **more}
+    return {
+        "name": name,
+        "state": "started",
+        "enabled": None,
+        "restart_on": ["/f"],
+        "outdated": False,
+        "defer": False,
+        **more,
+    }
 
 
 def test_units_are_read_and_dated_by_the_monotonic_clock() -> None:
@@ -54,8 +62,10 @@ def test_steps_for_each_state() -> None:
 
     assert first(Seen("u", True, "active", began=9.0)) == {}
     assert first(Seen("u", True, "activating", began=9.0)) == {}
-    assert first(Seen("u", True, "active", began=9.0), 10.0) == {"restart": ["u"]}
+    assert first(Seen("u", True, "active", began=9.0), 10.0) == {"restart": ["u"], "forget": ["u"]}
     assert first(Seen("u", True, "active", began=9.0), 10.0, defer=True) == {"due": ["u"]}
+    assert first(Seen("u", True, "active", began=9.0), outdated=True) == {"restart": ["u"], "forget": ["u"]}
+    assert first(Seen("u", True, "active", needs_reload=True, began=9.0)) == {"restart": ["u"], "forget": ["u"]}
     assert first(Seen("u")) == {"start": ["u"]}
     assert first(Seen("u", True, "failed", began=9.0), 10.0) == {"start": ["u"], "forget": ["u"]}
     assert first(Seen("u", True, "deactivating", began=9.0)) == {"start": ["u"]}
