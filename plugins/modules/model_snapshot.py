@@ -201,7 +201,9 @@ def look(module: AnsibleModule, download: Download, found: dict[str, Any], resul
     download.clean_up()
     what = f"{params['repo']}@{params['revision']}"
     if state and state.get("ExitCode") != 0:
-        module.fail_json(msg=snapshots.explain(what, params["hf_home"], log), **{**result, "complete": False})
+        module.fail_json(
+            msg=snapshots.explain(what, params["hf_home"], log, bool(params["token"])), **{**result, "complete": False}
+        )
     if not found["complete"]:
         missing = ", ".join(found["missing"][:5]) or "weight files"
         module.fail_json(msg=f"{what} was fetched but is not whole; missing: {missing}. Run the play again.", **result)
