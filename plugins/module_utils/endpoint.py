@@ -19,6 +19,7 @@ import json
 import socket
 import ssl
 import time
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,18 @@ MAX_TEXT = 400
 
 # One 500 can be a hiccup of the first compile; the same answer three times in a row will not change by waiting.
 MAX_SERVER_ERRORS = 3
+
+# An answer counts as one piece over and over from this many pieces on, when they make up most of it.
+REPEATS = 8
+REPEATED_SHARE = 0.75
+LONGEST_PIECE = 40
+# What a model without chat may well write by the line, as a form to fill in or a rule below a heading.
+FILLERS = frozenset("_-=.*# ")
+GARBAGE_FIX = (
+    "no prompt is at fault, the engine computes wrong: weights in FP4 want other kernels (moe-backend: marlin in args, or an image "
+    "that was built for sm_121), weights in another format may have been read with the wrong quantization, and an FP8 KV cache may "
+    "not suit the model (try kv-cache-dtype: auto)"
+)
 
 # Below this many tokens the decode rate says more about the clock than about the engine.
 MIN_TOKENS_FOR_RATE = 4
@@ -385,6 +398,12 @@ class Readiness:
         warmup = self._completion_once()
         self.found["warmup_seconds"] = warmup["seconds"]
         figures = self._completion_once() if self.measure else warmup
+        # A unit does not judge (it measures nothing): a start would not mend what the image computes, and takes a quarter of an hour.
+        wrong = garbage(figures["text"], self.found["api"] != "completions") if self.measure else ""
+        if wrong:
+            raise Problem(
+                f"the answer is garbage, {wrong}: {figures['reply'][:60]!r}", GARBAGE_FIX, kind="http", status=500
+            )
         for name in ("ttft_seconds", "decode_tokens_per_second", "completion_tokens", "reply"):
             self.found[name] = figures[name]
 
@@ -478,9 +497,13 @@ class Readiness:
                 problem.message = f"{problem.message}, after {chunks} pieces of the answer"
             raise
         if first is None or last is None:
+            # Where the token 0 is a special one, what an engine computes wrong is taken out of the text.
+            unseen = tokens is not None and tokens >= REPEATS
             raise Problem(
-                f"{path} ended without a single token",
-                "see the unit's log; check the chat template of the model",
+                f"{path} ended without a text, after {tokens} tokens that none is made of"
+                if unseen
+                else f"{path} ended without a single token",
+                GARBAGE_FIX if unseen else "see the unit's log; check the chat template of the model",
                 kind="http",
                 status=500,
             )
@@ -494,6 +517,7 @@ class Readiness:
             "decode_tokens_per_second": rate,
             "completion_tokens": count,
             "reply": self.client.redact(text)[:MAX_TEXT],
+            "text": text,
         }
 
     def _chat(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -590,6 +614,35 @@ def _text_delta(event: dict[str, Any]) -> str:
     return str(_first_choice(event).get("text") or "")
 
 
+def garbage(text: str, chat: bool = True) -> str:
+    """Say what makes an answer garbage, as of an engine whose kernels compute wrong; empty when nothing does.
+
+    Only what no working model says counts: signs that nobody can read, or one sign or word over and over. Whether an answer is right
+    is not judged, nor a phrase that comes again and again, which a model without chat may do by itself.
+    """
+    said = text.strip()
+    signs = [sign for sign in said if not sign.isspace()]
+    if not signs:
+        return "nothing but blanks and line breaks" if chat and len(text) >= 2 * REPEATS else ""
+    unreadable = sum(sign == "\ufffd" or unicodedata.category(sign) in ("Cc", "Co", "Cn") for sign in signs)
+    if unreadable == len(signs) or (unreadable >= REPEATS and 2 * unreadable > len(signs)):
+        return f"{unreadable} of its {len(signs)} signs cannot be read"
+    if not chat and set(said) <= FILLERS:
+        return ""
+    if len(set(signs)) == 1 and len(signs) >= REPEATS // 2 and not signs[0].isalnum():
+        return f"{signs[0]!r} {len(signs)} times and nothing else"
+    tail = said[-4000:]
+    for length in range(1, min(LONGEST_PIECE, len(tail) // REPEATS) + 1):
+        same = 0
+        while same < len(tail) - length and tail[-1 - same] == tail[-1 - same - length]:
+            same += 1
+        piece = tail[len(tail) - length :].strip()
+        enough = (same + length) // length >= REPEATS and same + length >= REPEATED_SHARE * len(tail)
+        if enough and len(piece.split()) == 1 and (chat or not set(piece) <= FILLERS):
+            return f"{piece!r} over and over"
+    return ""
+
+
 def one_token(client: Client, model: str, timeout: float) -> dict[str, Any]:
     """Ask a model for one token and return C({api, seconds}); raises Problem when there is none within C(timeout) seconds.
 
@@ -641,7 +694,7 @@ def wait_ready(
     api_key_file: file with the key; the key is in no result and no message.
     request_timeout: for the small requests. completion_timeout: for each wait on tokens; the first ones come only after
     the kernels are compiled, so it is long, and an attempt that times out is made again until the deadline.
-    measure: make a second, warm request for the figures. alive: called between attempts, returns why the server is
+    measure: make a second, warm request for the figures, and judge whether its text is garbage. alive: called between attempts, returns why the server is
     gone for good, or None. on_event(stage, text): called when a stage begins or what is seen changes.
 
     Returns (never raises for anything that the server does)::

@@ -1495,6 +1495,18 @@ def _service_findings(service: Mapping[str, Any], given: Mapping[str, Any]) -> l
                 fix="Set model.revision to a commit; refs/main of the model below HF_HOME names the one that was fetched.",
             )
         )
+    findings += [
+        Finding(
+            rule="model.moving_revision",
+            severity="info",
+            service=service["name"],
+            message=f"{extra['repo']}, which {service['name']} is served with, is taken at 'main', which moves.",
+            fix=f"Set 'revision' of {extra['repo']} below model.extra to a commit; refs/main of it below HF_HOME names the one that "
+            "was fetched.",
+        )
+        for extra in service["model"]["extra"]
+        if extra["revision"] == "main"
+    ]
     if service["host"] == "0.0.0.0" and not service["secrets"] and not service["rank"]:
         findings.append(
             Finding(

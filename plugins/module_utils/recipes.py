@@ -134,6 +134,27 @@ OWNED_ARGS = {**launch.SERVICE_KEYS, "api-key": "api_key_file"}
 
 SERVICE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
 """A DNS label of at most 40 characters: it becomes a unit, a container, a folder and a model name."""
+RESERVED_NAMES = (
+    "alertmanager",
+    "clients",
+    "collector",
+    "exporters",
+    "firewall",
+    "fleet-monitor",
+    "gateway",
+    "gpu-exporter",
+    "grafana",
+    "hermes",
+    "load-guard",
+    "monitoring",
+    "node-exporter",
+    "ollama",
+    "open-webui",
+    "prometheus",
+    "speech",
+    "watchdog",
+)
+"""What stands around the engines has its unit, container or folder by these names (spark-gateway.service), on any host."""
 REPO_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 """ORG/NAME as Hugging Face takes it."""
 REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,127}")
@@ -352,6 +373,10 @@ def _assemble(
         problems.add(
             f"'name' is {name!r}; it must be lower-case letters, digits and inner dashes, at most 40 "
             "characters, because it names the unit and the container."
+        )
+    elif name in RESERVED_NAMES:
+        problems.add(
+            f"'name' is '{name}', which is a unit of this collection already (spark-{name}.service). Take another one."
         )
     port = own.get("port")
     if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:

@@ -289,24 +289,39 @@ def announced(log: str) -> dict[str, Any]:
     return {}
 
 
+HUB = "https://huggingface.co"
+"""Where licences are accepted, whichever mirror weights come from."""
 # What the hub library prints -> what to do about it; the first that matches counts.
 REASONS = (
+    # A hub says 401 of a model that does not exist too, to who has no token.
     (
-        ("GatedRepo", "401", "403"),
-        "Accept the licence on the model's page and name a file with a token that may read it.",
+        ("RepositoryNotFound",),
+        "Correct model.repo; if the model is private, name a file with a token in spark_hf_token_file.",
     ),
+    (("GatedRepo", "401", "403"), "Accept the licence at {page} {account}"),
     (("RevisionNotFound",), "That revision does not exist there; correct model.revision."),
-    (("RepositoryNotFound", "404"), "Correct model.repo, or name a file with a token if the model is private."),
+    (("404",), "Correct model.repo; if the model is private, name a file with a token in spark_hf_token_file."),
     (("No space left",), "Make room below {hf_home}."),
     (("resolve", "Connection", "unreachable"), "Check the network, or set spark_hf_endpoint to a mirror."),
 )
 
 
-def explain(what: str, hf_home: str, log: str) -> str:
-    """Say why a download failed and what to do, from the hub library's own words."""
+def explain(what: str, hf_home: str, log: str, token: bool = False) -> str:
+    """Say why a download failed and what to do, from the hub library's own words.
+
+    what: REPO@REVISION. token: whether the download had one.
+    """
     last = [line for line in log.strip().splitlines() if line.strip()][-1:] or ["it printed nothing"]
     hint = next((fix for words, fix in REASONS if any(word in log for word in words)), None)
-    fix = (hint or "Run the play again: it goes on where it stopped.").format(hf_home=hf_home)
+    account = (
+        "with the account that the token of spark_hf_token_file belongs to; a fine-grained one has to be allowed gated models too."
+        if token
+        else "and name a file with a token of the same account in spark_hf_token_file."
+    )
+    page = f"{HUB}/{what.partition('@')[0]}"
+    fix = (hint or "Run the play again: it goes on where it stopped.").format(
+        hf_home=hf_home, page=page, account=account
+    )
     return f"fetching {what} failed: {last[0]}. {fix}"
 
 

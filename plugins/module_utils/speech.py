@@ -83,17 +83,7 @@ OWN_IMAGE: dict[str, Any] = {
 }
 """What holds for an image that is not the kind's own: nothing is known of it."""
 
-RESERVED = (
-    "clients",
-    "exporters",
-    "firewall",
-    "fleet-monitor",
-    "gateway",
-    "load-guard",
-    "monitoring",
-    "ollama",
-    "watchdog",
-)
+RESERVED = recipes.RESERVED_NAMES
 """Names that units of other parts of this collection have."""
 CONTAINER_SECRETS = "/run/dgxspark/secrets"
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"

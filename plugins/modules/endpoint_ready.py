@@ -13,7 +13,8 @@ description:
   - Waits for an OpenAI-compatible server in stages - C(/health) answers, C(/v1/models) lists the model, a completion comes
     back with tokens, and where wanted a tool call and split reasoning.
   - The completion is a real one, on the path that users take. It compiles the kernels, so the first user does not wait for
-    that. A second one is measured.
+    that. A second one is measured, and has to be no garbage - one sign or word over and over, or signs that nobody can read,
+    are what an engine says whose kernels compute wrong.
   - A server that answers C(/health) but makes no tokens is not ready, and is named as what it is.
   - Gives up early when the unit has failed or restarts again and again, and shows the last lines of its log.
   - An engine that spans hosts answers on its first rank only. The others have no O(url); their O(unit) is waited for, which is

@@ -228,7 +228,9 @@ def look(module: AnsibleModule, download: Download, found: dict[str, Any], resul
     download.clean_up()
     what = f"{params['repo']}@{params['revision']}"
     if state and state.get("ExitCode") != 0:
-        module.fail_json(msg=snapshots.explain(what, params["hf_home"], log), **{**result, "complete": False})
+        module.fail_json(
+            msg=snapshots.explain(what, params["hf_home"], log, bool(params["token"])), **{**result, "complete": False}
+        )
     wrong = verified(module, found)
     if wrong and not module.check_mode:
         take_away(params, found, wrong)

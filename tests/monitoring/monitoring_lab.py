@@ -99,6 +99,12 @@ def spark(folder: Path) -> list[str]:
         "deployed": {},
         "measured": {"decode_tokens_per_second": 42.5},
         "baseline": {"decode_tokens_per_second": 43.0},
+        "benchmark": {
+            "at": "2026-11-09T10:00:00+00:00",
+            "decode_tokens_per_second": 41.5,
+            "baseline_decode_tokens_per_second": 43.0,
+            "ratio": 0.9651,
+        },
     }
     guard = {"drops": 3, "compactions": 1, "lowest_free_gib": 1.5}
     for name, content in {

@@ -32,10 +32,11 @@ EXCUSES: dict[str, tuple[str, tuple[str, ...]]] = {
     "failures": ("no request has failed at the gateway", ("litellm_deployment_failure",)),
     "watchdog": ("the watchdog has done nothing yet", ("dgxspark_watchdog_",)),
     "load-guard": ("no load guard has run", ("dgxspark_load_guard_",)),
+    "benchmarks": ("nothing has been measured yet", ("dgxspark_benchmark_",)),
     "receipts": ("nothing has been proved yet", ("dgxspark_receipt_", "dgxspark_service_start_seconds")),
     "traffic": (
         "no requests in the last minutes: means and quantiles are of nothing",
-        ("_seconds_bucket", "_seconds_sum", "_tokens_sum", "prefix_cache_hits:ratio5m"),
+        ("_seconds_bucket", "_seconds_sum", "_tokens_sum", "prefix_cache_hits:ratio"),
     ),
     "http": ("the engine has no counters of its HTTP server", ("http_requests_total",)),
     "pressure": ("a kernel without pressure stall information", ("node_pressure_",)),

@@ -31,6 +31,10 @@ RUNNING, TOKENS, PROMPTS = (
 )
 POWER = f"nvidia_smi_power_draw_watts{{{GPU}}}"
 DRAFTED, ACCEPTED = (f"vllm:spec_decode_num_{name}_tokens_total{{{VLLM}}}" for name in ("draft", "accepted"))
+QUERIED, HIT = (f"vllm:prefix_cache_{name}_total{{{VLLM}}}" for name in ("queries", "hits"))
+CACHING_ON, CACHING_OFF = (
+    f'vllm:cache_config_info{{{VLLM},enable_prefix_caching="{value}"}}' for value in ("True", "False")
+)
 STUCK = {RUNNING: "2x90", TOKENS: "500x90", PROMPTS: "90x90"}
 FAILED = f'litellm_deployment_failure_responses_total{{{LITELLM},exception_status="500"}}'
 ANSWERED = f"litellm_deployment_success_responses_total{{{LITELLM}}}"
@@ -76,6 +80,30 @@ CASES: dict[str, tuple[str, Series, str, list[Series]]] = {
         {DRAFTED: "0+600x90", ACCEPTED: "0+60x90"},
         HEAVY,
         [{DRAFTED: "0+600x90", ACCEPTED: "0+420x90"}, {DRAFTED: "0+6x90", ACCEPTED: "0x90"}],
+    ),
+    "SparkPrefixCacheUnused": (
+        "150m",
+        {QUERIED: "0+12000x180", HIT: "0+120x180", CACHING_ON: "1x180"},
+        HEAVY,
+        [
+            {QUERIED: "0+12000x180", HIT: "0+6000x180", CACHING_ON: "1x180"},  # of use
+            {QUERIED: "0+600x180", HIT: "0x180", CACHING_ON: "1x180"},  # hardly anybody asks
+            {QUERIED: "0+12000x180", HIT: "0x180", CACHING_OFF: "1x180"},
+            {QUERIED: "0x100 0+12000x80", HIT: "0x180", CACHING_ON: "1x180"},  # for less than an hour
+        ],
+    ),
+    "SparkBenchmarkRegression": (
+        "10m",
+        {f'dgxspark_benchmark_ratio{{{NODE},service="heavy"}}': "0.88x20"},
+        f'{NODE},service="heavy"',
+        [
+            {f'dgxspark_benchmark_ratio{{{NODE},service="heavy"}}': "0.91x20"},
+            {f'dgxspark_benchmark_ratio{{{NODE},service="heavy"}}': "1.07x20"},
+            {  # not comparable: the figures are there, a ratio is not
+                f'dgxspark_benchmark_decode_tokens_per_second{{{NODE},service="heavy"}}': "20x20",
+                f'dgxspark_benchmark_baseline_decode_tokens_per_second{{{NODE},service="heavy"}}': "43x20",
+            },
+        ],
     ),
     "SparkReceiptRegression": (
         "10m",

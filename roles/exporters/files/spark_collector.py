@@ -26,6 +26,7 @@ import sys
 import time
 import types
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,22 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "The same figure when the deployment was first proved.",
         ("service", "figure"),
     ),
+    "dgxspark_benchmark_decode_tokens_per_second": (
+        "gauge",
+        "Decode rate of the last bench.yml at the shortest prompts.",
+        ("service",),
+    ),
+    "dgxspark_benchmark_baseline_decode_tokens_per_second": (
+        "gauge",
+        "The same rate of the measurement that is its baseline.",
+        ("service",),
+    ),
+    "dgxspark_benchmark_ratio": (
+        "gauge",
+        "The one by the other; without a sample while the two are not comparable, or something else is deployed.",
+        ("service",),
+    ),
+    "dgxspark_benchmark_timestamp_seconds": ("gauge", "When bench.yml last measured a service.", ("service",)),
     "dgxspark_watchdog_state": ("gauge", "1 for what the watchdog thinks of a server now.", ("service", "state")),
     "dgxspark_watchdog_restarts_within_day": ("gauge", "Restarts by the watchdog within 24 hours.", ("service",)),
     "dgxspark_watchdog_last_action_timestamp_seconds": ("gauge", "When it last did something.", ("service",)),
@@ -146,6 +163,12 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "dgxspark_collector_duration_seconds": ("gauge", "How long it took.", ()),
 }
 
+# Metric -> where the section of bench.yml in a receipt has it.
+BENCHMARK = {
+    "dgxspark_benchmark_decode_tokens_per_second": "decode_tokens_per_second",
+    "dgxspark_benchmark_baseline_decode_tokens_per_second": "baseline_decode_tokens_per_second",
+    "dgxspark_benchmark_ratio": "ratio",
+}
 # Counters of a port of the card, each named: a walk through hw_counters is some 240 traps into the firmware.
 DATA_COUNTERS = {
     "dgxspark_rail_received_bytes_total": "counters/port_rcv_data",
@@ -418,6 +441,15 @@ class Collector:
                     value = receipt[part].get(figure)
                     if isinstance(value, (int, float)):
                         page.add(f"dgxspark_receipt_{metric}", value, service=path.stem, figure=figure)
+            self.benchmark(page, path.stem, receipt.get("benchmark") or {})
+
+    def benchmark(self, page: Page, service: str, section: dict[str, Any]) -> None:
+        """What bench.yml measured; a section that is stale has no ratio, which keeps its alert silent."""
+        for metric, figure in BENCHMARK.items():
+            page.add(metric, _plain(section.get(figure)), service=service)
+        with contextlib.suppress(TypeError, ValueError):
+            at = datetime.fromisoformat(section.get("at")).timestamp()  # type: ignore[arg-type]
+            page.add("dgxspark_benchmark_timestamp_seconds", round(at), service=service)
 
     def watchdog(self, page: Page) -> None:
         """What the watchdog thinks of each server and did about it, where one runs."""

@@ -39,14 +39,16 @@ sys.path.insert(0, str(_LIB) if _LIB.is_dir() else os.environ.get("SPARK_UNIT_LI
 
 import endpoint
 import metrics
+import python_stacks  # beside this file
 import wedge
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 METRICS_SECONDS = 10.0  # a busy server is late; two seconds have had healthy ones restarted
 COMMAND_SECONDS = 20.0
+STOP_SECONDS = 10.0  # a wedged engine has no request to finish, and would use up all the time that its unit gives it
 START_SECONDS = 600.0  # a record of a start that was never ended does not speak for a server for ever
 MAX_FILE = 1 << 20
-MAX_PROCESSES, MAX_THREADS = 64, 400
+MAX_PROCESSES, MAX_THREADS, MAX_STACKS = 64, 400, 12
 LOG_LINES = "500"
 POWER = ["nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
 COMPILERS = {
@@ -193,13 +195,24 @@ def gpu_power() -> float | None:
     return max(watts, default=None)
 
 
-def processes_of(containers: tuple[str, ...]) -> dict[int, str]:
-    """The processes of some containers as this host numbers them, by their control groups, each with its container."""
-    numbers = {}
+def container_ids(containers: tuple[str, ...]) -> dict[str, str]:
+    """Ids of those of some containers that there are, each with its name."""
+    found = {}
     for container in containers:
         code, text = run(["docker", "container", "inspect", "--format", "{{.Id}}", "--", container], 10.0)
         if code == 0 and len(text.strip()) == 64:
-            numbers[text.strip()] = container
+            found[text.strip()] = container
+    return found
+
+
+def runs(container: str) -> bool:
+    code, text = run(["docker", "container", "inspect", "--format", "{{.State.Running}}", "--", container], 10.0)
+    return code == 0 and text.strip() == "true"
+
+
+def processes_of(containers: tuple[str, ...]) -> dict[int, str]:
+    """The processes of some containers as this host numbers them, by their control groups, each with its container."""
+    numbers = container_ids(containers)
     found = {}
     for path in Path("/proc").iterdir() if numbers else ():
         if path.name.isdigit():
@@ -295,27 +308,32 @@ def describe_processes(pids: Mapping[int, str]) -> str:
 
 
 def stacks(pids: Mapping[int, str]) -> str:
-    """Python's own stacks where py-spy is there, on the host or in the image; the image need not have anything."""
-    python = []
+    """Python's own stacks; the image need not have anything for it."""
+    shown = []
     for pid, container in list(pids.items())[:MAX_PROCESSES]:
         with contextlib.suppress(OSError, IndexError):
             name, _state = state_of(Path(f"/proc/{pid}"))
-            if name.startswith(("VLLM", "vllm", "python", "pt_main")):
-                status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-                inner = next((line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")), str(pid))
-                python.append((pid, container, inner))
-    if not python:
-        return "no Python process was found in the container\n"
-    shown, on_host = [], shutil.which("py-spy") is not None
-    for pid, container, inner in python[:6]:
-        there = ["py-spy", "dump", "--pid", str(pid)]
-        code, text = run(there if on_host else ["docker", "exec", container, "py-spy", "dump", "--pid", inner], 10.0)
-        if code in (126, 127) or "executable file not found" in text:
-            return (
-                f"py-spy is neither on the host nor in the image of {container}; processes.txt has the kernel's side\n"
-            )
-        shown.append(f"=== pid {pid} of {container}\n{text}")
-    return "\n".join(shown) + "\n"
+            if name.startswith(("VLLM", "vllm", "python", "pt_main", "ray")):
+                shown.append(f"=== pid {pid} {name} of {container}\n{stack_of(pid, container)}")
+        if len(shown) == MAX_STACKS:
+            break
+    return "\n".join(shown) + "\n" if shown else "no Python process was found in the container\n"
+
+
+def stack_of(pid: int, container: str) -> str:
+    """The stacks of a process, read from its memory; by py-spy where that cannot be done and py-spy is to be had."""
+    try:
+        return python_stacks.dump(pid)
+    except python_stacks.Unreadable as error:
+        reason = str(error)
+    if shutil.which("py-spy"):
+        return run(["py-spy", "dump", "--pid", str(pid)], 10.0)[1]
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    inner = next((line.split()[-1] for line in status.splitlines() if line.startswith("NSpid:")), str(pid))
+    code, text = run(["docker", "exec", container, "py-spy", "dump", "--pid", inner], 10.0)
+    if code in (126, 127) or "executable file not found" in text:
+        return f"{reason}, and py-spy is neither on the host nor in the image; processes.txt has the kernel's side\n"
+    return text
 
 
 def collect(service: Service, etc: Path, state: Path, why: Mapping[str, Any], keep: int) -> Path:
@@ -504,13 +522,27 @@ class Watchdog:
         tracker.acted(time.monotonic(), wall)
         self.last_action[service.name] = {"at": wall, "what": "restart", "reason": reason, "evidence": where}
         self.save()  # before the restart, so that it counts whatever happens to this process
+        ids = container_ids(service.containers)
         # Not `restart`, which would start what somebody has stopped just now; and no job of somebody else is replaced.
         code, text = run(["systemctl", "--no-block", "--job-mode=fail", "try-restart", "--", service.unit], 60.0)
         if code == 0:
             say(f"{service.unit} is restarted (number {len(tracker.restarts)} within 24 hours). Evidence: {where}", 3)
+            self.end(ids)
         else:
             self.last_action[service.name]["what"] = "restart failed"
             say(f"{service.unit} cannot be restarted: {text.strip() or f'exit code {code}'}. Evidence: {where}", 3)
+
+    def end(self, ids: Mapping[str, str]) -> None:
+        """Kill what of a wedged engine does not end by itself; by id, so that no container of the next start is meant."""
+        give_up = time.monotonic() + STOP_SECONDS
+        left = dict(ids)
+        while left and time.monotonic() < give_up:
+            notify("WATCHDOG=1")
+            time.sleep(1.0)
+            left = {number: name for number, name in left.items() if runs(number)}
+        for number, name in left.items():
+            say(f"{name} has not ended within {STOP_SECONDS:.0f} s of being told to, and is killed", 4)
+            run(["docker", "kill", "--", number], 10.0)
 
     def tell(self) -> None:
         """Say what has changed, and keep systemctl status up to date."""

@@ -125,6 +125,7 @@ class FakeEngine:
             "tools": "good",  # good text refused bad-json finish
             "reasoning": "reasoning",  # reasoning reasoning_content inside none mistral
             "tokens": 8,
+            "says": None,  # the texts of the tokens, instead of t0 t1 t2
             "delay": 0.0,
             "loading_until": 0.0,
         }
@@ -230,10 +231,11 @@ class FakeEngine:
         handler.wfile.write(b": ping\n\n")
         if chat:
             event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
-        tokens = 0 if mode == "empty" else self.behaviour["tokens"]
+        says = self.behaviour["says"] or [f"t{number} " for number in range(self.behaviour["tokens"])]
+        tokens = 0 if mode == "empty" else len(says)
         for number in range(tokens):
             time.sleep(self.behaviour["delay"])
-            piece = {"delta": {"content": f"t{number} "}} if chat else {"text": f"t{number} "}
+            piece = {"delta": {"content": says[number]}} if chat else {"text": says[number]}
             event({"choices": [piece]})
             if number == 2 and mode == "cut":
                 return

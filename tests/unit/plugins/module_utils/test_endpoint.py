@@ -191,6 +191,86 @@ def test_incomplete_answers(engine: Any, mode: str, words: str) -> None:
     assert words in result["error"]
 
 
+GARBAGE = {
+    "!!!!!": "'!' 5 times and nothing else",
+    "!" * 64: "'!' 64 times and nothing else",
+    "The" + "!" * 61: "'!' over and over",
+    " word" * 64: "'word' over and over",
+    "ungsungs" * 20: "'ungs' over and over",
+    "\n" * 64: "nothing but blanks and line breaks",
+    "\x00\x01\x02": "3 of its 3 signs cannot be read",
+    "a\ufffd" + "\ufffd" * 30: "31 of its 32 signs cannot be read",
+    "哈" * 40: "'哈' over and over",
+}
+FINE = [
+    "Hello from the scripted test model.",  # the scripted model of the simulated hosts
+    "Hello from the simulated model.",
+    "".join(f"t{number} " for number in range(64)),
+    "Hello! Red, green and blue!!!",
+    "Hello!!!!!!!!",
+    "Hi! 👋👋👋 Three colours: 🔴🟢🔵",
+    "1. Red\n2. Green\n3. Blue",
+    "- red\n- green\n- blue\n\n----------------",
+    "no no no, I meant red, green and blue",
+    "Hello. I am a model. I am a model. I am a model. I am a model. I am a model. I am a model. I am a model. I am a model.",
+    "!",
+    "...",
+    "42",
+    "\n",
+    "",
+    "Hello <think>\nThe user asked.\n</think>",
+    "你好！红、绿、蓝。",
+]
+
+
+@pytest.mark.parametrize(("text", "words"), GARBAGE.items(), ids=lambda value: repr(value)[:20])
+def test_garbage_is_named(text: str, words: str) -> None:
+    assert endpoint.garbage(text) == words
+
+
+@pytest.mark.parametrize("text", FINE, ids=lambda value: repr(value)[:20])
+def test_answers_are_not_garbage(text: str) -> None:
+    assert endpoint.garbage(text) == "" and endpoint.garbage(text, chat=False) == ""
+
+
+@pytest.mark.parametrize("text", ["Name: " + "_" * 60, "\n" * 64, "- " * 40, "." * 64])
+def test_a_model_without_chat_may_write_forms(text: str) -> None:
+    assert endpoint.garbage(text, chat=False) == ""
+    assert endpoint.garbage("!" * 64, chat=False) != ""
+
+
+def test_garbage_is_no_proof(engine: Any) -> None:
+    result = wait(engine.set(says=["!"] * 64), timeout=30)
+    assert not result["ready"] and result["stage"] == "completion" and result["checks"]["completion"] is False
+    assert result["error"] == f"the answer is garbage, '!' 64 times and nothing else: {'!' * 60!r}"
+    assert "moe-backend: marlin" in result["fix"] and "sm_121" in result["fix"]
+    assert len(engine.requests) == 6, "it is asked three times, each with a warm-up"
+
+
+def test_garbage_of_the_warm_up_alone_is_borne(engine: Any) -> None:
+    """What counts is the answer of the warm engine."""
+    engine.set(says=["!"] * 64)
+    real = engine.stream
+
+    def stream(handler: Any, body: dict[str, Any]) -> None:
+        real(handler, body)
+        engine.set(says=None)
+
+    engine.stream = stream
+    assert wait(engine)["ready"]
+
+
+def test_a_unit_does_not_judge(engine: Any) -> None:
+    """Starting again would not mend what the image computes."""
+    assert wait(engine.set(says=["!"] * 64), measure=False)["ready"]
+
+
+def test_tokens_without_a_text_are_named(engine: Any) -> None:
+    result = wait(engine.set(says=[""] * 64), timeout=30)
+    assert "ended without a text, after 64 tokens that none is made of" in result["error"]
+    assert "moe-backend: marlin" in result["fix"]
+
+
 def test_engine_that_recovers_is_ready(engine: Any) -> None:
     engine.set(chat="cut")
 

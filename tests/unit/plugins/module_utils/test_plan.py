@@ -364,6 +364,20 @@ def test_a_start_that_always_times_out_is_still_bounded() -> None:
     assert limits["start_interval"] > limits["starts"] * (3000 + limits["restart_seconds"])
 
 
+def test_a_drafter_that_moves_is_named_like_the_model() -> None:
+    def moving(**revisions: str) -> list[str]:
+        model = {"repo": "google/gemma-4-26B-A4B-it", "revision": "a" * 40}
+        extra = [{"repo": f"Org/{name}", "revision": revision} for name, revision in revisions.items()]
+        made = plan_of(
+            host({"name": "gemma", "recipe": "gemma-4-26b-a4b", "port": 8001, "model": {**model, "extra": extra}})
+        )
+        return [f"{f['message']} {f['fix']}" for f in made["findings"] if f["rule"] == "model.moving_revision"]
+
+    assert moving(pinned="b" * 40) == []
+    (said,) = moving(pinned="b" * 40, drafter="main")
+    assert "Org/drafter, which gemma is served with, is taken at 'main'" in said and "below model.extra" in said
+
+
 def test_rules_may_be_silenced() -> None:
     assert "model.moving_revision" in [f["rule"] for f in plan_of(host(HEAVY))["findings"]]
     silenced = plan_of(host(HEAVY, spark_ignore_rules=["model.moving_revision"]))

@@ -85,6 +85,10 @@ def test_an_api_key_file_is_a_secret_of_the_engine() -> None:
         ({"name": "a b"}, "'name' is 'a b'"),
         ({"name": "a;reboot"}, "'name' is 'a;reboot'"),
         ({"name": "%n"}, "'name' is '%n'"),
+        (
+            {"name": "gateway"},
+            "'name' is 'gateway', which is a unit of this collection already (spark-gateway.service)",
+        ),
         ({"model": {"repo": "Org/Mo;del$(reboot)"}}, "model.repo is 'Org/Mo;del$(reboot)'"),
         ({"model": {"repo": "Org/Model", "path": "/x"}}, "needs either 'repo'"),
         ({"model": {"repo": "Org/Model", "revision": "a b"}}, "model revision is 'a b'"),

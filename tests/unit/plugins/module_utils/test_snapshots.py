@@ -91,6 +91,27 @@ def test_the_token_is_a_mounted_file_and_no_argument() -> None:
     compile(snapshots.FETCH_PROGRAM, "fetch", "exec")
 
 
+@pytest.mark.parametrize(
+    ("log", "token", "words"),
+    [
+        (
+            "GatedRepoError: 401 Client Error",
+            False,
+            ("https://huggingface.co/Org/Model", "spark_hf_token_file", "and name"),
+        ),
+        ("GatedRepoError: 403 Client Error", True, ("https://huggingface.co/Org/Model", "belongs to", "fine-grained")),
+        ("RepositoryNotFoundError: 401 Client Error", False, ("Correct model.repo", "spark_hf_token_file")),
+        ("EntryNotFoundError: 404 Client Error", True, ("Correct model.repo",)),
+        ("OSError: [Errno 28] No space left on device", False, ("Make room below /srv/hf",)),
+        ("", False, ("it printed nothing", "Run the play again")),
+    ],
+)
+def test_a_download_that_failed_is_explained(log: str, token: bool, words: tuple[str, ...]) -> None:
+    text = snapshots.explain("Org/Model@main", "/srv/hf", log, token)
+    assert text.startswith("fetching Org/Model@main failed: ")
+    assert [word for word in words if word not in text] == []
+
+
 def test_progress_says_bytes_rate_and_time_left() -> None:
     assert snapshots.progress(2_000_000_000, 8_000_000_000, 10) == "2.00 of 8.00 GB, 200 MB/s, 0 min 30 s left"
     assert snapshots.progress(0, None, 0) == "0.00 GB"

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils import bench_compare
+
 REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/exporters/files/spark_collector.py"
 COPIES = ("docker_facts", "findings", "gb10", "hostmem", "receipts", "units")
@@ -255,6 +257,41 @@ def test_receipts_starts_and_guards(host: Host) -> None:
     assert page['dgxspark_load_guard_drops{service="heavy"}'] == 3
     assert page['dgxspark_load_guard_lowest_free_bytes{service="heavy"}'] == 1.5 * 1024**3
     assert "half.json" in said and page['dgxspark_collector_source_up{source="receipts"}'] == 1
+
+
+def measured(host: Host, **section: Any) -> dict[str, float]:
+    """The page's figures of bench.yml, from a receipt with this section."""
+    receipt = {"schema": 1, "deployed": {}, "measured": {}, "baseline": {}, "benchmark": section}
+    host.write("state/receipts/heavy.json", receipt)
+    text, said = host()
+    assert said == ""
+    return {name: value for name, value in samples(text).items() if name.startswith("dgxspark_benchmark_")}
+
+
+def test_what_bench_measured(host: Host) -> None:
+    at, service = "2026-11-09T10:00:00+00:00", '{service="heavy"}'
+    figures = {"decode_tokens_per_second": 38.7, "baseline_decode_tokens_per_second": 43.0}
+    assert measured(host, at=at, ratio=0.9, **figures) == {
+        f"dgxspark_benchmark_decode_tokens_per_second{service}": 38.7,
+        f"dgxspark_benchmark_baseline_decode_tokens_per_second{service}": 43,
+        f"dgxspark_benchmark_ratio{service}": 0.9,
+        f"dgxspark_benchmark_timestamp_seconds{service}": 1794218400,
+    }
+    stale = measured(host, at=at, ratio=None, stale=True, **figures)
+    assert f"dgxspark_benchmark_ratio{service}" not in stale and len(stale) == 3, "what is not comparable has no ratio"
+
+
+@pytest.mark.parametrize("section", [{}, {"at": "yesterday", "ratio": "0.9"}, {"at": None, "ratio": True}])
+def test_a_section_without_figures_tells_none(host: Host, section: dict[str, Any]) -> None:
+    assert measured(host, **section) == {}
+
+
+def test_the_section_that_bench_writes_is_the_one_that_is_read() -> None:
+    row = {"prompt_tokens": 512, "decode_tokens_per_second": {"median": 41.0, "low": 40.5, "high": 41.5}}
+    new = {"at": "2026-11-09T10:00:00+00:00", "conditions": {}, "workload": {}, "single": [row], "concurrency": []}
+    section, _found = bench_compare.compare(None, new, "heavy", {"regression_percent": 10, "rebaseline": False})
+    told = runpy.run_path(str(SCRIPT))["BENCHMARK"]
+    assert {section[figure] for figure in told.values()} == {41.0, 1.0}
 
 
 def test_a_bare_host_still_gets_a_page(host: Host, tmp_path: Path, tree: Any) -> None:

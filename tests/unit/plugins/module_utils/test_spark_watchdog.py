@@ -415,6 +415,31 @@ def test_restarts_are_counted_across_processes(host: Host, engine: Engine) -> No
     assert len(list(host.state.glob("heavy/*"))) <= 2  # as keep says
 
 
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_of_a_wedged_engine_does_not_end_is_killed(host: Host, engine: Engine, ends: bool) -> None:
+    """By its id: the container of the next start has the same name."""
+    engine.mode, number = "hangs", "5" * 64
+    host.service("heavy", engine.url)
+    program = host.bin / "docker"
+    program.write_text(
+        f"""#!{sys.executable}
+import json, pathlib, sys
+calls = pathlib.Path({str(host.home)!r}) / "calls"
+with calls.open("a") as stream:
+    stream.write(json.dumps(["docker", *sys.argv[1:]]) + "\\n")
+told = "try-restart" in calls.read_text()
+if sys.argv[2] == "inspect":
+    state = "false" if told and {ends} else "true"
+    print(state if "Running" in sys.argv[4] else {number!r})
+"""
+    )
+    host.start()
+    wait_for(lambda: host.told("heavy").get("state") == "wedged" and host.told("heavy")["restarts_24h"] == 1, 60)
+    assert host.restarts == ["spark-heavy.service"]
+    assert host.calls("docker", "kill") == ([] if ends else [["docker", "kill", "--", number]])
+    assert ("spark-heavy has not ended within 10 s" in host.stop()) is not ends
+
+
 def test_one_look_for_people_changes_nothing(host: Host, engine: Engine) -> None:
     engine.mode = "hangs"
     host.service("heavy", engine.url)

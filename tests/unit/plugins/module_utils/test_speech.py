@@ -18,6 +18,7 @@ ASR = {"name": "parakeet", "kind": "asr"}
 TTS = {"name": "chatterbox", "kind": "tts"}
 OWN = {"name": "ears", "kind": "asr", "image": "example/whisper:1", "memory_gib": 6, "port": 9000}
 ENGINE = endpoints.make("spark-1", "192.168.1.11", "heavy", "vllm", 8001, "127.0.0.1")
+ROLES = Path(__file__).resolve().parents[4] / "roles"
 DOCS = Path(__file__).resolve().parents[4] / "docs/speech.md"
 
 
@@ -90,6 +91,19 @@ def test_what_cannot_be_read_is_named_with_its_place(entry: Any, said: str) -> N
     text = message_of(entry)
     assert said in text
     assert text.startswith("host spark-1, spark_speech[0]")
+
+
+def test_the_names_of_our_own_units_are_refused() -> None:
+    """Each unit with a name of its own: by its template, or by the variable of its role."""
+    units = {path.name.partition(".")[0] for path in ROLES.glob("*/templates/spark-*.j2")}
+    for path in ROLES.glob("*/vars/main.yml"):
+        units |= {
+            unit.partition(".")[0] for unit in re.findall(r"\bspark-[a-z-]+\.(?:service|timer)", path.read_text())
+        }
+    assert {"spark-hermes", "spark-open-webui", "spark-ollama", "spark-firewall"} <= units
+    assert {unit[len("spark-") :] for unit in units} - set(speech.RESERVED) == set()
+    for name in speech.RESERVED:
+        assert f"'name' is '{name}', which is a unit of this collection already" in message_of({**ASR, "name": name})
 
 
 def test_two_of_one_name_or_port_and_names_of_services_are_refused() -> None:

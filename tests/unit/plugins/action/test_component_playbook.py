@@ -1,0 +1,256 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module with its action plugin, as a play runs them, on this machine; only systemctl is a stand-in."""
+
+from __future__ import annotations
+
+import grp
+import json
+import os
+import pwd
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+# Keeps the state of units in files below $UNITS, and writes down each call that changes something.
+SYSTEMCTL = """#!/bin/sh
+verb=$1; shift
+[ "$verb" = show ] || echo "$verb $*" >> "$UNITS/calls"
+case $verb in
+show)
+  while [ "$1" != -- ]; do shift; done; shift
+  for unit; do
+    state=$(cat "$UNITS/$unit.state" 2>/dev/null || echo inactive)
+    began=$(cat "$UNITS/$unit.began" 2>/dev/null || echo 0)
+    enabled=$(cat "$UNITS/$unit.enabled" 2>/dev/null)
+    printf 'Id=%s\\nLoadState=loaded\\nActiveState=%s\\nSubState=x\\nUnitFileState=%s\\n' "$unit" "$state" "$enabled"
+    printf 'NeedDaemonReload=no\\nInactiveExitTimestampMonotonic=%s\\n\\n' "$began"
+  done ;;
+start|restart)
+  for unit; do
+    case $unit in
+    -*) ;;
+    *broken*) echo failed > "$UNITS/$unit.state"; echo "Job for $unit failed." >&2; exit 1 ;;
+    *) echo active > "$UNITS/$unit.state"; "$PYTHON" -c 'import time; print(time.monotonic_ns() // 1000)' > "$UNITS/$unit.began" ;;
+    esac
+  done ;;
+stop) for unit; do echo inactive > "$UNITS/$unit.state"; done ;;
+enable) for unit; do echo enabled > "$UNITS/$unit.enabled"; done ;;
+disable) for unit; do echo disabled > "$UNITS/$unit.enabled"; done ;;
+esac
+"""
+JOURNALCTL = "#!/bin/sh\necho 'the port is taken'\n"
+pytestmark = pytest.mark.slow
+
+OWNER = {"owner": pwd.getpwuid(os.getuid()).pw_name, "group": grp.getgrgid(os.getgid()).gr_name}
+
+
+class Host:
+    """A folder that plays a host, and a way to run the module against it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.units = folder, folder / "units"
+        (folder / "bin").mkdir()
+        self.units.mkdir()
+        for name, text in (("systemctl", SYSTEMCTL), ("journalctl", JOURNALCTL)):
+            (folder / "bin" / name).write_text(text)
+            (folder / "bin" / name).chmod(0o755)
+
+    def path(self, name: str) -> str:
+        return str(self.folder / "etc" / name)
+
+    def file(self, name: str, content: str, **more: Any) -> dict[str, Any]:
+        return {"path": self.path(name), "content": content, **OWNER, **more}
+
+    def run(self, *options: str, code: int = 0, **arguments: Any) -> dict[str, Any]:
+        play = self.folder / "play.yml"
+        arguments.setdefault("folders", [{"path": str(self.folder / "etc"), **OWNER}])
+        task = {"name": "Put it in place", "dgxspark.vllm.component": {"name": "thing", **arguments}}
+        play.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
+        ran = subprocess.run(
+            [
+                str(Path(sys.executable).with_name("ansible-playbook")),
+                "-i",
+                "localhost,",
+                "-c",
+                "local",
+                str(play),
+                *options,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                **os.environ,
+                "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
+                "UNITS": str(self.units),
+                "PYTHON": sys.executable,
+                "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+                "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
+                "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+                "ANSIBLE_NOCOLOR": "1",
+                "ANSIBLE_COLLECTIONS_PATH": str(Path(__file__).parents[4] / "collections"),
+            },
+        )
+        self.printed = ran.stdout + ran.stderr
+        assert ran.returncode == code, self.printed
+        start = ran.stdout.index("=> {") + 3
+        result: dict[str, Any] = json.JSONDecoder().raw_decode(ran.stdout[start:])[0]
+        return result
+
+    def calls(self) -> list[str]:
+        path = self.units / "calls"
+        said = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return said
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+# The result is printed from -v on.
+V = "-v"
+
+
+def test_once_and_again(host: Host) -> None:
+    source = host.folder / "helper.py"
+    source.write_bytes(b"print('\xc3\xa4')\n")
+    files = [
+        host.file("a.conf", "one\n", mode="0640"),
+        {"path": host.path("helper.py"), "source": str(source), **OWNER},
+        host.file("key", "hush-hush\n", mode="0600", secret=True),
+    ]
+    units = [{"name": "thing.service", "enabled": True}]
+    first = host.run(V, "--check", "--diff", files=files, units=units)
+    assert first["changed"] and len(first["written"]) == 3 and first["started"] == ["thing.service"]
+    assert not Path(host.path("")).exists() and host.calls() == []
+    assert "+one" in host.printed and "hush" not in host.printed and "a new secret" in host.printed
+
+    done = host.run("-vvv", "--diff", files=files, units=units)
+    assert done["changed"] and done["written"] == first["written"] and done["started"] == first["started"]
+    assert "hush" not in host.printed and "aHVzaC1odXNo" not in host.printed
+    assert Path(host.path("helper.py")).read_bytes() == source.read_bytes()
+    assert [oct(Path(host.path(name)).stat().st_mode)[-3:] for name in ("a.conf", "key")] == ["640", "600"]
+    assert host.calls() == ["enable -- thing.service", "start -- thing.service"]
+
+    again = host.run(V, files=files, units=units)
+    assert not again["changed"] and again["written"] == [] and host.calls() == []
+
+
+def test_a_changed_file_restarts_its_unit_alone(host: Host) -> None:
+    units = [
+        {"name": "a.service", "restart_on": [host.path("a")]},
+        {"name": "b.service", "restart_on": [host.path("b")]},
+        {"name": "c.service", "restart_on": [host.path("b")], "defer": True},
+    ]
+    host.run(V, files=[host.file("a", "1"), host.file("b", "1")], units=units)
+    host.calls()
+    result = host.run(V, files=[host.file("a", "1"), host.file("b", "2")], units=units)
+    assert result["restarted"] == ["b.service"] and result["restart_due"] == ["c.service"]
+    assert host.calls() == ["reset-failed b.service", "restart -- b.service"]
+
+
+def test_a_run_that_was_cut_off_is_finished(host: Host) -> None:
+    arguments: dict[str, Any] = {"files": [host.file("a", "1")], "units": [{"name": "a.service"}]}
+    host.run(V, **arguments)
+    host.calls()
+    # Written by a run that ended before it came to the unit.
+    time.sleep(0.01)
+    Path(host.path("a")).touch()
+    assert host.run(V, **arguments)["restarted"] == ["a.service"]
+    assert not host.run(V, **arguments)["changed"]
+
+
+def test_what_is_refused_changes_nothing(host: Host) -> None:
+    files = [
+        host.file("good", "1"),
+        host.file("bad", "2", validate="/bin/grep -q 1 %s"),
+        host.file("worse", "3", validate="/bin/grep -q 1 %s"),
+    ]
+    result = host.run(code=2, files=files)
+    assert f"{host.path('bad')} is not valid" in result["msg"] and f"{host.path('worse')} is not valid" in result["msg"]
+    assert not Path(host.path("")).exists()
+
+
+def test_an_account_that_is_missing_changes_nothing(host: Host) -> None:
+    files = [host.file("a", "1"), {**host.file("b", "1"), "owner": "nobody-by-this-name"}]
+    result = host.run(code=2, files=files)
+    assert f"owner nobody-by-this-name of {host.path('b')}" in result["msg"] and not Path(host.path("")).exists()
+    assert host.run(V, "--check", files=files)["changed"]
+
+
+def test_a_unit_that_does_not_start_is_explained(host: Host) -> None:
+    result = host.run(code=2, units=[{"name": "broken.service"}])
+    assert "Job for broken.service failed" in result["msg"] and "broken.service: the port is taken" in result["msg"]
+    # The next run has systemd forget the failure first.
+    host.calls()
+    host.run(code=2, units=[{"name": "broken.service"}])
+    assert host.calls() == ["reset-failed broken.service", "start -- broken.service"]
+
+
+def test_strangers_are_removed(host: Host) -> None:
+    deep = Path(host.path("engine/x/old.py"))
+    deep.parent.mkdir(parents=True)
+    deep.write_text("old")
+    kept = Path(host.path("engine/notes.txt"))
+    kept.write_text("mine")
+    arguments: dict[str, Any] = {
+        "files": [host.file("engine/new.py", "1")],
+        "purge": [{"folder": host.path("engine"), "pattern": "*.py"}],
+    }
+    assert host.run(V, "--check", **arguments)["removed"] == [str(deep)] and deep.exists()
+    assert host.run(V, **arguments)["removed"] == [str(deep)]
+    assert not deep.parent.exists() and kept.exists() and Path(host.path("engine/new.py")).exists()
+
+
+def test_instances_that_are_not_kept_go_first(host: Host) -> None:
+    etc = Path(host.path(""))
+    etc.mkdir()
+    for name in ("old", "new"):
+        (etc / f"{name}.json").write_text("{}")
+        (etc / f"{name}.env").write_text("A=1")
+        (host.units / f"spark-{name}.service.state").write_text("active\n")
+    result = host.run(
+        V,
+        instances={
+            "marker": f"{etc}/*.json",
+            "keep": ["new"],
+            "units": ["spark-{name}.service"],
+            "paths": [f"{etc}/{{name}}.env"],
+        },
+    )
+    assert result["instances_removed"] == ["old"] and result["stopped"] == ["spark-old.service"]
+    assert sorted(path.name for path in etc.iterdir()) == ["new.env", "new.json"]
+    assert host.calls() == ["stop -- spark-old.service"]
+
+
+def test_absent(host: Host) -> None:
+    arguments: dict[str, Any] = {"files": [host.file("a", "1")], "units": [{"name": "a.service", "enabled": True}]}
+    host.run(V, **arguments)
+    host.calls()
+    Path(host.path("state")).mkdir()
+    arguments.update(state="absent", removed=[host.path("state")])
+    result = host.run(V, **arguments)
+    assert result["removed"] == [host.path("a"), host.path("state")] and result["stopped"] == ["a.service"]
+    assert host.calls() == ["stop -- a.service", "disable -- a.service"]
+    assert not host.run(V, **arguments)["changed"]
+
+
+def test_wrong_input_is_named(host: Host) -> None:
+    assert "neither content nor source" in host.run(code=2, files=[{"path": host.path("a")}])["msg"]
+    assert (
+        "cannot be read on the controller"
+        in host.run(code=2, files=[{"path": host.path("a"), "source": "/none"}])["msg"]
+    )
+    assert "twice" in host.run(code=2, files=[host.file("a", "1"), host.file("a", "2")])["msg"]
+    Path(host.path("d")).mkdir(parents=True)
+    assert "is a folder" in host.run(code=2, files=[host.file("d", "1")])["msg"]
+    assert "exactly one *" in host.run(code=2, instances={"marker": "/etc/x.json"})["msg"]
