@@ -1,0 +1,121 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""doctor_info on a host whose programs are scripts: what it reads, and that nothing of it has to be there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
+from ansible_collections.dgxspark.vllm.plugins.modules import doctor_info
+
+SCRIPTS = {
+    "docker": """#!/bin/sh
+case "$1 $2" in
+"info "*) echo '{"ServerVersion": "29.2.1", "Runtimes": {"nvidia": {}}, "DockerRootDir": "/"}' ;;
+"ps "*) echo abc ;;
+"container inspect") echo '[{"Name": "/spark-heavy", "Id": "abc", "Image": "sha256:used", "Config": {"Labels": {"dgxspark.managed": "true"}}, "State": {"Status": "running", "Pid": 1}}]' ;;
+"logs "*) echo 'ok'; echo 'torch.OutOfMemoryError: CUDA out of memory' >&2 ;;
+"image ls") printf 'sha256:used vllm:1\\nsha256:old vllm:0\\nsha256:old vllm:alias\\n' ;;
+"image inspect") printf 'sha256:used 1073741824\\nsha256:old 2147483648\\n' ;;
+esac
+""",
+    "journalctl": """#!/bin/sh
+case "$*" in *--dmesg*) echo 'host kernel: NVRM: Xid (PCI:000f:01:00): 31' ;; *) echo 'OSError: No space left on device' ;; esac
+""",
+    "nvidia-smi": "#!/bin/sh\\necho '97, 2411, [N/A]'\\n".replace("\\n", "\n"),
+    "timedatectl": "#!/bin/sh\necho no\n",
+    "systemctl": "#!/bin/sh\nprintf 'Id=docker.service\\nLoadState=loaded\\nActiveState=active\\nUnitFileState=disabled\\n'\n",
+}
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: Any) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name, text in SCRIPTS.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def run(capsys: Any, **args: Any) -> dict[str, Any]:
+    with patch_module_args(args), pytest.raises(SystemExit):
+        doctor_info.main()
+    result = json.loads(capsys.readouterr().out)
+    assert result["changed"] is False
+    return result["doctor"]
+
+
+def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "a.so").write_text("x")
+    os.utime(tmp_path / "cache" / "a.so", (1000, 1000))
+    (tmp_path / "receipts").mkdir()
+    receipt = receipts.build("heavy", {"image": {"ref": "vllm:1"}}, {}, None)
+    (tmp_path / "receipts" / "heavy.json").write_text(receipts.dump(receipt))
+    (tmp_path / "receipts" / "broken.json").write_text("{")
+    tree.write("proc/cmdline", "ro quiet kho=off")
+    probe = {"url": engine.url, "model": "heavy"}
+    services = [
+        {"name": "heavy", "unit": "spark-heavy.service", "container": "spark-heavy", "cache_dir": str(tmp_path / "cache"), "probe": probe},
+        {"name": "gone", "unit": "spark-gone.service", "container": "spark-gone", "probe": {}},
+    ]  # fmt: skip
+    found = run(
+        capsys, services=services, paths=[str(tmp_path)], receipts=str(tmp_path / "receipts"), root=str(tree), timeout=5
+    )
+    assert found["cmdline"] == "ro quiet kho=off"
+    assert found["clock"]["synchronized"] is False and found["clock"]["now"] > 1
+    assert found["gpu_load"] == {"utilization": 97.0, "sm_mhz": 2411.0, "power_w": None}
+    assert found["helpers"] == {"docker.service": {"active": True, "enabled": False}}
+    assert set(found["kernel_log"]) == {"doctor.gpu_fault"}
+    assert found["unused_images"] == [{"ref": "vllm:0", "gib": 2.0}]
+    assert str(tmp_path) in found["disks"] and "/var/log" in found["disks"]
+    assert found["receipts"]["heavy"]["image"] == "vllm:1" and found["receipts"]["heavy"]["age_days"] < 1
+    assert "error" in found["receipts"]["broken"]
+    heavy, gone = found["services"]["heavy"], found["services"]["gone"]
+    assert set(heavy["log"]) == {"doctor.cuda_memory"}  # of the container that runs
+    assert set(gone["log"]) == {"doctor.no_space"}  # of the unit, since no container does
+    assert heavy["cache"] == {"path": str(tmp_path / "cache"), "oldest": 1000.0} and gone["cache"] == {}
+    assert heavy["answer"]["text"] and gone["answer"] == {"text": "", "error": ""}
+
+
+def test_nothing_has_to_be_there(tree: Any, tmp_path: Path, closed_port: int, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    probe = {"url": f"http://127.0.0.1:{closed_port}", "model": "x"}
+    services = [{"name": "x", "unit": "spark-x.service", "container": "spark-x", "probe": probe}]
+    found = run(capsys, services=services, receipts=str(tmp_path / "none"), root=str(tree), timeout=1)
+    assert found["gpu_load"] == {} and found["gpu_error"] == "" and found["unused_images"] == []
+    assert found["receipts"] == {} and found["kernel_log"] == {} and found["helpers"] == {}
+    assert found["services"]["x"]["answer"]["text"] == "" and found["services"]["x"]["answer"]["error"]
+
+
+def test_it_asks_nothing_when_told(engine: Any, tree: Any, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    services = [{"name": "x", "unit": "u.service", "container": "c", "probe": {"url": engine.url, "model": "heavy"}}]
+    found = run(capsys, services=services, ask=False, root=str(tree))
+    assert "answer" not in found["services"]["x"] and engine.requests == []
+
+
+def test_registries_are_named_and_no_account_is_read(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    assert doctor_info.registries(config) == []
+    config.write_text(
+        json.dumps({"auths": {"https://nvcr.io/v2/": {"auth": "c2VjcmV0"}}, "credHelpers": {"ghcr.io": "x"}})
+    )
+    assert doctor_info.registries(config) == ["ghcr.io", "nvcr.io"]
+    config.write_text("[]")
+    assert doctor_info.registries(config) == []
+
+
+def test_what_nvidia_smi_says_when_it_finds_nothing() -> None:
+    assert doctor_info.gpu_load(lambda argv: (6, "No devices were found\n", "")) == ({}, "No devices were found")
+    assert doctor_info.gpu_load(lambda argv: (127, "", "no such file")) == ({}, "")
