@@ -37,7 +37,7 @@ programs:   ## the real LiteLLM under load, the real Open WebUI in a browser
 format: bootstrap  ## format the Python code as lint wants it
 	@.venv/bin/ruff check --quiet --fix-only --select I . && .venv/bin/ruff format .
 
-bench: bootstrap  ## time site.yml on the running demo against bare pings
+bench: bootstrap  ## time the playbooks on the running demo, 1 to 100 hosts, against bare pings
 	@$(PY) tests/bench/site_bench.py
 
 bench-plan: bootstrap  ## time plan.yml on fleets of 1 to 1000 hosts; needs no Docker

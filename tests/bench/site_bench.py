@@ -1,11 +1,16 @@
-"""Time site.yml on the running demo: first run, second run, check run, each against as many bare pings.
+"""Time the playbooks on the running demo, at growing numbers of hosts, each run against as many bare pings.
+
+The demo has two simulated Sparks. Beyond two hosts, several inventory names lead to each of them, with a connection of
+their own: what a controller does for a hundred hosts is real then, what the hosts do at the same time is not. First
+runs are measured on one and two hosts only; of the others each name finds everything in place.
 
 The lower bound of a run is the same number of `ansible.builtin.ping` tasks on the same hosts over the same
-connections: what is above it is work on the hosts, not Ansible's own cost.
+connections with the same forks: what is above it is the plan, and work on the hosts, not Ansible's own cost.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -15,9 +20,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).resolve().parents[2]
-INVENTORY = "inventories/demo"
-MOST_TASKS = 20  # per host in a run that has nothing to do
+INVENTORY = ROOT / "inventories" / "demo"
+SIZES = (1, 2, 10, 50, 100)
+FORKS = 20  # as in ansible.cfg
+MOST_TASKS = 12  # that reach a host, in a run that has nothing to do
+MOST_RATIO = 1.5  # of such a run to the pings
+MOST_SECONDS = {2: 15, 100: 240}  # of such a run, on two cores
 RESET = ["playbooks/reset.yml", "-e", "spark_reset_confirm=true"]  # weights stay: a download says nothing
 
 
@@ -33,7 +44,26 @@ class Measured:
         return max((counts[what] for counts in self.hosts.values()), default=0)
 
 
-def measure(*arguments: str) -> Measured:
+def fleet(folder: Path, size: int) -> Path:
+    """Write an inventory of so many names beside the demo's variables, and return its folder."""
+    nodes = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))["sparks"]["hosts"]
+    own = list(nodes.values())
+    hosts = {
+        f"spark-{number + 1}": {**own[number % len(own)], "ansible_ssh_control_path": f"{folder}/{number}"}
+        for number in range(size)
+    }
+    place = folder / f"fleet-{size}"
+    place.mkdir()
+    (place / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}), encoding="utf-8")
+    (place / "group_vars").mkdir()
+    shared = yaml.safe_load((INVENTORY / "group_vars" / "sparks.yml").read_text(encoding="utf-8"))
+    shared["__demo_cache"] = str(ROOT / ".cache")
+    shared["spark_plan_file"] = str(place / "plan.json")
+    (place / "group_vars" / "sparks.yml").write_text(yaml.safe_dump(shared), encoding="utf-8")
+    return place
+
+
+def measure(inventory: Path, *arguments: str) -> Measured:
     """Run a playbook and count; its output is shown only when it fails."""
     with tempfile.TemporaryDirectory() as temporary:
         counts = Path(temporary) / "counts.json"
@@ -44,52 +74,85 @@ def measure(*arguments: str) -> Measured:
             "ANSIBLE_CALLBACKS_ENABLED": "host_tasks",
             "HOST_TASKS_FILE": str(counts),
         }
-        argv = [str(ROOT / ".venv" / "bin" / "ansible-playbook"), "-i", INVENTORY, *arguments]
+        argv = [
+            str(ROOT / ".venv" / "bin" / "ansible-playbook"), "-i", str(inventory), "--forks", str(FORKS), *arguments
+        ]  # fmt: skip
         start = time.monotonic()
         done = subprocess.run(
             argv, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
         seconds = time.monotonic() - start
         if done.returncode:
-            print(done.stdout)
+            print(done.stdout[-20000:])
             sys.exit(f"{' '.join(argv)} failed; is the demo up (make demo)?")
         return Measured(seconds, json.loads(counts.read_text(encoding="utf-8")) if counts.exists() else {})
 
 
-def pings(count: int) -> float:
+def pings(inventory: Path, count: int) -> float:
     """Seconds that so many bare pings take on the same hosts."""
     tasks = [{"name": f"Ping {number}", "ansible.builtin.ping": {}} for number in range(1, count + 1)]
     play = [{"name": "Pings", "hosts": "sparks", "become": True, "gather_facts": False, "tasks": tasks}]
     with tempfile.NamedTemporaryFile("w", suffix=".yml", encoding="utf-8") as playbook:
         json.dump(play, playbook)
         playbook.flush()
-        return measure(playbook.name).seconds
+        return measure(inventory, playbook.name).seconds
+
+
+def verdicts(rows: list[tuple[int, str, Measured, float]]) -> list[str]:
+    """Compare the second runs with the targets."""
+    said = []
+    second = {size: (found, bound) for size, label, found, bound in rows if label == "second run"}
+    for size, (found, bound) in second.items():
+        tasks, ratio = found.most("tasks"), found.seconds / bound
+        parts = [f"{tasks} tasks (at most {MOST_TASKS})", f"{ratio:.2f} times the pings (at most {MOST_RATIO})"]
+        good = tasks <= MOST_TASKS and ratio <= MOST_RATIO
+        if size in MOST_SECONDS:
+            parts.append(f"{found.seconds:.1f} s (at most {MOST_SECONDS[size]} s)")
+            good = good and found.seconds <= MOST_SECONDS[size]
+        said.append(f"{size:>4} hosts, second run: {', '.join(parts)}: {'reached' if good else 'missed'}")
+    sizes = sorted(size for size in second if size >= 10)
+    for smaller, larger in zip(sizes, sizes[1:], strict=False):
+        slope = (second[larger][0].seconds - second[smaller][0].seconds) / (larger - smaller)
+        said.append(f"{smaller} to {larger} hosts: {slope:.2f} s for each more")
+    return said
 
 
 def main() -> None:
-    """Print the table."""
-    print("Resetting the demo's hosts ...", flush=True)
-    measure(*RESET)
-    rows = []
-    for label, arguments in [
-        ("first run", ["site.yml"]),
-        ("second run", ["site.yml"]),
-        ("check run", ["site.yml", "--check", "--diff"]),
-    ]:
-        print(f"Measuring: {label} ...", flush=True)
-        found = measure(*arguments)
-        rows.append((label, found, pings(found.most("tasks"))))
-    columns = f"{'':<11}{'seconds':>9}{'pings':>9}{'tasks/host':>12}{'module runs/host':>18}{'changed/host':>14}"
+    """Print the table and the verdicts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", type=int, nargs="+", default=SIZES, help="numbers of hosts (default: %(default)s)")
+    options = parser.parse_args()
+    rows: list[tuple[int, str, Measured, float]] = []
+    with tempfile.TemporaryDirectory(prefix="bench-") as temporary:
+        folder = Path(temporary)
+        print("Deploying on both Sparks of the demo ...", flush=True)
+        whole = None if 2 in options.hosts else fleet(folder, 2)
+        inventories = {size: fleet(folder, size) for size in options.hosts}
+        measure(whole or inventories[2], "site.yml")
+        for size, inventory in inventories.items():
+            runs = [
+                ("second run", ["site.yml"]),
+                ("check run", ["site.yml", "--check"]),
+                ("status", ["playbooks/status.yml"]),
+            ]
+            if size <= 2:
+                measure(inventory, *RESET)
+                runs.insert(0, ("first run", ["site.yml"]))
+            for label, arguments in runs:
+                print(f"Measuring: {size} hosts, {label} ...", flush=True)
+                found = measure(inventory, *arguments)
+                rows.append((size, label, found, pings(inventory, found.most("tasks"))))
+            if size == 1:
+                measure(whole or inventories[2], "site.yml")
+    columns = f"{'hosts':>5}  {'':<11}{'seconds':>9}{'pings':>9}{'ratio':>7}{'tasks/host':>12}{'module runs/host':>18}{'changed/host':>14}"
     print(f"\n{columns}\n{'-' * len(columns)}")
-    for label, found, bound in rows:
-        figures = (
-            f"{found.seconds:9.1f}{bound:9.1f}{found.most('tasks'):12}{found.most('runs'):18}{found.most('changed'):14}"
-        )
-        print(f"{label:<11}{figures}")
-    hosts = sorted({host for _, found, _ in rows for host in found.hosts})
-    print(
-        f"\npings = the same number of bare ping tasks per host. Hosts: {', '.join(hosts)}; figures of the busiest one."
-    )
+    for size, label, found, bound in rows:
+        figures = f"{found.seconds:9.1f}{bound:9.1f}{found.seconds / bound:7.2f}"
+        counted = f"{found.most('tasks'):12}{found.most('runs'):18}{found.most('changed'):14}"
+        print(f"{size:>5}  {label:<11}{figures}{counted}")
+    print("\npings = as many bare ping tasks per host. Figures per host are those of the busiest one.")
+    print("Beyond two hosts, several names lead to each of the two simulated Sparks.\n")
+    print("\n".join(verdicts(rows)))
 
 
 if __name__ == "__main__":
