@@ -1,0 +1,363 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Updates of DGX OS and firmware: what is pending, what of it is known to break a Spark, who goes in which batch. Pure functions."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils.preflight import BAD_KERNELS, SUPPORTED_DRIVER_BRANCHES
+
+SIMULATE = ["apt-get", "--simulate", "--quiet", "dist-upgrade"]
+UPGRADE = [
+    "apt-get",
+    "--assume-yes",
+    "--quiet",
+    "-o",
+    "Dpkg::Options::=--force-confdef",
+    "-o",
+    "Dpkg::Options::=--force-confold",
+    "dist-upgrade",
+]
+"""Never past a pin and never an unsigned archive: DGX OS pins what must not come from elsewhere."""
+FIRMWARE_QUERY = ["fwupdmgr", "get-updates", "--json"]
+FIRMWARE_UPDATE = ["fwupdmgr", "update", "--assume-yes", "--no-reboot-check"]
+
+LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/dpkg/lock", "var/lib/apt/lists/lock", "var/cache/apt/archives/lock")
+
+# A kernel's package and a release's end, of which reports say that a Spark does not work with it.
+WORSE_KERNELS = {
+    **BAD_KERNELS,
+    "7.0.0-1019-nvidia-64k": ("RDMA cannot register memory (CmaTotal is 0)", "luxingcom/aicad-nccl-optimization#1"),
+    "7.0.0-31": (
+        "RDMA cannot register memory, the driver runs out of it",
+        "MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#259",
+    ),
+}
+BAD_PACKAGES = {
+    ("nvidia-container-toolkit", "1.19.1"): (
+        "containers freeze when it writes their CDI specification",
+        "NVIDIA/nvidia-container-toolkit#1910",
+    ),
+}
+# The driver that came after the firmware of OTA2607: without newer firmware the GPU is gone.
+STEP_DRIVER, STEP_FROM_OTA = (580, 173), "7.5.0"
+NOT_TO_GO = (
+    "docker",
+    "containerd",
+    "nvidia-driver",
+    "nvidia-container",
+    "dgx-",
+    "nvidia-spark",
+    "openssh-server",
+    "netplan",
+)
+"""Beginnings of packages whose removal means that an upgrade has gone wrong before it began."""
+
+_KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d[\w.]*-[\w.-]+)")
+_INST = re.compile(r"^Inst (\S+)(?: \[([^\]]*)\])? \((\S+)", re.MULTILINE)
+_REMV = re.compile(r"^Remv (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
+
+
+def kind_of(package: str) -> str:
+    """Sort a package: kernel, driver, docker, dgx or other."""
+    if package.startswith("linux-"):
+        return "kernel"
+    if package.startswith(
+        ("nvidia-driver", "nvidia-dkms", "nvidia-kernel", "nvidia-firmware", "libnvidia", "nvidia-utils")
+    ):
+        return "driver"
+    if package.startswith(("docker", "containerd", "nvidia-container", "libnvidia-container")):
+        return "docker"
+    return "dgx" if package.startswith(("dgx-", "nvidia-", "nv-")) else "other"
+
+
+def parse_upgrade(text: str) -> dict[str, list[dict[str, str]]]:
+    """Parse C(SIMULATE): C({install: [{name, old, new, kind}], remove: [{name, old}]}), old empty for a new package."""
+    return {
+        "install": sorted(
+            (
+                {"name": name.split(":")[0], "old": old or "", "new": new, "kind": kind_of(name)}
+                for name, old, new in _INST.findall(text)
+            ),
+            key=lambda each: each["name"],
+        ),
+        "remove": sorted(
+            ({"name": name.split(":")[0], "old": old or ""} for name, old in _REMV.findall(text)), key=str
+        ),
+    }
+
+
+def parse_firmware(rc: int, text: str) -> list[dict[str, str]] | None:
+    """Parse C(FIRMWARE_QUERY): C([{name, old, new}]); None where there is no fwupd, or it cannot answer.
+
+    It ends with 2 when there is nothing to do.
+    """
+    if rc == 2:
+        return []
+    try:
+        devices = json.loads(text)["Devices"]
+        return [
+            {
+                "name": str(device.get("Name") or device.get("DeviceId") or "?"),
+                "old": str(device.get("Version") or ""),
+                "new": str(device["Releases"][0].get("Version") or ""),
+            }
+            for device in devices
+            if device.get("Releases")
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """Return the names that one of the shell patterns matches."""
+    return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def driver_version(text: str) -> tuple[int, ...]:
+    """Read the numbers of a driver's version, as a package or as C(nvidia-smi) writes it."""
+    found = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in found.group(1).split(".")) if found else ()
+
+
+def check(pending: Mapping[str, Any], facts: Mapping[str, Any], firmware_wanted: bool) -> list[Finding]:
+    """Say what of an update is known to break a Spark; errors are not carried out.
+
+    pending: install, remove (see C(parse_upgrade)) and firmware (see C(parse_firmware)). facts: C(driver), the one that runs, and
+    C(ota), the version of DGX OS after its last update. firmware_wanted: whether firmware is brought by the same run.
+    """
+    findings: list[Finding] = []
+
+    def add(rule: str, severity: str, message: str, fix: str, source: str = "") -> None:
+        findings.append(
+            Finding(rule=rule, severity=severity, message=message, fix=fix, source=source, basis="measured")
+        )
+
+    for package in pending["install"]:
+        _check_package(package, add)
+    gone = [each["name"] for each in pending["remove"] if each["name"].startswith(NOT_TO_GO)]
+    kept = {each["name"] for each in pending["install"]}
+    # A driver's package is replaced by that of the next branch; the branch is judged by itself.
+    lost = [name for name in gone if name not in kept]
+    if lost:
+        add(
+            "update.removes",
+            "error",
+            f"the update would remove {', '.join(lost)}.",
+            "See why on the host (apt-get --simulate dist-upgrade): an archive that is missing, or a package from elsewhere.",
+        )
+    _check_driver(pending, facts, firmware_wanted, add)
+    return findings
+
+
+def _check_package(package: Mapping[str, str], add: Callable[..., None]) -> None:
+    """Judge one package by its name and version."""
+    name, new = package["name"], package["new"]
+    kernel = _KERNEL.fullmatch(name)
+    if kernel:
+        release = kernel.group(1)
+        known = next(
+            (why for bad, why in WORSE_KERNELS.items() if release == bad or release.startswith(f"{bad}-")), None
+        )
+        if known:
+            add(
+                "update.kernel",
+                "error",
+                f"kernel {release}: {known[0]}.",
+                'Hold it back until a later one comes: spark_update_hold: ["linux-*"].',
+                known[1],
+            )
+    branch = re.fullmatch(r"nvidia-driver-(\d+)(?:-\w+)*", name)
+    if branch and branch.group(1) not in SUPPORTED_DRIVER_BRANCHES:
+        add(
+            "update.driver_branch",
+            "error",
+            f"{name} {new} is not of the branch that DGX OS carries ({', '.join(SUPPORTED_DRIVER_BRANCHES)}): other branches were "
+            "reported to keep memory after an engine has ended, or to wedge the host.",
+            f'Hold it back: spark_update_hold: ["{name}"], and see which archive it comes from (apt-cache policy {name}).',
+            "NVIDIA staff, forum, 2026-03; NVIDIA/open-gpu-kernel-modules#1358",
+        )
+    for (bad, version), (why, source) in BAD_PACKAGES.items():
+        if name == bad and new.split("-")[0] == version:
+            add(
+                "update.package",
+                "error",
+                f"{name} {new}: {why}.",
+                f'Hold it back: spark_update_hold: ["{name}*"].',
+                source,
+            )
+
+
+def _check_driver(
+    pending: Mapping[str, Any], facts: Mapping[str, Any], firmware_wanted: bool, add: Callable[..., None]
+) -> None:
+    """Driver and firmware move together: a driver on older firmware may find no GPU."""
+    drivers = [each for each in pending["install"] if re.fullmatch(r"nvidia-driver-\d+(?:-\w+)*", each["name"])]
+    if not drivers:
+        return
+    new, firmware = drivers[0], pending["firmware"]
+    old = str(facts.get("driver") or new["old"])
+    if driver_version(old) == driver_version(new["new"]):
+        return
+    move = f"driver {old} -> {new['new']}"
+    if firmware and not firmware_wanted:
+        named = ", ".join(each["name"] for each in firmware)
+        add(
+            "update.driver_firmware",
+            "error",
+            f"{move}, while firmware is pending that this run leaves out ({named}): the two move together.",
+            'Leave spark_update_firmware at true, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].',
+        )
+    elif firmware is None:
+        add(
+            "update.firmware_unknown",
+            "warning",
+            f"{move}, and whether firmware belongs to it cannot be asked: fwupdmgr is missing or does not answer.",
+            "Install fwupd, or see in the DGX Dashboard that the firmware is up to date.",
+        )
+    elif (
+        not firmware
+        and str(facts.get("ota") or "") == STEP_FROM_OTA
+        and driver_version(old) < STEP_DRIVER <= driver_version(new["new"])
+    ):
+        add(
+            "update.driver_firmware",
+            "error",
+            f"{move} on the firmware of DGX OS {STEP_FROM_OTA}, and no newer firmware is offered: nvidia-smi was reported to find no "
+            "GPU then.",
+            'Update by the DGX Dashboard, which brings both, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].',
+            "apt upgrade 580.159.03 to 580.173.02 on OTA2607, NVIDIA developer forum",
+        )
+
+
+def reboot_reasons(
+    required: bool,
+    running_kernel: str,
+    kernels: Sequence[str],
+    loaded_driver: str,
+    installed_driver: str,
+    firmware: bool,
+) -> list[str]:
+    """Say why a host has to be rebooted.
+
+    required: whether C(/run/reboot-required) is there. kernels: releases below C(/boot). loaded_driver: version of the module
+    that runs; installed_driver: of its package; both may be empty. firmware: whether an update of it waits for a boot.
+    """
+    reasons = []
+    if required:
+        reasons.append("the packages ask for it")
+    newest = max(kernels, key=release_key, default="")
+    if newest and running_kernel in kernels and release_key(newest) > release_key(running_kernel):
+        reasons.append(f"kernel {running_kernel} runs, {newest} is installed")
+    if loaded_driver and installed_driver and driver_version(loaded_driver) != driver_version(installed_driver):
+        reasons.append(f"driver {loaded_driver} is loaded, {installed_driver} is installed")
+    if firmware:
+        reasons.append("firmware is written at the next boot")
+    return reasons
+
+
+def release_key(release: str) -> tuple[Any, ...]:
+    """Order kernels of one flavour by their numbers."""
+    return tuple(int(part) for part in re.findall(r"\d+", release))
+
+
+def changed_links(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Say which QSFP interfaces came back other than they were: writing firmware can reset their MTU, or take them off the bus."""
+
+    def mtus(fabric: Mapping[str, Any]) -> dict[str, Any]:
+        return {link["name"]: link.get("mtu") for port in fabric.get("ports") or [] for link in port["netdevs"]}
+
+    was, now = mtus(before or {}), mtus(after or {})
+    return [
+        f"{name} is gone" if name not in now else f"{name} has an MTU of {now[name]}, before it was {mtu}"
+        for name, mtu in sorted(was.items())
+        if now.get(name) != mtu
+    ]
+
+
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Compare a host's facts after an update with those before: what is worse, each with its fix, and what is new."""
+    worse = []
+    if before.get("gpu") and not after.get("gpu"):
+        worse.append(
+            "nvidia-smi finds no GPU any more: driver and firmware do not fit. Bring the firmware (fwupdmgr update, or the DGX "
+            "Dashboard), or go back to the driver from before; then take the power off for a minute."
+        )
+    if (before.get("docker") or {}).get("version") and not (after.get("docker") or {}).get("version"):
+        worse.append("no Docker engine answers any more. See why: systemctl status docker; journalctl -u docker.")
+    worse += [
+        f"{change}. Bring the network back: dgxspark.vllm.site --tags fabric; an interface that is gone may need the power off."
+        for change in changed_links(before.get("fabric") or {}, after.get("fabric") or {})
+    ]
+
+    def versions(facts: Mapping[str, Any]) -> dict[str, str]:
+        return {
+            "kernel": str(facts.get("kernel") or ""),
+            "driver": str((facts.get("gpu") or {}).get("driver_version") or ""),
+            "DGX OS": str((facts.get("dgx_os") or {}).get("version") or ""),
+        }
+
+    was, now = versions(before), versions(after)
+    return worse, [f"{what} {was[what]} -> {now[what]}" for what in was if now[what] and was[what] != now[what]]
+
+
+def batches(hosts: Sequence[str], clusters: Mapping[str, Sequence[str]], size: int) -> list[list[str]]:
+    """Put hosts into batches of at most C(size), in their order; the hosts of a cluster are never split, however many they are.
+
+    Raises C(ValueError) when a cluster is there in part.
+    """
+    of = {host: (name, members) for name, members in clusters.items() for host in members}
+    groups: list[list[str]] = []
+    seen: set[str] = set()
+    for host in hosts:
+        if host in seen:
+            continue
+        name, members = of.get(host, ("", [host]))
+        missing = [each for each in members if each not in hosts]
+        if missing:
+            raise ValueError(
+                f"cluster {name}: this run leaves out {', '.join(missing)}; its hosts are out of service together. "
+                f"--limit {','.join(dict.fromkeys([*hosts, *members]))}"
+            )
+        groups.append(list(members))
+        seen |= set(members)
+    found: list[list[str]] = []
+    for group in groups:
+        if found and len(found[-1]) + len(group) <= size:
+            found[-1] += group
+        else:
+            found.append(list(group))
+    return found
+
+
+def lines_of(
+    pending: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], held: Sequence[str], reboot: Sequence[str]
+) -> list[str]:
+    """Write for people what an update is."""
+    install = pending["install"]
+    firmware = pending["firmware"]
+    lines = [f"{len(install)} package{'s'[: len(install) != 1]}, {len(pending['remove'])} to be removed"]
+    for kind in ("kernel", "driver", "docker", "dgx"):
+        lines += [
+            f"  {kind}: {each['name']} {each['old'] or 'new'} -> {each['new']}"
+            for each in install
+            if each["kind"] == kind
+        ]
+    lines += [f"  removed: {each['name']} {each['old']}" for each in pending["remove"]]
+    if firmware is None:
+        lines.append("firmware: cannot be asked (fwupdmgr)")
+    else:
+        lines.append(f"{len(firmware)} update{'s'[: len(firmware) != 1]} of firmware")
+        lines += [f"  firmware: {each['name']} {each['old']} -> {each['new']}" for each in firmware]
+    if held:
+        lines.append(f"held back: {', '.join(held)}")
+    lines += [f"reboot: {reason}" for reason in reboot]
+    lines += [f"{each['severity']}: {each['message']} {each['fix']} [{each['rule']}]" for each in findings]
+    return lines

@@ -1,0 +1,354 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Update packages and firmware of a DGX Spark, or say what is pending."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_update
+short_description: Update packages and firmware of a DGX Spark, or say what is pending
+version_added: 0.1.0
+description:
+  - Waits for whoever else installs packages, which on DGX OS are four, refreshes the lists, and says what C(apt-get dist-upgrade) and
+    C(fwupdmgr) would do.
+  - Refuses kernels, drivers and pairs of driver and firmware that are known to break a Spark. Pins of DGX OS are never bypassed.
+  - With O(state=updated) it does that, packages first, firmware after them. It does not reboot; RV(reboot) says why a reboot is due.
+options:
+  state:
+    description: V(look) changes no package; V(updated) brings what is pending; V(settled) waits until nobody installs anything.
+    type: str
+    choices: [look, updated, settled]
+    default: look
+  hold:
+    description:
+      - Shell patterns of packages that are held back (C(apt-mark hold)). What an earlier run held and is not named any more is let go;
+        holds of others stay.
+    type: list
+    elements: str
+    default: []
+  firmware:
+    description: Whether firmware is brought.
+    type: bool
+    default: true
+  ignore:
+    description: Ids of rules that are not to be applied.
+    type: list
+    elements: str
+    default: []
+  lock_timeout:
+    description: Seconds that other programs which install packages are waited for.
+    type: int
+    default: 1800
+  refresh:
+    description: Refresh the lists of packages and firmware first. This is done in check mode too, since nothing could be told without.
+    type: bool
+    default: true
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - The lists of what is available are refreshed.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+notes:
+  - Needs root.
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: See what is pending
+  dgxspark.vllm.host_update:
+  become: true
+  register: pending
+
+- name: Update, the kernel left as it is
+  dgxspark.vllm.host_update:
+    state: updated
+    hold: ["linux-*"]
+  become: true
+"""
+
+RETURN = r"""
+pending:
+  description: What was pending when the module began, C(install), C(remove) and C(firmware), which is null where it cannot be asked.
+  returned: unless O(state=settled)
+  type: dict
+  sample: {"install": [{"name": "nvidia-driver-580-open", "old": "580.159.03-1", "new": "580.178.04-1", "kind": "driver"}], "remove": [], "firmware": []}
+findings:
+  description: What is known of that to break a Spark. With an error among them nothing is changed.
+  returned: unless O(state=settled)
+  type: list
+  elements: dict
+held:
+  description: Packages that are held back.
+  returned: unless O(state=settled)
+  type: list
+  elements: str
+reboot:
+  description: Why a reboot is due; empty when none is.
+  returned: unless O(state=settled)
+  type: list
+  elements: str
+lines:
+  description: All of it for people.
+  returned: unless O(state=settled)
+  type: list
+  elements: str
+waited_seconds:
+  description: How long others were waited for.
+  returned: always
+  type: int
+  sample: 0
+"""
+
+import fcntl
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, host_update
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+ROOT = Path("/")
+OWN_HOLDS = "var/lib/dgxspark/holds.json"
+POLL_SECONDS = 5
+AT_LEAST_IDLE = 2
+"""Looks in a row that have to find all locks free: between two programs of one upgrade they are free for a moment."""
+
+
+def holder_of(file: Path) -> str:
+    """Name the program that holds a lock."""
+    try:
+        inode = file.stat().st_ino
+        for line in (ROOT / "proc/locks").read_text(encoding="utf-8").splitlines():
+            fields = line.split()
+            if fields[5].rsplit(":", 1)[-1] == str(inode):
+                return f"{(ROOT / 'proc' / fields[4] / 'comm').read_text(encoding='utf-8').strip()} (pid {fields[4]})"
+    except (OSError, LookupError):
+        pass
+    return "another program"
+
+
+def busy() -> str:
+    """Say who holds a lock of dpkg or apt; empty when nobody does."""
+    for name in host_update.LOCKS:
+        file = ROOT / name
+        if not file.exists():
+            continue
+        try:
+            with file.open("r+b") as handle:
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return f"{holder_of(file)} holds /{name}"
+    return ""
+
+
+class Host:
+    """The host that the module runs on."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module = module
+        self.params = module.params
+        self.run = runner(module)
+        self.waited = 0
+        self.installed: dict[str, str] = {}
+        self.holds_change = False
+
+    def settle(self) -> None:
+        """Wait until nobody installs anything."""
+        began, idle = time.monotonic(), 0
+        while True:
+            who = busy()
+            idle = 0 if who else idle + 1
+            self.waited = int(time.monotonic() - began)
+            if idle >= AT_LEAST_IDLE:
+                return
+            if who and self.waited >= self.params["lock_timeout"]:
+                self.module.fail_json(
+                    msg=f"packages cannot be installed: {who}, still after {self.waited // 60} min. The dashboard's update, "
+                    "unattended-upgrades and the upgrade after a first boot do that; wait for it, or see what it is at "
+                    "(journalctl -u apt-daily-upgrade; ps).",
+                    waited_seconds=self.waited,
+                )
+            time.sleep(POLL_SECONDS if who else POLL_SECONDS / 5)
+
+    def must(self, argv: list[str], what: str) -> str:
+        """Run a program that has to succeed."""
+        rc, out, err = self.run(argv)
+        if rc != 0:
+            tail = "\n".join((err.strip() or out.strip()).splitlines()[-8:])
+            self.module.fail_json(
+                msg=f"{what} failed ({' '.join(argv)} ended with {rc}): {tail}", waited_seconds=self.waited
+            )
+        return out
+
+    def hold(self) -> list[str]:
+        """Hold what is to be held and let go of what an earlier run held; returns all that is held."""
+        file = ROOT / OWN_HOLDS
+        held = set(self.must(["apt-mark", "showhold"], "asking for held packages").split())
+        show = "--showformat=${Package} ${Version} ${db:Status-Status}\\n"
+        listing = self.must(["dpkg-query", "--show", show], "listing packages")
+        self.installed = {
+            line.split()[0]: line.split()[1] for line in listing.splitlines() if line.endswith(" installed")
+        }
+        installed = sorted(self.installed)
+        wanted = set(host_update.matching(installed, self.params["hold"]))
+        try:
+            own = set(json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            own = set()
+        add, drop = sorted(wanted - held), sorted((own & held) - wanted)
+        self.holds_change = bool(add or drop)
+        if not self.module.check_mode and self.params["state"] == "updated":
+            if add:
+                self.must(["apt-mark", "hold", *add], "holding packages")
+            if drop:
+                self.must(["apt-mark", "unhold", *drop], "letting go of held packages")
+            if add or drop:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(json.dumps(sorted((own - set(drop)) | set(add))) + "\n", encoding="utf-8")
+        return sorted((held | wanted) - set(drop))
+
+    @contextmanager
+    def as_if_held(self, held: list[str]) -> Iterator[list[str]]:
+        """Options that make a simulation leave out what will be held: a look holds nothing by itself."""
+        # At what is installed: a pin on none at all would have it removed.
+        preferences = "".join(
+            f"Package: {name}\nPin: version {self.installed[name]}\nPin-Priority: 1001\n\n"
+            for name in held
+            if name in self.installed
+        )
+        folder = Path(self.module.tmpdir)
+        file = folder / "held.pref"
+        file.write_text(preferences, encoding="utf-8")
+        yield ["-o", f"Dir::Etc::PreferencesParts={self._preferences(folder, file)}"] if held else []
+
+    @staticmethod
+    def _preferences(folder: Path, file: Path) -> str:
+        """A folder with the host's own pins and one more file."""
+        parts = folder / "preferences.d"
+        parts.mkdir(exist_ok=True)
+        for own in [*(ROOT / "etc/apt/preferences.d").glob("*")]:
+            link = parts / own.name
+            if not link.exists():
+                link.symlink_to(own)
+        extra = parts / "zz-held.pref"
+        if not extra.exists():
+            extra.symlink_to(file)
+        return str(parts)
+
+    def look(self, held: list[str]) -> dict[str, Any]:
+        """Return what is pending."""
+        with self.as_if_held(held) as options:
+            text = self.must([*host_update.SIMULATE[:1], *options, *host_update.SIMULATE[1:]], "asking what is pending")
+        rc, out, _err = self.run(host_update.FIRMWARE_QUERY)
+        return {**host_update.parse_upgrade(text), "firmware": host_update.parse_firmware(rc, out)}
+
+    def facts(self) -> dict[str, Any]:
+        """What runs now."""
+        release = gb10.parse_dgx_release(gb10.read_text(str(ROOT), "etc/dgx-release") or "") or {}
+        return {"driver": self.loaded_driver(), "ota": release.get("version")}
+
+    def loaded_driver(self) -> str:
+        """Version of the driver's module that runs, empty where none does."""
+        rc, out, _err = self.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+        return out.strip().splitlines()[0].strip() if rc == 0 and out.strip() else ""
+
+    def reboot(self, firmware: bool) -> list[str]:
+        """Why a reboot is due."""
+        rc, out, _err = self.run(["dpkg-query", "--show", "--showformat=${Version}\\n", "nvidia-driver-580-open"])
+        kernels = [file.name[len("vmlinuz-") :] for file in (ROOT / "boot").glob("vmlinuz-[0-9]*")]
+        return host_update.reboot_reasons(
+            (ROOT / "run/reboot-required").exists() or (ROOT / "var/run/reboot-required").exists(),
+            platform.release(),
+            kernels,
+            self.loaded_driver(),
+            out.strip() if rc == 0 else "",
+            firmware,
+        )
+
+    def update(self, pending: dict[str, Any]) -> None:
+        """Bring what is pending."""
+        os.environ["DEBIAN_FRONTEND"] = "noninteractive"
+        os.environ["NEEDRESTART_MODE"] = "l"  # services are stopped and started by the playbook, not by apt
+        if pending["install"] or pending["remove"]:
+            # A run that was cut off left packages unpacked.
+            self.must(["dpkg", "--configure", "-a"], "finishing an earlier installation")
+            self.settle()
+            timeout = f"DPkg::Lock::Timeout={self.params['lock_timeout']}"
+            self.must([host_update.UPGRADE[0], "-o", timeout, *host_update.UPGRADE[1:]], "updating packages")
+        if pending["firmware"] and self.params["firmware"]:
+            rc, out, err = self.run(host_update.FIRMWARE_UPDATE)
+            if rc not in (0, 2):
+                tail = "\n".join((err.strip() or out.strip()).splitlines()[-5:])
+                self.module.fail_json(
+                    msg=f"the packages are updated, the firmware is not: fwupdmgr ended with {rc}: {tail}. Do not leave it "
+                    "so: a newer driver may find no GPU with older firmware. Run fwupdmgr update on the host."
+                )
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["look", "updated", "settled"], "default": "look"},
+            "hold": {"type": "list", "elements": "str", "default": []},
+            "firmware": {"type": "bool", "default": True},
+            "ignore": {"type": "list", "elements": "str", "default": []},
+            "lock_timeout": {"type": "int", "default": 1800},
+            "refresh": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    host = Host(module)
+    host.settle()
+    if params["state"] == "settled":
+        module.exit_json(changed=False, waited_seconds=host.waited)
+    if params["refresh"]:
+        host.must(["apt-get", "--quiet", "update"], "refreshing the lists of packages")
+        host.run(["fwupdmgr", "refresh", "--force"])  # without a way out it goes by what it knows
+    held = host.hold()
+    pending = host.look(held)
+    wanted_firmware = params["firmware"] and bool(pending["firmware"])
+    found = host_update.check(pending, host.facts(), params["firmware"])
+    findings = [finding.to_dict() for finding in found if finding.rule not in params["ignore"]]
+    errors = [finding for finding in findings if finding["severity"] == "error"]
+    any_pending = bool(pending["install"] or pending["remove"] or wanted_firmware)
+    result: dict[str, Any] = {
+        "changed": params["state"] == "updated" and (any_pending or host.holds_change),
+        "pending": pending,
+        "findings": findings,
+        "held": held,
+    }
+    if params["state"] == "updated":
+        if errors:
+            fixes = "\n- ".join(f"{finding['message']} {finding['fix']} [{finding['rule']}]" for finding in errors)
+            module.fail_json(msg=f"nothing was updated:\n- {fixes}", **{**result, "changed": False})
+        if not module.check_mode:
+            host.update(pending)
+    reboot = host.reboot(wanted_firmware and params["state"] == "updated")
+    module.exit_json(
+        **result,
+        reboot=reboot,
+        lines=host_update.lines_of(pending, findings, held, reboot),
+        waited_seconds=host.waited,
+    )
+
+
+if __name__ == "__main__":
+    main()

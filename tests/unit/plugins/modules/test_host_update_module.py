@@ -1,0 +1,169 @@
+"""The module on a folder that plays a host; apt, dpkg and fwupdmgr are played by a function. Locks are real."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import host_update as rules
+from ansible_collections.dgxspark.vllm.plugins.modules import host_update
+
+KERNEL = "Inst linux-image-7.0.0-1019-nvidia (7.0.0-1019.19 DGX:noble [arm64])\n"
+CURL = "Inst curl [8.5.0-2] (8.5.0-3 Ubuntu:noble [arm64])\n"
+DEVICES = json.dumps({"Devices": [{"Name": "EC", "Version": "1", "Releases": [{"Version": "2"}]}]})
+
+
+class Apt:
+    """A host with packages."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.pending, self.firmware = CURL, ""
+        self.held: set[str] = set()
+        self.calls: list[list[str]] = []
+        self.firmware_rc = 0
+
+    def __call__(self, argv: list[str]) -> tuple[int, str, str]:
+        self.calls.append(argv)
+        if argv[:2] == ["apt-mark", "showhold"]:
+            return 0, "\n".join(sorted(self.held)), ""
+        if argv[0] == "apt-mark":
+            self.held = self.held | set(argv[2:]) if argv[1] == "hold" else self.held - set(argv[2:])
+            return 0, "", ""
+        if argv[0] == "dpkg-query" and "nvidia-driver" in argv[-1]:
+            return 1, "", "no packages found"
+        if argv[0] == "dpkg-query":
+            return 0, "curl 8.5.0-2 installed\nlinux-image-nvidia 6.17 installed\ngone 1 config-files\n", ""
+        if argv[0] == "apt-get" and "--simulate" in argv:
+            return 0, self.pending, ""
+        if argv[:2] == ["fwupdmgr", "get-updates"]:
+            return (0, self.firmware, "") if self.firmware else (2, "", "No updates available")
+        if argv[:2] == ["fwupdmgr", "update"]:
+            return self.firmware_rc, "", "could not write"
+        return 0, "", ""
+
+    def did(self, *words: str) -> bool:
+        return any(all(word in argv for word in words) for argv in self.calls)
+
+
+@pytest.fixture
+def apt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Apt:
+    for name in rules.LOCKS:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    played = Apt(tmp_path)
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: played(argv))
+    monkeypatch.setattr(host_update, "ROOT", tmp_path)
+    monkeypatch.setattr(host_update, "POLL_SECONDS", 0.01)
+    return played
+
+
+@pytest.fixture
+def call(apt: Apt, tmp_path: Path, capsys: Any) -> Any:
+    def call(**args: Any) -> dict[str, Any]:
+        with patch_module_args({**args, "_ansible_tmpdir": str(tmp_path)}), pytest.raises(SystemExit):
+            host_update.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+def test_a_look_changes_no_package(apt: Apt, call: Any) -> None:
+    result = call(hold=["linux-*"])
+    assert result["changed"] is False and [each["name"] for each in result["pending"]["install"]] == ["curl"]
+    assert result["held"] == ["linux-image-nvidia"] and apt.held == set()
+    assert apt.did("apt-get", "update") and not apt.did("--assume-yes")
+
+
+def test_what_will_be_held_is_left_out_of_the_simulation(apt: Apt, call: Any, tmp_path: Path) -> None:
+    (tmp_path / "etc/apt/preferences.d").mkdir(parents=True)
+    (tmp_path / "etc/apt/preferences.d/nvidia-dgx").write_text("Package: *\n")
+    call(hold=["linux-*"])
+    option = next(word for argv in apt.calls for word in argv if word.startswith("Dir::Etc::PreferencesParts="))
+    folder = Path(option.partition("=")[2])
+    assert (
+        folder / "zz-held.pref"
+    ).read_text() == "Package: linux-image-nvidia\nPin: version 6.17\nPin-Priority: 1001\n\n"
+    assert (folder / "nvidia-dgx").read_text() == "Package: *\n"
+
+
+def test_an_update_brings_packages_and_then_firmware(apt: Apt, call: Any) -> None:
+    apt.firmware = DEVICES
+    result = call(state="updated")
+    order = [argv[0] + " " + argv[-1] for argv in apt.calls]
+    assert result["changed"] is True and order.index("apt-get dist-upgrade") < order.index("fwupdmgr --no-reboot-check")
+    assert any("DPkg::Lock::Timeout=1800" in argv for argv in apt.calls)
+    assert result["reboot"] == ["firmware is written at the next boot"]
+
+
+def test_check_mode_says_what_would_be_updated(apt: Apt, call: Any) -> None:
+    result = call(state="updated", hold=["curl"], _ansible_check_mode=True)
+    assert result["changed"] is True and apt.held == set() and not apt.did("--assume-yes")
+
+
+def test_a_known_bad_kernel_is_refused_before_anything_is_installed(apt: Apt, call: Any) -> None:
+    apt.pending = CURL + KERNEL
+    result = call(state="updated")
+    assert result["failed"] is True and "7.0.0-1019-nvidia" in result["msg"] and "spark_update_hold" in result["msg"]
+    assert not apt.did("--assume-yes")
+    assert call(state="look")["findings"][0]["rule"] == "update.kernel"
+    assert call(state="updated", ignore=["update.kernel"])["changed"] is True
+
+
+def test_holds_are_let_go_when_they_are_not_named_any_more_and_those_of_others_stay(apt: Apt, call: Any) -> None:
+    apt.held = {"mine"}
+    call(state="updated", hold=["linux-*"])
+    assert apt.held == {"mine", "linux-image-nvidia"}
+    call(state="updated")
+    assert apt.held == {"mine"}
+
+
+def test_without_firmware_it_is_left(apt: Apt, call: Any) -> None:
+    apt.pending, apt.firmware = "", DEVICES
+    assert call(state="updated", firmware=False)["changed"] is False
+    assert not apt.did("fwupdmgr", "update")
+
+
+def test_firmware_that_fails_says_what_is_half_done(apt: Apt, call: Any) -> None:
+    apt.firmware, apt.firmware_rc = DEVICES, 1
+    assert "the packages are updated, the firmware is not" in call(state="updated")["msg"]
+
+
+def keep(path: str, ready: Any, end: Any) -> None:
+    with Path(path).open("r+b") as handle:
+        fcntl.lockf(handle, fcntl.LOCK_EX)
+        ready.set()
+        end.wait(30)
+
+
+@pytest.fixture
+def another(tmp_path: Path, apt: Apt) -> Iterator[Any]:
+    """Another program that holds the lock of dpkg, until it is told to let go."""
+    fork = multiprocessing.get_context("fork")
+    ready, end = fork.Event(), fork.Event()
+    process = fork.Process(target=keep, args=(str(tmp_path / rules.LOCKS[0]), ready, end))
+    process.start()
+    ready.wait(10)
+    yield end
+    end.set()
+    process.join()
+
+
+def test_another_program_that_installs_is_named_when_it_does_not_end(another: Any, call: Any, apt: Apt) -> None:
+    result = call(state="updated", lock_timeout=0)
+    assert result["failed"] is True and "holds /var/lib/dpkg/lock-frontend" in result["msg"]
+    assert apt.calls == []
+
+
+def test_it_goes_on_when_the_other_program_has_ended(another: Any, call: Any) -> None:
+    another.set()
+    assert "failed" not in call(state="settled")
