@@ -354,6 +354,24 @@ def findings(
     return found
 
 
+def other_image(ref: str, images: Mapping[str, Any], name: str, bundle: str) -> list[Finding]:
+    """Return that a host has another image under a locked name that no registry has a digest for."""
+    other = (images.get(ref) or {}).get("other_id")
+    if not other or bundle:
+        return []
+    return [
+        Finding(
+            "lock.image_other",
+            "error",
+            f"the host has {ref} as {other[7:19]}, which is not what the lock file says; no registry knows that one by a digest, so it "
+            "cannot be pulled.",
+            "Bring it from a bundle (spark_bundle_dir), or lock what is there: dgxspark.vllm.lock.",
+            name,
+            basis="probed",
+        )
+    ]
+
+
 def _keys(described: Mapping[str, Any]) -> list[str]:
     return [model_key(entry["repo"], entry["revision"]) for entry in described["models"]]
 

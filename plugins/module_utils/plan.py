@@ -789,6 +789,11 @@ def _plan_host(
         findings.extend(finding.to_dict() for finding in preflight.check_host(measured, planned, wants))
     for service in planned:
         findings.extend(finding.to_dict() for finding in _service_findings(service, by_name[service["name"]]))
+        if given.get("pin"):
+            told = lock_file.other_image(
+                service["image"]["ref"], given["images"], service["name"], settings["spark_bundle_dir"]
+            )
+            findings.extend(finding.to_dict() for finding in told)
         if given.get("pin") and not service["rank"]:
             told = lock_file.findings(given["lock"], service["lock"], service["name"], given["sparks"], settings)
             findings.extend(finding.to_dict() for finding in told)

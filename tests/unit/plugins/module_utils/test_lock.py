@@ -174,7 +174,10 @@ def test_a_drafter_is_locked_too() -> None:
         ),
         (
             None,
-            {"spark-1": [model()], "spark-2": [model(files={**FILES, "config.json": {"size": 700, "sha256": "c" * 64}})]},
+            {
+                "spark-1": [model()],
+                "spark-2": [model(files={**FILES, "config.json": {"size": 700, "sha256": "c" * 64}})],
+            },
             ["config.json is not the same", "spark-1: 728 bytes", "spark-2: 700 bytes"],
         ),
         ({"spark-1": {REF: {"present": False}}, "spark-2": {}}, None, ["none of spark-1, spark-2 has it"]),
@@ -202,7 +205,9 @@ def test_one_push_has_an_id_per_store_and_a_digest_for_all() -> None:
 
 def test_a_file_that_one_host_lacks_is_locked_and_said() -> None:
     less = {"config.json": FILES["config.json"]}
-    locked, refusals, notes = collect(["spark-1", "spark-2"], None, {"spark-1": [model()], "spark-2": [model(files=less)]})
+    locked, refusals, notes = collect(
+        ["spark-1", "spark-2"], None, {"spark-1": [model()], "spark-2": [model(files=less)]}
+    )
     assert refusals == []
     assert notes == [f"model {REPO}@main: spark-2 has no model.safetensors; site.yml will bring it there."]
     assert set(locked["models"][f"{REPO}@main"]["files"]) == set(FILES)
@@ -231,7 +236,10 @@ def test_another_platform_of_the_same_push_is_kept(made: dict[str, Any]) -> None
     there = {"spark-1": {REF: image(OTHER, architecture="amd64")}}
     plan = planned({"spark-1": host(SERVICE)}, pin=False)
     locked, _refusals, _notes = lock.collect(plan, ["spark-1"], there, {"spark-1": [model()]}, made)
-    assert {p: e["id"] for p, e in locked["images"][REF]["platforms"].items()} == {"linux/arm64": ID, "linux/amd64": OTHER}
+    assert {p: e["id"] for p, e in locked["images"][REF]["platforms"].items()} == {
+        "linux/arm64": ID,
+        "linux/amd64": OTHER,
+    }
     pushed = {"spark-1": {REF: image(OTHER, f"sha256:{'e' * 64}", architecture="amd64")}}
     locked, _refusals, _notes = lock.collect(plan, ["spark-1"], pushed, {"spark-1": [model()]}, made)
     assert list(locked["images"][REF]["platforms"]) == ["linux/amd64"]
@@ -285,8 +293,14 @@ def test_an_image_of_no_registry_counts_by_its_id_alone() -> None:
     assert refusals == []
     same = planned({"spark-1": host(SERVICE, images={REF: image(digest=None)})}, locked)["spark-1"]
     assert same["services"][0]["image"]["run"] == ID
-    other = planned({"spark-1": host(SERVICE, images={REF: image(OTHER, None), ID: {"present": False}})}, locked)["spark-1"]
+    other = planned({"spark-1": host(SERVICE, images={REF: image(OTHER, None), ID: {"present": False}})}, locked)[
+        "spark-1"
+    ]
     assert other["services"][0]["image"]["id"] != ID
+    assert rules({"spark-1": other}) == {"lock.image_other": "error"}
+    given = host(SERVICE, images={REF: image(OTHER, None), ID: {"present": False}}, spark_bundle_dir="/b")
+    assert rules(planned({"spark-1": given}, locked)) == {}
+    assert rules({"spark-1": same}) == {}
     assert lock.see({REF: image(OTHER, None)}, locked)[REF]["present"] is False
     assert lock.see({REF: image(OTHER, None)}, locked)[REF]["other_id"] == OTHER
 
@@ -323,7 +337,10 @@ def test_what_moved_since_is_said_with_the_fix(made: dict[str, Any]) -> None:
 
 def test_a_changed_recipe_is_said_and_a_changed_text_is_not(made: dict[str, Any]) -> None:
     hosts = {"spark-1": host(SERVICE)}
-    for change, told in (({"args": {**RECIPES["qwen3-8b"]["args"], "max-model-len": 4096}}, True), ({"summary": "x"}, False)):
+    for change, told in (
+        ({"args": {**RECIPES["qwen3-8b"]["args"], "max-model-len": 4096}}, True),
+        ({"summary": "x"}, False),
+    ):
         changed = {**RECIPES, "qwen3-8b": {**RECIPES["qwen3-8b"], **change}}
         plan = engine.make_plan(hosts, changed, lock=made)["hosts"]
         assert rules(plan) == ({"lock.recipe": "warning"} if told else {})

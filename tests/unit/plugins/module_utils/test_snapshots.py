@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,3 +119,108 @@ def test_progress_says_bytes_rate_and_time_left() -> None:
     assert snapshots.progress(2_000_000_000, 8_000_000_000, 10) == "2.00 of 8.00 GB, 200 MB/s, 0 min 30 s left"
     assert snapshots.progress(0, None, 0) == "0.00 GB"
     assert snapshots.progress(5_000_000_000, 8_000_000_000, 10, before=5_000_000_000) == "5.00 of 8.00 GB"
+
+
+def safetensors(size: int) -> bytes:
+    """A file of one tensor, whole by its own header."""
+    header = json.dumps({"__metadata__": {}, "w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    return len(header).to_bytes(8, "little") + header + b"x" * size
+
+
+def wanted_of(hub: Path) -> tuple[Path, dict[str, dict[str, Any]]]:
+    snapshot = snapshots.repo_folder(hub, "Org/Model") / "snapshots" / COMMIT
+    files, _problems = snapshots.describe_files(snapshot, snapshots.Sums(hub / "sums", "Org/Model"))
+    return snapshot, files
+
+
+def test_a_whole_snapshot_is_what_it_is_to_be(hub: Path) -> None:
+    snapshot, files = wanted_of(hub)
+    assert files["one.safetensors"]["size"] == 10
+    assert files["one.safetensors"]["sha256"] == hashlib.sha256(b"1" * 10).hexdigest()
+    for verify in ("size", "changed", "all"):
+        assert snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), verify) == []
+
+
+def test_truncated_flipped_and_missing_files_are_named(hub: Path) -> None:
+    snapshot, files = wanted_of(hub)
+    (snapshot / "one.safetensors").resolve().write_text("1" * 9)
+    (snapshot / "two.safetensors").resolve().write_text("2" * 19 + "3")
+    (snapshot / "config.json").unlink()
+    found = snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "changed")
+    assert [(entry["file"], entry["why"].split(" in")[0]) for entry in found] == [
+        ("config.json", "is missing"),
+        ("one.safetensors", "has 9 bytes"),
+        ("two.safetensors", f"has the sha256 {hashlib.sha256(b'2' * 19 + b'3').hexdigest()[:12]}"),
+    ]
+    sizes = snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "size")
+    assert [entry["file"] for entry in sizes] == ["config.json", "one.safetensors"]
+
+
+def test_what_was_read_is_not_read_again_until_it_is_touched(hub: Path) -> None:
+    snapshot, files = wanted_of(hub)
+    first = snapshots.Sums(hub / "sums", "Org/Model")
+    assert snapshots.check(snapshot, files, first, "changed") == []
+    first.save()
+    assert first.read_bytes > 30
+    second = snapshots.Sums(hub / "sums", "Org/Model")
+    assert snapshots.check(snapshot, files, second, "changed") == []
+    assert second.read_bytes == 0
+    # Bytes that turn over without a trace are what `all` is for.
+    blob = (snapshot / "two.safetensors").resolve()
+    stat = blob.stat()
+    blob.write_text("2" * 19 + "3")
+    os.utime(blob, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "changed") == []
+    assert len(snapshots.check(snapshot, files, snapshots.Sums(hub / "sums", "Org/Model"), "all")) == 1
+
+
+def test_sums_that_cannot_be_read_are_made_again(hub: Path) -> None:
+    snapshot, files = wanted_of(hub)
+    sums = snapshots.Sums(hub / "sums", "Org/Model")
+    sums.path.parent.mkdir()
+    for content in ("", "[]", '{"x": 1}'):
+        sums.path.write_text(content)
+        again = snapshots.Sums(hub / "sums", "Org/Model")
+        assert snapshots.check(snapshot, files, again, "changed") == []
+        again.save()
+        assert len(json.loads(sums.path.read_text())) == 4
+
+
+def test_the_hubs_names_are_believed_until_asked_to_verify(hub: Path) -> None:
+    snapshot, _files = wanted_of(hub)
+    content = safetensors(100)
+    blob = snapshot.parents[1] / "blobs" / hashlib.sha256(content).hexdigest()
+    blob.write_bytes(content[:-1] + b"y")
+    (snapshot / "three.safetensors").symlink_to(blob)
+    sums = snapshots.Sums(hub / "sums", "Org/Model")
+    files, problems = snapshots.describe_files(snapshot, sums)
+    assert files["three.safetensors"]["sha256"] == blob.name
+    assert problems == []
+    _files, problems = snapshots.describe_files(snapshot, sums, verify=True)
+    assert [problem.split(":")[0] for problem in problems] == ["three.safetensors is damaged"]
+
+
+def test_a_truncated_weight_file_contradicts_its_header(hub: Path) -> None:
+    snapshot, _files = wanted_of(hub)
+    content = safetensors(100)
+    (snapshot / "three.safetensors").write_bytes(content[:-1])
+    _files, problems = snapshots.describe_files(snapshot, snapshots.Sums(hub / "sums", "Org/Model"))
+    assert problems == [
+        f"three.safetensors has {len(content) - 1} bytes, by its own header it is one of {len(content)}"
+    ]
+    assert snapshots.safetensors_size(snapshot / "one.safetensors") is None
+
+
+def test_a_damaged_file_goes_with_its_blob_and_nothing_else(hub: Path, tmp_path: Path) -> None:
+    snapshot, _files = wanted_of(hub)
+    blob = (snapshot / "one.safetensors").resolve()
+    snapshots.drop(hub, "Org/Model", snapshot, "one.safetensors")
+    assert not blob.exists()
+    assert not (snapshot / "one.safetensors").is_symlink()
+    assert (snapshot / "two.safetensors").exists()
+    outside = tmp_path / "shared.bin"
+    outside.write_text("of somebody else")
+    (snapshot / "link.bin").symlink_to(outside)
+    snapshots.drop(hub, "Org/Model", snapshot, "link.bin")
+    assert outside.exists()
+    assert not (snapshot / "link.bin").is_symlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,60 @@ def test_an_image_that_is_not_there(docker: Docker, call: Any) -> None:
     result = call()
     assert result["failed"] is True
     assert "Is the image img on the host?" in result["msg"]
+
+
+WEIGHTS = {"size": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}
+
+
+def locked(tmp_path: Path, **wanted: Any) -> dict[str, Any]:
+    files = {"model.safetensors": {**WEIGHTS, **wanted}}
+    return {"revision": COMMIT, "files": files, "sums_dir": str(tmp_path / "sums")}
+
+
+def weights(tmp_path: Path) -> Path:
+    return snapshots.repo_folder(tmp_path, "Org/Model") / "snapshots" / COMMIT / "model.safetensors"
+
+
+def test_what_is_as_locked_is_left_alone(docker: Docker, call: Any, tmp_path: Path) -> None:
+    lay(tmp_path)
+    result = call(**locked(tmp_path))
+    assert (result["changed"], result["complete"], result["wrong"]) == (False, True, [])
+    assert docker.calls == []
+    assert list((tmp_path / "sums").iterdir())
+
+
+@pytest.mark.parametrize(("content", "why"), [("weight", "has 6 bytes instead of 7"), ("weightz", "has the sha256")])
+def test_a_truncated_or_flipped_file_is_named_taken_away_and_fetched(
+    docker: Docker, call: Any, tmp_path: Path, content: str, why: str
+) -> None:
+    lay(tmp_path)
+    weights(tmp_path).write_text(content)
+    checked = call(**locked(tmp_path), _ansible_check_mode=True)
+    assert (checked["changed"], weights(tmp_path).exists(), docker.calls) == (True, True, [])
+    result = call(**locked(tmp_path))
+    assert (result["changed"], result["running"], result["complete"]) == (True, True, False)
+    assert result["wrong"][0]["file"] == "model.safetensors"
+    assert result["wrong"][0]["why"].startswith(why)
+    assert not weights(tmp_path).exists()
+    assert docker.asked("run")
+
+
+def test_a_lacking_file_is_fetched(docker: Docker, call: Any, tmp_path: Path) -> None:
+    lay(tmp_path)
+    given = locked(tmp_path)
+    given["files"]["config.json"] = {"size": 2, "sha256": "a" * 64}
+    result = call(**given)
+    assert (result["running"], result["wrong"]) == (True, [{"file": "config.json", "why": "is missing"}])
+    assert weights(tmp_path).exists()
+
+
+def test_what_was_fetched_is_read_before_it_is_served(docker: Docker, call: Any, tmp_path: Path) -> None:
+    docker.state = {"Running": False, "ExitCode": 0}
+    lay(tmp_path)
+    assert call(**locked(tmp_path), step="look")["complete"] is True
+    weights(tmp_path).write_text("weightz")
+    result = call(**locked(tmp_path), step="look")
+    assert result["failed"] is True
+    assert "model.safetensors has the sha256" in result["msg"]
+    assert "taken away again" in result["msg"]
+    assert not weights(tmp_path).exists()

@@ -1,0 +1,435 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Carry images and weights between hosts and a folder of the controller; documented in plugins/modules/bundle.py."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.dgxspark.vllm.plugins.action.plan import plain, write
+from ansible_collections.dgxspark.vllm.plugins.module_utils import bundle as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+
+display = Display()
+MODULE = "dgxspark.vllm.bundle"
+SAY_EVERY = 5.0  # seconds between two lines of progress
+
+
+class ActionModule(ActionBase):
+    """Pack from hosts, write the manifest, bring to hosts."""
+
+    TRANSFERS_FILES = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Do what C(action) asks for."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        self.variables = task_vars or {}
+        self.host = str(self.variables.get("inventory_hostname", ""))
+        self.args = plain(dict(self._task.args))
+        for name in ("action", "dir"):
+            if not self.args.get(name):
+                raise AnsibleActionFail(f"{name} is missing")
+        self.dir = Path(str(self.args["dir"])).expanduser()
+        ways = {
+            "survey": self._survey,
+            "pack": self._pack,
+            "finish": self._finish,
+            "images": self._images,
+            "weights": self._weights,
+        }
+        if self.args["action"] not in ways:
+            raise AnsibleActionFail(f"action is '{self.args['action']}'; it must be one of {', '.join(ways)}")
+        result.update({"changed": False, "bytes": 0, "_ansible_verbose_override": True})
+        result.update(ways[self.args["action"]]())
+        return result
+
+    # --- to the controller ---
+
+    def _survey(self) -> dict[str, Any]:
+        """Choose who hands over what, and see that it has room here."""
+        plan = plain(self.args["planned"])
+        play = [str(host) for host in self.variables.get("ansible_play_hosts") or [] if str(host) in plan]
+        images, models = {}, {}
+        for host in play:
+            own = self.variables["hostvars"][host]
+            images[host] = (plain(own.get(self.args["images_from"])) or {}).get("images") or {}
+            models[host] = (plain(own.get(self.args["models_from"])) or {}).get("models") or []
+            images[host] = with_locked(images[host], plan[host].get("images_locked") or {})
+        work, refusals = engine.survey(plan, play, images, models)
+        if refusals:
+            raise AnsibleActionFail("nothing was packed:\n- " + "\n- ".join(refusals))
+        weights = sum(self._missing(item) for items in work.values() for item in items if item["kind"] == "model")
+        archives = sum(self._missing(item) for items in work.values() for item in items if item["kind"] == "image")
+        free = shutil.disk_usage(existing(self.dir)).free
+        display.display(
+            f"  {self.dir}: {weights / 1e9:.2f} GB of weights and at most {archives / 1e9:.2f} GB of images to come, "
+            f"{free / 1e9:.2f} GB free"
+        )
+        short = engine.no_room(weights + archives, free, f"the file system of {self.dir}", "the bundle")
+        if short:
+            raise AnsibleActionFail(
+                f"{short} Images count with what they take unpacked. Make room, or name another folder."
+            )
+        return {"work": work}
+
+    def _missing(self, item: Mapping[str, Any]) -> int:
+        """Return the bytes of an item that are not here yet."""
+        if item["kind"] == "image":
+            return 0 if self._packed_image(item) else int(item["bytes"])
+        return sum(
+            int(file["size"])
+            for name, file in item["files"].items()
+            if size_of(self.dir / engine.model_file(item["repo"], item["commit"], name)) != file["size"]
+        )
+
+    def _packed_image(self, item: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what an earlier run packed of this very image, if all of it is here."""
+        said = read_json(self.dir / item["folder"] / "image.json")
+        if not said or said.get("id") != item["id"]:
+            return None
+        whole = all(size_of(self.dir / item["folder"] / piece["name"]) == piece["size"] for piece in said["pieces"])
+        return said if whole else None
+
+    def _pack(self) -> dict[str, Any]:
+        """Fetch what this host was chosen for."""
+        carried, changed = 0, False
+        for item in self.args.get("work") or []:
+            if not self._missing(item) and (item["kind"] == "image" or self._has_sidecar(item)):
+                continue
+            changed = True
+            if not self._task.check_mode:
+                carried += self._pack_image(item) if item["kind"] == "image" else self._pack_model(item)
+        return {"changed": changed, "bytes": carried}
+
+    def _has_sidecar(self, item: Mapping[str, Any]) -> bool:
+        said = read_json(self.dir / sidecar(item)) or {}
+        return said.get("files") == kept_files(item) and set(item["revisions"]) <= set(said.get("revisions") or [])
+
+    def _pack_image(self, item: dict[str, Any]) -> int:
+        """Have the host cut the archive into pieces, and fetch those that are not here."""
+        display.display(f"  {self.host}: packing {item['ref']} ({item['bytes'] / 1e9:.2f} GB unpacked)")
+        saved = self._on_host("save", item)
+        folder = self.dir / item["folder"]
+        pieces = saved["pieces"]
+        for stray in folder.glob("*") if folder.is_dir() else []:
+            if stray.name not in {piece["name"] for piece in pieces}:
+                stray.unlink()
+        carried = self._fetch_all(
+            item["ref"],
+            [
+                (f"{saved['path']}/{piece['name']}", folder / piece["name"], piece["size"], piece["sha256"])
+                for piece in pieces
+            ],
+        )
+        said = {key: item[key] for key in ("ref", "id", "digests", "platform", "folder", "bytes", "base")}
+        write(folder / "image.json", to_json({**said, "compression": saved["compression"], "pieces": pieces}))
+        self._on_host("clean", item)
+        return carried
+
+    def _pack_model(self, item: dict[str, Any]) -> int:
+        """Fetch the files of a snapshot that are not here."""
+        what = f"{item['repo']}@{item['commit'][:12]}"
+        base = self.dir / engine.repo_folder(item["repo"])
+        carried = self._fetch_all(
+            what,
+            [
+                (
+                    f"{item['path']}/{name}",
+                    self.dir / engine.model_file(item["repo"], item["commit"], name),
+                    file["size"],
+                    file["sha256"],
+                )
+                for name, file in item["files"].items()
+            ],
+        )
+        before = read_json(self.dir / sidecar(item)) or {}
+        revisions = sorted({*item["revisions"], *(before.get("revisions") or [])})
+        for revision in revisions:
+            if revision != item["commit"]:
+                write(base / "refs" / revision, item["commit"])
+        body = {"repo": item["repo"], "commit": item["commit"], "revisions": revisions, "files": kept_files(item)}
+        write(self.dir / sidecar(item), to_json(body))
+        return carried
+
+    def _fetch_all(self, what: str, files: Sequence[tuple[str, Path, int, str]]) -> int:
+        """Fetch files that are not here with the right size and sum; each gets its name when it was hashed."""
+        missing = [file for file in files if size_of(file[1]) != file[2] or snapshots.sha256_of(file[1]) != file[3]]
+        talk = Talk(f"{self.host}: {what}", sum(file[2] for file in missing))
+        for remote, local, size, wanted in missing:
+            local.parent.mkdir(parents=True, exist_ok=True)
+            draft = local.with_name(f".{local.name}.part")
+            try:
+                self._connection.fetch_file(remote, str(draft))
+            except AnsibleError as error:
+                raise AnsibleActionFail(
+                    f"{what}: {remote} could not be fetched from {self.host}: {error}. The login user has to be able to read it: "
+                    "see the modes of the file and of the folders above it."
+                ) from error
+            found = snapshots.sha256_of(draft)
+            if found != wanted:
+                draft.unlink()
+                raise AnsibleActionFail(
+                    f"{what}: {remote} came from {self.host} with the sha256 {found[:12]}, it is to have {wanted[:12]}. The file is "
+                    "damaged there: take it away and run site.yml, which fetches it again; then pack again."
+                )
+            draft.replace(local)
+            talk.add(size)
+        return talk.done
+
+    def _finish(self) -> dict[str, Any]:
+        """Write the manifest of all that is whole in the folder."""
+        images = [said for path in sorted(self.dir.glob("images/*/image.json")) if (said := read_json(path))]
+        models = [said for path in sorted(self.dir.glob("models/*.json")) if (said := read_json(path))]
+        text = to_json(engine.make_manifest([image for image in images if self._packed_image(image)], models))
+        path = self.dir / engine.MANIFEST
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        if text != before and not self._task.check_mode:
+            write(path, text)
+        return {"changed": text != before}
+
+    # --- to a host ---
+
+    def _manifest(self) -> dict[str, Any]:
+        path = self.dir / engine.MANIFEST
+        if not path.is_file():
+            raise AnsibleActionFail(
+                f"spark_bundle_dir names {self.dir}, which holds no {engine.MANIFEST}. Make a bundle with dgxspark.vllm.bundle, or "
+                "correct the folder."
+            )
+        manifest, messages = engine.read_manifest(read_json(path), str(path))
+        if messages:
+            raise AnsibleActionFail("\n- ".join(["the bundle cannot be used:", *messages]))
+        return manifest
+
+    def _images(self) -> dict[str, Any]:
+        """Load images that the host lacks."""
+        refs = list(self.args.get("refs") or [])
+        locked = self.args.get("locked") or {}
+        manifest, found, messages = self._manifest(), {}, []
+        for ref in refs:
+            image, why = engine.find_image(manifest, ref, locked.get(ref), str(self.dir))
+            if image and "@" in ref and ref not in locked:
+                why = (
+                    f"{ref} is named by a digest, which Docker does not know of an image that it has loaded. Lock it with "
+                    "dgxspark.vllm.lock, and it is known by its id."
+                )
+            if why:
+                messages.append(why)
+            elif image:
+                self._see_pieces(image, messages)
+                found[ref] = image
+                # An image with Ray is made on a host, over the network, from one without. Before its base: a run that is cut off
+                # between the two would otherwise find the base there, and make it.
+                for made in manifest["images"]:
+                    if made.get("base") == image["id"]:
+                        self._see_pieces(made, messages)
+                        found = {made["ref"]: made, **found}
+        if messages:
+            raise AnsibleActionFail("\n- ".join([f"{self.host}: images cannot come from the bundle:", *messages]))
+        carried = 0
+        if not self._task.check_mode:
+            for image in {image["id"]: image for image in found.values()}.values():
+                carried += self._bring_image(image)
+        return {"changed": bool(found), "brought": sorted(found), "bytes": carried}
+
+    def _see_pieces(self, image: Mapping[str, Any], messages: list[str]) -> None:
+        messages += [
+            f"{self.dir / image['folder'] / piece['name']} of {image['ref']} is missing or has another size than the manifest "
+            "says. Copy the bundle again, or run dgxspark.vllm.bundle again."
+            for piece in image["pieces"]
+            if size_of(self.dir / image["folder"] / piece["name"]) != piece["size"]
+        ]
+
+    def _bring_image(self, image: dict[str, Any]) -> int:
+        carried = 0
+        for _attempt in range(2):
+            staged = self._on_host("stage", image)
+            missing = [piece for piece in image["pieces"] if staged["staged"].get(piece["name"]) != piece["size"]]
+            talk = Talk(f"{self.host}: {image['ref']}", sum(piece["size"] for piece in missing))
+            for piece in missing:
+                self._connection.put_file(
+                    str(self.dir / image["folder"] / piece["name"]), f"{staged['path']}/{piece['name']}"
+                )
+                talk.add(piece["size"])
+            carried += talk.done
+            display.display(f"  {self.host}: loading {image['ref']} ({image['bytes'] / 1e9:.2f} GB unpacked)")
+            bad = self._on_host("load", image)["bad"]
+            if not bad:
+                return carried
+            sums = {piece["name"]: piece["sha256"] for piece in image["pieces"]}
+            self._blame([(self.dir / image["folder"] / name, sums[name]) for name in bad], image["ref"])
+        raise AnsibleActionFail(
+            f"{image['ref']}: pieces {', '.join(bad)} were damaged twice on their way to {self.host}, and are whole in {self.dir}. "
+            "See to the host's disk and memory, then run again."
+        )
+
+    def _weights(self) -> dict[str, Any]:
+        """Bring the files of models that the host lacks or has damaged."""
+        manifest, models, messages = self._manifest(), [], []
+        for asked in self.args.get("models") or []:
+            model, why = engine.find_model(manifest, asked["repo"], asked["revision"], str(self.dir))
+            if model is None:
+                messages.append(why)
+                continue
+            wanted = asked.get("files") or model["files"]
+            names = [name for name in wanted if name in model["files"]]
+            unlike = [
+                name
+                for name, file in wanted.items()
+                if (model["files"].get(name) or {}).get("sha256") != file["sha256"]
+            ]
+            if unlike:
+                messages.append(
+                    f"the bundle {self.dir} has not the files of {asked['repo']}@{asked['revision']} that the lock file has: "
+                    f"{', '.join(unlike[:5])}. Make the bundle again from a host that was deployed with this lock file."
+                )
+            # Only the name that is asked for: another one may stand for another commit on this host.
+            revisions = [asked["revision"]]
+            models.append({**model, "revisions": revisions, "files": {name: model["files"][name] for name in names}})
+        if messages:
+            raise AnsibleActionFail("\n- ".join([f"{self.host}: weights cannot come from the bundle:", *messages]))
+        if not models:
+            return {"brought": []}
+        looked = self._on_host("look", {"models": models})["models"]
+        carried, brought = 0, []
+        for model, found in zip(models, looked):
+            if not found["wrong"] and found["named"]:
+                continue
+            brought.append(f"{model['repo']}@{model['commit'][:12]}")
+            for entry in found["wrong"]:
+                if entry["why"] != "is missing":
+                    display.display(f"  {self.host}: {brought[-1]}: {entry['file']} {entry['why']}; it comes again")
+            if not self._task.check_mode:
+                carried += self._bring_model(model, found)
+        return {"changed": bool(brought), "brought": brought, "bytes": carried}
+
+    def _bring_model(self, model: dict[str, Any], found: Mapping[str, Any]) -> int:
+        names = [entry["file"] for entry in found["wrong"]]
+        here = {name: self.dir / engine.model_file(model["repo"], model["commit"], name) for name in names}
+        lost = [str(path) for name, path in here.items() if size_of(path) != model["files"][name]["size"]]
+        if lost:
+            raise AnsibleActionFail(
+                f"{', '.join(lost[:5])}: missing, or of another size than the manifest says. Copy the bundle again, or run "
+                "dgxspark.vllm.bundle again."
+            )
+        staged, carried = dict(found["staged"]), 0
+        for _attempt in range(2):
+            # By sum: files of the same content travel once.
+            missing = {
+                model["files"][name]["sha256"]: name
+                for name in names
+                if staged.get(model["files"][name]["sha256"]) != model["files"][name]["size"]
+            }
+            total = sum(model["files"][name]["size"] for name in missing.values())
+            talk = Talk(f"{self.host}: {model['repo']}@{model['commit'][:12]}", total)
+            for wanted, name in missing.items():
+                self._connection.put_file(str(here[name]), f"{found['folder']}/{wanted}")
+                talk.add(model["files"][name]["size"])
+            carried += talk.done
+            names = self._on_host("place", {"model": model, "names": names})["bad"]
+            if not names:
+                return carried
+            self._blame([(here[name], model["files"][name]["sha256"]) for name in names], model["repo"])
+            staged = {}
+        raise AnsibleActionFail(
+            f"{model['repo']}: {', '.join(names)} were damaged twice on their way to {self.host}, and are whole in {self.dir}. See to "
+            "the host's disk and memory, then run again."
+        )
+
+    def _blame(self, files: Sequence[tuple[Path, str]], what: str) -> None:
+        """Fail if it is the bundle that is damaged; else it was the way, and one more try is due."""
+        damaged = [str(path) for path, wanted in files if snapshots.sha256_of(path) != wanted]
+        if damaged:
+            raise AnsibleActionFail(
+                f"{what}: {', '.join(damaged)} in the bundle is damaged: its sha256 is not that of the manifest. Nothing of it was "
+                "used. Copy the bundle again, or take the file away and run dgxspark.vllm.bundle again."
+            )
+
+    def _on_host(self, step: str, item: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a step on the host; fail as it fails."""
+        kept = ("action", "dir", "hf_home", "verify", "staging", "piece_bytes", "sums_dir")
+        args = {key: value for key, value in self.args.items() if key in kept}
+        result: dict[str, Any] = self._execute_module(
+            module_name=MODULE, module_args={**args, "step": step, "item": dict(item)}, task_vars=self.variables
+        )
+        if result.get("failed"):
+            raise AnsibleActionFail(str(result.get("msg") or result.get("module_stderr") or f"step {step} failed"))
+        return result
+
+
+class Talk:
+    """Says how far a transfer is, now and then."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self.began = self.said = time.monotonic()
+
+    def add(self, count: int) -> None:
+        """Count what has come through."""
+        self.done += count
+        now = time.monotonic()
+        if now - self.said >= SAY_EVERY or self.done >= self.total:
+            self.said = now
+            display.display(f"  {self.what}: {snapshots.progress(self.done, self.total, now - self.began)}")
+
+
+def with_locked(images: Mapping[str, Any], locked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a host said about images, with those that are locked under the references of the plan."""
+    seen = dict(images)
+    for ref, entry in locked.items():
+        by_id = next((images[each] for each in entry["ids"] if (images.get(each) or {}).get("present")), None)
+        if by_id and not (seen.get(ref) or {}).get("present"):
+            seen[ref] = by_id
+    return seen
+
+
+def sidecar(item: Mapping[str, Any]) -> str:
+    """Return the file of the bundle that says what a model is."""
+    return f"models/{str(item['repo']).replace('/', '--')}@{item['commit']}.json"
+
+
+def kept_files(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return files as the manifest has them."""
+    return {
+        name: {key: file[key] for key in ("size", "sha256", "blob") if file.get(key)}
+        for name, file in sorted(item["files"].items())
+    }
+
+
+def existing(path: Path) -> Path:
+    """Return the nearest folder that is there."""
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def size_of(path: Path) -> int | None:
+    """Return the size of a file, None where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return what a file of the bundle says; None where there is none that can be read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def to_json(value: Mapping[str, Any]) -> str:
+    """Write JSON for people and tools, always the same for the same."""
+    return json.dumps(value, indent=1, sort_keys=True) + "\n"

@@ -1,0 +1,396 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The part of a bundle's way that runs on a host; the action plugin of the same name does the rest."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: bundle
+short_description: Pack images and weights of hosts into a folder, and deploy them from it
+version_added: 0.2.0
+description:
+  - Packs images (C(docker save), compressed with zstd or, where there is none, gzip) and weights from hosts into a folder on the
+    controller, with a manifest of sizes and sums, and takes them from there to hosts that cannot reach a registry or a hub.
+  - Files travel over the connection that Ansible has to the host; nothing has to be installed for it. Both ways go on where they
+    were cut off, at the piece or file. Everything is hashed before it is used.
+options:
+  action:
+    description:
+      - V(survey) chooses which host hands over what, and sees that there is room on the controller. V(pack) packs what it chose
+        for the host. V(finish) writes the manifest. V(images) and V(weights) bring what the host lacks.
+    type: str
+    required: true
+    choices: [survey, pack, finish, images, weights]
+  dir:
+    description: Folder of the bundle, on the controller.
+    type: path
+    required: true
+  planned:
+    description: With V(survey), RV(dgxspark.vllm.plan#module:hosts) of M(dgxspark.vllm.plan).
+    type: dict
+    default: {}
+  images_from:
+    description: With V(survey), name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts.
+    type: str
+    default: ''
+  models_from:
+    description: With V(survey), name of a variable that holds a result of M(dgxspark.vllm.snapshot_info) on the hosts.
+    type: str
+    default: ''
+  work:
+    description: With V(pack), what the host hands over, from RV(work).
+    type: list
+    elements: dict
+    default: []
+  refs:
+    description: With V(images), references that the host lacks.
+    type: list
+    elements: str
+    default: []
+  locked:
+    description: With V(images), C(images_locked) of the host's plan; the name and the ids of references that are locked.
+    type: dict
+    default: {}
+  models:
+    description: With V(weights), models that the host needs; C(repo), C(revision), and C(files) where they are locked.
+    type: list
+    elements: dict
+    default: []
+  hf_home:
+    description: Folder on the host in the layout of C(HF_HOME).
+    type: path
+    default: /srv/huggingface
+  verify:
+    description: With V(weights), which files that are there are hashed, as in M(dgxspark.vllm.model_snapshot).
+    type: str
+    choices: [changed, all, size]
+    default: changed
+  staging:
+    description: Folder on the host where pieces of images wait. It is removed when they are through.
+    type: path
+    default: /var/lib/dgxspark/bundle
+  piece_bytes:
+    description: Size of the pieces that the archive of an image is cut into.
+    type: int
+    default: 1073741824
+  sums_dir:
+    description: Folder on the host for the sums of files that were read, a file per model.
+    type: path
+    default: /var/lib/dgxspark/models
+  step:
+    description: Set by the action plugin, for the parts that run on the host.
+    type: str
+    choices: [save, clean, stage, load, look, place]
+  item:
+    description: Set by the action plugin.
+    type: dict
+    default: {}
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+seealso:
+  - module: dgxspark.vllm.lock
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Load images that the host lacks from a bundle
+  dgxspark.vllm.bundle:
+    action: images
+    dir: /media/stick/bundle
+    refs: ["vllm/vllm-openai:v0.24.0-ubuntu2404"]
+  become: true
+
+- name: Bring weights from it
+  dgxspark.vllm.bundle:
+    action: weights
+    dir: /media/stick/bundle
+    models:
+      - {repo: Qwen/Qwen3-8B, revision: main}
+  become: true
+"""
+
+RETURN = r"""
+work:
+  description: What each host hands over, by host.
+  returned: with O(action=survey)
+  type: dict
+  sample: {spark-1: [{kind: image, ref: "vllm/vllm-openai:v0.24.0-ubuntu2404"}]}
+brought:
+  description: What came from the bundle, or would come in check mode.
+  returned: with O(action=images) and O(action=weights)
+  type: list
+  elements: str
+  sample: ["vllm/vllm-openai:v0.24.0-ubuntu2404"]
+bytes:
+  description: Bytes that travelled.
+  returned: success
+  type: int
+  sample: 16397000000
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import bundle, snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+Run = Callable[[list[str]], "tuple[int, str, str]"]
+# Pieces come out one after the other, so no more than the compressed archive lies on the disk. A pipe that breaks anywhere is a failure.
+SAVE = 'docker save "$1" | $2 | split --bytes="$3" --numeric-suffixes --suffix-length=4 - "$4/"'
+LOAD = 'cat "$@" | docker load'
+LOAD_ZSTD = 'cat "$@" | zstd -dcq | docker load'
+COMPRESS = {"zstd": "zstd -q -3 -T0 -c", "gzip": "gzip -1 -c"}
+
+
+def own_folder(path: Path) -> None:
+    """Make a folder that the login user may write to and read: the connection brings and fetches files as that user."""
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)
+    login = os.environ.get("SUDO_UID", "")
+    if login.isdigit() and os.geteuid() == 0:
+        os.chown(path, int(login), -1)
+
+
+def free_bytes(path: Path) -> int:
+    """Return the room at a path that may not be there yet."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def pieces_of(folder: Path) -> list[dict[str, Any]]:
+    """Describe the pieces in a folder."""
+    return [
+        {"name": file.name, "size": file.stat().st_size, "sha256": snapshots.sha256_of(file)}
+        for file in sorted(folder.iterdir())
+        if file.name.isdigit()
+    ]
+
+
+def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Cut the archive of an image into pieces; what an earlier run has finished is there already."""
+    done = folder / "done.json"
+    try:
+        return dict(json.loads(done.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        shutil.rmtree(folder, ignore_errors=True)
+    short = bundle.no_room(
+        item["bytes"], free_bytes(folder), f"the file system of {folder}", f"the archive of {item['ref']} at most"
+    )
+    if short:
+        module.fail_json(msg=short + " Make room there.")
+    own_folder(folder)
+    compression = "zstd" if module.get_bin_path("zstd") else "gzip"
+    script = SAVE.replace("$2", COMPRESS[compression])
+    size = str(module.params["piece_bytes"])
+    rc, _out, err = run(["/bin/bash", "-o", "pipefail", "-c", script, "save", item["id"], "", size, str(folder)])
+    if rc != 0:
+        shutil.rmtree(folder, ignore_errors=True)
+        module.fail_json(
+            msg=f"docker save {item['ref']} ({item['id'][7:19]}) failed: {err.strip() or f'exit code {rc}'}"
+        )
+    saved = {"compression": compression, "pieces": pieces_of(folder)}
+    done.write_text(json.dumps(saved), encoding="utf-8")
+    return saved
+
+
+def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Make ready for the pieces of an image; returns those that an earlier run has brought."""
+    here = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
+    coming = sum(piece["size"] for piece in item["pieces"] if here.get(piece["name"]) != piece["size"])
+    rc, out, _err = run(["docker", "info", "--format", "{{.DockerRootDir}}"])
+    root = Path(out.strip() or "/var/lib/docker")
+    needs = [(folder, coming, "the archive"), (root, int(item["bytes"]), "the image")]
+    same = rc == 0 and _device(folder) == _device(root)
+    if same:
+        needs = [(root, coming + int(item["bytes"]), "archive and image")]
+    short = [
+        bundle.no_room(need, free_bytes(path), f"the file system of {path}", f"{what} of {item['ref']}")
+        for path, need, what in needs
+    ]
+    if any(short):
+        module.fail_json(msg=" ".join(filter(None, short)) + " Make room there.")
+    if not module.check_mode:
+        own_folder(folder)
+    return {"staged": here}
+
+
+def _device(path: Path) -> int:
+    while not path.exists():
+        path = path.parent
+    return path.stat().st_dev
+
+
+def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Load an image from its pieces, after every one of them was hashed."""
+    bad = []
+    for piece in item["pieces"]:
+        file = folder / piece["name"]
+        if not file.is_file() or snapshots.sha256_of(file) != piece["sha256"]:
+            bad.append(piece["name"])
+            file.unlink(missing_ok=True)
+    if bad:
+        return {"bad": bad}
+    script = LOAD_ZSTD if item["compression"] == "zstd" and module.get_bin_path("zstd") else LOAD
+    files = [str(folder / piece["name"]) for piece in item["pieces"]]
+    rc, out, err = run(["/bin/bash", "-o", "pipefail", "-c", script, "load", *files])
+    if rc != 0:
+        module.fail_json(
+            msg=f"docker load of {item['ref']} failed: {err.strip() or out.strip() or f'exit code {rc}'}"
+            + (
+                ""
+                if item["compression"] == "gzip"
+                else ". Docker before 23 needs zstd on this host: apt-get install zstd."
+            )
+        )
+    rc, _out, _err = run(["docker", "image", "inspect", "--format", "{{.Id}}", item["id"]])
+    if rc != 0:
+        module.fail_json(
+            msg=f"docker load of {item['ref']} went through ({out.strip()}), but there is no image {item['id'][7:19]} now: this host "
+            "keeps images in another kind of store (docker info: Driver) than the one that it was packed on."
+        )
+    if "@" not in item["ref"]:
+        rc, _out, err = run(["docker", "tag", item["id"], item["ref"]])
+        if rc != 0:
+            module.fail_json(msg=f"docker tag {item['id'][7:19]} {item['ref']} failed: {err.strip()}")
+    shutil.rmtree(folder)
+    return {"bad": []}
+
+
+def look(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
+    """Say which files of which models are missing or wrong, and what of them an earlier run has brought."""
+    params = module.params
+    hf_home = Path(params["hf_home"])
+    found: list[dict[str, Any]] = []
+    coming = 0
+    for model in item["models"]:
+        sums = snapshots.Sums(Path(params["sums_dir"]), model["repo"])
+        snapshot = snapshots.repo_folder(hf_home, model["repo"]) / "snapshots" / model["commit"]
+        wrong = snapshots.check(snapshot, model["files"], sums, params["verify"])
+        if not module.check_mode:
+            sums.save()
+        there = all(
+            snapshots.commit_of(hf_home, model["repo"], revision) == model["commit"] for revision in model["revisions"]
+        )
+        folder = waiting(hf_home, model)
+        staged = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
+        need = {model["files"][entry["file"]]["sha256"]: model["files"][entry["file"]]["size"] for entry in wrong}
+        coming += sum(size for name, size in need.items() if staged.get(name) != size)
+        found.append({"wrong": wrong, "named": there, "staged": staged, "folder": str(folder)})
+        if wrong and not module.check_mode:
+            own_folder(folder)
+    short = bundle.no_room(coming, free_bytes(hf_home), f"the file system of {hf_home}", "what the bundle brings")
+    if short:
+        module.fail_json(msg=short + " Make room there.")
+    return {"models": found}
+
+
+def waiting(hf_home: Path, model: dict[str, Any]) -> Path:
+    """Return where files wait until they are hashed: on the file system that they are moved to."""
+    return hf_home / ".bundle" / f"{model['repo'].replace('/', '--')}@{model['commit'][:12]}"
+
+
+def place(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
+    """Move files that came into the model's folder, each after it was hashed; the revision's name comes last."""
+    hf_home = Path(module.params["hf_home"])
+    model = item["model"]
+    folder, repo = waiting(hf_home, model), snapshots.repo_folder(hf_home, model["repo"])
+    snapshot = repo / "snapshots" / model["commit"]
+    sums = snapshots.Sums(Path(module.params["sums_dir"]), model["repo"])
+    bad = []
+    for name in item["names"]:
+        wanted = model["files"][name]
+        came = folder / wanted["sha256"]
+        blob = repo / "blobs" / (wanted.get("blob") or wanted["sha256"])
+        if came.is_file():
+            if sums.of(came, again=True) != wanted["sha256"]:
+                bad.append(name)
+                came.unlink()
+                continue
+            snapshots.drop(hf_home, model["repo"], snapshot, name)
+            blob.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            os.chown(came, os.geteuid(), os.getegid())
+            came.chmod(0o644)
+            came.replace(blob)
+        link = snapshot / name
+        if not blob.is_file() or blob.stat().st_size != wanted["size"]:
+            bad.append(name)
+            continue
+        sums.of(blob)
+        link.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+    if not bad:
+        for revision in model["revisions"]:
+            if revision != model["commit"]:
+                ref = repo / "refs" / revision
+                ref.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                ref.write_text(model["commit"], encoding="utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.parent.is_dir() and not any(folder.parent.iterdir()):
+            folder.parent.rmdir()
+    sums.save()
+    return {"bad": bad}
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "action": {"type": "str", "required": True, "choices": ["survey", "pack", "finish", "images", "weights"]},
+            "dir": {"type": "path", "required": True},
+            "planned": {"type": "dict", "default": {}},
+            "images_from": {"type": "str", "default": ""},
+            "models_from": {"type": "str", "default": ""},
+            "work": {"type": "list", "elements": "dict", "default": []},
+            "refs": {"type": "list", "elements": "str", "default": []},
+            "locked": {"type": "dict", "default": {}},
+            "models": {"type": "list", "elements": "dict", "default": []},
+            "hf_home": {"type": "path", "default": "/srv/huggingface"},
+            "verify": {"type": "str", "choices": ["changed", "all", "size"], "default": "changed"},
+            "staging": {"type": "path", "default": bundle.STAGING},
+            "piece_bytes": {"type": "int", "default": bundle.PIECE_BYTES},
+            "sums_dir": {"type": "path", "default": snapshots.SUMS_DIR},
+            "step": {"type": "str", "choices": ["save", "clean", "stage", "load", "look", "place"]},
+            "item": {"type": "dict", "default": {}},
+        },
+        supports_check_mode=True,
+    )
+    run = runner(module)
+    step, item = module.params["step"], module.params["item"]
+    if step is None:
+        module.fail_json(msg="dgxspark.vllm.bundle runs through its action plugin, on the controller")
+    folder = Path(module.params["staging"], Path(str(item.get("folder") or "none")).name)
+    if step == "save":
+        result = save(module, run, item, folder)
+    elif step == "stage":
+        result = stage(module, run, item, folder)
+    elif step == "load":
+        result = load(module, run, item, folder)
+    elif step == "look":
+        result = look(module, item)
+    elif step == "place":
+        result = place(module, item)
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+        result = {}
+    module.exit_json(changed=step in ("save", "load", "place"), path=str(folder), **result)
+
+
+if __name__ == "__main__":
+    main()

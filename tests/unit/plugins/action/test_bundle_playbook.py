@@ -1,0 +1,360 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lock and bundle as playbooks run them, over connections to this machine: real files, a real hub cache, Docker played by a program.
+
+Real images go through save and load in the scenario `lock`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+REF = "team-f2-tiny:1"
+ID = "sha256:" + "1" * 64
+RAY_ID = "sha256:" + "2" * 64
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REPO = "Org/Model"
+DOCKER = """\
+#!{python}
+import gzip, json, sys
+from pathlib import Path
+store = Path({store!r})
+words = sys.argv[1:]
+if words[0] == "save":
+    found = store / words[1].replace(":", "_")
+    if not found.exists():
+        sys.exit("Error response from daemon: No such image")
+    sys.stdout.buffer.write(found.read_bytes())
+elif words[0] == "load":
+    data = sys.stdin.buffer.read()
+    data = gzip.decompress(data) if data[:2] == b"\\x1f\\x8b" else data
+    name = data.split(b"\\n", 1)[0].decode()
+    (store / name.replace(":", "_")).write_bytes(data)
+    print("Loaded image ID: " + name)
+elif words[:2] == ["image", "inspect"]:
+    sys.exit(0 if (store / words[-1].replace(":", "_")).exists() else "No such image")
+elif words[0] == "tag":
+    (store / ("tag_" + words[2].replace("/", "_"))).write_text(words[1])
+elif words[0] == "info":
+    print(store)
+"""
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+class Fleet:
+    """Hosts that are folders of this machine, and plays on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bundle = folder / "bundle"
+        self.docker = folder / "bin" / "docker"
+
+    def store(self, name: str) -> Path:
+        """Let the program docker speak for this host from now on; returns its store."""
+        store = self.folder / name / "docker"
+        store.mkdir(parents=True, exist_ok=True)
+        self.docker.parent.mkdir(exist_ok=True)
+        self.docker.write_text(DOCKER.format(python=sys.executable, store=str(store)))
+        self.docker.chmod(0o755)
+        return store
+
+    def home(self, name: str) -> Path:
+        return self.folder / name / "hf"
+
+    def image(self, name: str, image_id: str = ID, size: int = 5000) -> bytes:
+        content = image_id.encode() + b"\n" + os.urandom(size)
+        (self.store(name) / image_id.replace(":", "_")).write_bytes(content)
+        return content
+
+    def model(self, name: str) -> dict[str, bytes]:
+        """Lay a model as huggingface_hub does: large files named by their sum, small ones by git's."""
+        files = {"config.json": b"{}", "model.safetensors": os.urandom(300_000), "sub/README.md": b"hello"}
+        repo = self.home(name) / "hub" / "models--Org--Model"
+        for path, content in files.items():
+            git = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
+            blob = repo / "blobs" / (sha256(content) if len(content) > 1000 else git)
+            blob.parent.mkdir(parents=True, exist_ok=True)
+            blob.write_bytes(content)
+            link = repo / "snapshots" / COMMIT / path
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(os.path.relpath(blob, link.parent))
+        (repo / "refs").mkdir()
+        (repo / "refs" / "main").write_text(COMMIT)
+        return files
+
+    def play(self, tasks: list[dict[str, Any]], *options: str, **variables: Any) -> tuple[int, str]:
+        book = self.folder / "play.yml"
+        play = {"hosts": "sparks", "gather_facts": False, "tasks": tasks}
+        book.write_text(yaml.safe_dump([play], sort_keys=False))
+        inventory = self.folder / "hosts.yml"
+        host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, **variables}
+        inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": host}}}))
+        ran = subprocess.run(
+            [str(PLAYBOOK), "-i", str(inventory), str(book), *options],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={
+                **os.environ,
+                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+                "ANSIBLE_NOCOLOR": "1",
+                "PATH": f"{self.docker.parent}:{os.environ['PATH']}",
+            },
+        )
+        return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
+
+    def common(self, name: str) -> dict[str, Any]:
+        return {
+            "dir": str(self.bundle),
+            "staging": str(self.folder / name / "staging"),
+            "sums_dir": str(self.folder / name / "sums"),
+            "piece_bytes": 2000,
+        }
+
+    def pack(self, *options: str, size_gib: float = 0.00001, ray: bool = False) -> tuple[int, str]:
+        """Pack what the host `source` has, as bundle.yml does."""
+        service = {
+            "name": "chat",
+            "image": {"ref": REF, "id": ID},
+            "ray_image": {"tag": "dgxspark/ray:x"} if ray else None,
+        }
+        models = [{"repo": REPO, "revision": "main"}]
+        planned = {"spark-1": {"services": [service], "models": models, "images_locked": {}}}
+        there = {
+            REF: {"present": True, "id": ID, "size_gib": size_gib, "repo_digests": [f"team-f2-tiny@sha256:{'d' * 64}"]}
+        }
+        if ray:
+            there["dgxspark/ray:x"] = {"present": True, "id": RAY_ID, "size_gib": size_gib, "repo_digests": []}
+        home = str(self.home("source"))
+        self.store("source")
+        tasks: list[dict[str, Any]] = [
+            {"dgxspark.vllm.snapshot_info": {"models": models, "hf_home": home, "sums_dir": str(self.folder / "s")}, "register": "models"},
+            {
+                "dgxspark.vllm.bundle": {
+                    "action": "survey", "planned": planned, "images_from": "images", "models_from": "models", **self.common("source"),
+                },
+                "register": "survey",
+            },
+            {"dgxspark.vllm.bundle": {"action": "pack", "work": "{{ survey.work['spark-1'] }}", **self.common("source")}},
+            {"dgxspark.vllm.bundle": {"action": "finish", **self.common("source")}},
+        ]  # fmt: skip
+        return self.play(tasks, *options, images={"images": there})
+
+    def bring(self, *options: str, models: Any = None, refs: Any = (REF,), locked: Any = None) -> tuple[int, str]:
+        """Bring everything to the host `target`, as the roles do."""
+        self.store("target")
+        (self.home("target")).mkdir(parents=True, exist_ok=True)
+        models = models or [{"repo": REPO, "revision": "main"}]
+        tasks: list[dict[str, Any]] = []
+        if refs:
+            given = {"action": "images", "refs": list(refs), "locked": locked or {}, **self.common("target")}
+            tasks.append({"dgxspark.vllm.bundle": given})
+        given = {"action": "weights", "models": models, "hf_home": str(self.home("target")), **self.common("target")}
+        tasks.append({"dgxspark.vllm.bundle": given})
+        return self.play(tasks, *options)
+
+    def snapshot(self, name: str) -> Path:
+        return self.home(name) / "hub" / "models--Org--Model" / "snapshots" / COMMIT
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+@pytest.fixture
+def packed(fleet: Fleet) -> tuple[Fleet, bytes, dict[str, bytes]]:
+    image, files = fleet.image("source"), fleet.model("source")
+    code, text = fleet.pack()
+    assert code == 0, text
+    return fleet, image, files
+
+
+Packed = tuple[Fleet, bytes, dict[str, bytes]]
+
+
+def test_there_and_back_every_byte_is_the_same(packed: Packed) -> None:
+    fleet, image, files = packed
+    manifest = json.loads((fleet.bundle / "manifest.json").read_text())
+    pieces = manifest["images"][0]["pieces"]
+    assert len(pieces) == 3
+    assert [manifest["models"][0]["files"][name]["sha256"] for name in files] == [sha256(files[name]) for name in files]
+    # What lies in the bundle has no links: it may be carried on a stick.
+    assert not [path for path in fleet.bundle.rglob("*") if path.is_symlink()]
+    assert not (fleet.folder / "source" / "staging" / Path(manifest["images"][0]["folder"]).name).exists()
+    code, text = fleet.bring()
+    assert code == 0, text
+    assert "changed=2" in text
+    store = fleet.folder / "target" / "docker"
+    assert (store / ID.replace(":", "_")).read_bytes() == image
+    assert (store / f"tag_{REF}").read_text() == ID
+    for name, content in files.items():
+        assert (fleet.snapshot("target") / name).read_bytes() == content
+        assert (fleet.snapshot("target") / name).is_symlink()
+        # The same names of blobs as where it came from, so that the hub library finds what it would have fetched.
+        assert (fleet.snapshot("target") / name).resolve().name == (fleet.snapshot("source") / name).resolve().name
+        assert (fleet.snapshot("target") / name).stat().st_mode & 0o777 == 0o644
+    assert (fleet.snapshot("target").parents[1] / "refs" / "main").read_text() == COMMIT
+    assert not (fleet.home("target") / ".bundle").exists()
+    assert list((fleet.folder / "target" / "staging").iterdir()) == []
+    code, text = fleet.bring(refs=())
+    assert (code, "changed=0" in text) == (0, True), text
+
+
+def test_packing_again_changes_nothing(packed: Packed) -> None:
+    fleet, _image, _files = packed
+    before = {path: path.stat().st_mtime_ns for path in fleet.bundle.rglob("*")}
+    code, text = fleet.pack()
+    assert (code, "changed=0" in text) == (0, True), text
+    assert {path: path.stat().st_mtime_ns for path in fleet.bundle.rglob("*")} == before
+
+
+def test_a_run_that_was_cut_off_fetches_the_rest(packed: Packed) -> None:
+    fleet, _image, files = packed
+    (fleet.bundle / "manifest.json").unlink()
+    model = fleet.bundle / "hub" / "models--Org--Model" / "snapshots" / COMMIT
+    kept = (model / "model.safetensors").stat().st_mtime_ns
+    (model / "config.json").unlink()
+    (model / ".config.json.part").write_bytes(b"{")
+    code, text = fleet.pack()
+    assert code == 0, text
+    assert (model / "config.json").read_bytes() == files["config.json"]
+    assert (model / "model.safetensors").stat().st_mtime_ns == kept
+    assert not (model / ".config.json.part").exists()
+
+
+def test_a_check_run_packs_and_brings_nothing(fleet: Fleet) -> None:
+    fleet.image("source"), fleet.model("source")
+    code, text = fleet.pack("--check")
+    assert (code, fleet.bundle.exists()) == (0, False), text
+    assert fleet.pack()[0] == 0
+    code, text = fleet.bring("--check")
+    assert (code, "changed=2" in text) == (0, True), text
+    assert list(fleet.home("target").iterdir()) == []
+    assert list((fleet.folder / "target" / "docker").iterdir()) == []
+
+
+def test_no_room_is_said_with_the_numbers(fleet: Fleet) -> None:
+    fleet.image("source"), fleet.model("source")
+    code, text = fleet.pack(size_gib=10_000_000)
+    assert code != 0
+    assert "10737418.24 GB of images to come" in text
+    assert "GB are missing" in text
+    assert not fleet.bundle.exists()
+
+
+def test_an_image_with_ray_comes_with_its_base(fleet: Fleet) -> None:
+    fleet.image("source"), fleet.image("source", RAY_ID), fleet.model("source")
+    assert fleet.pack(ray=True)[0] == 0
+    code, text = fleet.bring()
+    assert code == 0, text
+    names = {path.name for path in (fleet.folder / "target" / "docker").iterdir()}
+    assert {ID.replace(":", "_"), RAY_ID.replace(":", "_"), "tag_dgxspark_ray:x"} <= names
+    # Before its base, so that a cut between the two does not leave the base alone.
+    assert text.index("loading dgxspark/ray:x") < text.index(f"loading {REF}")
+
+
+def test_a_damaged_source_is_named_and_not_packed(fleet: Fleet) -> None:
+    fleet.image("source"), fleet.model("source")
+    blob = (fleet.snapshot("source") / "model.safetensors").resolve()
+    content = bytearray(blob.read_bytes())
+    content[1000] ^= 1
+    blob.write_bytes(content)
+    code, text = fleet.pack()
+    assert code != 0
+    assert "model.safetensors came from spark-1 with the sha256" in text
+    assert "The file is damaged there" in text
+    assert not list(fleet.bundle.rglob("model.safetensors"))
+    assert not (fleet.bundle / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("what", ["weights", "piece"])
+def test_a_flipped_byte_in_the_bundle_is_found_and_never_used(packed: Packed, what: str) -> None:
+    fleet, _image, _files = packed
+    pattern = "model.safetensors" if what == "weights" else "0001"
+    file = next(fleet.bundle.rglob(pattern))
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+    code, text = fleet.bring()
+    assert code != 0
+    assert f"{file} in the bundle is damaged" in text
+    assert not (fleet.snapshot("target") / "model.safetensors").exists()
+    assert ((fleet.folder / "target" / "docker" / ID.replace(":", "_")).exists()) is (what == "weights")
+    assert not (fleet.snapshot("target").parents[1] / "refs").exists()
+
+
+def test_what_is_truncated_or_missing_in_the_bundle_is_named_first(packed: Packed) -> None:
+    fleet, _image, _files = packed
+    file = next(fleet.bundle.rglob("0000"))
+    file.write_bytes(file.read_bytes()[:100])
+    code, text = fleet.bring()
+    assert code != 0
+    assert f"{file} of {REF} is missing or has another size" in text
+
+
+def test_a_manifest_that_is_not_whole_is_refused(packed: Packed) -> None:
+    fleet, _image, _files = packed
+    manifest = fleet.bundle / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"size": 2\n', '"size": 3\n'))
+    code, text = fleet.bring()
+    assert code != 0
+    assert "its sum does not fit" in text
+    manifest.unlink()
+    assert "holds no manifest.json" in fleet.bring()[1]
+
+
+def test_a_damaged_file_on_the_host_comes_again(packed: Packed) -> None:
+    fleet, _image, files = packed
+    assert fleet.bring()[0] == 0
+    blob = (fleet.snapshot("target") / "model.safetensors").resolve()
+    blob.write_bytes(blob.read_bytes()[:1000])
+    code, text = fleet.bring(refs=())
+    assert code == 0, text
+    assert "model.safetensors has 1000 bytes instead of 300000; it comes again" in text
+    assert blob.read_bytes() == files["model.safetensors"]
+
+
+def test_what_the_bundle_lacks_is_said_with_what_it_has(packed: Packed) -> None:
+    fleet, _image, _files = packed
+    code, text = fleet.bring(refs=["other:1"])
+    assert code != 0
+    assert f"has no image other:1; it has {REF}" in text
+    code, text = fleet.bring(refs=(), models=[{"repo": REPO, "revision": "v2"}])
+    assert code != 0
+    assert "has no Org/Model@v2; it has Org/Model@0123456789ab" in text
+
+
+def test_the_lock_decides_what_may_come(packed: Packed) -> None:
+    fleet, _image, files = packed
+    code, text = fleet.bring(locked={REF: {"name": REF, "ids": ["sha256:" + "9" * 64]}})
+    assert code != 0
+    assert f"has {REF} as 111111111111, the lock file says 999999999999" in text
+    wanted = {name: {"size": len(content), "sha256": sha256(content)} for name, content in files.items()}
+    wanted["config.json"]["sha256"] = "e" * 64
+    code, text = fleet.bring(refs=(), models=[{"repo": REPO, "revision": COMMIT, "files": wanted}])
+    assert code != 0
+    assert "has not the files of Org/Model" in text
+    assert "config.json" in text
+    pinned = f"{REF}@sha256:{'d' * 64}"
+    code, text = fleet.bring(refs=[pinned], locked={pinned: {"name": REF, "ids": [ID]}})
+    assert code == 0, text
+    assert "named by a digest" in fleet.bring(refs=[pinned])[1]

@@ -1,0 +1,79 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""snapshot_info on a hub cache of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.modules import snapshot_info
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def call(tmp_path: Path, capsys: Any) -> Any:
+    def call(*models: dict[str, Any], **args: Any) -> dict[str, Any]:
+        settings = {"models": list(models), "hf_home": str(tmp_path), "sums_dir": str(tmp_path / "sums"), **args}
+        with patch_module_args(settings), pytest.raises(SystemExit):
+            snapshot_info.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    folder = snapshots.repo_folder(tmp_path, "Org/Model")
+    made = folder / "snapshots" / COMMIT
+    made.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text(COMMIT)
+    (made / "config.json").write_text("{}")
+    (made / "model.safetensors").write_text("weights")
+    return made
+
+
+def test_commit_sizes_and_sums(call: Any, snapshot: Path, tmp_path: Path) -> None:
+    result = call({"repo": "Org/Model"})
+    found = result["models"][0]
+    assert result["changed"] is False
+    assert (found["revision"], found["commit"], found["path"]) == ("main", COMMIT, str(snapshot))
+    assert found["files"]["config.json"] == {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest(), "blob": ""}
+    assert found["problems"] == []
+    assert (tmp_path / "sums" / "Org--Model.json").exists()
+
+
+def test_a_check_run_keeps_nothing(call: Any, snapshot: Path, tmp_path: Path) -> None:
+    assert call({"repo": "Org/Model"}, _ansible_check_mode=True)["models"][0]["commit"] == COMMIT
+    assert not (tmp_path / "sums").exists()
+
+
+def test_what_is_not_there_has_no_commit(call: Any, snapshot: Path) -> None:
+    found = call({"repo": "Org/Other"}, {"repo": "Org/Model", "revision": "v2"})["models"]
+    assert [(entry["repo"], entry["commit"], entry["files"]) for entry in found] == [
+        ("Org/Other", None, {}), ("Org/Model", None, {}),
+    ]  # fmt: skip
+
+
+def test_a_host_that_was_deployed_by_commit_knows_no_main(call: Any, snapshot: Path) -> None:
+    (snapshot.parents[1] / "refs" / "main").unlink()
+    assert call({"repo": "Org/Model"})["models"][0]["commit"] is None
+    assert call({"repo": "Org/Model", "locked": COMMIT})["models"][0]["commit"] == COMMIT
+
+
+def test_only_what_was_asked_for(call: Any, snapshot: Path) -> None:
+    assert list(call({"repo": "Org/Model", "only": ["*.json"]})["models"][0]["files"]) == ["config.json"]
+
+
+def test_an_entry_without_repo_is_refused(call: Any) -> None:
+    assert "needs 'repo'" in call({"revision": "main"})["msg"]
