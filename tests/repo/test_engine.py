@@ -11,6 +11,7 @@ import tree
 
 # What may look at the world, and at which part of it.
 LOOKS_AT = {
+    "cleanup": "what lies on a host, below folders that it is given",
     "command": "programs, through the module that it is given",
     "endpoint": "a model server, over HTTP",
     "engine_logs": "what Ray's workers wrote, below a folder that it is given, and programs through the module",

@@ -1,0 +1,132 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the verbs refuse before any host is contacted, and the actions host_batches, service_select and update_check."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+FAST = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002}
+BIG = {"name": "big", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8001}
+
+
+class Fleet:
+    """A single Spark and a pair that nobody can reach: what contacts one of them fails by its own words."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        ssh = folder / "ssh"
+        ssh.write_text("#!/bin/sh\necho CONTACTED >&2\nexit 255\n")
+        ssh.chmod(0o755)
+        pair = {
+            "hosts": {"spark-2": None, "spark-3": None},
+            "vars": {"spark_cluster": {"name": "pair", "services": [BIG]}},
+        }
+        single = {"spark-1": {"spark_services": [FAST]}}
+        inventory = {
+            "sparks": {"hosts": single, "children": {"pair": pair}, "vars": {"ansible_ssh_executable": str(ssh)}}
+        }
+        (folder / "hosts.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
+
+    def run(self, playbook: str, *options: str) -> tuple[int, str]:
+        ran = subprocess.run(
+            [str(PLAYBOOK), "-i", str(self.folder / "hosts.yml"), playbook, *options],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")},
+        )
+        return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
+
+    def task(self, action: str, args: dict[str, Any], *options: str) -> tuple[int, str]:
+        """Run one action once, and show what it returned."""
+        keep = {"content": "{{ found | to_json }}", "dest": str(self.folder / "found.json")}
+        tasks = [
+            {
+                "dgxspark.vllm.plan": {"show": False, "fail_on_error": False},
+                "run_once": True,
+                "register": "spark_planned",
+            },
+            {f"dgxspark.vllm.{action}": args, "run_once": True, "register": "found"},
+            {"ansible.builtin.copy": keep, "run_once": True, "delegate_to": "localhost"},
+        ]
+        play = [{"hosts": "sparks", "gather_facts": False, "tasks": tasks}]
+        (self.folder / "play.yml").write_text(yaml.safe_dump(play, sort_keys=False))
+        (self.folder / "found.json").unlink(missing_ok=True)
+        return self.run(str(self.folder / "play.yml"), *options)
+
+    def found(self) -> dict[str, Any]:
+        result: dict[str, Any] = json.loads((self.folder / "found.json").read_text())
+        return result
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+def test_wrong_names_are_refused_before_any_host_is_contacted(fleet: Fleet) -> None:
+    code, text = fleet.run("dgxspark.vllm.stop", "-e", "services=fats,big", "--limit", "spark-1,spark-2")
+    assert code != 0 and "CONTACTED" not in text
+    assert "did you mean 'fast'?" in text and "--limit spark-1,spark-2,spark-3" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["-e", "out=fast"], "name the service: -e in=NAME"),
+        (["-e", "in=fast"], "name the service: -e out=NAME"),
+        (["-e", "out=fast", "-e", "in=fast"], "fast is named as out and as in"),
+        (["-e", "out=fast", "-e", "in=bigg"], "did you mean 'big'?"),
+    ],
+)
+def test_a_swap_needs_both_and_two_of_them(fleet: Fleet, options: list[str], said: str) -> None:
+    code, text = fleet.run("dgxspark.vllm.swap", *options)
+    assert code != 0 and said in text and "CONTACTED" not in text
+
+
+def test_what_is_to_be_cleaned_is_read_before_any_host_is_contacted(fleet: Fleet) -> None:
+    code, text = fleet.run("dgxspark.vllm.clean", "-e", "spark_clean_remove=image,models", "--limit", "spark-1")
+    assert code != 0 and "CONTACTED" not in text
+    assert "did you mean 'images'?" in text and "spark_clean_weights=true" in text
+
+
+def test_service_select_finds_what_is_meant(fleet: Fleet) -> None:
+    code, text = fleet.task("service_select", {"planned": "{{ spark_planned.hosts }}", "services": ["big"]})
+    assert code == 0, text
+    assert fleet.found()["hosts"] == {"spark-1": [], "spark-2": ["big"], "spark-3": ["big"]}
+
+
+def test_host_batches_keep_a_pair_together(fleet: Fleet) -> None:
+    args = {"clusters": "{{ spark_planned.clusters }}", "size": 1}
+    code, text = fleet.task("host_batches", args)
+    assert code == 0, text
+    found = fleet.found()
+    assert found["batches"] == [["spark-1"], ["spark-2", "spark-3"]]
+    assert (found["order"], found["sizes"]) == (["spark-1", "spark-2", "spark-3"], [1, 2])
+    code, text = fleet.task("host_batches", args, "--limit", "spark-1,spark-2")
+    assert code != 0 and "leaves out spark-3" in text
+    assert fleet.task("host_batches", args, "--limit", "spark-1")[0] == 0
+
+
+def test_update_check_says_what_is_worse(fleet: Fleet) -> None:
+    before = {"gpu": {"driver_version": "580.159.03"}, "docker": {"version": "29"}}
+    after = {"gpu": {"driver_version": "580.178.04"}, "docker": {"version": "29"}}
+    assert fleet.task("update_check", {"before": before, "after": after})[0] == 0
+    assert fleet.found()["changes"] == ["driver 580.159.03 -> 580.178.04"]
+    code, text = fleet.task("update_check", {"before": before, "after": {**after, "gpu": {}}})
+    assert code != 0 and "nvidia-smi finds no GPU any more" in text
