@@ -126,3 +126,81 @@ def test_the_other_node_followed(host):
     if name(host) == "spark-2":
         assert active(host) == ["fast"]
         assert asks(host, 8001)
+
+
+APT = """\
+#!/bin/sh
+echo "$*" >> /run/molecule-apt.log
+case "$*" in
+*--simulate*)
+  test -e /run/molecule-updated || echo 'Inst curl [7.0-1] (7.0-2 Debian:12 [arm64])'
+  test ! -e /run/molecule-kernel || echo 'Inst linux-image-7.0.0-1019-nvidia (7.0.0-1019.19 DGX:noble [arm64])' ;;
+*--assume-yes*) touch /run/molecule-updated ;;
+esac
+"""
+
+
+@pytest.fixture
+def updates(first):
+    """The node with an apt-get that has something to bring, and without a way out."""
+    with first.sudo():
+        first.run("printf %s > /usr/local/sbin/apt-get && chmod 0755 /usr/local/sbin/apt-get", APT)
+        first.check_output("rm -f /run/molecule-apt.log /run/molecule-updated /run/molecule-kernel")
+        yield first
+        first.check_output(
+            "rm -f /usr/local/sbin/apt-get /run/molecule-apt.log /run/molecule-updated /run/molecule-kernel"
+        )
+
+
+def started_at(host, unit):
+    return host.check_output("systemctl show --property=ActiveEnterTimestampMonotonic --value spark-%s", unit)
+
+
+UPDATE = ("--limit", "spark-1", "-e", "spark_update_reboot=never")
+
+
+def test_an_update_is_shown_before_it_is_confirmed(updates):
+    text = run("update_host", *UPDATE)
+    assert "1 package, 0 to be removed" in text
+    assert "--assume-yes" not in updates.file("/run/molecule-apt.log").content_string
+
+
+def test_a_known_bad_kernel_keeps_everything_as_it_is(updates):
+    before = started_at(updates, "heavy")
+    updates.check_output("touch /run/molecule-kernel")
+    text = run("update_host", *UPDATE, "-e", "spark_update_confirm=true", code=2)
+    assert "7.0.0-1019-nvidia" in text
+    assert started_at(updates, "heavy") == before
+    assert "--assume-yes" not in updates.file("/run/molecule-apt.log").content_string
+
+
+def test_an_update_has_the_service_stopped_meanwhile_and_proved_again(updates):
+    before = started_at(updates, "heavy")
+    run("update_host", *UPDATE, "-e", "spark_update_confirm=true")
+    assert "--assume-yes" in updates.file("/run/molecule-apt.log").content_string
+    assert active(updates) == ["heavy"]
+    assert int(started_at(updates, "heavy")) > int(before)
+    assert asks(updates, 8001)
+
+
+def test_a_second_update_passes_the_host_over(updates):
+    updates.check_output("touch /run/molecule-updated")
+    before = started_at(updates, "heavy")
+    run("update_host", *UPDATE, "-e", "spark_update_confirm=true")
+    assert started_at(updates, "heavy") == before
+
+
+def test_what_nothing_uses_is_listed_and_removed_on_request(first):
+    with first.sudo():
+        first.check_output("mkdir -p /var/cache/dgxspark/gone && touch /var/cache/dgxspark/gone/kernel")
+        folder = "/srv/huggingface/hub/models--Org--Forgotten"
+        first.check_output("mkdir -p %s/blobs && echo weights > %s/blobs/a", folder, folder)
+        text = run("clean", "--limit", "spark-1")
+        assert "/var/cache/dgxspark/gone" in text
+        assert "Org/Forgotten" in text
+        assert "qwen3-4b" not in text.lower()  # in use
+        run("clean", "--limit", "spark-1", "-e", "spark_clean_remove=caches,downloads")
+        assert not first.file("/var/cache/dgxspark/gone").exists
+        assert first.file("/var/cache/dgxspark/heavy").exists
+        assert first.file(folder).exists
+        first.check_output("rm -r %s", folder)
