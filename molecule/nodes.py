@@ -13,6 +13,8 @@ from simlib.config import SETS, Node
 SET = SETS[os.environ.get("SPARKSIM_SET") or "test"]
 SUBNET = SET.subnet_prefix
 NODES = {node.hostname: node.container for node in (Node(SET.name, 1), Node(SET.name, 2))}
+FLEET = {node.hostname: node.container for node in (Node(SET.name, index) for index in range(1, 5))}
+"""Those of scenarios that boot four."""
 THIRD = Node(SET.name, 3).container
 """A node that only some scenarios have, for a host that is no Spark."""
 MANAGEMENT_NETWORK = SET.network("mgmt")

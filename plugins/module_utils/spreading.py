@@ -197,7 +197,7 @@ def to_come(look: Mapping[str, Any], thing: Mapping[str, Any], key: str) -> int:
     if thing["kind"] == "image":
         return LOAD_FACTOR * int(thing["bytes"])
     own = look["models"].get(key) or {}
-    there = {entry["store"]: entry["size"] or 0 for entry in own.get("files") or []}
+    there = {entry["store"]: entry["size"] for entry in own.get("files") or [] if entry["size"] is not None}
     staged = own.get("staged") or {}
     total = 0
     for entry in {entry["store"]: entry for entry in thing["files"]}.values():

@@ -41,12 +41,11 @@ Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 class Progress:
     """The state file, rewritten once a second while work is under way."""
 
-    def __init__(self, path: Path, what: str) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.lock = threading.Lock()
         self.state: dict[str, Any] = {
             "finished": False,
-            "what": what,
             "done": 0,
             "total": 0,
             "began": time.time(),
@@ -133,9 +132,9 @@ def ssh_argv(task: Mapping[str, Any], link: Mapping[str, Any], folder: Path) -> 
 
 
 def last_words(text: bytes, program: str, code: int) -> str:
-    """Return what a program said last, for a message."""
+    """Return what a program said last, for a message: the cause comes before what followed from it."""
     lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
-    return (lines[-1] if lines else "it printed nothing") + f" ({program} ended with {code})"
+    return (" / ".join(lines[-3:]) or "it printed nothing") + f" ({program} ended with {code})"
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
@@ -168,6 +167,7 @@ class Model:
         self.lock = threading.Lock()
         self.files = {safe(entry["store"]): entry for entry in task["files"]}
         self.links: list[Mapping[str, Any]] = []
+        self.again = 0
 
     def bring(self) -> dict[str, Any]:
         """Take what is missing, verify it, put it where the hub library looks; returns how it went."""
@@ -187,7 +187,7 @@ class Model:
         self.progress.count = None
         self.progress.add(received)
         return {
-            "bytes": received - staged_before,
+            "bytes": received - staged_before + self.again,
             "files": len(missing),
             "link": self.links[0]["kind"] if self.links else "",
             "seconds": round(time.monotonic() - began, 3),
@@ -226,6 +226,8 @@ class Model:
             if not bad:
                 return ""
             # What the source sends is not what it said, or what was staged was wrong: those files come anew.
+            with self.lock:
+                self.again += sum(int(entry["size"]) for entry in bad)
             for entry in bad:
                 (self.staging / entry["store"]).unlink(missing_ok=True)
             why = (
@@ -448,7 +450,7 @@ def work(job: Mapping[str, Any], progress: Progress) -> None:
 def main(argv: Sequence[str]) -> int:
     """Run the job that a file describes."""
     job = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
-    work(job, Progress(Path(argv[1]), str(job["name"])))
+    work(job, Progress(Path(argv[1])))
     return 0
 
 
