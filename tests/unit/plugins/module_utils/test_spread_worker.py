@@ -172,7 +172,7 @@ def test_a_source_that_sends_something_else_is_named_and_nothing_is_put_to_use(
 
 def test_the_words_of_rsync_are_told(site: Site, tmp_path: Path) -> None:
     site.rsync.refuse = b"root@192.0.2.1: Permission denied (publickey).\nrsync: connection unexpectedly closed\n"
-    with pytest.raises(site.worker.Failed, match="Permission denied .* / rsync: connection .*ended with 12"):
+    with pytest.raises(site.worker.Failed, match=r"Permission denied .* / rsync: connection .*ended with 12"):
         site.bring(tmp_path)
 
 

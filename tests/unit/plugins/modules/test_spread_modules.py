@@ -1,0 +1,267 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""spread_info, spread_access and transfer on a host whose programs are played by a function."""
+
+from __future__ import annotations
+
+import json
+import socket
+import stat
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import spread_access as access
+from ansible_collections.dgxspark.vllm.plugins.module_utils import spread_files, spreading
+from ansible_collections.dgxspark.vllm.plugins.modules import spread_access, spread_info, transfer
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+DIGEST = "registry.example/an/image@sha256:" + "ab" * 32
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKeyOfATest0"
+PEER = {"name": "spark-2", "client_key": KEY, "host_key": KEY, "addresses": ["192.0.2.12", "10.0.0.12"]}
+LINKS = [
+    {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}]},
+    {"ifname": "docker0", "addr_info": [{"local": "172.17.0.1", "prefixlen": 16}]},
+    {"ifname": "enP7s7", "addr_info": [{"local": "192.0.2.11", "prefixlen": 24}]},
+    {"ifname": "enp1s0f0np0", "addr_info": [{"local": "10.0.0.11", "prefixlen": 24}]},
+]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, fake_run: Any, tmp_path: Path) -> Any:
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: fake_run(argv))
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda module, name, **options: f"/usr/bin/{name}")
+    monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
+    for module in (spread_access, transfer):
+        monkeypatch.setattr(module, "RUN_DIR", tmp_path / "run")
+    monkeypatch.setattr(spread_access, "PRIVILEGE_SEPARATION", tmp_path / "sshd")
+    monkeypatch.setattr(spread_access, "START_SECONDS", 0.3)
+    return fake_run
+
+
+@pytest.fixture
+def call(capsys: Any) -> Any:
+    def call(module: Any, **args: Any) -> dict[str, Any]:
+        with patch_module_args(args), pytest.raises(SystemExit):
+            module.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+# --- spread_info
+
+
+def test_what_a_host_has_and_how_it_is_reached(run: Any, call: Any, tmp_path: Path) -> None:
+    snapshot = tmp_path / "hub/models--Org--Model/snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").write_text("weights")
+    staged = tmp_path / ".spread/models--Org--Model/blobs/ab"
+    staged.parent.mkdir(parents=True)
+    staged.write_text("part")
+    image = {"Id": "sha256:1", "Size": 7, "RootFS": {"Layers": ["sha256:a"]}, "Config": {}}
+    run.on("docker image inspect -- an/image:1", json.dumps([image]))
+    run.on("docker image inspect --", "[]", 1, "Error response from daemon: No such image: x")
+    run.on("docker info", f"{tmp_path}\n").on("ip -json", json.dumps(LINKS))
+    result = call(
+        spread_info,
+        images=["an/image:1", "another:1"],
+        models=[{"repo": "Org/Model", "revision": COMMIT, "only": []}],
+        hf_home=str(tmp_path),
+        address="192.0.2.11",
+        fabric="pair",
+    )
+    look = result["look"]
+    assert look["images"]["another:1"] is None and look["images"]["an/image:1"]["id"] == "sha256:1"
+    model = look["models"][f"Org/Model@{COMMIT}"]
+    assert model["complete"] and [entry["path"] for entry in model["files"]] == ["model.safetensors"]
+    assert model["staged"] == {"models--Org--Model/blobs/ab": 4}
+    assert look["interfaces"] == [{"interface": "enp1s0f0np0", "address": "10.0.0.11", "network": "10.0.0.0/24"}]
+    assert spreading.addresses(look) == ["192.0.2.11", "10.0.0.11"]
+    assert look["disks"]["images"]["device"] == look["disks"]["models"]["device"]
+    assert (look["tools_missing"], result["changed"]) == ([], False)
+
+
+def test_an_image_named_by_digest_is_known_by_its_tag(run: Any, call: Any, tmp_path: Path) -> None:
+    run.on(f"docker image inspect -- {spreading.local_alias(DIGEST)}", json.dumps([{"Id": "sha256:1"}]))
+    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n")
+    look = call(spread_info, images=[DIGEST], hf_home=str(tmp_path), address="192.0.2.11")["look"]
+    assert look["images"][DIGEST]["id"] == "sha256:1"
+
+
+def test_what_is_wrong_with_the_engine_is_told(run: Any, call: Any) -> None:
+    assert "there is no docker" in call(spread_info, images=["a"])["msg"]
+    run.on("docker image inspect", "", 1, "Cannot connect to the Docker daemon")
+    assert "Cannot connect to the Docker daemon" in call(spread_info, images=["a"])["msg"]
+
+
+def test_a_model_without_a_revision_is_refused(run: Any, call: Any) -> None:
+    assert "needs 'repo' and 'revision'" in call(spread_info, models=[{"repo": "Org/Model"}])["msg"]
+
+
+# --- spread_access
+
+
+def keygen(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def played(module: Any, argv: list[str], **options: Any) -> tuple[int, str, str]:
+        if argv[0] == "ssh-keygen":
+            path = Path(argv[-1])
+            path.write_text("private")
+            path.with_suffix(".pub").write_text(f"{KEY} comment\n")
+            return 0, "", ""
+        answer: tuple[int, str, str] = run(argv)
+        return answer
+
+    monkeypatch.setattr(AnsibleModule, "run_command", played)
+
+
+def test_keys_are_made_for_the_run_and_what_was_left_is_removed(
+    run: Any, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/authorized_keys").write_text("of a run that was cut off")
+    keygen(run, monkeypatch)
+    result = call(spread_access, state="prepared", name="spark-1")
+    assert (result["client_key"], result["host_key"]) == (KEY, KEY)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "client_key",
+        "client_key.pub",
+        "host_key",
+        "host_key.pub",
+    ]
+    assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
+    stopped = [argv[-1] for argv in run.calls if argv[:2] == ["systemctl", "stop"]]
+    assert stopped == ["dgxspark-spread-worker.service", "dgxspark-spread.service"]
+
+
+def speak(server: socket.socket) -> None:
+    connection, _peer = server.accept()
+    connection.sendall(b"SSH-2.0-OpenSSH\r\n")
+    connection.close()
+
+
+def opened(call: Any, tmp_path: Path, **more: Any) -> dict[str, Any]:
+    (tmp_path / "run").mkdir(exist_ok=True)
+    args = {"state": "open", "name": "spark-1", "peers": [PEER], "addresses": ["127.0.0.1"], "images": ["an/image:1"]}
+    result: dict[str, Any] = call(spread_access, **{**args, "hf_home": str(tmp_path), **more})
+    return result
+
+
+def test_the_server_takes_the_peers_and_nobody_else(run: Any, call: Any, tmp_path: Path) -> None:
+    run.on("/usr/bin/sshd -t").on("systemd-run")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=speak, args=(server,), daemon=True).start()
+        result = opened(call, tmp_path, port=server.getsockname()[1])
+    assert result.get("failed") is None, result
+    written = {path.name: path.read_text() for path in (tmp_path / "run").iterdir()}
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in (tmp_path / "run").iterdir())
+    (line,) = written["authorized_keys"].splitlines()
+    assert line.startswith('restrict,command="/bin/sh /run/dgxspark/spread/serve",from="192.0.2.12,10.0.0.12" ')
+    assert line.endswith(KEY) and written["known_hosts"] == f"spark-2 {KEY}\n" and written["images"] == "an/image:1\n"
+    assert f"path = {tmp_path}/hub" in written["rsyncd.conf"] and "read only = yes" in written["rsyncd.conf"]
+    (started,) = [argv for argv in run.calls if argv[0] == "systemd-run"]
+    assert "--property=RuntimeMaxSec=14400" in started
+    assert "--property=ExecStopPost=/bin/rm -rf /run/dgxspark/spread" in started
+
+
+def test_a_port_that_is_taken_is_told_and_the_keys_go(run: Any, call: Any, tmp_path: Path, closed_port: int) -> None:
+    run.on("/usr/bin/sshd -t").on("systemd-run").on("journalctl", "Bind to port failed: Address already in use.\n")
+    result = opened(call, tmp_path, port=closed_port)
+    assert result["failed"] and "Address already in use" in result["msg"] and "Set spread_port" in result["msg"]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"peers": [{**PEER, "client_key": f'{KEY}\ncommand="x" {KEY}'}]},
+        {"peers": [{**PEER, "client_key": "ssh-rsa AAAA"}]},
+        {"peers": [{**PEER, "addresses": ['*",command="x']}]},
+        {"peers": [{**PEER, "name": "a b"}]},
+        {"images": ["an/image:1\nother:1"]},
+        {"images": ["--output=/etc/passwd"]},
+    ],
+)
+def test_nothing_is_smuggled_into_the_servers_files(run: Any, call: Any, tmp_path: Path, wrong: dict[str, Any]) -> None:
+    result = opened(call, tmp_path, **wrong)
+    assert result["failed"] and not (tmp_path / "run/authorized_keys").exists()
+
+
+def test_closing_is_a_change_where_there_was_something(run: Any, call: Any, tmp_path: Path) -> None:
+    assert call(spread_access, state="closed")["changed"] is False
+    (tmp_path / "run").mkdir()
+    assert call(spread_access, state="closed")["changed"] is True
+    assert not (tmp_path / "run").exists()
+
+
+def serve(tmp_path: Path, wanted: str) -> subprocess.CompletedProcess[str]:
+    """Run the command that every key is bound to, with programs that say what they were called with."""
+    for name in ("rsync", "docker"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "serve").write_text(access.serve_script(str(tmp_path)))
+    (tmp_path / "images").write_text("an/image:1\n")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SSH_ORIGINAL_COMMAND": wanted}
+    return subprocess.run(
+        ["/bin/sh", str(tmp_path / "serve")], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_key_gives_rsync_with_our_settings_and_the_images_of_the_run(tmp_path: Path) -> None:
+    daemon = serve(tmp_path, "rsync --server --daemon --config=/home/evil .")
+    assert daemon.stdout == f"rsync --server --daemon --config={tmp_path}/rsyncd.conf .\n"
+    assert serve(tmp_path, "image an/image:1").stdout == "docker save -- an/image:1\n"
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "",
+        "id",
+        "image other:1",
+        "image an/image:",
+        "image an.image:1",
+        "image an/image:1\nid",
+        "rsync --server --sender . /",
+    ],
+)
+def test_a_key_gives_nothing_else(tmp_path: Path, wanted: str) -> None:
+    done = serve(tmp_path, wanted)
+    assert (done.returncode, done.stdout) == (1, "") and "nothing else" in done.stderr
+
+
+# --- transfer
+
+
+def test_a_job_is_started_and_followed_to_its_end(run: Any, call: Any, tmp_path: Path) -> None:
+    run.on("systemd-run").on("systemctl is-active")
+    result = call(transfer, tasks=[{"kind": "verify", "key": "a"}], program="print()\n")
+    assert result["running"] is True
+    assert json.loads((tmp_path / "run/job.json").read_text()) == {"tasks": [{"kind": "verify", "key": "a"}]}
+    assert "def snapshot_files" in (tmp_path / "run/spread_files.py").read_text()
+    state = {"finished": False, "done": 5, "total": 10, "results": []}
+    (tmp_path / "run/state.json").write_text(json.dumps(state))
+    assert call(transfer, tasks=[], step="look")["done"] == 5
+    state.update(finished=True, results=[{"key": "a", "ok": True, "why": "", "bytes": 10}])
+    (tmp_path / "run/state.json").write_text(json.dumps(state))
+    assert call(transfer, tasks=[], step="look")["got"] == {"a": {"key": "a", "ok": True, "why": "", "bytes": 10}}
+
+
+def test_a_job_that_is_killed_says_so(run: Any, call: Any, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    run.on("systemctl is-active", rc=3).on("journalctl", "Killed process\n")
+    result = call(transfer, tasks=[], step="look")
+    assert (result["running"], result["got"]) == (False, {})
+    assert result["why"] == "the job ended before its time: Killed process"
+
+
+def test_a_job_that_cannot_be_started_says_why(run: Any, call: Any) -> None:
+    run.on("systemd-run", "", 1, "Failed to connect to bus")
+    assert "Failed to connect to bus" in call(transfer, tasks=[{}], program="x")["msg"]
