@@ -1,0 +1,298 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Collect what somebody needs who helps from afar; secrets are taken out before anything leaves the host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: support_bundle
+short_description: Collect what somebody needs who helps from afar
+version_added: 0.2.0
+description:
+  - Collects logs, facts, plan, receipts, metrics, units and what Docker and the system say, takes secrets out, and puts a
+    C(HOST.tar.gz) into a folder of the controller. On the host nothing is written.
+  - Secrets are taken out on the host. They are the values of its secret files, of variables of containers and environment files
+    whose names say so, and of Docker's accounts, in every spelling, and all that looks like a key, a token or a password.
+  - With O(index_from) it writes an index of the bundles of all hosts of the play instead, and fails when a host is missing.
+  - A host that cannot be reached is part of the result, as with M(dgxspark.vllm.ask).
+options:
+  dest:
+    description: Folder on the controller. It is made for its owner alone.
+    type: path
+    required: true
+  services:
+    description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name of the service.
+        type: str
+        required: true
+      unit:
+        description: Its unit.
+        type: str
+        required: true
+      url:
+        description: Where its metrics are.
+        type: str
+  plan:
+    description: The host's part of the plan, for C(plan.json) of the bundle.
+    type: dict
+    default: {}
+  lines:
+    description: Last lines of each log.
+    type: int
+    default: 2000
+  max_mib:
+    description: MiB of text that a bundle holds at most. What does not fit is named in its manifest.
+    type: int
+    default: 16
+  secret_files:
+    description: Further files and folders of the host whose values are secrets.
+    type: list
+    elements: path
+    default: []
+  root:
+    description: Where C(/proc) and C(/sys) are read. Simulated Sparks show their own there.
+    type: path
+    default: /
+  index_from:
+    description: Name of a variable that holds a result of this module on the hosts.
+    type: str
+    default: ''
+attributes:
+  check_mode:
+    support: full
+    details:
+      - In check mode nothing is written to the controller.
+  diff_mode:
+    support: N/A
+    details:
+      - This module does not change a host.
+  idempotent:
+    support: N/A
+    details:
+      - Each run collects what there is.
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Collect
+  dgxspark.vllm.support_bundle:
+    dest: /tmp/support
+    services:
+      - {name: heavy, unit: spark-heavy.service, url: 'http://127.0.0.1:8001'}
+  become: true
+  register: collected
+
+- name: Write the index
+  dgxspark.vllm.support_bundle:
+    dest: /tmp/support
+    index_from: collected
+  run_once: true
+"""
+
+RETURN = r"""
+reached:
+  description: Whether the host could be reached.
+  returned: without index_from
+  type: bool
+why:
+  description: Why there is no bundle, empty when there is one.
+  returned: without index_from
+  type: str
+bundle:
+  description: File name of the bundle in O(dest).
+  returned: when there is one
+  type: str
+  sample: spark-1.tar.gz
+bytes:
+  description: Its size.
+  returned: when there is one
+  type: int
+  sample: 183422
+sha256:
+  description: Its SHA-256.
+  returned: when there is one
+  type: str
+files:
+  description: Number of files in it.
+  returned: when there is one
+  type: int
+  sample: 41
+redacted:
+  description: How many secrets were taken out.
+  returned: when there is one
+  type: int
+  sample: 12
+left_out:
+  description: What was left out or cut for the size.
+  returned: when there is one
+  type: list
+  elements: str
+index:
+  description: File of the index.
+  returned: with index_from
+  type: str
+"""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import open_url
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, redaction, support
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+DOCKER_CONFIG = "/root/.docker/config.json"
+ENV_FOLDER = "/etc/dgxspark/env"
+MOST_SECRET_BYTES = 64 * 1024
+
+
+def main() -> None:
+    """Run the module; the action plugin writes what comes back."""
+    module = AnsibleModule(
+        argument_spec={
+            "dest": {"type": "path", "required": True},
+            "services": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "unit": {"type": "str", "required": True},
+                    "url": {"type": "str"},
+                },
+            },
+            "plan": {"type": "dict", "default": {}},
+            "lines": {"type": "int", "default": 2000},
+            "max_mib": {"type": "int", "default": 16},
+            "secret_files": {"type": "list", "elements": "path", "default": [], "no_log": False},
+            "root": {"type": "path", "default": "/"},
+            "index_from": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
+    )
+    params, run = module.params, runner(module)
+    containers = [item["name"] for item in gb10.read_containers(run) if item["managed"]]
+    _rc, inspected, _err = run(["docker", "container", "inspect", "--", *containers]) if containers else (0, "[]", "")
+    redactor = redaction.Redactor(secrets(inspected, params["secret_files"]))
+    bundle = support.Bundle(redactor, params["max_mib"] * 2**20)
+    facts = gb10.collect(run, root=params["root"], disk_paths=["/", "/var/log", "/srv/huggingface"])
+    bundle.add("facts.json", json.dumps(facts, indent=1, sort_keys=True))
+    bundle.add("plan.json", json.dumps(params["plan"], indent=1, sort_keys=True))
+    bundle.add("docker/inspect.json", redaction.clean_inspect(inspected))
+    for folder, pattern in support.FILES:
+        for path in sorted(Path(folder).glob(pattern)):
+            add_file(bundle, path)
+    for name, argv in support.COMMANDS:
+        bundle.add(name, said(run, argv))
+    unit_names = sorted({unit["name"] for unit in facts["units"]} | {service["unit"] for service in params["services"]})
+    for unit in unit_names:
+        bundle.add(f"units/{unit}.txt", said(run, ["systemctl", "cat", "--no-pager", "--", unit]))
+        bundle.add(f"units/{unit}.status", said(run, ["systemctl", "show", "--no-pager", "--", unit]))
+    for service in params["services"]:
+        if service["url"]:
+            bundle.add(f"metrics/{service['name']}.txt", metrics(service["url"]))
+    for unit in unit_names:
+        argv = [
+            "journalctl",
+            "--no-pager",
+            "--quiet",
+            "--output=short-iso",
+            f"--lines={params['lines']}",
+            f"--unit={unit}",
+        ]
+        bundle.add(f"journal/{unit}.log", said(run, argv))
+    for container in containers:
+        bundle.add(
+            f"docker/{container}.log",
+            said(run, ["docker", "logs", f"--tail={params['lines']}", "--timestamps", container]),
+        )
+    for name, argv in support.logs(params["lines"]):
+        bundle.add(name, said(run, argv))
+    content = bundle.pack()
+    module.exit_json(
+        changed=False,
+        content=base64.b64encode(content).decode("ascii"),
+        files=len(bundle.files),
+        redacted=redactor.taken,
+        left_out=bundle.left_out,
+    )
+
+
+def said(run: Any, argv: list[str]) -> str:
+    """Return what a program says, and that it failed where it did."""
+    rc, out, err = run(argv)
+    head = "" if rc == 0 else f"# exit code {rc}: {' '.join(argv)}\n"
+    return f"{head}{out}{err}"
+
+
+def add_file(bundle: support.Bundle, path: Path) -> None:
+    """Put a file into the bundle, under its own path; of a long one the end."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(path.stat().st_size - support.MOST_OF_ONE * 2, 0))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError as error:
+        text = f"# cannot be read: {error}\n"
+    if path.suffix == ".env":
+        text = "\n".join(redaction.clean_environment(text.splitlines())) + "\n"
+    bundle.add(f"files{path}", text)
+
+
+def metrics(url: str) -> str:
+    """Return the figures of an engine; they ask for no key."""
+    try:
+        return str(open_url(f"{url}/metrics", timeout=5, use_proxy=False).read().decode("utf-8", "replace"))
+    except (OSError, ValueError) as error:
+        return f"# no answer: {error}\n"
+
+
+def secrets(inspected: str, further: list[str]) -> list[str]:
+    """Return the values that this host keeps secret, wherever it keeps them."""
+    found = []
+    for place in [*support.SECRET_PLACES, *further]:
+        path = Path(place)
+        for file in [path] if path.is_file() else sorted(path.rglob("*")):
+            found += read_secret(file)
+    for file in sorted(Path(ENV_FOLDER).glob("*")):
+        found += redaction.secrets_of_environment("".join(read_secret(file)).splitlines())
+    try:
+        accounts = json.loads(Path(DOCKER_CONFIG).read_text(encoding="utf-8")).get("auths") or {}
+        found += [
+            str(value) for account in accounts.values() for key, value in account.items() if value and key != "email"
+        ]
+    except (OSError, ValueError, AttributeError):
+        pass
+    try:
+        items = json.loads(inspected)
+    except ValueError:
+        items = []
+    for item in items:
+        found += redaction.secrets_of_environment((item.get("Config") or {}).get("Env") or [])
+    return found
+
+
+def read_secret(file: Path) -> list[str]:
+    """Return the content of a file of the size of a key."""
+    try:
+        if file.is_file() and file.stat().st_size <= MOST_SECRET_BYTES:
+            return [file.read_text(encoding="utf-8", errors="replace")]
+    except OSError:
+        return []
+    return []
+
+
+if __name__ == "__main__":
+    main()
