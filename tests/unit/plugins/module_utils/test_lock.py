@@ -55,7 +55,7 @@ def planned(hosts: dict[str, Any], locked: dict[str, Any] | None = None, pin: bo
     return whole
 
 
-def model(commit: str = COMMIT, files: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+def model(commit: str | None = COMMIT, files: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
     return {
         "repo": REPO, "revision": "main", "commit": commit, "files": files or FILES, "problems": [], **more,
     }  # fmt: skip
