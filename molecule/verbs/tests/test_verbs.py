@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,62 @@ def test_what_nothing_uses_is_listed_and_removed_on_request(first):
         assert first.file("/var/cache/dgxspark/heavy").exists
         assert first.file(folder).exists
         first.check_output("rm -r %s", folder)
+
+
+@pytest.fixture
+def second(host):
+    """The node that somebody has started a container on by hand."""
+    if name(host) != "spark-2":
+        pytest.skip("adopting is tried on the other node")
+    return host
+
+
+def by_hand(host):
+    """What runs the model of `fast` on its port, without this collection."""
+    run("stop", "-e", "services=fast", "--limit", "spark-2")
+    image = host.check_output(
+        "sed -n 's/.* \\(sha256:[0-9a-f]*\\|[^ ]*vllm[^ ]*\\) vllm serve .*/\\1/p' /etc/systemd/system/spark-fast.service"
+    ).split()[0]
+    host.check_output(
+        "docker run --detach --name mine --restart unless-stopped --network host --volume /srv/huggingface:/root/.cache/huggingface "
+        "--env HF_HUB_OFFLINE=1 --volume /run/spark-sim:/run/spark-sim %s vllm serve Qwen/Qwen3-4B-Instruct-2507 --port 8001 "
+        "--gpu-memory-utilization 0.2 --max-model-len 8192 --served-model-name mine",
+        image,
+    )
+    for _try in range(60):
+        if asks(host, 8001):
+            return
+        time.sleep(1)
+    pytest.fail(host.run("docker logs mine").stdout[-2000:])
+
+
+def state_of(host, container):
+    shown = host.check_output(
+        "docker inspect --format '{{.State.Running}} {{.HostConfig.RestartPolicy.Name}}' %s", container
+    )
+    return shown.split()
+
+
+def test_a_container_that_cannot_be_replaced_stays(second):
+    with second.sudo():
+        by_hand(second)
+        text = run("adopt", "--limit", "spark-2")
+        assert "mine: service fast can take its place (same model), instead it: both want port 8001" in " ".join(
+            text.split()
+        )
+        assert state_of(second, "mine") == ["true", "unless-stopped"]
+        fault = '{"spark_adopt_confirm": true, "spark_defaults": {"env": {"SPARK_SIM_FAULT": "fail"}}}'
+        text = run("adopt", "--limit", "spark-2", "-e", fault, code=2)
+        assert "is back as it was" in " ".join(text.split())
+        assert state_of(second, "mine") == ["true", "unless-stopped"]
+        assert active(second) == []
+
+
+def test_a_container_made_by_hand_is_adopted(second):
+    with second.sudo():
+        run("adopt", "--limit", "spark-2", "-e", "spark_adopt_confirm=true")
+        assert state_of(second, "mine") == ["false", "no"]
+        assert active(second) == ["fast"]
+        assert asks(second, 8001)
+        assert "changed=0" in run("adopt", "--limit", "spark-2", "-e", "spark_adopt_confirm=true")
+        second.check_output("docker rm mine")

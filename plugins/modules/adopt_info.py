@@ -1,0 +1,174 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Find hand-made containers of vLLM that serve what a service is to serve."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: adopt_info
+short_description: Find hand-made containers of vLLM that serve what a service is to serve
+version_added: 0.1.0
+description:
+  - Looks through the running containers of a host for launches of vLLM that this collection did not make, reads them as
+    M(dgxspark.vllm.import_recipe) does, and compares those that serve the model of a planned service, or have its port, with it.
+  - Says how the service could take its place, beside it without downtime or instead of it. Nothing is changed.
+  - A companion action plugin takes the services from the plan and reads the launches.
+options:
+  services:
+    description: The planned services of the host, as M(dgxspark.vllm.plan) returns them.
+    type: list
+    elements: dict
+    default: []
+  root:
+    description: Where C(/proc) is read. Simulated Sparks show their own there.
+    type: path
+    default: /
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+seealso:
+  - module: dgxspark.vllm.foreign_state
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: See what runs already
+  dgxspark.vllm.adopt_info:
+    services: "{{ spark_plan.services }}"
+  become: true
+  register: found
+"""
+
+RETURN = r"""
+adopted:
+  description: The launches that a service can take the place of.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    service:
+      description: Name of the service.
+      type: str
+      sample: heavy
+    container:
+      description: Name of the container.
+      type: str
+      sample: vllm
+    unit:
+      description: The unit that runs it, empty where none does.
+      type: str
+      sample: vllm.service
+    by:
+      description: What is the same, V(model) or V(port).
+      type: str
+      sample: model
+    way:
+      description: How it is replaced, V(beside) or V(instead).
+      type: str
+      sample: instead
+    why:
+      description: Why so.
+      type: str
+      sample: both want port 8000
+    differences:
+      description: What clients will see another way.
+      type: list
+      elements: str
+      sample: ["--max-model-len: 32768 -> 65536"]
+    service_like:
+      description: The launch as a service.
+      type: dict
+    refused:
+      description: Why it is left alone all the same, empty when it is not.
+      type: str
+      sample: ''
+launches:
+  description: Containers of vLLM that were found, whether or not a service matches.
+  returned: success
+  type: list
+  elements: dict
+available_gib:
+  description: What is available now.
+  returned: success
+  type: float
+  sample: 22.1
+lines:
+  description: The same for people.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import adopt, hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+
+UNITS = Path("/etc/systemd/system")
+
+
+def unit_files() -> dict[str, str]:
+    """Return the text of the units that people have written; those of this collection are theirs alone."""
+    found = {}
+    for file in UNITS.glob("*.service"):
+        try:
+            if file.is_file() and not file.is_symlink():
+                found[file.name] = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+    return found
+
+
+def main() -> None:
+    """Run the module."""
+    module = AnsibleModule(
+        argument_spec={
+            "services": {"type": "list", "elements": "dict", "default": []},
+            "root": {"type": "path", "default": "/"},
+        },
+        supports_check_mode=True,
+    )
+    run = runner(module)
+
+    def inspect(what: str, names: list[str]) -> list[dict[str, Any]]:
+        if not names:
+            return []
+        _rc, text, _err = run(["docker", what, "inspect", "--", *names])
+        try:
+            return [entry for entry in json.loads(text) if isinstance(entry, dict)]
+        except ValueError:
+            return []
+
+    rc, out, err = run(["docker", "ps", "--quiet", "--no-trunc"])
+    if rc != 0:
+        module.fail_json(msg=f"what runs cannot be told: docker ps: {err.strip()}")
+    boxes = [box for box in inspect("container", out.split()) if adopt.foreign(box) and adopt.is_engine(box)]
+    images = {image.get("Id"): image for image in inspect("image", sorted({str(box.get("Image")) for box in boxes}))}
+    units = unit_files()
+    launches = [
+        {
+            "container": str(box.get("Name") or "").lstrip("/"),
+            "argv": adopt.launch_of(box, images.get(box.get("Image")) or {}),
+            "unit": adopt.owner_of(box, units),
+            "project": adopt.compose_project(box),
+            "restart": str(((box.get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name") or "no"),
+            "removed": bool((box.get("HostConfig") or {}).get("AutoRemove")),
+        }
+        for box in boxes
+    ]
+    try:
+        available = round(hostmem.mem_available_gib(hostmem.read_meminfo(module.params["root"])), 3)
+    except OSError:
+        available = None
+    module.exit_json(changed=False, launches=launches, available_gib=available, adopted=[], lines=[])
+
+
+if __name__ == "__main__":
+    main()
