@@ -122,8 +122,9 @@ def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[Mapping[
                 f"Remove or rename it (docker rm -f {container}), or name the service otherwise.",
                 name,
             )
-        # Ranks of a cluster but the first answer no requests.
-        holder = None if service.get("rank") else listening.get(int(service["port"]))
+        # Ranks of a cluster but the first answer no requests, and neither does what is stopped.
+        silent = service.get("rank") or service.get("state") == "stopped"
+        holder = None if silent else listening.get(int(service["port"]))
         own_running = name in ours and units.get(unit, {}).get("active_state") in (
             "active",
             "activating",

@@ -107,6 +107,54 @@ def test_the_first_of_a_set_runs_unless_another_one_does() -> None:
     assert states(planned) == {"heavy": "stopped", "big": "started"}
 
 
+def test_a_host_on_which_one_of_a_set_runs_plans_green() -> None:
+    measured = {
+        "machine": {"is_spark": True},
+        "gpu": {"name": "NVIDIA GB10", "driver_version": "580.159.03"},
+        "docker": {"version": "29.2.1", "runtimes": ["nvidia"]},
+        "memory": {"total_gib": 119.67, "available_gib": 15.0, "free_gib": 15.0},
+        "units": running("heavy"),
+        "services": ["heavy", "big"],
+        "resident": [{"name": "heavy", "gib": 95.0}],
+    }
+    planned = plan_of(of_set(HEAVY_80), of_set(BIG), measured=measured)
+    assert rules(planned) == [] and planned["verdict"] != "fails"
+    beside = plan_of(HEAVY_80, BIG, measured=measured)
+    assert beside["verdict"] == "fails"
+
+
+def test_a_port_is_not_wanted_by_what_is_stopped() -> None:
+    measured = {
+        "machine": {"is_spark": True},
+        "gpu": {"name": "NVIDIA GB10", "driver_version": "580.159.03"},
+        "docker": {"version": "29.2.1", "runtimes": ["nvidia"]},
+        "listening": [{"port": 8002, "address": "127.0.0.1", "process": "other"}],
+    }
+    assert "host.port_taken" in rules(plan_of(FAST, measured=measured))
+    assert "host.port_taken" not in rules(plan_of({**FAST, "state": "stopped"}, measured=measured))
+
+
+PAIR_MODEL = {"name": "pair", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8005, "exclusive": "large"}
+
+
+@pytest.mark.parametrize(
+    ("active", "found"),
+    [
+        ({}, {"a": {"heavy": "started", "pair": "stopped"}, "b": {"pair": "stopped"}}),
+        ({"a": ["pair"], "b": ["pair"]}, {"a": {"heavy": "stopped", "pair": "started"}, "b": {"pair": "started"}}),
+    ],
+)
+def test_an_engine_over_two_hosts_stands_back_on_both(active: dict[str, list[str]], found: dict[str, Any]) -> None:
+    hosts: dict[str, Any] = {}
+    for host in ("a", "b"):
+        own = [of_set(HEAVY_80)] if host == "a" else []
+        variables = {"spark_services": own, "spark_cluster": {"name": "two", "services": [PAIR_MODEL]}}
+        measured = {"machine": {"is_spark": True}, "units": running(*active.get(host, []))}
+        hosts[host] = {"vars": variables, "address": f"192.168.1.{ord(host)}", "measured": measured}
+    planned = engine.make_plan(hosts, RECIPES, groups={"two": ["a", "b"]})["hosts"]
+    assert {host: states(body) for host, body in planned.items()} == found
+
+
 def test_an_owner_who_stopped_a_service_has_the_last_word() -> None:
     assert states(plan_of({**HEAVY_80, "state": "stopped"}, FAST)) == {"heavy": "stopped", "fast": "started"}
     assert states(plan_of(of_set(HEAVY_80, state="stopped"), of_set(BIG))) == {"heavy": "stopped", "big": "started"}
@@ -130,7 +178,10 @@ def test_what_is_misspelt_is_told(key: str, value: Any) -> None:
 
 
 def test_a_number_that_comes_by_the_command_line_is_a_number() -> None:
-    given = {"vars": {"spark_services": [FAST], "spark_memory_timeout": "90", "spark_update_batch": "x"}, "address": "h"}
+    given = {
+        "vars": {"spark_services": [FAST], "spark_memory_timeout": "90", "spark_update_batch": "x"},
+        "address": "h",
+    }
     with pytest.raises(engine.Inventory) as caught:
         engine.make_plan({"spark-1": given}, RECIPES)
     assert [message for message in caught.value.messages if "spark_memory_timeout" in message] == []
