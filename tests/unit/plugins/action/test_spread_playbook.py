@@ -1,0 +1,182 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role spread in check mode on hosts that are folders here, and its rounds with what the hosts would have said."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def run(folder: Path, tasks: list[dict[str, Any]], hosts: dict[str, dict[str, Any]], *options: str) -> tuple[int, str]:
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory = {"all": {"hosts": hosts, "vars": {**local, "ansible_become": False}}}
+    (folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
+    play = {"name": "Test", "hosts": "all", "gather_facts": False, "tasks": tasks}
+    (folder / "play.yml").write_text(yaml.safe_dump([play], sort_keys=False))
+    settings = {"ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1", "COLUMNS": "300"}
+    done = subprocess.run(
+        [str(PLAYBOOK), "-i", "hosts.yml", "play.yml", *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **settings},
+    )
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+def lay(home: Path) -> None:
+    """Put a whole model there, under the digest that the hub would have named it by."""
+    content = b"weights"
+    blob = home / "hub/models--Org--Model/blobs" / hashlib.sha256(content).hexdigest()
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(content)
+    snapshot = home / "hub/models--Org--Model/snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    (snapshot / "model.safetensors").symlink_to(f"../../blobs/{blob.name}")
+
+
+ROLE = {"name": "Spread", "ansible.builtin.import_role": {"name": "dgxspark.vllm.spread"}}
+
+
+def hosts(folder: Path, count: int, **more: Any) -> dict[str, dict[str, Any]]:
+    model = {"repo": "Org/Model", "revision": COMMIT, "only": [], "image": "an/image:1", "link": ""}
+    return {
+        f"spark-{index}": {
+            "spread_kinds": ["models"],
+            "spread_models": [model, {"source": "/a/folder", "path": "/b"}],
+            "spread_hf_home": str(folder / f"home-{index}"),
+            "spread_address": f"192.0.2.{index}",
+            "spread_reserve_gb": 0,
+            **more,
+        }
+        for index in range(1, count + 1)
+    }
+
+
+def test_check_mode_says_who_would_read_and_nothing_is_changed(tmp_path: Path) -> None:
+    lay(tmp_path / "home-1")
+    code, text = run(tmp_path, [ROLE], hosts(tmp_path, 3), "--check")
+    assert code == 0, text
+    assert f"Org/Model@{COMMIT}: spark-1 reads the files and compare them" in text
+    assert "changed=1" in text
+    assert not (tmp_path / "home-2").exists()
+
+
+def test_check_mode_says_who_would_fetch_what_nobody_has(tmp_path: Path) -> None:
+    code, text = run(tmp_path, [ROLE], hosts(tmp_path, 3), "--check")
+    assert code == 0, text
+    assert f"Org/Model@{COMMIT}: spark-1 brings it into the site; 2 more take it from there" in text
+
+
+def test_where_all_have_it_nothing_is_done(tmp_path: Path) -> None:
+    for index in (1, 2):
+        lay(tmp_path / f"home-{index}")
+    code, text = run(tmp_path, [ROLE], hosts(tmp_path, 2))
+    assert code == 0 and text.count("changed=0") == 2, text
+    assert "Make the keys" not in text
+
+
+def test_a_site_with_a_mirror_is_left_alone(tmp_path: Path) -> None:
+    code, text = run(tmp_path, [ROLE], hosts(tmp_path, 2, spread_mirrors=["models"]))
+    assert code == 0 and "Ask what the host has" not in text, text
+
+
+def look(index: int, whole: bool) -> dict[str, Any]:
+    store = "models--Org--Model/blobs/" + "a" * 64
+    entry = {"path": "model.safetensors", "store": store, "link": "../../blobs/" + "a" * 64, "size": 5_000_000_000}
+    files = [{**entry, "sha256": "sha256:" + "a" * 64, "known": "yes"}] if whole else []
+    model = {"repo": "Org/Model", "revision": "main", "only": [], "folder": "models--Org--Model", "files": files}
+    return {
+        "images": {},
+        "models": {"Org/Model@main": {**model, "commit": COMMIT if whole else None, "complete": whole, "staged": {}}},
+        "address": f"192.0.2.{index}",
+        "fabric": "",
+        "interfaces": [],
+        "disks": {kind: {"path": "/", "device": "1", "free": 10**12} for kind in ("images", "models")},
+        "tools_missing": [],
+    }
+
+
+def test_rounds_go_from_what_the_hosts_say(tmp_path: Path) -> None:
+    """The second host fails the first time, and gets it from the third."""
+    tasks: list[dict[str, Any]] = [
+        {
+            "name": "Survey",
+            "dgxspark.vllm.spread": {"step": "survey", "looks_from": "looked"},
+            "run_once": True,
+            "register": "s",
+        },
+        {
+            "name": "First",
+            "dgxspark.vllm.spread": {
+                "step": "round",
+                "looks_from": "looked",
+                "keys_from": "keys",
+                "state": "{{ s.state }}",
+            },
+            "run_once": True,
+            "register": "r1",
+        },
+        {
+            "name": "Got",
+            "ansible.builtin.set_fact": {
+                "got": {"got": {"Org/Model@main": {"ok": "{{ inventory_hostname != 'spark-2' }}", "why": "broken"}}}
+            },
+            "when": "r1.hosts[inventory_hostname].take | length > 0",
+        },
+        {
+            "name": "Second",
+            "dgxspark.vllm.spread": {
+                "step": "round",
+                "looks_from": "looked",
+                "got_from": "got",
+                "state": "{{ r1.state }}",
+            },
+            "run_once": True,
+            "register": "r2",
+        },
+        {
+            "name": "Keep",
+            "ansible.builtin.copy": {
+                "content": "{{ [s, r1, r2] | to_json }}",
+                "dest": str(tmp_path / "out.json"),
+                "mode": "0600",
+            },
+            "run_once": True,
+        },
+    ]
+    given = {
+        f"spark-{index}": {
+            "looked": {"look": look(index, index in (1, 3))},
+            "keys": {"client_key": f"ssh-ed25519 c{index}", "host_key": f"ssh-ed25519 h{index}"},
+        }
+        for index in range(1, 4)
+    }
+    code, text = run(tmp_path, tasks, given)
+    assert code == 0, text
+    survey, first, second = json.loads((tmp_path / "out.json").read_text())
+    assert survey["ready"] and survey["moves"] and "round 1: spark-1 to spark-2 (lan): Org/Model@main, 5.00 GB" in text
+    assert survey["things"]["Org/Model@main"]["bytes"] == 5_000_000_000
+    (take,) = first["hosts"]["spark-2"]["take"]
+    assert take["links"] == [{"kind": "lan", "own": "192.0.2.2", "source": "192.0.2.1"}]
+    assert [peer["name"] for peer in first["access"]["spark-1"]["peers"]] == ["spark-2", "spark-3"]
+    assert "not: spark-1 to spark-2: broken" in text
+    assert [entry["source"] for entry in second["hosts"]["spark-2"]["take"]] == ["spark-3"]
+    assert not second["last"]
