@@ -131,9 +131,9 @@ def ancestors(manifests: Mapping[int, Mapping[str, Any]], number: int | None) ->
     while number is not None and number in manifests and number not in found:
         found.append(number)
         number = manifests[number].get("parent")
-    if found and number is not None:
+    if number is not None and number not in manifests:
         # What it came from is not kept any more: those before that by number are what is left.
-        found += sorted((each for each in manifests if each < number), reverse=True)
+        found += sorted((each for each in manifests if each < number and each not in found), reverse=True)
     return found
 
 

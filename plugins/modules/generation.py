@@ -648,10 +648,11 @@ class Host:
                 problems.append(
                     f"{name}: {lost}; fetch it again (site.yml --tags models with that revision) and run again"
                 )
-        for entry in [*state["files"].values(), *manifest["receipts"].values()]:
-            if entry.get("sha256") and not (self.folder / "store" / entry["sha256"]).is_file():
+        for path, entry in [*state["files"].items(), *manifest["receipts"].items()]:
+            if entry.get("sha256") and self.kept(entry) is None:
                 problems.append(
-                    f"generation {manifest['number']}: {self.folder}/store/{entry['sha256']} is gone; name another one"
+                    f"{path}: what generation {manifest['number']} kept of it is gone or damaged "
+                    f"({self.folder}/store/{entry['sha256']}); name another generation"
                 )
         if os.geteuid() == 0:
             for path, entry in [*state["files"].items(), *state["folders"].items()]:
@@ -662,6 +663,12 @@ class Host:
                         f"{path}: no account {entry['owner']}:{entry['group']} on this host; run site.yml --tags host"
                     )
         return sorted(set(problems))
+
+    def kept(self, entry: dict[str, Any]) -> bytes | None:
+        """Return what was kept of a file, None when it is gone or damaged."""
+        place = self.folder / "store" / entry["sha256"]
+        content = place.read_bytes() if place.is_file() else b""
+        return content if hashlib.sha256(content).hexdigest() == entry["sha256"] else None
 
     def lost_weights(self, entry: dict[str, Any]) -> str:
         """Say what is missing of a model, empty when it is whole."""
@@ -765,9 +772,10 @@ class Host:
                 place.unlink(missing_ok=True)
                 place.symlink_to(entry["link"])
                 continue
-            content = (self.folder / "store" / entry["sha256"]).read_bytes()
-            if hashlib.sha256(content).hexdigest() != entry["sha256"]:
-                self.module.fail_json(msg=f"{path}: what was kept of it is damaged; name another generation")
+            content = self.kept(entry)
+            if content is None:
+                self.module.fail_json(msg=f"{path}: what was kept of it is gone since a moment ago; run again")
+                return
             self.put(place, content, int(entry["mode"], 8), entry["owner"], entry["group"])
         for path in todo.attributes:
             if "link" not in wanted[path]:

@@ -1,0 +1,396 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Generations on a host that is a folder. systemd and Docker are played by a function that keeps their state."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils import generations as engine
+from ansible_collections.dgxspark.vllm.plugins.modules import generation
+
+UNIT = """[Unit]
+Description=heavy
+[Service]
+ExecStartPre=/usr/bin/python3 /usr/local/libexec/dgxspark/spark_unit.py gate heavy
+ExecStart=/usr/bin/docker run --rm --name spark-heavy --env-file /etc/dgxspark/env/heavy.env IMAGE vllm serve
+[Install]
+WantedBy=multi-user.target
+"""
+OLD, NEW = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+COMMITS = {"old": "1" * 40, "new": "2" * 40}
+
+
+class Spark:
+    """A host with files below a folder, units and images."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.active: dict[str, str] = {}
+        self.enabled: set[str] = set()
+        self.images = {OLD: {"repo/engine:old", f"repo/engine@{OLD}"}, NEW: {"repo/engine:new", f"repo/engine@{NEW}"}}
+        self.calls: list[list[str]] = []
+        self.refuse: set[str] = set()
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        place = self.root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+        place.chmod(mode)
+
+    def read(self, path: str) -> str:
+        return (self.root / path.lstrip("/")).read_text(encoding="utf-8")
+
+    def exists(self, path: str) -> bool:
+        return (self.root / path.lstrip("/")).exists()
+
+    def deploy(self, image: str = OLD, secret: str = "key-1", env: str = "A=1\n", commit: str = "old") -> None:
+        self.write("/etc/systemd/system/spark-heavy.service", UNIT.replace("IMAGE", f"repo/engine@{image}"))
+        self.write("/etc/dgxspark/services/heavy.json", json.dumps({"url": "http://127.0.0.1:1", "model": "heavy"}))
+        self.write("/etc/dgxspark/env/heavy.env", env, 0o600)
+        self.write("/etc/dgxspark/secrets/heavy/VLLM_API_KEY", secret, 0o600)
+        self.write("/usr/local/libexec/dgxspark/spark_unit.py", "pass\n")
+        self.write(
+            "/var/lib/dgxspark/receipts/heavy.json",
+            json.dumps({"service": "heavy", "deployed": {"model": {"repo": "Org/M", "revision": "main"}}}),
+        )
+        self.write("/srv/huggingface/hub/models--Org--M/refs/main", COMMITS[commit])
+        self.write(f"/srv/huggingface/hub/models--Org--M/snapshots/{COMMITS[commit]}/config.json", "{}")
+        self.active["spark-heavy.service"] = "active"
+        self.enabled.add("spark-heavy.service")
+
+    def __call__(self, argv: list[str]) -> tuple[int, str, str]:
+        self.calls.append(argv)
+        if argv[1] in self.refuse:
+            return 1, "", f"{argv[1]} does not work"
+        names = [word for word in argv[2:] if word.startswith("spark-")]
+        out = ""
+        if argv[:2] == ["systemctl", "show"]:
+            out = "\n\n".join(
+                f"Id={name}\nLoadState=loaded\nActiveState={self.active.get(name, 'inactive')}\n"
+                f"UnitFileState={'enabled' if name in self.enabled else 'disabled'}\nInactiveExitTimestampMonotonic=0"
+                for name in names
+            )
+        elif argv[0] == "systemctl" and argv[1] in ("start", "restart"):
+            self.active.update(dict.fromkeys(names, "active"))
+        elif argv[:2] == ["systemctl", "stop"]:
+            self.active.update(dict.fromkeys(names, "inactive"))
+        elif argv[:2] == ["systemctl", "enable"]:
+            self.enabled.update(names)
+        elif argv[:2] == ["systemctl", "disable"]:
+            self.enabled.difference_update(names)
+        elif argv[:3] == ["docker", "image", "inspect"]:
+            found = [self.described(image) for image, tags in self.images.items() if {image, *tags} & set(argv[3:])]
+            return 0 if len(found) == len(argv) - 3 else 1, json.dumps(found), ""
+        elif argv[:2] == ["docker", "tag"]:
+            next(tags for image, tags in self.images.items() if argv[2] in {image, *tags}).add(argv[3])
+        elif argv[:3] == ["docker", "image", "ls"]:
+            own = [tag for tags in self.images.values() for tag in tags if tag.startswith(f"{engine.TAG}:")]
+            out = "\n".join(tag.split(":")[1] for tag in own)
+        elif argv[:3] == ["docker", "image", "rm"]:
+            for tags in self.images.values():
+                tags.discard(argv[3])
+            self.images = {image: tags for image, tags in self.images.items() if tags}
+        return 0, out, ""
+
+    def described(self, image: str) -> dict[str, Any]:
+        tags = sorted(self.images[image])
+        return {
+            "Id": image,
+            "RepoTags": [tag for tag in tags if "@" not in tag],
+            "RepoDigests": [tag for tag in tags if "@" in tag],
+        }
+
+    def asked(self, verb: str) -> list[str]:
+        return [
+            word for call in self.calls if call[:2] == ["systemctl", verb] for word in call[2:] if word[:6] == "spark-"
+        ]
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
+    played = Spark(tmp_path)
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: played(argv))
+    return played
+
+
+Call = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def call(spark: Spark, capsys: Any) -> Call:
+    def call(action: str, **args: Any) -> dict[str, Any]:
+        spark.calls.clear()
+        with patch_module_args({"action": action, "root": str(spark.root), **args}), pytest.raises(SystemExit):
+            generation.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+def files(spark: Spark) -> dict[str, tuple[str, int]]:
+    """All that is on the host beside the generations themselves."""
+    return {
+        str(path.relative_to(spark.root)): (path.read_text(encoding="utf-8"), stat.S_IMODE(path.stat().st_mode))
+        for path in sorted(spark.root.rglob("*"))
+        if path.is_file() and "generations" not in path.parts
+    }
+
+
+def test_a_state_is_recorded_once(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    first = call("record", proven=True)
+    assert (first["changed"], first["recorded"], first["current"]["number"], first["current"]["proven"]) == (
+        True,
+        True,
+        1,
+        True,
+    )
+    assert first["current"]["services"]["heavy"]["commit"] == COMMITS["old"]
+    assert first["current"]["services"]["heavy"]["image_id"] == OLD
+    again = call("record", proven=True)
+    assert (again["changed"], again["recorded"], again["current"]["number"]) == (False, False, 1)
+    # What a proof measured is no other state.
+    spark.write(
+        "/var/lib/dgxspark/receipts/heavy.json",
+        json.dumps(
+            {
+                "service": "heavy",
+                "measured": {"decode": 2},
+                "deployed": {"model": {"repo": "Org/M", "revision": "main"}},
+            }
+        ),
+    )
+    assert call("record", proven=True)["recorded"] is False
+    spark.deploy(env="A=2\n")
+    assert call("record")["current"] == {**call("look")["current"], "number": 2, "parent": 1, "proven": False}
+
+
+def test_a_proof_later_makes_the_same_generation_proven_and_a_failed_one_does_not_take_it_back(
+    spark: Spark, call: Call
+) -> None:
+    spark.deploy()
+    assert call("record")["current"]["proven"] is False
+    proved = call("record", proven=True)
+    assert (proved["changed"], proved["recorded"], proved["current"]["number"], proved["current"]["proven"]) == (
+        True,
+        False,
+        1,
+        True,
+    )
+    assert call("record", proven=False)["current"]["proven"] is True
+
+
+def test_what_is_kept_is_for_root_alone(spark: Spark, call: Call) -> None:
+    spark.deploy(secret="very-secret")
+    call("record", proven=True)
+    folder = spark.root / engine.FOLDER.lstrip("/")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600) for path in folder.rglob("*"))
+    assert "very-secret" not in "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.json"))
+    assert any(path.read_text(encoding="utf-8") == "very-secret" for path in (folder / "store").iterdir())
+
+
+def test_going_back_writes_what_was_removes_what_was_not_and_restarts_what_it_concerns(
+    spark: Spark, call: Call
+) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    before = files(spark)
+    spark.deploy(image=NEW, secret="key-2", env="A=2\n", commit="new")
+    spark.write(
+        "/etc/systemd/system/spark-more.service", UNIT.replace("heavy", "more").replace("IMAGE", f"repo/engine@{NEW}")
+    )
+    spark.write("/etc/dgxspark/secrets/more/KEY", "x", 0o600)
+    spark.active["spark-more.service"] = "active"
+    spark.enabled.add("spark-more.service")
+    call("record", proven=True)
+    look = call("look")
+    assert (look["target"], look["problems"], look["safe"]) == (1, [], 2)
+    assert look["touched"] == ["spark-heavy.service", "spark-more.service"]
+    back = call("restore", generation=look["target"])
+    assert back["changed"] is True and back["current"]["number"] == 1 and back["same"] is True
+    now = files(spark)
+    assert {path: now[path] for path in before} == before
+    assert not spark.exists("/etc/dgxspark/secrets/more") and not spark.exists("/etc/systemd/system/spark-more.service")
+    assert spark.read("/srv/huggingface/hub/models--Org--M/refs/main") == COMMITS["old"]
+    assert spark.asked("restart") == ["spark-heavy.service"] and spark.asked("stop") == ["spark-more.service"]
+    assert "spark-more.service" not in spark.enabled
+
+
+def test_the_same_command_again_changes_nothing(spark: Spark, call: Call) -> None:
+    for env in ("A=1\n", "A=2\n", "A=3\n"):
+        spark.deploy(env=env)
+        call("record", proven=True)
+    assert call("restore")["current"]["number"] == 2
+    again = call("restore")
+    assert (again["changed"], again["current"]["number"], spark.asked("restart")) == (False, 2, [])
+    assert call("restore", generation=1)["current"]["number"] == 1
+    assert spark.read("/etc/dgxspark/env/heavy.env") == "A=1\n"
+    # What is deployed next comes after the one that runs, not after the newest number.
+    spark.deploy(env="A=4\n")
+    assert {key: call("record")["current"][key] for key in ("number", "parent")} == {"number": 4, "parent": 1}
+    assert call("look")["target"] == 1
+
+
+def test_what_was_never_recorded_goes_back_to_the_current_generation(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    spark.deploy(env="A=half\n")
+    look = call("look")
+    assert (look["same"], look["target"]) == (False, 1)
+    call("restore")
+    assert spark.read("/etc/dgxspark/env/heavy.env") == "A=1\n"
+
+
+def test_a_run_that_was_cut_off_is_finished_by_the_next_one(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    spark.deploy(env="A=2\n")
+    call("record", proven=True)
+    spark.refuse = {"daemon-reload"}
+    assert "daemon-reload does not work" in call("restore")["msg"]
+    spark.refuse = set()
+    # The files are those of 1 and the number is still 2: it must not go forward again.
+    look = call("look")
+    assert (look["restoring"], look["target"]) == (1, 1)
+    assert call("restore")["current"]["number"] == 1
+    assert call("look")["restoring"] is None
+
+
+def test_missing_images_and_weights_are_named_and_nothing_is_touched(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    spark.deploy(image=NEW, commit="new")
+    call("record", proven=True)
+    del spark.images[OLD]
+    (spark.root / f"srv/huggingface/hub/models--Org--M/snapshots/{COMMITS['old']}/config.json").unlink()
+    before = files(spark)
+    look = call("look")
+    assert any(f"repo/engine@{OLD}" in text for text in look["problems"])
+    assert any("Org/M@" + "1" * 12 in text for text in look["problems"])
+    result = call("restore")
+    assert result["failed"] and "nothing was touched" in result["msg"]
+    assert files(spark) == before and not spark.asked("stop") and not spark.asked("restart")
+
+
+def test_a_tag_that_leads_elsewhere_by_now_is_set_back(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    unit = UNIT.replace("IMAGE", "repo/engine:moving")
+    spark.write("/etc/systemd/system/spark-heavy.service", unit)
+    spark.images[OLD].add("repo/engine:moving")
+    call("record", proven=True)
+    spark.images[OLD].discard("repo/engine:moving")
+    spark.images[NEW].add("repo/engine:moving")
+    assert call("look")["same"] is False
+    call("restore")
+    assert ["docker", "tag", OLD, "repo/engine:moving"] in spark.calls
+    assert spark.asked("restart") == ["spark-heavy.service"]
+
+
+def test_generations_are_pruned_and_their_images_go_unless_somebody_else_brought_them(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    spark.write(f"/var/lib/dgxspark/images/{'a' * 64}.json", "{}")
+    call("record", proven=True)
+    assert engine.tag_of(OLD) in spark.images[OLD]
+    removed = []
+    for number in range(4):
+        spark.deploy(image=NEW, env=f"B={number}\n")
+        removed += call("record", proven=True, keep=2)["removed"]
+    assert [entry["number"] for entry in call("look")["generations"]] == [4, 5]
+    assert "generation 1" in removed and f"repo/engine@{OLD}" in removed
+    assert OLD not in spark.images and engine.tag_of(NEW) in spark.images[NEW]
+    store = spark.root / engine.FOLDER.lstrip("/") / "store"
+    assert "A=1\n" not in [path.read_text(encoding="utf-8") for path in store.iterdir()]
+    assert spark.exists(f"/srv/huggingface/hub/models--Org--M/snapshots/{COMMITS['old']}/config.json")
+
+
+def test_the_proven_one_before_is_kept_however_many_failed_since(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    for number in range(5):
+        spark.deploy(env=f"B={number}\n")
+        call("record", proven=False, keep=2, reason="does not answer")
+    assert [entry["number"] for entry in call("look")["generations"]] == [1, 5, 6]
+    assert call("look")["target"] == 1
+
+
+def test_check_mode_says_what_would_change_and_changes_nothing(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    spark.deploy(env="A=2\n")
+    call("record", proven=True)
+    everything = {path: path.stat().st_mtime_ns for path in spark.root.rglob("*") if path.is_file()}
+    result = call("restore", _ansible_check_mode=True)
+    assert result["changed"] is True and "restarts spark-heavy.service" in result["steps"]
+    spark.deploy(env="A=2\n")
+    assert call("record", _ansible_check_mode=True)["recorded"] is False
+    assert {path for path in spark.root.rglob("*") if path.is_file()} == set(everything)
+    assert not spark.asked("restart")
+
+
+def test_what_runs_without_a_generation_is_recorded_when_asked(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    assert call("look")["current"] is None
+    look = call("look", baseline=True)
+    assert (look["current"]["number"], look["current"]["proven"], look["safe"]) == (1, True, 1)
+    assert look["plan"] == {} and look["problems"]  # there is nothing before it
+    spark.deploy(env="A=2\n")
+    call("record")
+    assert call("look")["plan"]["services"][0]["unit"] == "spark-heavy.service"
+
+
+def test_a_baseline_of_something_that_does_not_run_is_not_proven(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    spark.active["spark-heavy.service"] = "failed"
+    assert call("look", baseline=True)["current"]["proven"] is False
+
+
+def test_a_unit_that_was_stopped_on_purpose_is_stopped_again(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    spark.active["spark-heavy.service"] = "inactive"
+    spark.enabled.clear()
+    call("record", proven=True)
+    spark.active["spark-heavy.service"] = "active"
+    spark.enabled.add("spark-heavy.service")
+    call("restore")
+    assert spark.active["spark-heavy.service"] == "inactive" and not spark.enabled
+
+
+def test_forgetting_leaves_the_images(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    assert call("forget")["changed"] is True
+    assert not spark.exists(engine.FOLDER) and spark.images[OLD] == {"repo/engine:old", f"repo/engine@{OLD}"}
+    assert call("forget")["changed"] is False
+
+
+def test_a_number_that_is_not_kept_is_refused_with_those_that_are(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    result = call("restore", generation=7)
+    assert "generation 7 is not kept on this host (kept: 1)" in result["msg"]
+
+
+def test_damage_in_the_store_is_found_before_it_is_used(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    spark.deploy(env="A=2\n")
+    call("record", proven=True)
+    for path in (spark.root / engine.FOLDER.lstrip("/") / "store").iterdir():
+        if path.read_text(encoding="utf-8") == "A=1\n":
+            path.write_text("A=X\n", encoding="utf-8")
+    before = files(spark)
+    assert "/etc/dgxspark/env/heavy.env: what generation 1 kept of it is gone or damaged" in call("restore")["msg"]
+    assert files(spark) == before and call("look")["restoring"] is None
+    assert spark.read("/etc/dgxspark/env/heavy.env") == "A=2\n"
