@@ -218,6 +218,9 @@ RESULTS = (
     "spark_answers",
     "spark_asked",
     "spark_looked",
+    "spark_recorded",
+    "spark_restored",
+    "spark_generation",
 )
 
 
