@@ -16,12 +16,21 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
 from ansible_collections.dgxspark.vllm.plugins.modules import doctor_info
 
+INSPECT = [
+    {
+        "Name": "/spark-heavy",
+        "Id": "abc",
+        "Image": "sha256:used",
+        "Config": {"Labels": {"dgxspark.managed": "true"}},
+        "State": {"Status": "running", "Pid": 1},
+    }
+]
 SCRIPTS = {
     "docker": """#!/bin/sh
 case "$1 $2" in
 "info "*) echo '{"ServerVersion": "29.2.1", "Runtimes": {"nvidia": {}}, "DockerRootDir": "/"}' ;;
 "ps "*) echo abc ;;
-"container inspect") echo '[{"Name": "/spark-heavy", "Id": "abc", "Image": "sha256:used", "Config": {"Labels": {"dgxspark.managed": "true"}}, "State": {"Status": "running", "Pid": 1}}]' ;;
+"container inspect") cat "$SPARK_TEST_INSPECT" ;;
 "logs "*) echo 'ok'; echo 'torch.OutOfMemoryError: CUDA out of memory' >&2 ;;
 "image ls") printf 'sha256:used vllm:1\\nsha256:old vllm:0\\nsha256:old vllm:alias\\n' ;;
 "image inspect") printf 'sha256:used 1073741824\\nsha256:old 2147483648\\n' ;;
@@ -43,6 +52,8 @@ def programs(tmp_path: Path, monkeypatch: Any) -> Path:
     for name, text in SCRIPTS.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
+    (tmp_path / "inspect.json").write_text(json.dumps(INSPECT))
+    monkeypatch.setenv("SPARK_TEST_INSPECT", str(tmp_path / "inspect.json"))
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder
 
