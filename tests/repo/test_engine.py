@@ -20,6 +20,7 @@ LOOKS_AT = {
     "image_probe_program": "the inside of an image, where it runs",
     "ray_nodes": "a Ray cluster, from inside one of its containers",
     "snapshots": "the models on a disk, below a folder that it is given",
+    "spread_files": "the files of models on a disk, below a folder that it is given, and what is known of them",
 }
 # Enough of the standard library for arithmetic and texts, and nothing that reaches out.
 PURE = {

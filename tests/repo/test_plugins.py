@@ -50,7 +50,9 @@ def test_engine_does_not_import_ansible(module: str) -> None:
     assert not re.search(r"^\s*(from|import) ansible\b", tree.read(f"plugins/module_utils/{module}.py"), re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["endpoint", "hostmem", "ranks", "ray_nodes", "metrics", "wedge", "fleet_state"])
+@pytest.mark.parametrize(
+    "name", ["endpoint", "hostmem", "ranks", "ray_nodes", "metrics", "wedge", "fleet_state", "spread_files"]
+)
 def test_what_is_copied_to_hosts_stands_alone(name: str) -> None:
     """Units run these files on hosts, where there is no collection."""
     assert not re.search(
