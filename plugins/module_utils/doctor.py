@@ -513,7 +513,9 @@ def check_platform(patient: Patient) -> list[Finding]:
         findings.append(_found("gpu_silent", "error", text, fix))
     load = looked.get("gpu_load") or {}
     busy, clock, watts = load.get("utilization"), load.get("sm_mhz"), load.get("power_w")
-    if None not in (busy, clock, watts) and busy >= BUSY_PERCENT and clock < STUCK_MHZ and watts < STUCK_WATTS:
+    if busy is None or clock is None or watts is None:
+        busy, clock, watts = 0.0, 0.0, 0.0  # nobody can tell
+    if busy >= BUSY_PERCENT and clock < STUCK_MHZ and watts < STUCK_WATTS:
         text = f"the GPU is {busy:.0f} % busy at {clock:.0f} MHz and {watts:.0f} W: its power supply is stuck, which survives a reboot."
         fix = "Switch the host off, pull the power from the wall for a minute, and start it again."
         findings.append(

@@ -61,7 +61,7 @@ def judge_host(asked: Mapping[str, Any], answer: str) -> dict[str, Any]:
 
     Returns C({state, why, notes, available_gib, total_gib}); state is C(well) or C(look) for a host that answered.
     """
-    blank = {"why": "", "notes": [], "available_gib": None, "total_gib": None}
+    blank: dict[str, Any] = {"why": "", "notes": [], "available_gib": None, "total_gib": None}
     if not asked.get("reached"):
         return {**blank, "state": "unreachable", "why": asked.get("why") or "it was not asked"}
     said = (asked.get("answers") or {}).get(answer) or {}
@@ -124,7 +124,9 @@ def report(
         services.setdefault(f"{row['cluster'] or row['host']}/{row['service']}", row["state"])
     counts = {state: sum(found == state for found in services.values()) for state in STATES}
     silent = [host for host, body in hosts.items() if body["state"] in ("unreachable", "unknown")]
+    # Those of silent hosts last: the hosts themselves are named before.
     bad = [name for name, state in services.items() if state in BAD]
+    bad.sort(key=lambda name: services[name] in ("unreachable", "unknown"))
     looks = [name for name, state in services.items() if state == "look"]
     looks += [host for host, body in hosts.items() if body["state"] == "look"]
     parts = []
