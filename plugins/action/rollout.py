@@ -18,7 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils import rollout
 
 display = Display()
 # Where a host's answer about its generation is, the newest first.
-STATES = ("spark_restored", "spark_recorded", "spark_generation")
+STATES = ("generation_restored", "generation_recorded", "generation_looked")
 
 
 class ActionModule(ActionBase):
@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
 
     def looks(self) -> dict[str, dict[str, Any]]:
         """Return what the hosts said of their generations."""
-        found = {host: self.of(host, "spark_generation") for host in self.hosts()}
+        found = {host: self.of(host, "generation_looked") for host in self.hosts()}
         return {host: look for host, look in found.items() if isinstance(look, dict) and "generations" in look}
 
     def step_order(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class ActionModule(ActionBase):
     def step_gate(self) -> dict[str, Any]:
         """Refuse a host whose services became slower."""
         host = str(self.variables["inventory_hostname"])
-        before = (self.of(host, "spark_generation") or {}).get("receipts") or {}
+        before = (self.of(host, "generation_looked") or {}).get("receipts") or {}
         planned = (plain(self.args["planned"]).get(host) or {}).get("services") or []
         models = {service["name"]: service.get("model") or {} for service in planned}
         failed, notes = rollout.slower(plain(self.args["results"]), before, models, self.args["percent"])
@@ -120,8 +120,8 @@ class ActionModule(ActionBase):
         return rollout.judge(
             batch,
             plain(self.args["clusters"] or {}),
-            [host for host in batch if self.of(host, "spark_rollout_done")],
-            {host: str(self.of(host, "spark_rollout_why") or "") for host in batch},
+            [host for host in batch if self.of(host, "rollout_done")],
+            {host: str(self.of(host, "rollout_why") or "") for host in batch},
             present,
             self.args["percent"],
         )

@@ -401,6 +401,7 @@ class Host:
                     "start_timeout": settings.get("start_deadline_seconds") or 3000,
                     "model": deployed.get("model") or {},
                     "image": deployed.get("image") or {},
+                    "state": "started",
                 }
             )
         return found

@@ -1,0 +1,242 @@
+"""A change that is good, one that is not, a controller that dies in between, and the way back; while clients go on asking.
+
+The tests run in order on the shared nodes: spark-4 has the gateway.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+sys.path.insert(0, str(ROOT / "molecule"))
+
+from nodes import FLEET, SUBNET
+
+GATEWAY = f"http://{SUBNET}.0.14:4000"
+KEY = ROOT / ".cache" / "molecule" / "rollout" / "gateway"
+FIRST = "nvcr.io/nvidia/vllm:26.04-py3"
+SECOND = "vllm/vllm-openai:v0.24.0-ubuntu2404"
+BROKEN = "vllm/vllm-openai:v0.24.0-broken"
+HOSTS = list(FLEET)
+
+
+def node(host, *argv, check=True):
+    """Run a command as root on a node, past Ansible."""
+    return subprocess.run(["docker", "exec", FLEET[host], *argv], capture_output=True, text=True, check=check).stdout
+
+
+def command(playbook, *options, **variables):
+    """Return the command that a person would type."""
+    inventories = [
+        word
+        for path in (ROOT / "molecule" / "inventory.yml", ROOT / "molecule" / "rollout" / "inventory.yml")
+        for word in ("-i", str(path))
+    ]
+    return ["ansible-playbook", *inventories, f"dgxspark.vllm.{playbook}", *options, "-e", json.dumps(variables)]
+
+
+ENVIRONMENT = {**os.environ, "ANSIBLE_NOCOLOR": "1"}
+
+
+def play(playbook, *options, **variables):
+    """Run a playbook; returns its exit code and all that it printed."""
+    ran = subprocess.run(
+        command(playbook, *options, **variables),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def image_id(host, ref):
+    return node(host, "docker", "image", "inspect", "--format", "{{.Id}}", ref).strip()
+
+
+def runs(host):
+    """Id of the image that the container of the service runs."""
+    return node(host, "docker", "container", "inspect", "--format", "{{.Image}}", "spark-chat", check=False).strip()
+
+
+def container(host):
+    return node(host, "docker", "container", "inspect", "--format", "{{.Id}}", "spark-chat", check=False).strip()
+
+
+def generation(host):
+    """Number of the current generation, and whether it is proven."""
+    folder = "/var/lib/dgxspark/generations"
+    number = json.loads(node(host, "cat", f"{folder}/current.json"))["number"]
+    return number, json.loads(node(host, "cat", f"{folder}/{number}.json"))["proven"]
+
+
+def drained():
+    said = node("spark-4", "python3", "/usr/local/libexec/dgxspark/spark_gateway.py", "--json", "status")
+    return [name for name, backend in json.loads(said)["backends"].items() if backend["drained_since"]]
+
+
+def table(text):
+    """The rows of the last summary, by host."""
+    rows = text.split("generation  proven")[-1].splitlines()
+    return {row.split()[0]: row for row in rows if row.startswith("spark-")}
+
+
+def tasks_of(text, host):
+    found = re.search(rf"^{host}\s*: ok=(\d+)", text.split("PLAY RECAP")[1], re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def chat():
+    body = json.dumps({"model": "chat", "max_tokens": 8, "messages": [{"role": "user", "content": "Hello"}]}).encode()
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY.read_text().strip()}"}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{GATEWAY}/v1/chat/completions", body, headers), timeout=150
+    ) as reply:
+        return json.loads(reply.read())["choices"][0]["message"]["content"]
+
+
+@contextmanager
+def clients():
+    """Two clients that ask the gateway one request after another, all the while."""
+    over, answers, refused = threading.Event(), [], []
+
+    def ask():
+        while not over.is_set():
+            try:
+                answers.append(chat())
+            except (OSError, urllib.error.URLError, ValueError, KeyError) as error:
+                refused.append(repr(error))
+            over.wait(0.3)
+
+    threads = [threading.Thread(target=ask) for _number in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield answers, refused
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_site_recorded_a_proven_generation():
+    for host in HOSTS:
+        assert generation(host) == (1, True)
+        assert node(host, "docker", "image", "ls", "--quiet", "dgxspark/generation").strip()
+        assert node(host, "stat", "--format", "%a", "/var/lib/dgxspark/generations").strip() == "700"
+
+
+def test_a_good_change_goes_through_while_clients_are_served():
+    with clients() as (answers, refused):
+        code, text = play("rollout", rollout_image=SECOND, spark_rollout_canary="spark-2", spark_rollout_batch=2)
+    assert code == 0, text
+    assert refused == [] and len(answers) > 10, (refused, len(answers))
+    assert re.search(r"1\. spark-2 \(canary\)\n2\. spark-1, spark-3\n3\. spark-4", text), text
+    for host in HOSTS:
+        assert runs(host) == image_id(host, SECOND)
+        assert generation(host) == (2, True)
+        assert SECOND in table(text)[host] and " yes" in table(text)[host]
+    assert drained() == []
+
+
+def test_run_again_it_costs_a_look():
+    before = {host: container(host) for host in HOSTS}
+    code, text = play("rollout", rollout_image=SECOND)
+    assert code == 0, text
+    assert "already there: spark-1, spark-2, spark-3, spark-4" in text
+    assert {host: container(host) for host in HOSTS} == before
+    # Host, images, generation; the others keep facts on the controller, or run once.
+    assert all(tasks_of(text, host) <= 10 for host in HOSTS), text
+    assert all(generation(host) == (2, True) for host in HOSTS)
+
+
+def test_a_bad_image_stops_at_the_canary_and_goes_back_by_itself():
+    before = {host: container(host) for host in HOSTS}
+    with clients() as (answers, refused):
+        code, text = play("rollout", rollout_image=BROKEN, spark_rollout_canary="spark-2")
+    assert code != 0
+    assert refused == [] and answers, refused
+    assert "The rollout stops; hosts of later batches are as they were" in text
+    assert "failed, back at 2" in table(text)["spark-2"], text
+    assert runs("spark-2") == image_id("spark-2", SECOND)
+    assert generation("spark-2") == (2, True)
+    untouched = [host for host in HOSTS if host != "spark-2"]
+    assert {host: container(host) for host in untouched} == {host: before[host] for host in untouched}
+    assert drained() == []
+    # What failed is kept under its number, so that one can see what it was.
+    assert json.loads(node("spark-2", "cat", "/var/lib/dgxspark/generations/3.json"))["proven"] is False
+
+
+def test_a_controller_that_dies_in_between_is_no_loss():
+    options = {"rollout_image": FIRST, "spark_rollout_canary": "spark-3", "spark_rollout_batch": 3}
+    before = {host: container(host) for host in HOSTS}
+    with clients() as (answers, refused):
+        with subprocess.Popen(
+            command("rollout", **options),
+            cwd=ROOT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=ENVIRONMENT,
+        ) as dying:
+            deadline = time.monotonic() + 240
+            # The canary is through, and a host of the next batch is in the middle.
+            while container("spark-1") == before["spark-1"]:
+                assert dying.poll() is None and time.monotonic() < deadline
+                time.sleep(0.2)
+            os.killpg(dying.pid, signal.SIGKILL)
+        code, text = play("rollout", **options)
+    assert code == 0, text
+    assert refused == [] and answers, refused
+    assert "already there: spark-3" in text
+    for host in HOSTS:
+        assert runs(host) == image_id(host, FIRST)
+        assert generation(host)[1] is True
+    assert drained() == []
+
+
+def test_the_fleet_goes_back_and_the_same_command_again_changes_nothing():
+    code, text = play("rollback", "--check")
+    assert code == 0, text
+    assert "restarts spark-chat.service" in text
+    assert all(runs(host) == image_id(host, FIRST) for host in HOSTS)
+    with clients() as (answers, refused):
+        code, text = play("rollback", spark_rollback_batch=2)
+    assert code == 0, text
+    assert refused == [] and answers, refused
+    for host in HOSTS:
+        assert runs(host) == image_id(host, SECOND)
+        assert generation(host) == (2, True)
+        assert SECOND in table(text)[host]
+    before = {host: container(host) for host in HOSTS}
+    code, text = play("rollback")
+    assert code == 0 and re.search(r"changed=[1-9]", text) is None, text
+    assert {host: container(host) for host in HOSTS} == before
+
+
+def test_what_is_gone_is_named_and_nobody_is_touched():
+    names = node("spark-1", "docker", "image", "inspect", "--format", '{{join .RepoTags " "}}', FIRST).split()
+    before = {host: container(host) for host in HOSTS}
+    node("spark-1", "docker", "save", "--output", "/root/first.tar", *names)
+    try:
+        node("spark-1", "docker", "image", "rm", "--force", *names)
+        code, text = play("rollback", generation=1)
+        assert code != 0
+        assert "no host was touched" in text and "is not on this host any more" in text
+        assert {host: container(host) for host in HOSTS} == before
+    finally:
+        node("spark-1", "docker", "load", "--input", "/root/first.tar")
+        node("spark-1", "rm", "/root/first.tar")
