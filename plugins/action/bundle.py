@@ -104,7 +104,12 @@ class ActionModule(ActionBase):
         """Fetch what this host was chosen for."""
         carried, changed = 0, False
         for item in self.args.get("work") or []:
-            if not self._missing(item) and (item["kind"] == "image" or self._has_sidecar(item)):
+            # Not by bytes: Docker's figure for a small image is zero.
+            if (
+                self._packed_image(item)
+                if item["kind"] == "image"
+                else not self._missing(item) and self._has_sidecar(item)
+            ):
                 continue
             changed = True
             if not self._task.check_mode:

@@ -129,7 +129,7 @@ class Fleet:
             "piece_bytes": 2000,
         }
 
-    def pack(self, *options: str, size_gib: float = 0.00001, ray: bool = False) -> tuple[int, str]:
+    def pack(self, *options: str, size_gib: float = 0.0, ray: bool = False) -> tuple[int, str]:
         """Pack what the host `source` has, as bundle.yml does."""
         service = {
             "name": "chat",
