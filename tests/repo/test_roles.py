@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -58,12 +59,19 @@ def test_has_a_molecule_scenario(role: str) -> None:
     assert f"dgxspark.vllm.{role}" in text or asked or tree.read(ELSEWHERE.get(role, "")), f"no scenario runs {role}"
 
 
+def tasks_of_site() -> Iterator[dict[str, Any]]:
+    """The tasks of site.yml with those of the files that it shares with rollout.yml."""
+    for task in tree.tasks("playbooks/site.yml"):
+        yield task
+        if "ansible.builtin.import_tasks" in task:
+            yield from tree.tasks(f"playbooks/{task['ansible.builtin.import_tasks']}")
+
+
 def test_site_runs_it_under_its_own_tag(role: str) -> None:
-    for name in tree.PLAYBOOKS:
-        for task in tree.tasks(name):
-            included = task.get("ansible.builtin.import_role") or task.get("ansible.builtin.include_role") or {}
-            if included.get("name") == f"dgxspark.vllm.{role}" and name == "playbooks/site.yml":
-                tags = task.get("tags") or []
-                assert role in ([tags] if isinstance(tags, str) else tags), f"{task['name']}: tag {role} is missing"
-                return
+    for task in tasks_of_site():
+        included = task.get("ansible.builtin.import_role") or task.get("ansible.builtin.include_role") or {}
+        if included.get("name") == f"dgxspark.vllm.{role}":
+            tags = task.get("tags") or []
+            assert role in ([tags] if isinstance(tags, str) else tags), f"{task['name']}: tag {role} is missing"
+            return
     pytest.fail(f"playbooks/site.yml does not run the role {role}")
