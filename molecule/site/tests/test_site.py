@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import time
 import urllib.request
 from pathlib import Path
@@ -120,6 +121,77 @@ def test_status_says_ready(play):
     code, text = play("status")
     assert code == 0, text
     assert len(re.findall(r"active\s+yes", text)) == 3, text
+
+
+def test_doctor_finds_what_is_broken_and_nothing_of_it_before(play, tmp_path):
+    dest = tmp_path / "doctor.json"
+
+    def findings():
+        code, text = play("doctor", "-e", f"spark_doctor_file={dest}", "-e", "spark_doctor_fail_on=never")
+        assert code == 0, text
+        found = json.loads(dest.read_text(encoding="utf-8"))["findings"]
+        return {(finding["host"], finding["service"], finding["rule"]) for finding in found}
+
+    rules = {rule for _host, _service, rule in findings()}
+    assert {
+        rule for rule in rules if re.match(r"doctor\.(unit|no_|not_|answer|receipt|unreach|image_moved)", rule)
+    } == set()
+    node("spark-1", "systemctl", "stop", "spark-fast.service")
+    try:
+        assert ("spark-1", "fast", "doctor.unit_stopped") in findings()
+        code, text = play("doctor")
+        assert code == 2 and "doctor.unit_stopped" in text, text
+        code, text = play("status", "-e", f"spark_status_file={dest}")
+        assert code == 2 and "1 of 3 services are not ready: spark-1/fast" in text, text
+        assert json.loads(dest.read_text(encoding="utf-8"))["services"][0]["state"] == "down"
+    finally:
+        node("spark-1", "systemctl", "start", "spark-fast.service")
+    wait(lambda: active("fast"), 120, "fast is active again")
+
+
+def test_a_silent_node_is_a_row_and_has_no_bundle(play, tmp_path):
+    """Paused as a whole, as a host is that has frozen: it takes connections and answers nothing."""
+    # The connection that an earlier run has kept open would be waited for without an end.
+    new = ["--timeout", "5", "-e", "ansible_control_path=none"]
+    subprocess.run(["docker", "pause", NODES["spark-2"]], check=True, capture_output=True)
+    try:
+        code, text = play("status", "-e", "spark_status_show=groups", *new)
+        assert code == 2 and "UNREACHABLE  spark-2: " in text, text
+        assert "1 of 2 hosts did not answer: spark-2" in text
+        code, text = play("support_bundle", "-e", f"spark_support_dir={tmp_path}", *new)
+        assert code == 2 and "1 of 2 hosts have no bundle: spark-2 (" in text, text
+        assert (tmp_path / "spark-1.tar.gz").exists() and not (tmp_path / "spark-2.tar.gz").exists()
+    finally:
+        subprocess.run(["docker", "unpause", NODES["spark-2"]], check=True, capture_output=True)
+
+
+def test_a_support_bundle_has_no_secrets(play, tmp_path):
+    planted = "/var/lib/dgxspark/receipts/planted.json"
+    token = "hf_" + "PlantedToken" * 3
+    text = json.dumps({"key": KEY, "line": f"Authorization: Bearer {KEY}", "other": token})
+    subprocess.run(
+        ["docker", "exec", "-i", NODES["spark-1"], "tee", planted],
+        input=text,
+        text=True,
+        check=True,
+        capture_output=True,
+    )
+    try:
+        code, text = play("support_bundle", "-e", f"spark_support_dir={tmp_path}")
+    finally:
+        node("spark-1", "rm", planted)
+    assert code == 0, text
+    for host in NODES:
+        with tarfile.open(tmp_path / f"{host}.tar.gz") as archive:
+            files = {name: archive.extractfile(name).read().decode() for name in archive.getnames()}
+        everything = "\n".join(files.values())
+        assert KEY not in everything and token not in everything and "PlantedToken" not in everything
+        assert {"facts.json", "plan.json", "docker/inspect.json", "MANIFEST.json"} <= set(files)
+        assert any(name.startswith("journal/spark-") for name in files) and any(
+            name.startswith("metrics/") for name in files
+        )
+        if host == "spark-1":
+            assert files["files" + planted].count("<redacted>") == 3
 
 
 @pytest.mark.parametrize("tag", ["host", "images", "models", "service", "prove"])
