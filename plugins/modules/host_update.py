@@ -149,11 +149,11 @@ def busy() -> str:
         file = ROOT / name
         if not file.exists():
             continue
-        try:
-            with file.open("r+b") as handle:
+        with file.open("r+b") as handle:
+            try:
                 fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return f"{holder_of(file)} holds /{name}"
+            except OSError:
+                return f"{holder_of(file)} holds /{name}"
     return ""
 
 
@@ -172,7 +172,11 @@ class Host:
         """Wait until nobody installs anything."""
         began, idle = time.monotonic(), 0
         while True:
-            who = busy()
+            try:
+                who = busy()
+            except PermissionError as error:
+                self.module.fail_json(msg=f"{error.filename}: permission denied; updating needs root (become: true).")
+                return
             idle = 0 if who else idle + 1
             self.waited = int(time.monotonic() - began)
             if idle >= AT_LEAST_IDLE:

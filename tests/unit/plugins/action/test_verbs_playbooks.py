@@ -130,3 +130,44 @@ def test_update_check_says_what_is_worse(fleet: Fleet) -> None:
     assert fleet.found()["changes"] == ["driver 580.159.03 -> 580.178.04"]
     code, text = fleet.task("update_check", {"before": before, "after": {**after, "gpu": {}}})
     assert code != 0 and "nvidia-smi finds no GPU any more" in text
+
+
+SCRIPTS = {
+    "apt-get": """\
+case "$*" in
+*--simulate*) test -e "$SPARK_TEST/done" || echo 'Inst curl [7.0-1] (7.0-2 Debian:12 [arm64])' ;;
+*--assume-yes*) touch "$SPARK_TEST/done" ;;
+esac
+""",
+    "fwupdmgr": """\
+case "$*" in get-updates*) echo '{"Devices": [{"Name": "EC", "Version": "1", "Releases": [{"Version": "2"}]}]}' ;; esac
+""",
+    "dpkg": "",
+    "dpkg-query": "echo 'curl 7.0-1 installed'",
+    "apt-mark": "",
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at the locks of dpkg")
+def test_an_update_brings_packages_and_firmware_once_and_says_what_is_left(fleet: Fleet, monkeypatch: Any) -> None:
+    """The host is this machine; what installs packages is played by scripts."""
+    bin_dir = fleet.folder / "bin"
+    bin_dir.mkdir()
+    for name, text in SCRIPTS.items():
+        script = bin_dir / name
+        script.write_text(f'#!/bin/sh\necho "{name} $*" >> "$SPARK_TEST/log"\n{text}\n')
+        script.chmod(0o755)
+    monkeypatch.setenv("SPARK_TEST", str(fleet.folder))
+    monkeypatch.setenv("PATH", f"{bin_dir}:{os.environ['PATH']}")
+    local = ["-e", "ansible_connection=local", "-e", "ansible_become=false", "--limit", "spark-1"]
+    local += ["-e", f"ansible_python_interpreter={sys.executable}"]
+    code, text = fleet.run("dgxspark.vllm.update_host", *local)
+    assert code == 0 and "1 package, 0 to be removed" in text and "firmware: EC 1 -> 2" in text
+    assert "--assume-yes" not in (fleet.folder / "log").read_text()
+    code, text = fleet.run("dgxspark.vllm.update_host", *local, "-e", "spark_update_confirm=true")
+    assert code == 0, text
+    done = [line for line in (fleet.folder / "log").read_text().splitlines() if "--assume-yes" in line]
+    assert [line.split()[0] for line in done] == ["apt-get", "fwupdmgr"]
+    assert "a reboot is due and left to you: firmware is written at the next boot" in text
+    # Offered again: told, and left.
+    assert text.count("firmware: EC 1 -> 2") == 2

@@ -167,3 +167,11 @@ def test_another_program_that_installs_is_named_when_it_does_not_end(another: An
 def test_it_goes_on_when_the_other_program_has_ended(another: Any, call: Any) -> None:
     another.set()
     assert "failed" not in call(state="settled")
+
+
+def test_without_root_it_does_not_wait_for_a_lock(apt: Apt, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise PermissionError(13, "Permission denied", "/var/lib/dpkg/lock-frontend")
+
+    monkeypatch.setattr(host_update, "busy", refuse)
+    assert "become: true" in call()["msg"] and apt.calls == []
