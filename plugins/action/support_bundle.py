@@ -66,10 +66,11 @@ class ActionModule(ActionBase):
         return result
 
     def _index(self, dest: Path, name: str, variables: dict[str, Any]) -> dict[str, Any]:
-        entries = {
-            str(host): variables["hostvars"][host].get(name) or {}
-            for host in variables.get("ansible_play_hosts_all") or []
+        answers = {
+            host: variables["hostvars"][host].get(name) or {} for host in variables.get("ansible_play_hosts_all") or []
         }
+        # Hosts of the inventory that have nothing of ours were left out.
+        entries = {str(host): answer for host, answer in answers.items() if not answer.get("skipped")}
         body = support.index(datetime.now(timezone.utc).isoformat(timespec="seconds"), entries)
         if not self._task.check_mode:
             write(dest / "index.json", (json.dumps(body, indent=1, sort_keys=True) + "\n").encode())

@@ -41,8 +41,14 @@ def test_a_bundle_a_host_and_an_index(tmp_path: Path, engine: Any) -> None:
     lost = {"ansible_connection": "ssh", "ansible_ssh_executable": str(programs / "ssh")}
     services = [{"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": port}]
     settings = {"spark_services": services, "ansible_become": False, "spark_sysroot": str(tmp_path)}
+    # One that runs something around the engines, and one that is none of ours.
+    watched = {**local, "ansible_become": False, "spark_fleet_monitor": {"notify": []}, "spark_support_mib": 4}
+    groups = {
+        "sparks": {"hosts": {"spark-1": local, "spark-2": lost}, "vars": settings},
+        "others": {"hosts": {"forge": watched, "printer": lost}},
+    }
     inventory = tmp_path / "hosts.yml"
-    inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": local, "spark-2": lost}, "vars": settings}}))
+    inventory.write_text(yaml.safe_dump(groups))
     ran = subprocess.run(
         [str(PLAYBOOK), "-i", str(inventory), "dgxspark.vllm.support_bundle", "-v"],
         cwd=tmp_path,
@@ -58,10 +64,11 @@ def test_a_bundle_a_host_and_an_index(tmp_path: Path, engine: Any) -> None:
     )
     text = " ".join((ran.stdout + ran.stderr).split())
     assert ran.returncode == 2, text
-    assert "1 of 2 hosts have no bundle: spark-2 (port 22: No route to host)" in text
+    assert "1 of 3 hosts have no bundle: spark-2 (port 22: No route to host)" in text
     dest = tmp_path / ".spark" / "support"
     bundle = dest / "spark-1.tar.gz"
     index = json.loads((dest / "index.json").read_text())
+    assert set(index["hosts"]) == {"spark-1", "spark-2", "forge"}
     assert index["hosts"]["spark-2"] == {"why": "port 22: No route to host"}
     assert index["hosts"]["spark-1"]["sha256"] == sha256(bundle.read_bytes()).hexdigest()
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o600 and stat.S_IMODE(dest.stat().st_mode) == 0o700
