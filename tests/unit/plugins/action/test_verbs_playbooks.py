@@ -171,3 +171,46 @@ def test_an_update_brings_packages_and_firmware_once_and_says_what_is_left(fleet
     assert "a reboot is due and left to you: firmware is written at the next boot" in text
     # Offered again: told, and left.
     assert text.count("firmware: EC 1 -> 2") == 2
+
+
+BOX = {
+    "Name": "/mine",
+    "Id": "a" * 64,
+    "Image": "sha256:" + "1" * 64,
+    "Config": {
+        "Image": "vllm/vllm-openai:v0.24.0-ubuntu2404",
+        "Entrypoint": ["vllm", "serve"],
+        "Cmd": ["Qwen/Qwen3-4B-Instruct-2507", "--port", "8002", "--max-model-len", "32768"],
+        "Env": ["HF_TOKEN=hf_secret"],
+    },
+    "State": {"Running": True, "Status": "running"},
+    "HostConfig": {"NetworkMode": "host", "RestartPolicy": {"Name": "always"}},
+}
+DOCKER = """\
+case "$*" in
+info*) echo '{"ServerVersion": "29.2.1"}' ;;
+ps*) echo aaaa ;;
+"container inspect"*) cat "$SPARK_TEST/box.json" ;;
+"image inspect"*) shift 3; for ref; do echo "Error: No such image: $ref" >&2; done; exit 1 ;;
+*) exit 1 ;;
+esac
+"""
+
+
+def test_adopting_shows_what_it_would_do_and_does_nothing(fleet: Fleet, monkeypatch: Any) -> None:
+    """The host is this machine, its Docker a script."""
+    (fleet.folder / "box.json").write_text(json.dumps([BOX]))
+    bin_dir = fleet.folder / "bin"
+    bin_dir.mkdir()
+    script = bin_dir / "docker"
+    script.write_text(f'#!/bin/sh\necho "docker $*" >> "$SPARK_TEST/log"\n{DOCKER}\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("SPARK_TEST", str(fleet.folder))
+    monkeypatch.setenv("PATH", f"{bin_dir}:{os.environ['PATH']}")
+    local = ["-e", "ansible_connection=local", "-e", "ansible_become=false", "--limit", "spark-1"]
+    code, text = fleet.run("dgxspark.vllm.adopt", *local, "-e", f"ansible_python_interpreter={sys.executable}")
+    assert code == 0, text
+    assert "mine: service fast can take its place (same model), instead it: both want port 8002" in text
+    assert "--max-model-len: 32768 ->" in text and "hf_secret" not in text
+    asked = (fleet.folder / "log").read_text()
+    assert "docker stop" not in asked and "docker update" not in asked
