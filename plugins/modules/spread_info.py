@@ -85,6 +85,9 @@ look:
       description: Programs that are needed and not there.
       type: list
       elements: str
+    left_open:
+      description: Whether a run that was cut off left the access of M(dgxspark.vllm.spread_access) open.
+      type: bool
   sample:
     address: 192.0.2.11
     fabric: pair1
@@ -101,7 +104,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, snapshots, spread_files, spreading
+from ansible_collections.dgxspark.vllm.plugins.module_utils import (
+    gb10,
+    snapshots,
+    spread_access,
+    spread_files,
+    spreading,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
@@ -200,6 +209,7 @@ def main() -> None:
         "interfaces": interfaces(run, str(address)),
         "disks": {"models": disk(home)},
         "tools_missing": tools_missing(module),
+        "left_open": Path(spread_access.RUN_DIR).exists(),
     }
     rc, out, _err = run(["docker", "info", "--format", "{{.DockerRootDir}}"]) if params["images"] else (1, "", "")
     look["disks"]["images"] = disk(Path(out.strip() if rc == 0 and out.strip() else "/var/lib/docker"))

@@ -40,6 +40,7 @@ def run(monkeypatch: pytest.MonkeyPatch, fake_run: Any, tmp_path: Path) -> Any:
     monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
     for module in (spread_access, transfer):
         monkeypatch.setattr(module, "RUN_DIR", tmp_path / "run")
+    monkeypatch.setattr(access, "RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setattr(spread_access, "PRIVILEGE_SEPARATION", tmp_path / "sshd")
     monkeypatch.setattr(spread_access, "START_SECONDS", 0.3)
     return fake_run
@@ -86,7 +87,9 @@ def test_what_a_host_has_and_how_it_is_reached(run: Any, call: Any, tmp_path: Pa
     assert look["interfaces"] == [{"interface": "enp1s0f0np0", "address": "10.0.0.11", "network": "10.0.0.0/24"}]
     assert spreading.addresses(look) == ["192.0.2.11", "10.0.0.11"]
     assert look["disks"]["images"]["device"] == look["disks"]["models"]["device"]
-    assert (look["tools_missing"], result["changed"]) == ([], False)
+    assert (look["tools_missing"], look["left_open"], result["changed"]) == ([], False, False)
+    (tmp_path / "run").mkdir()
+    assert call(spread_info, hf_home=str(tmp_path), address="192.0.2.11")["look"]["left_open"] is True
 
 
 def test_an_image_named_by_digest_is_known_by_its_tag(run: Any, call: Any, tmp_path: Path) -> None:
