@@ -224,7 +224,7 @@ def judge(
     present: Sequence[str],
     allowed_percent: float,
 ) -> dict[str, Any]:
-    """Say what becomes of a batch: C({failed: {host: why}, back, stop}).
+    """Say what becomes of a batch: C({reasons: {host: why}, back, stop}).
 
     batch: all of its hosts. done: those that came through the gate. present: those that can be reached. When more than
     C(allowed_percent) failed the whole batch goes back and the rollout stops; else those that failed do, with their clusters.
@@ -241,7 +241,7 @@ def judge(
     for members in clusters.values():
         if back & set(members):
             back |= set(members) & set(batch)
-    return {"failed": failed, "back": [host for host in batch if host in back and host in present], "stop": stop}
+    return {"reasons": failed, "back": [host for host in batch if host in back and host in present], "stop": stop}
 
 
 # --- going back together --------------------------------------------------------------------------------------------------

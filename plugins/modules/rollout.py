@@ -123,8 +123,8 @@ left_out:
   returned: when O(step=order)
   type: list
   elements: str
-failed:
-  description: Why each host failed.
+reasons:
+  description: Why each host failed, by host.
   returned: when O(step=judge)
   type: dict
 back:

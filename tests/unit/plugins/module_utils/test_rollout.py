@@ -117,9 +117,9 @@ def test_the_mark_follows_what_is_deployed_and_not_what_the_host_measures() -> N
 def test_more_failures_than_allowed_take_the_batch_back() -> None:
     batch = ["spark-1", "spark-2", "spark-5"]
     good = rollout.judge(batch, PAIRS, batch, {}, batch, 0)
-    assert good == {"failed": {}, "back": [], "stop": False}
+    assert good == {"reasons": {}, "back": [], "stop": False}
     bad = rollout.judge(batch, PAIRS, ["spark-1", "spark-5"], {"spark-2": "no answer"}, batch, 0)
-    assert bad == {"failed": {"spark-2": "no answer"}, "back": batch, "stop": True}
+    assert bad == {"reasons": {"spark-2": "no answer"}, "back": batch, "stop": True}
 
 
 def test_failures_that_are_allowed_go_back_alone_but_for_their_cluster() -> None:
@@ -132,7 +132,7 @@ def test_failures_that_are_allowed_go_back_alone_but_for_their_cluster() -> None
 def test_a_host_that_went_silent_counts_and_its_peer_goes_back_without_it() -> None:
     batch = ["spark-2", "spark-5"]
     found = rollout.judge(batch, PAIRS, batch, {}, ["spark-2"], 0)
-    assert found["failed"] == {"spark-5": "it could not be reached any more"} and found["back"] == ["spark-2"]
+    assert found["reasons"] == {"spark-5": "it could not be reached any more"} and found["back"] == ["spark-2"]
 
 
 def section(rate: float, **more: Any) -> dict[str, Any]:
