@@ -81,7 +81,7 @@ class ActionModule(ActionBase):
             messages += [f"{host}: {text}" for host, look in targets.items() for text in look.get("problems") or []]
             if messages:
                 raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
-            clusters = rollout.clusters_of({host: look.get("plan") or {} for host, look in targets.items()})
+            clusters = rollout.clusters_of(targets)
             done: list[str] = []
         else:
             clusters = {name: body["hosts"] for name, body in plain(self.args["clusters"]).items()}

@@ -355,6 +355,18 @@ def gateways(manifests: Iterable[Mapping[str, Any] | None]) -> list[dict[str, st
     return [found[key] for key in sorted(found)]
 
 
+def clusters(manifests: Iterable[Mapping[str, Any] | None]) -> dict[str, list[str]]:
+    """Return the hosts of each cluster that generations have a part of."""
+    found: dict[str, list[str]] = {}
+    for manifest in manifests:
+        for service in ((manifest or {}).get("plan") or {}).get("services") or []:
+            cluster = service.get("cluster")
+            if cluster:
+                known = found.setdefault(cluster["name"], [])
+                known += [host for host in cluster["hosts"] if host not in known]
+    return found
+
+
 def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return what people want to know of a generation: which service runs what."""
     state = manifest["state"]

@@ -247,15 +247,13 @@ def judge(
 # --- going back together --------------------------------------------------------------------------------------------------
 
 
-def clusters_of(plans: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Return the clusters of what hosts go back to, by the plans of their generations."""
+def clusters_of(looks: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the clusters that hosts are or go back to a part of."""
     found: dict[str, list[str]] = {}
-    for plan in plans.values():
-        for service in plan.get("services") or []:
-            cluster = service.get("cluster")
-            if cluster:
-                known = found.setdefault(cluster["name"], [])
-                known += [host for host in cluster["hosts"] if host not in known]
+    for look in looks.values():
+        for name, members in (look.get("clusters") or {}).items():
+            known = found.setdefault(name, [])
+            known += [host for host in members if host not in known]
     return found
 
 
@@ -263,7 +261,7 @@ def mixtures(looks: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> li
     """Say which clusters would not come back whole: a host is not part of the run, or its generation is of another deployment."""
     messages = []
     plans = {host: look.get("plan") or {} for host, look in looks.items()}
-    for name, members in sorted(clusters_of(plans).items()):
+    for name, members in sorted(clusters_of(looks).items()):
         missing = [host for host in members if host not in hosts]
         if missing:
             messages.append(

@@ -179,6 +179,10 @@ gateways:
   returned: when O(action=look)
   type: list
   elements: dict
+clusters:
+  description: The hosts of each cluster that the present and the target generation have a part of.
+  returned: when O(action=look)
+  type: dict
 plan:
   description: What the services of the target are proved by, C(services) and C(settings).
   returned: when O(action=look) or O(action=restore)
@@ -621,6 +625,7 @@ class Host:
             "steps": engine.lines_of(todo),
             "touched": sorted({*todo.start, *todo.restart, *todo.stop}),
             "gateways": engine.gateways([current, manifest]),
+            "clusters": engine.clusters([current, manifest]),
             "plan": (manifest or {}).get("plan") or {},
             "receipts": receipts,
         }

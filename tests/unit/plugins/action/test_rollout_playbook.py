@@ -80,6 +80,7 @@ if now:
 module.exit_json(
     changed=changed, current=shown, same=bool(now) and now["applied"] == (folder / "applied").read_text(), running=True, restoring=None,
     generations=state["made"], safe=proven[-1] if proven else None, target=target, gateways=[], receipts={},
+    clusters={each["cluster"]["name"]: each["cluster"]["hosts"] for each in (now or {}).get("services") or [] if each.get("cluster")},
     problems=[] if target else ["there is nothing to go back to"], steps=["writes"] if changed else [], touched=[],
     plan={"services": (of(target) or {"services": []})["services"], "settings": {}})
 """
@@ -170,6 +171,21 @@ class Fleet:
         inventory = {"sparks": {"hosts": hosts, "vars": shared, "children": {"pair": pair}}}
         (folder / "hosts.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
 
+    def begin(self, image: str) -> None:
+        """Have all hosts run an image, as a proven generation."""
+        made = {
+            "number": 1,
+            "parent": None,
+            "applied": image,
+            "proven": True,
+            "wanted": "then",
+            "reason": "",
+            "services": [],
+        }
+        for name in HOSTS:
+            (self.folder / name / "applied").write_text(image)
+            (self.folder / name / "state.json").write_text(json.dumps({"current": 1, "made": [made]}))
+
     def play(self, playbook: str, *options: str, **variables: Any) -> tuple[int, str]:
         ran = subprocess.run(
             [str(PLAYBOOK), "-i", "hosts.yml", f"dgxspark.vllm.{playbook}", *options, "-e", json.dumps(variables)],
@@ -225,9 +241,7 @@ def test_a_change_goes_through_in_its_order_and_a_second_run_looks_and_leaves(fl
 
 
 def test_a_canary_that_fails_goes_back_and_nobody_else_is_touched(fleet: Fleet) -> None:
-    assert fleet.play("rollout", image=OLD)[0] == 0
-    for name in HOSTS:
-        fleet.log(name)
+    fleet.begin(OLD)
     code, text = fleet.play("rollout", image=BROKEN, spark_rollout_canary="pair")
     assert code != 0
     assert set(fleet.runs().values()) == {"0.32.0"}
@@ -241,7 +255,7 @@ def test_a_canary_that_fails_goes_back_and_nobody_else_is_touched(fleet: Fleet) 
 
 
 def test_the_whole_batch_goes_back_when_more_fail_than_allowed(fleet: Fleet) -> None:
-    assert fleet.play("rollout", image=OLD)[0] == 0
+    fleet.begin(OLD)
     options = {"image": BROKEN, "spark_rollout_canary": "none", "spark_rollout_batch": "100%"}
     code, text = fleet.play("rollout", **options, breaks=["spark-3"])
     assert code != 0 and set(fleet.runs().values()) == {"0.32.0"}, text
@@ -249,7 +263,7 @@ def test_the_whole_batch_goes_back_when_more_fail_than_allowed(fleet: Fleet) -> 
 
 
 def test_failures_that_are_allowed_go_back_alone_and_the_rest_goes_on(fleet: Fleet) -> None:
-    assert fleet.play("rollout", image=OLD)[0] == 0
+    fleet.begin(OLD)
     options = {"image": BROKEN, "spark_rollout_canary": "none", "spark_rollout_batch": "100%"}
     code, text = fleet.play("rollout", **options, breaks=["spark-4"], spark_rollout_max_fail_percentage=20)
     assert code != 0, text
@@ -258,7 +272,7 @@ def test_failures_that_are_allowed_go_back_alone_and_the_rest_goes_on(fleet: Fle
 
 
 def test_a_host_that_does_not_come_back_is_said_to_be_so(fleet: Fleet) -> None:
-    assert fleet.play("rollout", image=OLD)[0] == 0
+    fleet.begin(OLD)
     (fleet.folder / "spark-1" / "stuck").touch()
     code, text = fleet.play("rollout", image=BROKEN)
     assert code != 0 and "failed, NOT back: the disk is full" in flat(text), text
@@ -271,14 +285,14 @@ def test_a_first_rollout_that_fails_has_nothing_to_go_back_to(fleet: Fleet) -> N
 
 
 def test_check_mode_touches_nobody(fleet: Fleet) -> None:
-    assert fleet.play("rollout", image=OLD)[0] == 0
+    fleet.begin(OLD)
     code, text = fleet.play("rollout", "--check", image=NEW)
     assert code == 0 and set(fleet.runs().values()) == {"0.32.0"}, text
 
 
 def test_the_fleet_goes_back_and_part_of_a_cluster_does_not(fleet: Fleet) -> None:
-    for image in (OLD, NEW):
-        assert fleet.play("rollout", image=image)[0] == 0
+    fleet.begin(OLD)
+    assert fleet.play("rollout", image=NEW, spark_rollout_canary="none", spark_rollout_batch="100%")[0] == 0
     assert set(fleet.runs().values()) == {"0.32.0-new"}
     code, text = fleet.play("rollback", "--limit", "spark-1,spark-2")
     assert code != 0 and "spark-4 cannot be reached or is not part of this run" in flat(text), text
@@ -289,7 +303,7 @@ def test_the_fleet_goes_back_and_part_of_a_cluster_does_not(fleet: Fleet) -> Non
 
 
 def test_what_is_missing_anywhere_stops_the_rollback_before_the_first_host(fleet: Fleet) -> None:
-    assert fleet.play("rollout", image=OLD)[0] == 0
+    fleet.begin(OLD)
     assert fleet.play("rollout", image=NEW, spark_rollout_canary="none", spark_rollout_batch="100%")[0] == 0
     (fleet.folder / "spark-5" / "state.json").unlink()
     code, text = fleet.play("rollback")

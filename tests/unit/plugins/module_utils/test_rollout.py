@@ -178,7 +178,12 @@ def test_what_cannot_be_compared_fails_nothing_and_is_said(new: Any, old: Any, r
 def look(target: int, fingerprint: str, problems: list[str] | None = None) -> dict[str, Any]:
     cluster = {"name": "right", "hosts": PAIRS["right"]}
     own = {"name": "tiny", "cluster": cluster, "settings": {"rank": {"fingerprint": fingerprint}}}
-    return {"target": target, "problems": problems or [], "plan": {"services": [own]}}
+    return {
+        "target": target,
+        "problems": problems or [],
+        "clusters": {"right": PAIRS["right"]},
+        "plan": {"services": [own]},
+    }
 
 
 def test_ranks_go_back_to_one_deployment_or_not_at_all() -> None:
@@ -187,6 +192,12 @@ def test_ranks_go_back_to_one_deployment_or_not_at_all() -> None:
     assert "spark-4 cannot be reached or is not part" in rollout.mixtures({"spark-3": look(2, "a")}, ["spark-3"])[0]
     text = rollout.mixtures({"spark-3": look(2, "a"), "spark-4": look(3, "b")}, PAIRS["right"])[0]
     assert "different deployments (spark-3 to 2, spark-4 to 3)" in text
+
+
+def test_a_host_that_leaves_a_cluster_leaves_it_with_the_others() -> None:
+    now = {"target": 1, "clusters": {"right": PAIRS["right"]}, "plan": {"services": []}}
+    assert "cluster right: spark-4 cannot be reached" in rollout.mixtures({"spark-3": now}, ["spark-3"])[0]
+    assert rollout.mixtures({"spark-3": now, "spark-4": now}, PAIRS["right"]) == []
 
 
 def test_the_summary_has_everybody_also_those_that_were_not_reached() -> None:
