@@ -14,7 +14,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.action.generation import collection_mark, wanted_of
 from ansible_collections.dgxspark.vllm.plugins.action.plan import plain
-from ansible_collections.dgxspark.vllm.plugins.module_utils import rollout
+from ansible_collections.dgxspark.vllm.plugins.module_utils import benchmark, rollout
 
 display = Display()
 # Where a host's answer about its generation is, the newest first.
@@ -39,6 +39,7 @@ class ActionModule(ActionBase):
                 "clusters": {"type": "dict"},
                 "canary": {"type": "raw", "default": ""},
                 "batch": {"type": "raw", "default": 1},
+                "bench": {"type": "dict", "default": {}},
                 "all_hosts": {"type": "bool", "default": False},
                 "group": {"type": "str", "default": "sparks"},
                 "results": {"type": "list", "elements": "dict", "default": []},
@@ -72,6 +73,10 @@ class ActionModule(ActionBase):
     def step_order(self) -> dict[str, Any]:
         """Say who comes when, and who has nothing to do."""
         looks, planned, around = self.looks(), plain(self.args["planned"]), plain(self.args["around"])
+        # Said now, not by the canary.
+        _settings, messages = benchmark.read("spark_rollout_bench", plain(self.args["bench"]))
+        if messages:
+            raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
         silent = [host for host in self.hosts() if host not in self.present() or host not in looks]
         going_back = self.args["clusters"] is None
         if going_back:

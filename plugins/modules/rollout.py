@@ -47,6 +47,10 @@ options:
     description: How many hosts at once, a number or a share such as V(25%).
     type: raw
     default: 1
+  bench:
+    description: With O(step=order), the settings of the measurement, which are checked before any host is touched.
+    type: dict
+    default: {}
   all_hosts:
     description: Leave nobody out.
     type: bool

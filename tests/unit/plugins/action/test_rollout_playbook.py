@@ -309,3 +309,12 @@ def test_what_is_missing_anywhere_stops_the_rollback_before_the_first_host(fleet
     code, text = fleet.play("rollback")
     assert code != 0 and "no host was touched" in text and "spark-5: there is nothing to go back to" in flat(text)
     assert set(fleet.runs().values()) == {"0.32.0-new"}
+
+
+def test_what_is_misspelt_is_said_before_any_host_is_touched(fleet: Fleet) -> None:
+    fleet.begin(OLD)
+    code, text = fleet.play("rollout", image=NEW, spark_rollout_bench={"warmup": 0})
+    assert code != 0 and "no host was touched" in text and "'warmup' is 0" in flat(text), text
+    code, text = fleet.play("rollout", image=NEW, spark_rollout_canary="spark-9")
+    assert code != 0 and "'spark-9', which is no host or cluster of this run" in flat(text), text
+    assert set(fleet.runs().values()) == {"0.32.0"}
