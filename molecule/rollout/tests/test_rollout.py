@@ -90,8 +90,8 @@ def drained():
 
 def table(text):
     """The rows of the last summary, by host."""
-    rows = text.split("generation  proven")[-1].splitlines()
-    return {row.split()[0]: row for row in rows if row.startswith("spark-")}
+    rows = text.split("generation  proven")[-1].split("PLAY RECAP")[0].splitlines()
+    return {row.split()[0]: row for row in rows if row.split() and row.split()[0] in FLEET}
 
 
 def tasks_of(text, host):
