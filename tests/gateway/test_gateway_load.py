@@ -160,6 +160,11 @@ class Site:
         text = self.get(f"http://127.0.0.1:{self.ports[name]}/metrics")[1]
         return int(next(line.split()[-1] for line in text.splitlines() if line.startswith("standin_served")))
 
+    def waited(self) -> int:
+        """Requests that have waited for a backend to be admitted."""
+        lines = self.get(f"{self.url}/metrics/")[1].splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith("dgxspark_gateway_queue_total{"))
+
     @contextlib.contextmanager
     def load(self, *models: str, clients: int = 200) -> Iterator[list[dict[str, Any]]]:
         """Keep requests under way while the block runs; what became of them is in the list afterwards."""
@@ -240,23 +245,40 @@ def test_metrics_name_backends_and_clients_and_no_key(site: Site) -> None:
     assert b"key of" not in environment and b"key-of" not in environment
 
 
-def test_a_backend_is_restarted_under_load(site: Site) -> None:
-    with site.load("both", "only") as result:
-        time.sleep(2)
+def test_with_two_backends_one_is_restarted_and_no_request_fails_or_waits(site: Site) -> None:
+    waited = site.waited()
+    with site.load("both", "ordered") as result:
+        until(lambda: site.helper("status")["backends"]["spark-1/heavy"]["running"] >= 50, "work for both")
         drained = site.helper("drain", "spark-1/heavy")
         assert drained["changed"] and drained["drained"] == ["spark-1/heavy"]
         before = site.count("fast")
         site.stop("heavy")
-        # Those of "only" have no other backend: they wait.
-        until(lambda: site.helper("status")["queued"] >= 50, "the queue")
-        assert site.helper("drain", "spark-1/heavy")["changed"] is False
-        until(lambda: site.count("fast") > before, "work for the other backend")
+        # As many as there are clients.
+        until(lambda: site.count("fast") >= before + 200, "work for the other backend")
         site.start_backend("heavy")
         assert site.count("heavy") == 0
         assert site.helper("admit", "spark-1/heavy")["changed"]
         until(lambda: site.count("heavy") > 50, "work for the backend that is back")
     assert result[0]["failed"] == 0, result
     assert result[0]["most_under_way"] == 200
+    assert site.waited() == waited
+
+
+def test_with_one_backend_all_requests_wait_while_it_is_restarted_and_none_fails(site: Site) -> None:
+    waited = site.waited()
+    with site.load("only") as result:
+        until(lambda: site.helper("status")["backends"]["spark-1/heavy"]["running"] >= 50, "work")
+        assert site.helper("drain", "spark-1/heavy")["changed"]
+        site.stop("heavy")
+        until(lambda: site.helper("status")["queued"] == 200, "the queue")
+        assert site.helper("drain", "spark-1/heavy")["changed"] is False
+        site.start_backend("heavy")
+        assert site.count("heavy") == 0
+        assert site.helper("admit", "spark-1/heavy")["changed"]
+        until(lambda: site.count("heavy") >= 200, "answers to those that waited")
+    assert result[0]["failed"] == 0, result
+    assert result[0]["most_under_way"] == 200
+    assert site.waited() >= waited + 200
     assert site.helper("status")["queued"] == 0
 
 
