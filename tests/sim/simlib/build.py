@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +24,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from . import gateway, realengine, standins
@@ -535,14 +537,24 @@ def build_standins(inner: Inner, plan: Plan, real: bool) -> None:
 
 
 def prune(docker: Docker, plan: Plan, store: str) -> None:
-    """Remove images and stores of earlier inputs, where nothing uses them any more."""
+    """Remove images and stores of earlier inputs, where nothing uses them any more.
+
+    Those of the last day stay: another checkout may be at work with them, and would have to build them again.
+    """
     for kind in (plan.base, plan.os, plan.node):
         repository = kind.partition(":")[0]
         for old in docker.lines(
             "image", "ls", "--filter", f"label={LABEL}", "--format", "{{.Repository}}:{{.Tag}}", repository
         ):
-            if old != kind and not old.endswith(":<none>"):
+            if old != kind and not old.endswith(":<none>") and not recent(docker, "image", "{{.Created}}", old):
                 docker.run("rmi", old, check=False)
     for volume in docker.lines("volume", "ls", "--quiet", "--filter", f"label={LABEL}=store"):
-        if volume != store:
+        if volume != store and not recent(docker, "volume", "{{.CreatedAt}}", volume):
             docker.run("volume", "rm", volume, check=False)
+
+
+def recent(docker: Docker, kind: str, made: str, name: str) -> bool:
+    """Whether an image or a volume was made within the last day."""
+    text = docker.out(kind, "inspect", "--format", made, name)
+    day = datetime.fromisoformat(re.sub(r"\.\d+", "", text.strip()).replace("Z", "+00:00"))
+    return datetime.now(timezone.utc) - day < timedelta(days=1)
