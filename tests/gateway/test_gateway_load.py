@@ -245,6 +245,20 @@ def test_metrics_name_backends_and_clients_and_no_key(site: Site) -> None:
     assert b"key of" not in environment and b"key-of" not in environment
 
 
+def test_what_a_run_left_drained_is_admitted_by_the_next(site: Site) -> None:
+    """A start took longer than the run waited for: the backend came up, and nobody had it admitted."""
+    site.helper("drain", "spark-1/heavy")
+    site.stop("heavy")
+    settled = site.helper("ready", site.url, "--admit")
+    assert not settled["changed"] and settled["left"]["spark-1/heavy"].startswith("it does not answer: ")
+    assert site.helper("status")["backends"]["spark-1/heavy"]["drained_since"]
+    site.start_backend("heavy")
+    settled = site.helper("ready", site.url, "--admit")
+    assert settled["changed"] and settled["admitted"] == ["spark-1/heavy"] and settled["left"] == {}
+    assert site.ask("only")[0] == 200
+    assert not site.helper("ready", site.url, "--admit")["changed"]
+
+
 def test_with_two_backends_one_is_restarted_and_no_request_fails_or_waits(site: Site) -> None:
     waited = site.waited()
     with site.load("both", "ordered") as result:
