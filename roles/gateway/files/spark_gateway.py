@@ -277,6 +277,7 @@ def status(gateway: Gateway) -> dict[str, Any]:
     return {
         "changed": False,
         "runs": gateway.runs(),
+        "stale": gateway.stale(),
         "queued": queued,
         "backends": backends,
         "keeper": gateway.keeper(),
@@ -290,6 +291,8 @@ def show(found: dict[str, Any]) -> None:
     )
     if keeper.get("error"):
         print(f"  the last one was not taken over: {keeper['error']}")
+    if found["stale"]:
+        print(f"  its files have changed since: systemctl {found['stale']} {CONTAINER}")
     print(f"  {found['queued']} requests wait for a backend")
     for key, backend in sorted(found["backends"].items()):
         state = (
