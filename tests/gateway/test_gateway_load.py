@@ -29,7 +29,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoints, ga
 HERE = Path(__file__).resolve().parent
 FILES = HERE.parent.parent / "roles" / "gateway" / "files"
 PYTHON = os.environ.get("GATEWAY_PYTHON", "")
-PATIENCE = 120.0
+PATIENCE = 240.0
 pytestmark = pytest.mark.skipif(not PYTHON, reason="GATEWAY_PYTHON names no Python with LiteLLM")
 
 
@@ -119,7 +119,7 @@ class Site:
         assert self.helper("ready", self.url, "--timeout", str(PATIENCE))["names"]
 
     def helper(self, *words: str, fails: bool = False) -> Any:
-        folders = ["--config", self.config, "--run", self.run, "--secrets", self.secrets]
+        folders = ["--config", self.config, "--run", self.run, "--secrets", self.secrets, "--code", FILES / "container"]
         done = subprocess.run(
             [sys.executable, str(FILES / "spark_gateway.py"), *map(str, folders), "--json", *words],
             capture_output=True,
@@ -301,8 +301,11 @@ def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
     with site.load("both", "only") as result:
         time.sleep(2)
         aliases = {"both": "spark-2/fast", "ordered": ["spark-1/heavy", "spark-2/fast"], "only": "spark-1/heavy"}
+        assert site.helper("status")["stale"] == ""
         site.write(serve="none", aliases={**aliases, "new": "spark-2/fast"}, queue_seconds=3)
+        assert site.helper("status")["stale"] == "reload"
         done = site.reload()
+        assert site.helper("status")["stale"] == ""
         assert done["generation"] > before["generation"]
         # The one before goes once its last stream has ended; the load goes on until then.
         until(lambda: not site.helper("status")["keeper"]["leaving"], "the end of the process before")
