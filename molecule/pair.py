@@ -79,14 +79,14 @@ def empty(host):
     return not containers(host) and not processes(host)
 
 
-def ask(path, body=None, timeout=60):
+def ask(path, body=None, timeout=60, parse=True):
     request = urllib.request.Request(
         URL + path,
         data=json.dumps(body).encode() if body else None,
         headers={"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"},
     )
     with urllib.request.urlopen(request, timeout=timeout) as reply:
-        return json.loads(reply.read())
+        return json.loads(reply.read()) if parse else reply.read()
 
 
 def chat(timeout=60, **options):
@@ -94,6 +94,22 @@ def chat(timeout=60, **options):
     return ask(
         "/v1/chat/completions", {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], **options}, timeout
     )
+
+
+def chat_in_vain(**options):
+    """Ask for what breaks off."""
+    try:
+        chat(300, **options)
+    except OSError:  # urllib's errors and http.client's broken connections are among them
+        return
+    pytest.fail("the request was answered to its end")
+
+
+def starts(host):
+    """How often the unit was started since the node came up; each start has an invocation of its own in the journal."""
+    fields = ("--unit", UNIT, "--boot", "--output=json", "--output-fields=_SYSTEMD_INVOCATION_ID", "--no-pager")
+    lines = node(host, "journalctl", *fields).splitlines()
+    return len({json.loads(line).get("_SYSTEMD_INVOCATION_ID") for line in lines} - {None})
 
 
 def answers():

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,26 @@ SLACK = timedelta(seconds=5)
 # A worker says what it took within its first lines.
 MOST_BYTES = 4 * 2**20
 SESSION_LOGS = ("worker-*.out", "worker-*.err")
+# What engines say when they do not start, what it means, and what to do; the first that is found counts.
+KNOWN = (
+    (
+        re.compile(r"no kernel image is available for execution on the device"),
+        "the image, or a package in it, has no kernels for this GPU (sm_121)",
+        "serve from an image that was built for it, as a recipe names one; image_info says what is in an image",
+    ),
+    (
+        re.compile(r"Failed to find a kernel that can implement the"),
+        "this vLLM has no kernel for a layer of this checkpoint on this GPU: its format, its group size or its shape, as happens with "
+        "checkpoints that were quantised at home",
+        "serve a checkpoint that a recipe names, quantise with that layer left out, or take a newer image",
+    ),
+    (
+        re.compile(r"compiler_interface\.py\", line \d+, in load\b|UnpicklingError|EOFError: Ran out of input"),
+        "an entry of the compile cache cannot be read, as after an update or a start that was cut off",
+        "stop the unit, remove the folder of this service below spark_cache_dir (/var/cache/dgxspark), and start it again; it compiles "
+        "for minutes once",
+    ),
+)
 
 
 def read_units(run: Any, names: list[str]) -> dict[str, str | None]:
@@ -89,3 +111,9 @@ def read_log(run: Any, container: str, until: str | None) -> tuple[list[str], st
         last = err.strip().splitlines()[-1:] or [f"exit code {rc}"]
         return [], f"its log cannot be read: {last[0]}"
     return f"{out}\n{err}".splitlines(), ""
+
+
+def known(lines: Iterable[str]) -> tuple[str, str]:
+    """Say what a log of an engine that did not start means, and what to do; empty texts where it has nothing that is known."""
+    text = "\n".join(lines)
+    return next(((cause, fix) for pattern, cause, fix in KNOWN if pattern.search(text)), ("", ""))

@@ -1530,7 +1530,7 @@ def _service_findings(service: Mapping[str, Any], given: Mapping[str, Any]) -> l
                 rule="model.moving_revision",
                 severity="info",
                 service=service["name"],
-                message=f"{service['model']['repo']} is taken at 'main', which moves.",
+                message=f"{service['model']['repo']} is taken at 'main', which moves; a host keeps the commit that it has.",
                 fix="Set model.revision to a commit; refs/main of the model below HF_HOME names the one that was fetched.",
             )
         )
@@ -1539,9 +1539,10 @@ def _service_findings(service: Mapping[str, Any], given: Mapping[str, Any]) -> l
             rule="model.moving_revision",
             severity="info",
             service=service["name"],
-            message=f"{extra['repo']}, which {service['name']} is served with, is taken at 'main', which moves.",
-            fix=f"Set 'revision' of {extra['repo']} below model.extra to a commit; refs/main of it below HF_HOME names the one that "
-            "was fetched.",
+            message=f"{extra['repo']}, which {service['name']} is served with, is taken at 'main', which moves; a host keeps the commit "
+            "that it has.",
+            fix=f"Set 'revision' of {extra['repo']} below model.extra to a commit, a newer one to have what was repaired since; refs/main of it "
+            "below HF_HOME names the one that was fetched.",
         )
         for extra in service["model"]["extra"]
         if extra["revision"] == "main"

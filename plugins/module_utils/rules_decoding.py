@@ -292,6 +292,34 @@ def _dflash_tokens(of: Launch) -> Hits:
         yield {"tokens": tokens}
 
 
+@rule(
+    "SPK617",
+    "info",
+    "Speculation that nothing bounds under load",
+    "{seqs} requests may run at once, and each drafts {tokens} at every step: drafts that help a single stream take from the "
+    "throughput of many.",
+    "Measure with bench.yml, at the concurrency that you have, with and without speculative-config{bound}.",
+    f"{PACKAGES}; {GUIDE}",
+)
+def _unbounded_speculation(of: Launch) -> Hits:
+    seqs = of.number("max-num-seqs", 0)
+    if not of.method or seqs <= MANY_REQUESTS or any(of.spec.get(name) for name in _BOUNDS):
+        return
+    count = of.spec.get("num_speculative_tokens")
+    tokens = f"{count} token{'s' if count != 1 else ''}" if isinstance(count, int) else "tokens"
+    bound = (
+        ""
+        if of.version is None or of.before("0.24.0")
+        else "; num_speculative_tokens_per_batch_size in it drafts less when many run"
+    )
+    yield {"seqs": seqs, "tokens": tokens, "bound": bound}
+
+
+MANY_REQUESTS = 8
+# What of a speculative configuration drafts less the more requests run; the first up to 0.16.0, the second from 0.24.0 on.
+_BOUNDS = ("disable_by_batch_size", "num_speculative_tokens_per_batch_size")
+
+
 # 7xx: parsers and tools
 
 

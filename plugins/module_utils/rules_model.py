@@ -325,3 +325,23 @@ def _overridden_ropes(overrides: Mapping[str, Any]) -> Iterator[Mapping[str, Any
             rope = place.get(key) if isinstance(place, Mapping) else None
             if isinstance(rope, Mapping):
                 yield rope
+
+
+@rule(
+    "SPK416",
+    "warning",
+    "Folder for local media that is not mounted",
+    "--allowed-local-media-path is {path}, a folder of the container, and nothing of the host is mounted there: requests with a "
+    "file of the host are refused.",
+    "Mount the folder at the same path in docker_args, as -v {path}:{path}:ro.",
+    f"{PACKAGES}; {GUIDE}",
+    "Invalid `--allowed-local-media-path`: The path {path} does not exist.",
+)
+def _local_media(of: Launch) -> Hits:
+    path = str(of.args.get("allowed-local-media-path") or "").rstrip("/")
+    # Without any option of docker nobody has said what is mounted.
+    if not path.startswith("/") or not of.docker.options:
+        return
+    targets = [target.rstrip("/") for _source, target in of.docker.mounts]
+    if not any(f"{target}/".startswith(f"{path}/") or f"{path}/".startswith(f"{target}/") for target in targets):
+        yield {"path": path}

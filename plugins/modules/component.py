@@ -427,8 +427,8 @@ class Component:
 
     # --- writing
 
-    def attributes(self, entry: dict[str, Any], exists: bool) -> None:
-        """Set owner, group and mode where they differ."""
+    def attributes(self, entry: dict[str, Any], exists: bool, shown: bool = True) -> None:
+        """Set owner, group and mode where they differ; C(shown) tells whether that is a difference worth a line."""
         if self.check and not (exists and user_exists(entry["owner"]) and group_exists(entry["group"])):
             self.changed = True
             return
@@ -438,7 +438,7 @@ class Component:
         difference: dict[str, Any] = {}
         if self.module.set_fs_attributes_if_different(wanted, False, diff=difference):
             self.changed = True
-            if difference:
+            if difference and shown:
                 self.diffs.append({**difference, "before_header": entry["path"], "after_header": entry["path"]})
 
     def folders(self) -> None:
@@ -453,7 +453,7 @@ class Component:
                 self.note(path, "state: absent\n", "state: directory\n")
                 if not self.check:
                     path.mkdir(parents=True, exist_ok=True)
-            self.attributes(entry, exists or not self.check)
+            self.attributes(entry, exists or not self.check, shown=exists)
 
     def files(self, differing: list[dict[str, Any]]) -> list[str]:
         """Write what differs, each by a rename; returns the paths."""

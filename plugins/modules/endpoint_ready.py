@@ -16,7 +16,8 @@ description:
     that. A second one is measured, and has to be no garbage - one sign or word over and over, or signs that nobody can read,
     are what an engine says whose kernels compute wrong.
   - A server that answers C(/health) but makes no tokens is not ready, and is named as what it is.
-  - Gives up early when the unit has failed or restarts again and again, and shows the last lines of its log.
+  - Gives up early when the unit has failed or restarts again and again, and shows the last lines of its log, with what they
+    mean where that is known.
   - An engine that spans hosts answers on its first rank only. The others have no O(url); their O(unit) is waited for, which is
     active exactly when the whole model serves.
   - A unit of C(Type=notify), which the ranks of such an engine have, is waited for through restarts, since it comes back when
@@ -222,9 +223,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, engine_logs, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
+READ_LINES = 400
 STATE = ("active_state", "sub_state", "result", "n_restarts", "active_since", "status_text")
 
 
@@ -314,14 +316,16 @@ def main() -> None:
     if result["ready"]:
         module.exit_json(changed=False, **result)
 
-    log = read_log(run, unit_name, container, params["log_lines"])
+    # The reason stands above the last lines: the server's own traceback follows that of the engine.
+    whole = read_log(run, unit_name, container, max(params["log_lines"], READ_LINES)) if params["log_lines"] > 0 else []
+    log = whole[-params["log_lines"] :] if whole else []
     try:
         key = endpoint.read_api_key(params["api_key_file"])
     except endpoint.Problem:
         key = ""
     if key:
         log = [line.replace(key, "********") for line in log]
-    module.fail_json(msg=failure_text(params, result, log), log=log, **result)
+    module.fail_json(msg=failure_text(params, result, log, whole), log=log, **result)
 
 
 def went_down(result: dict[str, Any], show: Callable[[], dict[str, Any] | None]) -> bool:
@@ -366,7 +370,7 @@ def read_log(run: Any, unit: str | None, container: str | None, lines: int) -> l
     return []
 
 
-def failure_text(params: dict[str, Any], result: dict[str, Any], log: list[str]) -> str:
+def failure_text(params: dict[str, Any], result: dict[str, Any], log: list[str], whole: list[str]) -> str:
     """One message with all that a person needs: who, stage, reason, fix, unit, log."""
     where = params["url"] or params["unit"]
     who = params["model"] or params["unit"] or params["url"]
@@ -380,6 +384,9 @@ def failure_text(params: dict[str, Any], result: dict[str, Any], log: list[str])
             f"{state['n_restarts']} restarts"
         )
         text += f"; it says: {state['status_text']}." if state["status_text"] else "."
+    cause, fix = engine_logs.known(whole)
+    if cause:
+        text += f" Its log says why: {cause}. Fix: {fix}."
     if log:
         text += "\nLast lines of its log:\n" + "\n".join(f"  {line}" for line in log)
     return text

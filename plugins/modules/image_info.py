@@ -81,6 +81,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+host_architecture:
+  description: Architecture of the host in Docker's terms, to compare those of the images with.
+  returned: success
+  type: str
+  sample: arm64
 images:
   description: One entry per reference.
   returned: success
@@ -211,6 +216,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, image_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
+ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
+"""What Docker calls those that the kernel names otherwise."""
+
 
 def main() -> None:
     module = AnsibleModule(
@@ -240,7 +248,8 @@ def main() -> None:
         image["probe"] = image_probe.describe(said, image["env"])
         if image["probe"] and image["probe"]["vllm_version"]:
             image["vllm_version"], image["vllm_version_source"] = image["probe"]["vllm_version"], "package"
-    module.exit_json(changed=False, images=images)
+    machine = os.uname().machine
+    module.exit_json(changed=False, images=images, host_architecture=ARCHITECTURES.get(machine, machine))
 
 
 def inspect(module: AnsibleModule, run: Any, refs: list[str]) -> dict[str, Any]:

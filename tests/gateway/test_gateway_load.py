@@ -29,7 +29,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoints, ga
 HERE = Path(__file__).resolve().parent
 FILES = HERE.parent.parent / "roles" / "gateway" / "files"
 PYTHON = os.environ.get("GATEWAY_PYTHON", "")
-PATIENCE = 120.0
+PATIENCE = 240.0
 pytestmark = pytest.mark.skipif(not PYTHON, reason="GATEWAY_PYTHON names no Python with LiteLLM")
 
 
@@ -119,7 +119,7 @@ class Site:
         assert self.helper("ready", self.url, "--timeout", str(PATIENCE))["names"]
 
     def helper(self, *words: str, fails: bool = False) -> Any:
-        folders = ["--config", self.config, "--run", self.run, "--secrets", self.secrets]
+        folders = ["--config", self.config, "--run", self.run, "--secrets", self.secrets, "--code", FILES / "container"]
         done = subprocess.run(
             [sys.executable, str(FILES / "spark_gateway.py"), *map(str, folders), "--json", *words],
             capture_output=True,
@@ -159,6 +159,11 @@ class Site:
         """Requests that a backend has served."""
         text = self.get(f"http://127.0.0.1:{self.ports[name]}/metrics")[1]
         return int(next(line.split()[-1] for line in text.splitlines() if line.startswith("standin_served")))
+
+    def waited(self) -> int:
+        """Requests that have waited for a backend to be admitted."""
+        lines = self.get(f"{self.url}/metrics/")[1].splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith("dgxspark_gateway_queue_total{"))
 
     @contextlib.contextmanager
     def load(self, *models: str, clients: int = 200) -> Iterator[list[dict[str, Any]]]:
@@ -240,23 +245,54 @@ def test_metrics_name_backends_and_clients_and_no_key(site: Site) -> None:
     assert b"key of" not in environment and b"key-of" not in environment
 
 
-def test_a_backend_is_restarted_under_load(site: Site) -> None:
-    with site.load("both", "only") as result:
-        time.sleep(2)
+def test_what_a_run_left_drained_is_admitted_by_the_next(site: Site) -> None:
+    """A start took longer than the run waited for: the backend came up, and nobody had it admitted."""
+    site.helper("drain", "spark-1/heavy")
+    site.stop("heavy")
+    settled = site.helper("ready", site.url, "--admit")
+    assert not settled["changed"] and settled["left"]["spark-1/heavy"].startswith("it does not answer: ")
+    assert site.helper("status")["backends"]["spark-1/heavy"]["drained_since"]
+    site.start_backend("heavy")
+    settled = site.helper("ready", site.url, "--admit")
+    assert settled["changed"] and settled["admitted"] == ["spark-1/heavy"] and settled["left"] == {}
+    assert site.ask("only")[0] == 200
+    assert not site.helper("ready", site.url, "--admit")["changed"]
+
+
+def test_with_two_backends_one_is_restarted_and_no_request_fails_or_waits(site: Site) -> None:
+    waited = site.waited()
+    with site.load("both", "ordered") as result:
+        until(lambda: site.helper("status")["backends"]["spark-1/heavy"]["running"] >= 50, "work for both")
         drained = site.helper("drain", "spark-1/heavy")
         assert drained["changed"] and drained["drained"] == ["spark-1/heavy"]
         before = site.count("fast")
         site.stop("heavy")
-        # Those of "only" have no other backend: they wait.
-        until(lambda: site.helper("status")["queued"] >= 50, "the queue")
-        assert site.helper("drain", "spark-1/heavy")["changed"] is False
-        until(lambda: site.count("fast") > before, "work for the other backend")
+        # As many as there are clients.
+        until(lambda: site.count("fast") >= before + 200, "work for the other backend")
         site.start_backend("heavy")
         assert site.count("heavy") == 0
         assert site.helper("admit", "spark-1/heavy")["changed"]
         until(lambda: site.count("heavy") > 50, "work for the backend that is back")
     assert result[0]["failed"] == 0, result
     assert result[0]["most_under_way"] == 200
+    assert site.waited() == waited
+
+
+def test_with_one_backend_all_requests_wait_while_it_is_restarted_and_none_fails(site: Site) -> None:
+    waited = site.waited()
+    with site.load("only") as result:
+        until(lambda: site.helper("status")["backends"]["spark-1/heavy"]["running"] >= 50, "work")
+        assert site.helper("drain", "spark-1/heavy")["changed"]
+        site.stop("heavy")
+        until(lambda: site.helper("status")["queued"] == 200, "the queue")
+        assert site.helper("drain", "spark-1/heavy")["changed"] is False
+        site.start_backend("heavy")
+        assert site.count("heavy") == 0
+        assert site.helper("admit", "spark-1/heavy")["changed"]
+        until(lambda: site.count("heavy") >= 200, "answers to those that waited")
+    assert result[0]["failed"] == 0, result
+    assert result[0]["most_under_way"] == 200
+    assert site.waited() >= waited + 200
     assert site.helper("status")["queued"] == 0
 
 
@@ -265,8 +301,11 @@ def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
     with site.load("both", "only") as result:
         time.sleep(2)
         aliases = {"both": "spark-2/fast", "ordered": ["spark-1/heavy", "spark-2/fast"], "only": "spark-1/heavy"}
+        assert site.helper("status")["stale"] == ""
         site.write(serve="none", aliases={**aliases, "new": "spark-2/fast"}, queue_seconds=3)
+        assert site.helper("status")["stale"] == "reload"
         done = site.reload()
+        assert site.helper("status")["stale"] == ""
         assert done["generation"] > before["generation"]
         # The one before goes once its last stream has ended; the load goes on until then.
         until(lambda: not site.helper("status")["keeper"]["leaving"], "the end of the process before")

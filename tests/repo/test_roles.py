@@ -43,10 +43,6 @@ def test_readme_lists_every_option(role: str) -> None:
     assert [name for name in options(role) if f"`{name}`" not in text] == []
 
 
-# What runs elsewhere than on simulated Sparks, and where.
-ELSEWHERE = {"clients": "tests/webui/run.py"}
-
-
 def test_has_a_molecule_scenario(role: str) -> None:
     """One of its own, or one that runs site.yml with an inventory that asks for it."""
     text = "".join(tree.read(name) for name in tree.below(f"molecule/{role}/", suffix=".yml"))
@@ -56,7 +52,7 @@ def test_has_a_molecule_scenario(role: str) -> None:
         if "dgxspark.vllm.site" in tree.read(name.replace("inventory.yml", "converge.yml"))
     ]
     asked = any(f"spark_{role}:" in inventory for inventory in site)
-    assert f"dgxspark.vllm.{role}" in text or asked or tree.read(ELSEWHERE.get(role, "")), f"no scenario runs {role}"
+    assert f"dgxspark.vllm.{role}" in text or asked, f"no scenario runs {role}"
 
 
 def tasks_of_site() -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -47,6 +48,16 @@ def units():
         "spark-*.service",
     ]
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+
+
+def site(inventory, *options):
+    """Run site.yml with another inventory beside those of the scenario."""
+    argv = ["ansible-playbook"]
+    for path in (ROOT / "molecule/inventory.yml", ROOT / "molecule/document_000/inventory.yml", inventory):
+        argv += ["-i", str(path)]
+    return subprocess.run(
+        [*argv, "dgxspark.vllm.site", *options], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 @pytest.mark.parametrize("alias", ["writer", "reviewer", "sources"])
@@ -131,18 +142,25 @@ def test_a_failed_attempt_of_the_report_is_refused_in_vllms_own_words(attempt, t
     services, words = ATTEMPTS[attempt]
     inventory = tmp_path / "zz.yml"
     inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": {"spark_services": services}}}}))
-    argv = ["ansible-playbook"]
-    for path in (ROOT / "molecule/inventory.yml", ROOT / "molecule/document_000/inventory.yml", inventory):
-        argv += ["-i", str(path)]
     before = units()
-    ran = subprocess.run(
-        [*argv, "dgxspark.vllm.site", "--limit", "spark-1"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    ran = site(inventory, "--limit", "spark-1")
     said = " ".join((ran.stdout + ran.stderr).split())
     assert ran.returncode != 0 and words in said and "no host was changed" in said, said[-3000:]
+    assert units() == before
+
+
+def test_a_further_alias_is_taken_over_without_a_restart(tmp_path):
+    given = yaml.safe_load((ROOT / "molecule/document_000/inventory.yml").read_text(encoding="utf-8"))
+    wanted = given["sparks"]["hosts"]["spark-1"]["spark_gateway"]
+    wanted["aliases"]["editor"] = {"backends": ["spark-1/fast"]}
+    wanted["clients"][0]["aliases"].append("editor")
+    inventory = tmp_path / "zz.yml"
+    inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": {"spark_gateway": wanted}}}}))
+    with pytest.raises(urllib.error.HTTPError):
+        chat("editor")
+    before = units()
+    ran = site(inventory, "--tags", "gateway")
+    assert ran.returncode == 0, ran.stdout[-3000:]
+    choice = chat("editor", max_tokens=8)
+    assert choice["message"]["content"] or choice["message"].get("reasoning_content")
     assert units() == before

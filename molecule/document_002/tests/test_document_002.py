@@ -6,8 +6,10 @@ The tests run in order on the shared nodes; forge has gateway and monitoring.
 from __future__ import annotations
 
 import http.server
+import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -35,12 +37,16 @@ def node(name, *argv, check=True):
 
 
 def ask(path, body=None, key="hermes", base=GATEWAY):
+    return json.loads(ask_text(path, body, key, base))
+
+
+def ask_text(path, body=None, key="hermes", base=GATEWAY):
     headers = {"Content-Type": "application/json"}
     if key:
         headers["Authorization"] = "Bearer " + (KEYS / key).read_text().strip()
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(urllib.request.Request(base + path, data, headers), timeout=60) as answer:
-        return json.load(answer)
+        return answer.read().decode()
 
 
 def chat(model, **more):
@@ -92,6 +98,85 @@ def test_speech_and_fallback_are_there():
         assert urllib.request.urlopen(url, timeout=10).status == 200
     tags = ask("/api/tags", key=None, base=f"http://{SUBNET}.0.11:11434")
     assert [model["name"] for model in tags["models"]] == ["qwen3:8b"]
+
+
+# --- who asks: the agent, and people by a page
+
+
+def on_forge(url, body=None, key=None, status=None):
+    """Ask a client where it runs: the agent answers on loopback alone."""
+    argv = ["curl", "--silent", "--show-error", "--max-time", "60", "--header", "Content-Type: application/json"]
+    argv += ["--write-out", "\\n%{http_code}", *(["--header", f"Authorization: Bearer {key}"] if key else [])]
+    argv += ["--data", json.dumps(body)] if body is not None else []
+    text, _line, code = node("forge", *argv, url).rpartition("\n")
+    assert int(code) == (status or 200), f"{url} answers {code}: {text}"
+    return json.loads(text)
+
+
+def asked_by_key():
+    """Requests that the gateway has served so far, by the name of their key."""
+    text = ask_text("/metrics/", key="gateway")
+    served = {}
+    for line in text.splitlines():
+        if line.startswith("litellm_proxy_total_requests_metric_total{"):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            name = labels.get("api_key_alias", "")
+            served[name] = served.get(name, 0) + float(line.rpartition(" ")[2])
+    return served
+
+
+AGENT, PAGE = "http://127.0.0.1:8642", "http://127.0.0.1:3000"
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def test_the_clients_run_below_their_units():
+    states = node("forge", "systemctl", "is-active", "spark-hermes", "spark-open-webui", check=False).split()
+    assert states == ["active", "active"]
+    said = node("forge", "journalctl", "--no-pager", "--output=cat", "-u", "spark-hermes")
+    assert "(a stand-in)" in said and "model spark-qwen36" in said
+
+
+def test_the_agent_thinks_through_the_gateway_with_a_key_of_its_own():
+    key = (KEYS / "hermes-api").read_text().strip()
+    on_forge(f"{AGENT}/v1/chat/completions", {"messages": HELLO}, "wrong", status=401)
+    # What it holds is the key that the gateway knows it by, under the name that its settings say; and nothing of others.
+    pid = node("forge", "systemctl", "show", "--value", "--property=MainPID", "spark-hermes").strip()
+    held = dict(line.split("=", 1) for line in node("forge", "cat", f"/proc/{pid}/environ").split("\0") if "=" in line)
+    assert held["DGXSPARK_GATEWAY_KEY"] == (KEYS / "hermes").read_text().strip()
+    assert (KEYS / "gateway").read_text().strip() not in held.values()
+    assert node("forge", "ps", "--no-headers", "-o", "user:32", "-p", pid).strip() == "spark-hermes"
+    before = asked_by_key().get("hermes", 0)
+    answer = on_forge(f"{AGENT}/v1/chat/completions", {"messages": HELLO}, key)
+    assert answer["model"] == "hermes-agent" and answer["choices"][0]["message"]["content"]
+    # The engine has its parser for tools: the agent's own tool was called on the way.
+    assert answer["hermes"]["tools_used"]
+    wait_for(
+        lambda: asked_by_key().get("hermes", 0) > before, "the gateway has counted no request of the agent's key", 30
+    )
+
+
+def test_settings_of_the_agents_home_do_not_win():
+    home = "/var/lib/dgxspark/hermes/config.yaml"
+    node("forge", "sh", "-c", f"echo 'model: {{default: elsewhere}}' > {home}; systemctl restart spark-hermes")
+    try:
+        run = node("forge", "systemctl", "show", "--value", "--property=InvocationID", "spark-hermes").strip()
+        said = node("forge", "journalctl", "--no-pager", "--output=cat", f"_SYSTEMD_INVOCATION_ID={run}")
+        assert "model spark-qwen36" in said and "elsewhere" not in said
+    finally:
+        node("forge", "rm", home)
+
+
+def test_the_page_lists_its_aliases_and_the_agent_and_a_chat_of_each_is_answered():
+    account = {"email": "ada@example.org", "password": (KEYS / "ada").read_text().strip()}
+    token = on_forge(f"{PAGE}/api/v1/auths/signin", account)["token"]
+    listed = on_forge(f"{PAGE}/api/models", key=token)["data"]
+    assert sorted(model["id"] for model in listed) == ["hermes-agent", "spark-gemma4"]
+    for model in ("hermes-agent", "spark-gemma4"):
+        answer = on_forge(f"{PAGE}/api/chat/completions", {"model": model, "messages": HELLO, "max_tokens": 32}, token)
+        message = answer["choices"][0]["message"]
+        assert message["content"] or message["reasoning_content"]
+    on_forge(f"{PAGE}/api/models", status=401)
+    on_forge(f"{PAGE}/api/v1/auths/signup", {"email": "eve@example.org", "password": "eve"}, status=403)
 
 
 def test_no_key_is_to_be_seen():
@@ -153,13 +238,30 @@ def targets():
 def test_prometheus_reaches_every_target():
     wait_for(lambda: all(target["health"] == "up" for target in targets()), "a target is not up")
     jobs = sorted(target["labels"]["job"] for target in targets())
-    assert jobs == ["alertmanager", "gateway", "node", "node", "prometheus", "vllm", "vllm", "vllm"], jobs
+    assert jobs == ["alertmanager", "gateway", "gpu", "gpu", "node", "node", "prometheus", "vllm", "vllm", "vllm"], jobs
+
+
+def test_figures_of_the_gpu_come_from_its_exporter_and_only_those_that_a_gb10_has():
+    page = ask_text("/metrics", key=None, base=f"http://{SUBNET}.0.11:9835")
+    names = set(re.findall(r"^(nvidia_smi_\w+)\{", page, re.MULTILINE))
+    assert {
+        "nvidia_smi_power_draw_watts",
+        "nvidia_smi_temperature_gpu",
+        "nvidia_smi_clocks_current_sm_clock_hz",
+    } <= names
+    assert not [name for name in names if "memory" in name or "limit" in name]
+    for figure, host in itertools.product(("power_watts", "temperature_celsius", "sm_clock_hertz"), NODES):
+        # The collector leaves them to the exporter.
+        told = node(host, "cat", "/var/lib/dgxspark/textfile/dgxspark.prom")
+        assert f"dgxspark_gpu_{figure}" not in told
+    found = ask("/api/v1/query?query=dgxspark:gpu_power_watts", key=None, base=PROMETHEUS)["data"]["result"]
+    assert sorted(series["metric"]["host"] for series in found) == sorted(NODES)
 
 
 def test_every_panel_has_data_or_needs_what_is_not_here():
     for alias in ALIASES:
         chat(alias, max_tokens=8)
-    missing = "gpu,rdma,rails,cluster,speculation,failures,watchdog,http,pressure,gpu-memory"
+    missing = "rdma,rails,cluster,speculation,failures,watchdog,http,pressure,gpu-memory,benchmarks"
     argv = [sys.executable, ROOT / "tests/monitoring/panels.py", PROMETHEUS, "--without", missing, "--wait", "90"]
     ran = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-2000:]
@@ -186,7 +288,8 @@ def messages():
 
 
 def look():
-    """One run of the fleet monitor, as its timer starts it."""
+    """One run of the fleet monitor, as its timer starts it; systemd counts runs that follow one another so soon."""
+    node("forge", "systemctl", "reset-failed", "spark-fleet-monitor.service")
     node("forge", "systemctl", "start", "spark-fleet-monitor.service", check=False)
 
 
@@ -201,6 +304,17 @@ def test_a_stopped_endpoint_is_one_message_and_its_return_another(messages):
     look()
     look()
     assert len(messages) == 2 and "spark-2/tts" in messages[1], messages
+
+
+def test_a_client_that_is_gone_is_told_too(messages):
+    messages.clear()
+    node("forge", "systemctl", "stop", "spark-hermes")
+    look()
+    assert len(messages) == 1 and "hermes" in messages[0], messages
+    node("forge", "systemctl", "start", "spark-hermes")
+    look()
+    look()
+    assert len(messages) == 2 and "hermes" in messages[1], messages
 
 
 def test_the_watchdog_looks_at_every_engine():

@@ -183,3 +183,70 @@ def test_a_head_that_is_stopped_on_purpose_ends_with_the_worker_waiting_and_serv
     pair.waits(WORKER, "spark-1 (rank 0)", "stopped on purpose")
     node(HEAD, "systemctl", "start", pair.UNIT)
     pair.serves(before, PARTS)
+
+
+# --- wedged: everything runs and /health says 200, but no token comes any more
+
+
+def watched():
+    """What the watchdog says of the model. It watches on the head, which answers for all ranks."""
+    return json.loads(node(HEAD, "cat", "/var/lib/dgxspark/watchdog/state.json"))["services"]["tiny"]
+
+
+def watch(**settings):
+    """Have the watchdog go by such settings: quicker ones than the plan lets anybody ask for."""
+    quick = {"interval_seconds": 1, "window_seconds": 5, "probe_seconds": 5, "grace_seconds": 2}
+    given = json.dumps({**quick, **settings})
+    node(HEAD, "sh", "-c", f"echo '{given}' > /etc/dgxspark/watchdog/settings.json && systemctl restart spark-watchdog")
+
+
+def test_a_pair_that_turns_the_watchdog_away_is_left_alone():
+    before, key = pair.engines(), json.loads(node(HEAD, "cat", "/etc/dgxspark/services/tiny.json"))["api_key_file"]
+    node(HEAD, "sed", "-i", "s/$/-not/", key)
+    try:
+        watch(idle_probe_minutes=0.02)
+        pair.wait(lambda: watched()["state"] == "unjudged", 60, "the watchdog is turned away")
+        assert "HTTP 401" in watched()["text"]
+    finally:
+        node(HEAD, "sed", "-i", "s/-not$//", key)
+    pair.serves(parts=PARTS)
+    assert pair.engines() == before
+    assert watched()["restarts_24h"] == 0
+
+
+def test_a_worker_that_stands_still_ends_with_new_engines_on_both_once_and_what_was_seen_is_kept():
+    """Nothing ends when a process stands still in the middle of a request, so the supervisors have nothing to act on."""
+    watch()
+    before, starts = pair.engines(), {host: pair.starts(host) for host in NODES}
+    request = threading.Thread(target=pair.chat_in_vain, kwargs={"max_tokens": 4000, "ignore_eos": True})
+    request.start()
+    pair.wait(lambda: watched()["state"] == "working", 60, "the request is under way")
+    node(WORKER, "pkill", "-STOP", "--full", "VLLM::Worker")
+    pair.wait(lambda: watched()["state"] == "suspect", 60, "the watchdog suspects it")
+    assert pair.ask("/health", parse=False) == b""
+    seen = set()
+
+    def active_again():
+        seen.add(watched()["state"])
+        return pair.starts(HEAD) > starts[HEAD] and pair.state(HEAD) == "active"
+
+    pair.wait(active_again, 300, "the head has been restarted and serves")
+    request.join()
+    pair.serves(before, PARTS)
+    after = pair.engines()
+    assert "starting" in seen, "it looked on while the ranks loaded"
+    pair.wait(lambda: watched()["state"] in ("idle", "working"), 60, "the watchdog finds it well")
+    found = watched()
+    assert (found["restarts_24h"], found["last_action"]["what"]) == (1, "restart")
+    assert pair.engines() == after
+    assert {host: pair.starts(host) - starts[host] for host in NODES} == {HEAD: 1, WORKER: 1}
+    kept = {
+        name: node(HEAD, "cat", f"{found['last_action']['evidence']}/{name}.txt")
+        for name in ("docker", "journal", "metrics", "processes", "stacks")
+    }
+    assert "Application startup complete" in kept["docker"] and "spark-rank:" in kept["journal"]
+    assert "vllm:generation_tokens_total" in kept["metrics"]
+    # The head's engine waits for the other rank: in the kernel nothing shows, in Python's own frames it does.
+    assert "wchan=" in kept["processes"] and "VLLM::EngineCor" in kept["stacks"]
+    assert "GPUModelRunner.execute_model (" in kept["stacks"], kept["stacks"]
+    assert not [name for name, text in kept.items() if pair.KEY in text]

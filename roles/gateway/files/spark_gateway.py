@@ -4,10 +4,12 @@
 """Helper of spark-gateway.service on the host.
 
     spark_gateway.py drain KEY [--timeout SECONDS]   no new requests for a backend; waits until it has none left
+                           [--hold]                  and let no run of site.yml admit it because it answers
     spark_gateway.py admit KEY                       requests for it again
     spark_gateway.py status                          backends, what they do, what is drained
     spark_gateway.py reload                          take over the files as they are now, without losing a request
     spark_gateway.py prepare | ready                 for the unit: folders before a start, waiting for the first answer
+    spark_gateway.py ready URL --admit               for the role: and admit what was left drained and answers
 
 KEY is host/service, as `status` lists it. Everything is told as JSON on the last line of standard output.
 """
@@ -50,9 +52,11 @@ def read(path: Path, default: Any = None) -> Any:
         return default
 
 
-def fetch(url: str, key: str = "", timeout: float = 5.0) -> tuple[int, str]:
+def fetch(url: str, key: str = "", timeout: float = 5.0, body: dict[str, Any] | None = None) -> tuple[int, str]:
     """Status and body; 0 and the reason where nothing answers."""
-    request = urllib.request.Request(url, headers={"authorization": f"Bearer {key}"} if key else {})
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {**headers, "content-type": "application/json"} if data else headers)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=timeout) as answer:
@@ -100,20 +104,36 @@ class Gateway:
         """Backend to the time since when it is drained."""
         return dict((read(self.drained_file) or {}).get("since") or {})
 
+    def held(self) -> set[str]:
+        """Backends that a person drained for longer than a run of site.yml."""
+        return set((read(self.drained_file) or {}).get("held") or [])
+
     @contextlib.contextmanager
-    def changing(self) -> Iterator[dict[str, str]]:
-        """Change the list of drained backends; two helpers at a time wait for each other."""
+    def draining(self, key: str) -> Iterator[bool]:
+        """Have a backend to oneself; false where another helper drains it at the moment."""
+        self.run.mkdir(parents=True, exist_ok=True)
+        with (self.run / f"draining-{hashlib.sha256(key.encode()).hexdigest()[:16]}").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+            else:
+                yield True
+
+    @contextlib.contextmanager
+    def changing(self, hold: str = "") -> Iterator[dict[str, str]]:
+        """Change the list of drained backends; two helpers at a time wait for each other. hold: one to keep drained."""
         self.run.mkdir(parents=True, exist_ok=True)
         with (self.run / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             since = self.drained()
-            before = dict(since)
+            before, held = dict(since), self.held()
             yield since
-            if since != before or not self.drained_file.exists():
+            kept = (held | {hold}) & set(since)
+            if since != before or kept != held or not self.drained_file.exists():
                 part = self.run / ".drained.json"
-                part.write_text(
-                    json.dumps({"drained": sorted(since), "since": since}, indent=1) + "\n", encoding="utf-8"
-                )
+                text = json.dumps({"drained": sorted(since), "since": since, "held": sorted(kept)}, indent=1)
+                part.write_text(text + "\n", encoding="utf-8")
                 part.chmod(0o644)
                 part.replace(self.drained_file)
 
@@ -151,11 +171,17 @@ def engine_requests(backend: dict[str, Any]) -> int | None:
     return int(sum(float(number) for number in numbers)) if numbers else None
 
 
-def drain(gateway: Gateway, key: str, timeout: float) -> dict[str, Any]:
+def drain(gateway: Gateway, key: str, timeout: float, hold: bool = False) -> dict[str, Any]:
     backend = gateway.backend(key)
-    with gateway.changing() as since:
-        changed = key not in since
-        since.setdefault(key, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+    with gateway.draining(key):
+        with gateway.changing(key if hold else "") as since:
+            changed = key not in since
+            since.setdefault(key, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
+        return until_quiet(gateway, key, backend, timeout, changed)
+
+
+def until_quiet(gateway: Gateway, key: str, backend: dict[str, Any], timeout: float, changed: bool) -> dict[str, Any]:
+    """Wait until a drained backend has no requests left."""
     begin = time.monotonic()
     quiet = 0
     while True:
@@ -198,14 +224,51 @@ def admit(gateway: Gateway, key: str) -> dict[str, Any]:
     return {"changed": changed, "key": key, "drained": sorted(gateway.drained())}
 
 
+def wrong_with(gateway: Gateway, backend: dict[str, Any]) -> str:
+    """Ask a backend as the gateway's own check does, for one token or for its health; empty when it answers."""
+    settings = gateway.settings()
+    file = settings["backend_keys"].get(backend["key"] or "")
+    key = (gateway.secrets / file).read_text(encoding="utf-8").strip() if file else ""
+    limit = float(settings["health_timeout"])
+    if backend["check"] == "completion":
+        body = {"model": backend["model"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+        code, text = fetch(f"{backend['url']}/v1/chat/completions", key, limit, body)
+        good = code in (200, 400, 405, 422, 501)  # a model without a chat refuses the question: it has answered
+    else:
+        code, text = fetch(backend["url"] + backend["check"], key, limit)
+        good = code == 200
+    return "" if good else f"HTTP {code}" if code else text
+
+
+def settle(gateway: Gateway) -> dict[str, Any]:
+    """Admit what a run that was cut off, or gave up too early, has left drained and what answers by now."""
+    admitted, left = [], {}
+    backends = gateway.settings()["backends"]
+    for key in sorted(gateway.drained()):
+        with gateway.draining(key) as free:
+            if not free:
+                left[key] = "it is being drained"
+            elif key in gateway.held():
+                left[key] = "it is held: admit it by hand"
+            else:
+                wrong = wrong_with(gateway, backends[key]) if key in backends else ""
+                if wrong:
+                    left[key] = f"it does not answer: {wrong}"
+                else:
+                    admit(gateway, key)
+                    admitted.append(key)
+    return {"changed": bool(admitted), "admitted": admitted, "left": left}
+
+
 def status(gateway: Gateway) -> dict[str, Any]:
-    settings, drained, children = gateway.settings(), gateway.drained(), gateway.children()
+    settings, drained, held, children = gateway.settings(), gateway.drained(), gateway.held(), gateway.children()
     unhealthy = {key: text for child in children if not child["leaving"] for key, text in child["unhealthy"].items()}
     backends = {
         key: {
             "url": backend["url"],
             "running": gateway.running(key),
             "drained_since": drained.get(key, ""),
+            "held": key in held,
             "wrong": unhealthy.get(key, ""),
         }
         for key, backend in settings["backends"].items()
@@ -214,6 +277,7 @@ def status(gateway: Gateway) -> dict[str, Any]:
     return {
         "changed": False,
         "runs": gateway.runs(),
+        "stale": gateway.stale(),
         "queued": queued,
         "backends": backends,
         "keeper": gateway.keeper(),
@@ -227,10 +291,14 @@ def show(found: dict[str, Any]) -> None:
     )
     if keeper.get("error"):
         print(f"  the last one was not taken over: {keeper['error']}")
+    if found["stale"]:
+        print(f"  its files have changed since: systemctl {found['stale']} {CONTAINER}")
     print(f"  {found['queued']} requests wait for a backend")
     for key, backend in sorted(found["backends"].items()):
         state = (
-            f"drained since {backend['drained_since']}" if backend["drained_since"] else backend["wrong"] or "serves"
+            f"drained since {backend['drained_since']}{', held' if backend['held'] else ''}"
+            if backend["drained_since"]
+            else backend["wrong"] or "serves"
         )
         print(f"  {key:32} {backend['running']:4} requests  {backend['url']:32} {state}")
 
@@ -303,6 +371,7 @@ def main(values: list[str]) -> int:
         verb.add_argument("key")
         if name == "drain":
             verb.add_argument("--timeout", type=float, default=1800)
+            verb.add_argument("--hold", action="store_true", help="no run of site.yml is to admit it")
     verbs.add_parser("status")
     verb = verbs.add_parser("reload")
     verb.add_argument("--timeout", type=float, default=300)
@@ -312,11 +381,12 @@ def main(values: list[str]) -> int:
     verb = verbs.add_parser("ready")
     verb.add_argument("url")
     verb.add_argument("--timeout", type=float, default=240)
+    verb.add_argument("--admit", action="store_true", help="admit what was left drained and answers")
     options = parser.parse_args(values)
     gateway = Gateway(options.config, options.run, options.secrets, options.code)
     try:
         if options.verb == "drain":
-            found = drain(gateway, options.key, options.timeout)
+            found = drain(gateway, options.key, options.timeout, options.hold)
         elif options.verb == "admit":
             found = admit(gateway, options.key)
         elif options.verb == "reload":
@@ -326,6 +396,8 @@ def main(values: list[str]) -> int:
             found = prepare(gateway, options.owner)
         elif options.verb == "ready":
             found = ready(gateway, options.url, options.timeout)
+            if options.admit:
+                found.update(settle(gateway))
         else:
             found = status(gateway)
             if not options.json:

@@ -5,7 +5,7 @@
 
 spark-health ready FILE         after the start: wait until the health endpoint answers, or say what the log says
 spark-health prove FILE         send one real request: audio in, text out; or text in, audio out; or the list of models
-spark-health pull FILE MODEL    have Ollama pull a model, and wait until it has
+spark-health pull FILE [MODEL]  have Ollama pull a model, and wait until it has; without one, all that it lacks, and prove them
 
 FILE holds the settings of the server, as the role wrote them. Python's standard library is all that is needed.
 """
@@ -36,6 +36,9 @@ PROVE_SECONDS = 300.0
 # Servers that answer 200 with one of these are up, but have not loaded their model.
 NOT_READY = ("initializing", "loading", "not_ready", "starting", "unhealthy", "warming_up")
 AUDIO = {b"RIFF": "WAV", b"ID3": "MP3", b"\xff\xfb": "MP3", b"\xff\xf3": "MP3", b"OggS": "Ogg", b"fLaC": "FLAC"}
+NOT_OPENAI = (
+    "An image in spark_speech has to speak OpenAI's audio interface; its own documentation says whether it does"
+)
 # No proxy: what is asked is on this host.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -198,9 +201,11 @@ def prove_asr(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
     try:
         text = json.loads(answer)["text"]
     except (ValueError, KeyError, TypeError) as error:
-        raise Stop(f"{settings['unit']}: its transcription is no JSON with a text: {answer[:200]!r}") from error
+        raise Stop(
+            f"{settings['unit']}: its transcription is no JSON with a text: {answer[:200]!r}. {NOT_OPENAI}"
+        ) from error
     if not isinstance(text, str):
-        raise Stop(f"{settings['unit']}: the text of its transcription is {text!r}")
+        raise Stop(f"{settings['unit']}: the text of its transcription is {text!r}. {NOT_OPENAI}")
     return {"asked": "a tone of one second", "text": text}
 
 
@@ -215,7 +220,8 @@ def prove_tts(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
     form = next((name for mark, name in AUDIO.items() if answer.startswith(mark)), "")
     if len(answer) < 100 or not (form or kind.startswith("audio/")):
         raise Stop(
-            f"{settings['unit']}: /v1/audio/speech gave {len(answer)} bytes of {kind or 'no type'}, no audio: {answer[:120]!r}"
+            f"{settings['unit']}: /v1/audio/speech gave {len(answer)} bytes of {kind or 'no type'}, no audio: {answer[:120]!r}. "
+            f"{NOT_OPENAI}"
         )
     return {"asked": wanted["input"], "bytes": len(answer), "format": form or kind}
 
@@ -237,7 +243,10 @@ def prove_ollama(settings: dict[str, Any], _seconds: float) -> dict[str, Any]:
     wanted = settings.get("models") or []
     missing = [name for name in wanted if name not in there]
     if missing:
-        raise Stop(f"{settings['unit']}: has no {', '.join(missing)}; it has {', '.join(sorted(there)) or 'no model'}")
+        raise Stop(
+            f"{settings['unit']}: has no {', '.join(missing)}; it has {', '.join(sorted(there)) or 'no model'}. Run the playbook "
+            "again, which pulls what is missing"
+        )
     bound = float(settings["memory_gib"])
     large = [f"{name} ({there[name]:.1f} GiB)" for name in wanted if there[name] > bound]
     if large:
@@ -293,11 +302,20 @@ def pull(settings: dict[str, Any], model: str, seconds: float) -> None:
     say(f"{settings['unit']}: pulled {model} in {time.monotonic() - begun:.0f} s")
 
 
+def pull_missing(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Pull the models that are not there, and see that all of them fit."""
+    there = {str(model.get("name")) for model in tags(settings)}
+    missing = [name for name in settings.get("models") or [] if name not in there]
+    for name in missing:
+        pull(settings, name, seconds)
+    return {"pulled": missing, **prove_ollama(settings, seconds)}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Ask a speech server or Ollama on this host.")
     parser.add_argument("step", choices=("ready", "prove", "pull"))
     parser.add_argument("file", type=Path, help="settings of the server")
-    parser.add_argument("model", nargs="?", default="", help="for pull: the model")
+    parser.add_argument("model", nargs="?", default="", help="for pull: the model (default: all that are missing)")
     parser.add_argument("--poll", type=float, default=2.0, help="seconds between two looks (default: %(default)s)")
     parser.add_argument(
         "--seconds", type=float, default=PROVE_SECONDS, help="limit of prove and pull (default: %(default)s)"
@@ -307,8 +325,10 @@ def main() -> int:
         settings = load(args.file)
         if args.step == "ready":
             ready(settings, args.poll)
-        elif args.step == "pull":
+        elif args.step == "pull" and args.model:
             pull(settings, args.model, args.seconds)
+        elif args.step == "pull":
+            print(json.dumps(pull_missing(settings, args.seconds)))
         else:
             print(json.dumps(PROOFS[settings["kind"]](settings, args.seconds)))
     except Stop as reason:

@@ -45,7 +45,7 @@ BASE_PACKAGES = ("python3", "ca-certificates", "libnuma1", "libstdc++6", "libgom
 OS_PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "openssh-server", "sudo", "docker.io", "iptables", "iproute2", "iputils-ping",
     "procps", "python3-apt", "acl", "curl", "less", "kmod", "netplan.io", "iperf3", "ufw", "nftables", "rsync",
-    "prometheus", "prometheus-alertmanager", "prometheus-node-exporter",
+    "prometheus", "prometheus-alertmanager", "prometheus-node-exporter", "python3-venv",
 )  # fmt: skip
 
 CAPABILITIES = (

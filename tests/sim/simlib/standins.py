@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Images of what runs beside the engines: speech servers and Ollama, by the names of the real ones and labelled simulated."""
+"""Images of what runs beside the engines: speech servers, Ollama and Open WebUI, by the names of the real ones, labelled simulated."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ IMAGES: tuple[tuple[str, str, str, str], ...] = (
     ("ghcr.io/achetronic/parakeet:0.8.0-int8", '["/app/parakeet"]', '["-port","5092","-models","/models"]', ""),
     ("travisvn/chatterbox-tts-api:v1.0.1", "[]", '["/app/chatterbox"]', "PORT=5123 HOST=0.0.0.0 DEVICE=cpu"),
     ("ollama/ollama:0.33.3", '["/bin/ollama"]', '["serve"]', "OLLAMA_HOST=0.0.0.0:11434"),
+    ("ghcr.io/open-webui/open-webui:v0.12.4", "[]", '["bash","start.sh"]', "PORT=8080 DATA_DIR=/app/backend/data"),
 )
 INPUTS: tuple[str | Path, ...] = (SIM_DIR / "standins", SIM_DIR / "common", repr(IMAGES))
 COMMON = f"{IMAGE_PREFIX}/beside:latest"
@@ -46,5 +47,6 @@ def build(inner: Inner, base: str) -> None:
             *([f"ENV {environment}"] if environment else []),
             f"ENTRYPOINT {entrypoint}",
             f"CMD {command}",
+            *(["WORKDIR /app/backend"] if "start.sh" in command else []),
         ]
         inner.docker("build", "--quiet", "--tag", name, "-", input_="\n".join(lines).encode())

@@ -484,6 +484,14 @@ CASES: dict[str, tuple[Any, Any]] = {
         version("0.24.0", spec(method="dflash", model="d", num_speculative_tokens=3)),
         version("0.24.0", spec(method="dflash", model="d", num_speculative_tokens=7)),
     ),
+    "SPK617": (
+        version("0.24.0", {"max-num-seqs": 16, **spec(method="mtp")}, QWEN36),
+        version("0.24.0", {"max-num-seqs": 8, **spec(method="mtp")}, QWEN36),
+    ),
+    "SPK416": (
+        version("0.24.0", {"allowed-local-media-path": "/media/"}, docker_args=["--volume", "/srv/pictures:/pictures"]),
+        version("0.24.0", {"allowed-local-media-path": "/media/"}, docker_args=["--volume", "/srv/media:/media:ro"]),
+    ),
     "SPK707": (
         launch(GEMMA_0505, {"tool-call-parser": "pythonic"}, GEMMA4),
         launch(GEMMA_0505, {"tool-call-parser": "gemma4"}, GEMMA4),
@@ -1014,3 +1022,28 @@ def test_a_fix_names_what_this_vllm_has() -> None:
                     if parser and parser[1] in catalogue.names(table) and catalogue.has(table, parser[1], of) is False:
                         wrong.add((finding["rule"], str(of), parser[1]))
     assert wrong == set()
+
+
+def test_a_bound_on_speculation_or_one_stream_is_enough() -> None:
+    bounded = spec(method="mtp", num_speculative_tokens_per_batch_size=[[1, 4, 2]])
+    assert "SPK617" not in fired(version("0.24.0", {"max-num-seqs": 16, **bounded}, QWEN36))
+    assert "SPK617" not in fired(version("0.24.0", {"max-num-seqs": 16}, QWEN36))
+    assert "SPK617" not in fired(version("0.24.0", spec(method="mtp"), QWEN36))
+
+
+@pytest.mark.parametrize(
+    ("path", "mount", "fires"),
+    [
+        ("/", "/srv/media:/media", False),
+        ("/media/pictures", "/srv/media:/media", False),
+        ("/media", "/srv/pictures:/media/pictures", False),
+        ("/media", "/srv/media:/mediathek", True),
+    ],
+)
+def test_local_media_below_or_above_a_mount(path: str, mount: str, fires: bool) -> None:
+    asked = version("0.24.0", {"allowed-local-media-path": path}, docker_args=["--volume", mount])
+    assert ("SPK416" in fired(asked)) is fires
+
+
+def test_local_media_without_a_word_of_docker_is_left_alone() -> None:
+    assert "SPK416" not in fired(version("0.24.0", {"allowed-local-media-path": "/media"}))

@@ -58,3 +58,41 @@ def test_rays_newest_session(tmp_path: Path, sessions: list[str]) -> None:
     lines, reason = engine_logs.read_session(tmp_path, "heavy")
     assert lines == (["new"] if sessions else [])
     assert bool(reason) is not bool(sessions)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "fix"),
+    [
+        (
+            "torch.AcceleratorError: CUDA error: no kernel image is available for execution on the device",
+            "sm_121",
+            "image",
+        ),
+        (
+            "ValueError: Failed to find a kernel that can implement the WNA16 linear layer. Reasons:",
+            "quantised at home",
+            "recipe",
+        ),
+        ('  File "/x/vllm/compilation/compiler_interface.py", line 441, in load', "compile cache", "spark_cache_dir"),
+        ("_pickle.UnpicklingError: pickle data was truncated", "compile cache", "spark_cache_dir"),
+    ],
+)
+def test_what_a_log_says_is_explained(line: str, cause: str, fix: str) -> None:
+    found = engine_logs.known(
+        ["loading", line, "RuntimeError: Engine core initialization failed. See root cause above."]
+    )
+    assert cause in found[0] and fix in found[1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO [backends.py:1] Using cache directory: /root/.cache/vllm/torch_compile_cache/ab/rank_0_0/backbone for vLLM's torch.compile",
+        "INFO [backends.py:1] Directly load the compiled graph(s) for compile range (1, 2048) from the cache, took 1.2 s",
+        '  File "/x/vllm/compilation/compiler_interface.py", line 250, in compile',
+        "ValueError: Free memory on device",
+        "",
+    ],
+)
+def test_what_is_not_known_is_not_explained(line: str) -> None:
+    assert engine_logs.known([line]) == ("", "")

@@ -142,6 +142,10 @@ def test_models_are_pulled_proved_and_measured(tmp_path: Path, start: Start) -> 
     settings = {**start("ollama"), "models": ["qwen3:8b"], "memory_gib": 8}
     ready(tmp_path, settings)
     assert "has no qwen3:8b; it has no model" in ask(tmp_path, "prove", settings).stderr
+    found = {"qwen3:8b": 4.87}
+    pulled = ask(tmp_path, "pull", settings).stdout.splitlines()
+    assert "pulled qwen3:8b in" in pulled[0] and json.loads(pulled[-1]) == {"pulled": ["qwen3:8b"], "models": found}
+    assert json.loads(ask(tmp_path, "pull", settings).stdout) == {"pulled": [], "models": found}
     assert ask(tmp_path, "pull", settings, "qwen3:8b").returncode == 0
     assert json.loads(ask(tmp_path, "prove", settings).stdout) == {"models": {"qwen3:8b": 4.87}}
     small = ask(tmp_path, "prove", {**settings, "memory_gib": 4})

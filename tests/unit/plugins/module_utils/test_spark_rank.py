@@ -739,11 +739,10 @@ def test_settings_that_cannot_work_are_not_tried_again(pair: Pair, break_it: Any
 
 def test_what_the_role_puts_on_a_host_is_all_it_needs(tmp_path: Path) -> None:
     """The layout on a host, made from the list of the role, and no compiled files left behind."""
-    tasks = yaml.safe_load((REPO / "roles/host/tasks/main.yml").read_text())
-    (copies,) = [task["loop"] for task in tasks if task["name"] == "Put the helpers of the units in place"]
-    for each in copies:
-        source = each["src"].replace("{{ role_path }}", str(REPO / "roles/host"))
-        target = tmp_path / each["dest"].lstrip("/")
+    variables = yaml.safe_load((REPO / "roles/host/vars/main.yml").read_text())
+    for each in variables["__host_files"]:
+        source = each["source"].replace("{{ __host_engine }}", str(REPO / "plugins/module_utils"))
+        target = tmp_path / each["path"].lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source if "/" in source else REPO / "roles/host/files" / source, target)
     libexec, lib = (tmp_path / f"usr/local/{name}/dgxspark" for name in ("libexec", "lib"))
