@@ -86,6 +86,16 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     "spark_support_mib": (int, 16, "MiB of text that a support bundle takes from one host at most"),
     "spark_support_lines": (int, 2000, "lines of each log in a support bundle"),
     "spark_lock_file": (str, "", "lock file on the controller; spark.lock.yml beside the inventory when left out"),
+    "spark_site_mirrors": (
+        list,
+        [],
+        "images, models: what every host takes from the site's own mirror instead of from another host",
+    ),
+    "spark_spread_fabric": (
+        str,
+        "",
+        "name of the fast network that a host shares with others of that name; that of its cluster when left out",
+    ),
     "spark_moving_hosts": (
         int,
         2,
@@ -847,6 +857,8 @@ def _plan_host(
         # What else a recipe offers: the host is asked for all, and the first that is there serves.
         "image_candidates": sorted({*offered, *lock_file.candidates(given.get("lock"), offered, _machine(given))}),
         "models": _models(planned, given.get("lock"), bool(given.get("pin"))),
+        # What another host may have: it comes from there then.
+        "missing": _missing(planned, given),
         "images_locked": lock_file.locked_images(given.get("lock") if given.get("pin") else None, planned),
         "ray_images": _ray_images(planned),
         "cluster": None,
@@ -1508,6 +1520,17 @@ def _download_gib(planned: Sequence[Mapping[str, Any]], measured: Mapping[str, A
     there = set(measured.get("models") or [])
     missing = [s for s in planned if s["model"]["repo"] and s["model"]["repo"] not in there]
     return sum((s["memory"].get("weights_bytes") or 0) / GIB for s in missing)
+
+
+def _missing(planned: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Images and models that a host that was asked does not have; nothing where it was not asked."""
+    images, measured = given.get("images") or {}, given.get("measured")
+    wanted = {service["image"]["ref"] for service in planned} if images else set()
+    repos = {service["model"]["repo"] for service in planned if service["model"]["repo"]} if measured else set()
+    return {
+        "images": sorted(ref for ref in wanted if not (images.get(ref) or {}).get("present")),
+        "models": sorted(repos - set((measured or {}).get("models") or [])),
+    }
 
 
 def _service_findings(service: Mapping[str, Any], given: Mapping[str, Any]) -> list[Finding]:
