@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: csv
 short_description: Hosts from a CSV file
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Makes a host of each row of a CSV file. The column C(host) names it, C(groups) puts it into groups, every other column is a
     variable of it by the name of the column.

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: ask
 short_description: Ask a host by modules, and take silence for an answer
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Runs modules that only read on a host, one after the other, and returns what they say.
   - A host that cannot be reached, and a module that fails, are part of the result. So a report on a hundred hosts can tell which of

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: bundle
 short_description: Pack images and weights of hosts into a folder, and deploy them from it
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Packs images (C(docker save), compressed with zstd or, where there is none, gzip) and weights from hosts into a folder on the
     controller, with a manifest of sizes and sums, and takes them from there to hosts that cannot reach a registry or a hub.

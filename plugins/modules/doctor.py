@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: doctor
 short_description: Judge hosts by everything that is known of them
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Puts together the findings of the plan, of the comparison of running engines with it, of the placement of services and of the
     checks of a running host, and prints them with their fixes, the worst first. What is alike on several hosts is said once.

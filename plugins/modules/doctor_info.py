@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: doctor_info
 short_description: Look at what shows only while a host runs
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Reads what M(dgxspark.vllm.doctor) judges beside facts, plan and proof. It reads the log of the kernel and of engines for lines that
     are known to mean something, receipts and their age, disks, clock, the load of the GPU, pending reboots, images that no container

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: lock
 short_description: Write down which bytes the hosts serve
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Joins what the hosts of the play say about their images and models into the lock file, on the controller. Entries of other hosts
     stay as they are; entries of services that the inventory has no more are removed.

@@ -48,12 +48,12 @@ options:
     description: Whether to look at the units, the memory and the GPU memory of services of the host as well.
     type: bool
     default: false
-    version_added: 0.2.0
+    version_added: 0.1.0
   root:
     description: Where C(/proc) is read for O(host). Simulated Sparks show their own there.
     type: path
     default: /
-    version_added: 0.2.0
+    version_added: 0.1.0
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only

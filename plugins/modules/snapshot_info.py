@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: snapshot_info
 short_description: Report commit, files, sizes and sums of models on a host
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Looks into C(HF_HOME) and reports for each model at a revision the commit that it stands for there, and size and SHA-256 of its
     files. Nothing is fetched.

@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: spread
 short_description: Say which node sends which image and model to which
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Joins what the hosts of the play said by M(dgxspark.vllm.spread_info), and says what each of them does next. No host is
     contacted.

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: spread_access
 short_description: Let nodes take images and models from each other for the time of a run
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Runs an SSH server of its own, in a transient unit, with keys that were made for this run. It listens on the addresses
     of the nodes' networks, accepts the keys of the peers from their addresses alone, and gives them rsync that reads the

@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: spread_info
 short_description: Say what a host has of images and models, and how others reach it
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Says which of the wanted images and snapshots are on the host, and which of their files were verified and have not
     changed since. Files are not read for that, so it costs the same for one gigabyte and for a hundred.

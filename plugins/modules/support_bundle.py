@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: support_bundle
 short_description: Collect what somebody needs who helps from afar
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Collects logs, facts, plan, receipts, metrics, units and what Docker and the system say, takes secrets out, and puts a
     C(HOST.tar.gz) into a folder of the controller. On the host nothing is written.

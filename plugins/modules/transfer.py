@@ -8,7 +8,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: transfer
 short_description: Take images and models from other nodes, or read files and compare them with their digests
-version_added: 0.2.0
+version_added: 0.1.0
 description:
   - Runs a job in the background on the host, which takes what M(dgxspark.vllm.spread) says from the nodes that it names,
     with rsync in several streams for models and C(docker save) into C(docker load) for images.
