@@ -294,6 +294,9 @@ def look():
 
 
 def test_a_stopped_endpoint_is_one_message_and_its_return_another(messages):
+    # Its timer may have seen an engine down that a test above has changed, and nobody was there to be told.
+    look()
+    messages.clear()
     look()
     assert messages == [], "all is well, and it was not silent"
     node("spark-2", "systemctl", "stop", "spark-tts")
