@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import SEVERITIES, Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils.known_bad import PAIRS
 
 MEMORY_LOW_GIB, MEMORY_CRITICAL_GIB = 4.0, 2.0
 SWAP_GIB = 1.0
@@ -29,27 +30,6 @@ PROCESS_MIB = 1024
 BUSY_PERCENT, STUCK_MHZ, STUCK_WATTS = 90.0, 1000.0, 40.0
 MANY_REQUESTS = 8
 """Requests at once from which drafts are reported to cost more than they bring."""
-
-# Driver prefix, the other part and its prefix, what users reported, what to do, where from.
-BAD_PAIRS: tuple[tuple[str, str, str, str, str, str], ...] = (
-    (
-        "580.173",
-        "dgx_os",
-        "7.5.0",
-        "the GPU was gone after the driver came without the firmware of its release",
-        "Bring driver and firmware to the same DGX OS release (apt full-upgrade and fwupdmgr upgrade, then reboot), or go back to "
-        "driver 580.159.03.",
-        "reports on the update of 2026-07",
-    ),
-    (
-        "595.84",
-        "kernel",
-        "6.17.0-1032-nvidia",
-        "whole hosts froze during one long prompt, with nothing in their logs",
-        "Go back to the driver of DGX OS (580).",
-        "NVIDIA/open-gpu-kernel-modules#1358",
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -498,11 +478,11 @@ def check_platform(patient: Patient) -> list[Finding]:
     gpu, looked = patient.facts.get("gpu") or {}, patient.looked
     driver, kernel = str(gpu.get("driver_version") or ""), str(patient.facts.get("kernel") or "")
     parts = {"kernel": kernel, "dgx_os": str((patient.facts.get("dgx_os") or {}).get("version") or "")}
-    for wanted, part, prefix, reason, fix, source in BAD_PAIRS:
-        if driver.startswith(wanted) and parts[part].startswith(prefix):
-            what = {"kernel": "kernel", "dgx_os": "DGX OS"}[part]
-            text = f"driver {driver} with {what} {parts[part]}: {reason}."
-            findings.append(_found("driver_pair", "warning", text, fix, source=source))
+    for pair in PAIRS:
+        if pair.holds(driver, parts[pair.part]):
+            what = {"kernel": "kernel", "dgx_os": "DGX OS"}[pair.part]
+            text = f"driver {driver} with {what} {parts[pair.part]}: {pair.why}."
+            findings.append(_found("driver_pair", "warning", text, pair.fix, source=pair.source))
     if kernel.startswith("7.0.") and looked.get("cmdline") and "kho=off" not in looked["cmdline"].split():
         text = f"kernel {kernel} runs without kho=off on its command line, which DGX OS sets for kernels 7.0."
         fix = "Reinstall the package nvidia-spark-grub-kho, then update-grub and reboot."

@@ -12,7 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
-from ansible_collections.dgxspark.vllm.plugins.module_utils.preflight import BAD_KERNELS, SUPPORTED_DRIVER_BRANCHES
+from ansible_collections.dgxspark.vllm.plugins.module_utils.known_bad import (
+    DRIVER_BRANCHES,
+    PACKAGES,
+    PAIRS,
+    bad_kernel,
+    version_key,
+)
 
 SIMULATE = ["apt-get", "--simulate", "--quiet", "dist-upgrade"]
 UPGRADE = [
@@ -31,23 +37,6 @@ FIRMWARE_UPDATE = ["fwupdmgr", "update", "--assume-yes", "--no-reboot-check"]
 
 LOCKS = ("var/lib/dpkg/lock-frontend", "var/lib/dpkg/lock", "var/lib/apt/lists/lock", "var/cache/apt/archives/lock")
 
-# A kernel's package and a release's end, of which reports say that a Spark does not work with it.
-WORSE_KERNELS = {
-    **BAD_KERNELS,
-    "7.0.0-1019-nvidia-64k": ("RDMA cannot register memory (CmaTotal is 0)", "luxingcom/aicad-nccl-optimization#1"),
-    "7.0.0-31": (
-        "RDMA cannot register memory, the driver runs out of it",
-        "MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#259",
-    ),
-}
-BAD_PACKAGES = {
-    ("nvidia-container-toolkit", "1.19.1"): (
-        "containers freeze when it writes their CDI specification",
-        "NVIDIA/nvidia-container-toolkit#1910",
-    ),
-}
-# The driver that came after the firmware of OTA2607: without newer firmware the GPU is gone.
-STEP_DRIVER, STEP_FROM_OTA = (580, 173), "7.5.0"
 NOT_TO_GO = (
     "docker",
     "containerd",
@@ -61,6 +50,7 @@ NOT_TO_GO = (
 """Beginnings of packages whose removal means that an upgrade has gone wrong before it began."""
 
 _KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d[\w.]*-[\w.-]+)")
+_DRIVER = re.compile(r"nvidia-driver-(\d+)(?:-\w+)*")
 _INST = re.compile(r"^Inst (\S+)(?: \[([^\]]*)\])? \((\S+)", re.MULTILINE)
 _REMV = re.compile(r"^Remv (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
 
@@ -121,17 +111,11 @@ def matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     return [name for name in names if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def driver_version(text: str) -> tuple[int, ...]:
-    """Read the numbers of a driver's version, as a package or as C(nvidia-smi) writes it."""
-    found = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", text)
-    return tuple(int(part) for part in found.group(1).split(".")) if found else ()
-
-
 def check(pending: Mapping[str, Any], facts: Mapping[str, Any], firmware_wanted: bool) -> list[Finding]:
     """Say what of an update is known to break a Spark; errors are not carried out.
 
-    pending: install, remove (see C(parse_upgrade)) and firmware (see C(parse_firmware)). facts: C(driver), the one that runs, and
-    C(ota), the version of DGX OS after its last update. firmware_wanted: whether firmware is brought by the same run.
+    pending: install, remove (see C(parse_upgrade)) and firmware (see C(parse_firmware)). facts: C(driver) and C(kernel), those that
+    run, and C(ota), the version of DGX OS after its last update. firmware_wanted: whether firmware is brought by the same run.
     """
     findings: list[Finding] = []
 
@@ -154,6 +138,7 @@ def check(pending: Mapping[str, Any], facts: Mapping[str, Any], firmware_wanted:
             "See why on the host (apt-get --simulate dist-upgrade): an archive that is missing, or a package from elsewhere.",
         )
     _check_driver(pending, facts, firmware_wanted, add)
+    _check_kernels(pending, facts, add)
     return findings
 
 
@@ -163,9 +148,7 @@ def _check_package(package: Mapping[str, str], add: Callable[..., None]) -> None
     kernel = _KERNEL.fullmatch(name)
     if kernel:
         release = kernel.group(1)
-        known = next(
-            (why for bad, why in WORSE_KERNELS.items() if release == bad or release.startswith(f"{bad}-")), None
-        )
+        known = bad_kernel(release)
         if known:
             add(
                 "update.kernel",
@@ -174,17 +157,17 @@ def _check_package(package: Mapping[str, str], add: Callable[..., None]) -> None
                 'Hold it back until a later one comes: spark_update_hold: ["linux-*"].',
                 known[1],
             )
-    branch = re.fullmatch(r"nvidia-driver-(\d+)(?:-\w+)*", name)
-    if branch and branch.group(1) not in SUPPORTED_DRIVER_BRANCHES:
+    branch = _DRIVER.fullmatch(name)
+    if branch and branch.group(1) not in DRIVER_BRANCHES:
         add(
             "update.driver_branch",
             "error",
-            f"{name} {new} is not of the branch that DGX OS carries ({', '.join(SUPPORTED_DRIVER_BRANCHES)}): other branches were "
+            f"{name} {new} is not of the branch that DGX OS carries ({', '.join(DRIVER_BRANCHES)}): other branches were "
             "reported to keep memory after an engine has ended, or to wedge the host.",
             f'Hold it back: spark_update_hold: ["{name}"], and see which archive it comes from (apt-cache policy {name}).',
             "NVIDIA staff, forum, 2026-03; NVIDIA/open-gpu-kernel-modules#1358",
         )
-    for (bad, version), (why, source) in BAD_PACKAGES.items():
+    for (bad, version), (why, source) in PACKAGES.items():
         if name == bad and new.split("-")[0] == version:
             add(
                 "update.package",
@@ -199,12 +182,12 @@ def _check_driver(
     pending: Mapping[str, Any], facts: Mapping[str, Any], firmware_wanted: bool, add: Callable[..., None]
 ) -> None:
     """Driver and firmware move together: a driver on older firmware may find no GPU."""
-    drivers = [each for each in pending["install"] if re.fullmatch(r"nvidia-driver-\d+(?:-\w+)*", each["name"])]
+    drivers = [each for each in pending["install"] if _DRIVER.fullmatch(each["name"])]
     if not drivers:
         return
     new, firmware = drivers[0], pending["firmware"]
     old = str(facts.get("driver") or new["old"])
-    if driver_version(old) == driver_version(new["new"]):
+    if version_key(old) == version_key(new["new"]):
         return
     move = f"driver {old} -> {new['new']}"
     if firmware and not firmware_wanted:
@@ -222,19 +205,34 @@ def _check_driver(
             f"{move}, and whether firmware belongs to it cannot be asked: fwupdmgr is missing or does not answer.",
             "Install fwupd, or see in the DGX Dashboard that the firmware is up to date.",
         )
-    elif (
-        not firmware
-        and str(facts.get("ota") or "") == STEP_FROM_OTA
-        and driver_version(old) < STEP_DRIVER <= driver_version(new["new"])
-    ):
-        add(
-            "update.driver_firmware",
-            "error",
-            f"{move} on the firmware of DGX OS {STEP_FROM_OTA}, and no newer firmware is offered: nvidia-smi was reported to find no "
-            "GPU then.",
-            'Update by the DGX Dashboard, which brings both, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].',
-            "apt upgrade 580.159.03 to 580.173.02 on OTA2607, NVIDIA developer forum",
-        )
+    for pair in PAIRS if not firmware else ():
+        if pair.part == "dgx_os" and pair.comes(old, new["new"], str(facts.get("ota") or "")):
+            add(
+                "update.driver_firmware",
+                "error",
+                f"{move} on the firmware of DGX OS {facts['ota']}, and no newer firmware is there to come with it: {pair.why}.",
+                'Update by the DGX Dashboard, which brings both, or hold the driver: spark_update_hold: ["nvidia-*", "libnvidia-*"].',
+                pair.source,
+            )
+
+
+def _check_kernels(pending: Mapping[str, Any], facts: Mapping[str, Any], add: Callable[..., None]) -> None:
+    """A kernel and a driver that hosts failed with, whichever of the two comes; what runs already is for the doctor to say."""
+    drivers = [each["new"] for each in pending["install"] if _DRIVER.fullmatch(each["name"])]
+    matched = [_KERNEL.fullmatch(each["name"]) for each in pending["install"]]
+    releases = [found.group(1) for found in matched if found]
+    runs = str(facts.get("driver") or ""), str(facts.get("kernel") or "")
+    driver = drivers[0] if drivers else runs[0]
+    for pair in PAIRS:
+        for release in releases or [runs[1]]:
+            if pair.part == "kernel" and pair.holds(driver, release) and not pair.holds(*runs):
+                add(
+                    "update.driver_pair",
+                    "error",
+                    f"driver {driver} with kernel {release}: {pair.why}.",
+                    'Hold one of them back: spark_update_hold: ["linux-*"], or ["nvidia-*", "libnvidia-*"].',
+                    pair.source,
+                )
 
 
 def reboot_reasons(
@@ -256,7 +254,7 @@ def reboot_reasons(
     newest = max(kernels, key=release_key, default="")
     if newest and running_kernel in kernels and release_key(newest) > release_key(running_kernel):
         reasons.append(f"kernel {running_kernel} runs, {newest} is installed")
-    if loaded_driver and installed_driver and driver_version(loaded_driver) != driver_version(installed_driver):
+    if loaded_driver and installed_driver and version_key(loaded_driver) != version_key(installed_driver):
         reasons.append(f"driver {loaded_driver} is loaded, {installed_driver} is installed")
     if firmware:
         reasons.append("firmware is written at the next boot")

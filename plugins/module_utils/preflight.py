@@ -9,16 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils.known_bad import DRIVER_BRANCHES, bad_kernel
 
-# Kernel release prefix -> what its users reported.
-BAD_KERNELS = {
-    "6.17.0-1008-nvidia": ("panics were reported", "NVIDIA developer forum t/366026"),
-    "6.17.0-1021-nvidia": ("the ConnectX-7 may drop off the bus by itself", "NVIDIA developer forum t/374275"),
-    "6.17.0-1029-nvidia": ("the ConnectX-7 may drop off the bus by itself", "NVIDIA developer forum t/374275"),
-    "7.0.0-1019-nvidia": ("RDMA cannot register memory (CmaTotal is 0)", "luxingcom/aicad-nccl-optimization#1"),
-}
-# Driver branches that DGX OS does not carry: reported to keep memory after an engine has ended.
-SUPPORTED_DRIVER_BRANCHES = ("580",)
 DISK_MARGIN_GIB = 5.0
 """Free space that must be left after a download: logs, caches and the journal live on the same disk."""
 
@@ -67,17 +59,18 @@ def check_host(
         )
     else:
         driver = str(gpu.get("driver_version") or "")
-        if driver and driver.split(".", maxsplit=1)[0] not in SUPPORTED_DRIVER_BRANCHES:
+        if driver and driver.split(".", maxsplit=1)[0] not in DRIVER_BRANCHES:
             add(
                 "host.driver",
                 "warning",
-                f"driver {driver} is not of the branch that DGX OS carries (580).",
+                f"driver {driver} is not of the branch that DGX OS carries ({', '.join(DRIVER_BRANCHES)}).",
                 "Go back to the driver of DGX OS unless you know why you left it.",
                 source="NVIDIA staff, forum, 2026-03",
             )
     kernel = str(facts.get("kernel") or "")
-    if kernel in BAD_KERNELS:
-        reason, source = BAD_KERNELS[kernel]
+    known = bad_kernel(kernel)
+    if known:
+        reason, source = known
         add("host.kernel", "warning", f"kernel {kernel}: {reason}.", "Boot another kernel of DGX OS.", source=source)
     if not (facts.get("machine") or {}).get("is_spark"):
         add(

@@ -265,7 +265,7 @@ class Host:
     def facts(self) -> dict[str, Any]:
         """What runs now."""
         release = gb10.parse_dgx_release(gb10.read_text(str(ROOT), "etc/dgx-release") or "") or {}
-        return {"driver": self.loaded_driver(), "ota": release.get("version")}
+        return {"driver": self.loaded_driver(), "kernel": platform.release(), "ota": release.get("version")}
 
     def loaded_driver(self) -> str:
         """Version of the driver's module that runs, empty where none does."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import host_update
+from ansible_collections.dgxspark.vllm.plugins.module_utils import doctor, host_update, known_bad, preflight
 
 SIMULATED = """\
 NOTE: This is only a simulation!
@@ -98,15 +98,49 @@ STEP: dict[str, Any] = {"driver": "580.159.03", "ota": "7.5.0"}
 def test_driver_and_firmware_move_together() -> None:
     assert rules(DRIVER, firmware=FIRMWARE, **STEP) == {}
     assert rules(DRIVER, firmware=FIRMWARE, wanted=False, **STEP) == {"update.driver_firmware": "error"}
-    assert rules(DRIVER, firmware=None, **STEP) == {"update.firmware_unknown": "warning"}
+    assert rules(DRIVER, firmware=None, driver="580.159.03", ota="7.6.0") == {"update.firmware_unknown": "warning"}
 
 
 def test_the_pair_that_lost_the_gpu_is_refused() -> None:
     assert rules(DRIVER, **STEP) == {"update.driver_firmware": "error"}
+    both = {"update.driver_firmware": "error", "update.firmware_unknown": "warning"}
+    assert rules(DRIVER, firmware=None, **STEP) == both
+    past = inst("nvidia-driver-580-open", "580.178.04-1", "580.159.03-1")
+    assert rules(past, **STEP) == {"update.driver_firmware": "error"}
     assert rules(DRIVER, driver="580.159.03", ota="7.6.0") == {}
     assert rules(DRIVER, driver="580.173.02", ota="7.5.0") == {}
     later = inst("nvidia-driver-580-open", "580.178.04-1", "580.173.02-1")
     assert rules(later, driver="580.173.02", ota="7.5.0") == {}
+
+
+def test_a_kernel_and_a_driver_that_freeze_hosts_do_not_come_together() -> None:
+    kernel = inst("linux-image-6.17.0-1032-nvidia", "6.17.0-1032.32")
+    driver = inst("nvidia-driver-595-open", "595.84.01-1", "580.159.03-1")
+    assert "update.driver_pair" in rules(kernel, driver, driver="580.159.03", kernel="6.17.0-1026-nvidia")
+    assert "update.driver_pair" in rules(driver, driver="580.159.03", kernel="6.17.0-1032-nvidia")
+    assert "update.driver_pair" in rules(kernel, driver="595.84.01", kernel="6.17.0-1026-nvidia")
+    # With another one of either, and where both run already, nothing of it comes by this update.
+    assert rules(kernel, driver="580.159.03", kernel="6.17.0-1026-nvidia") == {}
+    assert rules(inst("curl", "2"), driver="595.84.01", kernel="6.17.0-1032-nvidia") == {}
+
+
+@pytest.mark.parametrize("pair", known_bad.PAIRS, ids=lambda pair: f"{pair.driver}-{pair.begin}")
+def test_what_an_update_refuses_is_what_the_doctor_finds(pair: known_bad.Pair) -> None:
+    """One list for both: a pair that is added to it is refused before it comes and found where it runs."""
+    new = inst(f"nvidia-driver-{pair.driver.split('.')[0]}-open", f"{pair.driver}.02-1", "570.1-1")
+    facts = {"ota" if pair.part == "dgx_os" else "kernel": pair.begin}
+    assert {"update.driver_firmware", "update.driver_pair"} & rules(new, driver="570.1", **facts).keys()
+    runs = {"gpu": {"driver_version": f"{pair.driver}.02"}, "kernel": "", "dgx_os": {}}
+    runs.update({"dgx_os": {"version": pair.begin}} if pair.part == "dgx_os" else {"kernel": pair.begin})
+    found = doctor.check_platform(doctor.Patient({"services": []}, facts=runs))
+    assert [(each.rule, each.source) for each in found] == [("doctor.driver_pair", pair.source)]
+
+
+@pytest.mark.parametrize("release", sorted(known_bad.KERNELS))
+def test_a_kernel_that_an_update_refuses_is_warned_of_where_it_runs(release: str) -> None:
+    assert rules(inst(f"linux-image-{release}", "1")) == {"update.kernel": "error"}
+    found = preflight.check_host({"kernel": release}, [], {"uses_gpu": False, "hf_home": "/srv", "download_gib": 0})
+    assert "host.kernel" in {finding.rule for finding in found}
 
 
 def test_an_update_that_removes_the_engine_is_refused_and_a_library_may_go() -> None:
