@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -331,9 +331,25 @@ def service_cells(service: Mapping[str, Any]) -> list[str]:
 
 
 def label(service: Mapping[str, Any]) -> str:
-    """Name a service, as a rank where it spans hosts."""
+    """Name a service, as a rank where it spans hosts, with its exclusive set and with what its owner has stopped."""
     span = service.get("cluster")
-    return f"{service['name']}, rank {service['rank']} of {span['size']}" if span else str(service["name"])
+    name = f"{service['name']}, rank {service['rank']} of {span['size']}" if span else str(service["name"])
+    notes = [f"set {service['exclusive']}"] if service.get("exclusive") else []
+    notes += ["stopped"] if service.get("state") == "stopped" else []
+    return f"{name} [{', '.join(notes)}]" if notes else name
+
+
+def label_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Say what the labels of services mean beyond their names; nothing when there is nothing to say."""
+    there = list(services)
+    notes = []
+    if any(service.get("exclusive") for service in there):
+        notes.append(
+            "[set NAME] one of the set runs at a time; memory is planned for the largest of it, which the map shows"
+        )
+    if any(service.get("state") == "stopped" for service in there):
+        notes.append("[stopped] deployed, and not to run; its memory is kept for it")
+    return notes
 
 
 def room_text(body: Mapping[str, Any]) -> str:
@@ -364,6 +380,8 @@ def plan_text(
     blocks += [_fleet_lines(groups, width, color)] if many else [_host_block(group, width, color) for group in groups]
     if any("*" in cell for group in groups for service in group.body["services"] for cell in service_cells(service)):
         blocks += [] if many else [paint("* worked out, because the inventory leaves it open", "dim", color)]
+    notes = label_notes(service for group in groups for service in group.body["services"])
+    blocks += [] if many else [paint(note, "dim", color) for note in notes]
     blocks.append(findings_text(findings, color))
     blocks.append(summary_text(plan, findings) + (f" More in {page}" if page else ""))
     return "\n\n".join(block for block in blocks if block)

@@ -26,18 +26,22 @@ class Placed:
     served: str
     hosts: list[str] = field(default_factory=list)
     gib: float = 0.0
+    """What it takes where it runs."""
+    frees: float = 0.0
+    """By how much its hosts are relieved without it: of an exclusive set memory is planned for the largest alone."""
 
     def same(self, other: Placed) -> bool:
         """Whether a client could take the other for this one."""
         return self.model == other.model or self.served == other.served
 
 
-def services(plan: Mapping[str, Any]) -> list[Placed]:
-    """List the services of a plan that are meant to run, each once."""
+def services(plan: Mapping[str, Any], stopped: bool = False) -> list[Placed]:
+    """List the services of a plan that are meant to run, each once; with C(stopped) those as well that are not: they keep their memory."""
     found: dict[tuple[str, str], Placed] = {}
     for host in sorted(plan["hosts"], key=natural):
-        for service in plan["hosts"][host]["services"]:
-            if service.get("state", "started") == "stopped":
+        own = plan["hosts"][host]["services"]
+        for service in own:
+            if service.get("state", "started") == "stopped" and not stopped:
                 continue
             place = (service.get("cluster") or {}).get("name") or host
             model = service["model"].get("repo") or service["model"].get("source") or service["recipe"]
@@ -45,8 +49,19 @@ def services(plan: Mapping[str, Any]) -> list[Placed]:
                 (place, service["name"]), Placed(service["name"], model, service["served_model_name"])
             )
             placed.hosts.append(host)
-            placed.gib = (service["memory"].get("residency_gib") or {}).get("typical") or 0.0
+            placed.gib = _size(service)
+            others = [_size(mate) for mate in own if mate is not service and _mates(mate, service)]
+            placed.frees = max(0.0, placed.gib - max(others, default=0.0))
     return list(found.values())
+
+
+def _size(service: Mapping[str, Any]) -> float:
+    return float((service["memory"].get("residency_gib") or {}).get("typical") or 0.0)
+
+
+def _mates(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two services of a host are of one exclusive set."""
+    return bool(one.get("exclusive")) and one.get("exclusive") == other.get("exclusive")
 
 
 def without_replica(placed: Sequence[Placed]) -> list[Placed]:
@@ -62,6 +77,7 @@ def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the hosts whose parts are more than their memory: C({host: {over_gib, move, to}}).
 
     move: the smallest service that would have to go, and to: the host with the most room that would take it; None where there is none.
+    Of an exclusive set only the largest counts: without it the host has the difference to the next one more, without another nothing.
     """
     bodies = plan["hosts"]
     room = {host: free_gib(body) for host, body in bodies.items() if not over_gib(body)}
@@ -70,7 +86,7 @@ def over_committed(plan: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         over = over_gib(bodies[host])
         if not over:
             continue
-        own = [one for one in services({"hosts": {host: bodies[host]}}) if one.gib >= over]
+        own = [one for one in services({"hosts": {host: bodies[host]}}, stopped=True) if one.frees >= over]
         alone = [one for one in own if not _spans(bodies[host], one.name)]
         move = min(alone, key=lambda one: one.gib, default=None)
         to = max(

@@ -198,3 +198,28 @@ def test_findings_that_differ_in_figures_are_merged_only_when_they_are_many() ->
     # What is to be done differs in more than figures: not the same.
     other = [finding(number, message=f"{number} GiB", fix=f"Remove {'abcdef'[number]}.") for number in range(1, 6)]
     assert len(picture.same_findings(other)) == 5
+
+
+def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
+    heavy = {**service("heavy"), "exclusive": "large", "state": "started"}
+    coder = {**service("coder"), "exclusive": "large", "state": "stopped"}
+    spare = {**service("spare"), "exclusive": "", "state": "stopped"}
+    text = picture.plan_text({"hosts": {"spark-1": host(*HEAVY["memory_map"], services=[heavy, coder, spare])}}, [])
+    lines = [line.strip() for line in text.splitlines()]
+    for named in ("heavy [set large] ", "coder [set large, stopped] ", "spare [stopped] "):
+        assert any(line.startswith(named) for line in lines), named
+    assert any(line.startswith("[set NAME] one of the set runs at a time") for line in lines)
+    assert any(line.startswith("[stopped] deployed, and not to run") for line in lines)
+
+
+def test_hosts_of_which_another_one_runs_are_not_alike() -> None:
+    hosts = {
+        name: host(*HEAVY["memory_map"], services=[{**service("heavy"), "state": state}])
+        for name, state in (("spark-1", "started"), ("spark-2", "stopped"))
+    }
+    assert [group.hosts for group in picture.alike_hosts({"hosts": hosts})] == [["spark-1"], ["spark-2"]]
+
+
+def test_a_plan_without_sets_explains_none() -> None:
+    text = picture.plan_text({"hosts": {"spark-1": HEAVY}}, [])
+    assert "[set" not in text and "[stopped]" not in text

@@ -80,6 +80,33 @@ def test_over_committed_hosts_name_what_could_move() -> None:
     assert "Over-committed: a by 7.0 GiB; fast would fit on c." in placement.text(plan)
 
 
+def test_of_an_exclusive_set_only_the_largest_counts() -> None:
+    def of_set(name: str, gib: float, **more: Any) -> dict[str, Any]:
+        return service(name, gib=gib, exclusive="large", **more)
+
+    small = service("small", gib=20)
+    over = host(of_set("heavy", 90), small)  # its map has the largest of the set
+    other = of_set("coder", 60, state="stopped")
+    plan = {"hosts": {"a": over, "b": host(service("x", gib=5))}}
+    # Without its set mate `heavy` would free 90 GiB; with it only what is between the two.
+    assert placement.over_committed(plan) == {"a": {"over_gib": 10.0, "move": "small", "to": "b"}}
+    over["services"] = [of_set("heavy", 90), other, service("fast", gib=40)]
+    over["memory_map"] = [{"kind": "weights", "gib": 130.0}, {"kind": "free", "gib": 0.0}]
+    # 30 GiB too much: taking off `heavy` leaves `coder` in its place, which relieves the host by just that, and is larger to move.
+    assert placement.over_committed(plan)["a"]["move"] == "fast"
+    over["services"] = [of_set("heavy", 90), of_set("twin", 85, state="stopped"), service("fast", gib=20)]
+    over["memory_map"] = [{"kind": "weights", "gib": 110.0}, {"kind": "free", "gib": 0.0}]
+    assert placement.over_committed(plan)["a"]["move"] == "fast"
+    over["services"][2]["memory"]["residency_gib"]["typical"] = 5.0
+    # Nothing alone helps: `heavy` leaves 85 of its 90 GiB to its twin.
+    assert placement.over_committed(plan)["a"] == {"over_gib": 10.0, "move": None, "to": None}
+
+
+def test_what_is_stopped_keeps_its_memory_and_can_move() -> None:
+    plan = {"hosts": {"a": host(service("x", gib=80), service("y", gib=30, state="stopped")), "b": host()}}
+    assert placement.over_committed(plan)["a"] == {"over_gib": 10.0, "move": "y", "to": "b"}
+
+
 def test_room_is_given_away_once() -> None:
     full = host(service("heavy", gib=90), service("fast", gib=25))
     plan = {"hosts": {"a": full, "b": full, "c": host(service("x", gib=70))}}

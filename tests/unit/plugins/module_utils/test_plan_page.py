@@ -204,3 +204,14 @@ def test_what_was_worked_out_is_marked() -> None:
     text = plan_page.page(make_plan(1), [])
     assert '<span class="solved" title="worked out">0.81</span>' in text
     assert 'title="worked out">65536' not in text
+
+
+def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
+    plan = make_plan(1)
+    assert "[stopped]" not in plan_page.page(plan, []) and "[set" not in plan_page.page(plan, [])
+    body = plan["hosts"]["heavy-000"]
+    body["services"][0].update(exclusive="large", state="started")
+    body["services"].append({**copy.deepcopy(body["services"][0]), "name": "coder", "state": "stopped"})
+    text = Reader(plan_page.page(plan, [])).text
+    assert "heavy [set large]" in text and "coder [set large, stopped]" in text
+    assert "one of the set runs at a time" in text and "[stopped] deployed, and not to run" in text
