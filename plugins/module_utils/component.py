@@ -44,6 +44,7 @@ class Steps:
     start: list[str] = field(default_factory=list)
     restart: list[str] = field(default_factory=list)
     due: list[str] = field(default_factory=list)  # would be restarted, but the caller wants to do something first
+    starting: list[str] = field(default_factory=list)  # since before, from these files; left alone
     forget: list[str] = field(default_factory=list)  # systemd counts earlier starts of these against the next one
 
     def any(self) -> bool:
@@ -117,4 +118,6 @@ def steps(units: list[dict[str, Any]], seen: dict[str, Seen], changed: dict[str,
             # systemd refuses a start when earlier ones, or a rollout in small steps, have used up the bound.
             if not unit["defer"]:
                 todo.forget.append(name)
+        elif now.active == "activating":
+            todo.starting.append(name)
     return todo

@@ -15,6 +15,8 @@ description:
     travels but only checksums.
   - Everything is checked before anything is written. What O(files[].validate) refuses, an owner that does not exist or a
     folder in the place of a file leave the host as it was.
+  - All contents are on the disk before the first of the O(files) is replaced, so a disk that is full leaves the old ones, all of
+    them; a unit that restarts by itself never finds some of each.
   - A unit is restarted when a file of O(units[].restart_on) was written after the unit's run began. A play that was cut off
     between the two is so finished by the next one.
 author:
@@ -271,6 +273,12 @@ restart_due:
   type: list
   elements: str
   sample: []
+starting:
+  description: Units that were starting already, from the files that are on the disk; whoever wants them has to wait.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 """
 
 import base64
@@ -375,6 +383,7 @@ class Component:
         self.run = command.runner(module)
         self.changed, self.diffs = False, []  # type: bool, list[dict[str, Any]]
         self.removed: list[str] = []
+        self.staged: dict[str, Path] = {}
         self.reload = False
 
     def fail(self, text: str, **more: Any) -> None:
@@ -455,39 +464,50 @@ class Component:
                     path.mkdir(parents=True, exist_ok=True)
             self.attributes(entry, exists or not self.check, shown=exists)
 
+    def stage(self, differing: list[dict[str, Any]]) -> None:
+        """Write what differs beside its place. What does not go well here leaves every file as it was."""
+        for entry in differing:
+            path = Path(entry["path"])
+            if not path.parent.is_dir():
+                self.fail(f"the folder of {path} does not exist; list it in folders")
+            try:
+                # Never readable by others, not for a moment: owner and mode are set before the name is.
+                handle, name = tempfile.mkstemp(prefix=".dgxspark-", dir=path.parent)
+                self.staged[entry["path"]] = beside = Path(name)
+                with os.fdopen(handle, "wb") as stream:
+                    stream.write(content_of(entry))
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                beside.chmod(int(entry["mode"], 8))
+                shutil.chown(beside, entry["owner"], entry["group"])
+            except PermissionError:
+                raise
+            except OSError as error:
+                self.fail(
+                    f"{path} cannot be written: {error.strerror}. All files are as they were. Mend that (df -h {path.parent}, "
+                    f"df -i {path.parent}) and run again"
+                )
+
+    def unstage(self) -> None:
+        """Remove what was not put in place."""
+        for beside in self.staged.values():
+            beside.unlink(missing_ok=True)
+
     def files(self, differing: list[dict[str, Any]]) -> list[str]:
-        """Write what differs, each by a rename; returns the paths."""
+        """Put what differs in place, each by a rename; returns the paths."""
         for entry in self.params["files"]:
             exists = present(Path(entry["path"]))
             if any(entry is other for other in differing):
                 self.changed = True
                 self.reload = self.reload or Path(entry["path"]).parent == SYSTEM
-                new = content_of(entry)
-                self.show(entry, new)
+                self.show(entry, content_of(entry))
                 if not self.check:
-                    self.put(entry, new)
+                    # Dated by when it counts: a unit that began since it was written beside its place ran from the old one.
+                    os.utime(self.staged[entry["path"]])
+                    self.staged.pop(entry["path"]).replace(entry["path"])
                     exists = True
             self.attributes(entry, exists)
         return [entry["path"] for entry in differing]
-
-    def put(self, entry: dict[str, Any], new: bytes) -> None:
-        """Write a file beside its place, and move it there when it is whole."""
-        path = Path(entry["path"])
-        if not path.parent.is_dir():
-            self.fail(f"the folder of {path} does not exist; list it in folders")
-        # Never readable by others, not for a moment: owner and mode are set before the name is.
-        handle, name = tempfile.mkstemp(prefix=".dgxspark-", dir=path.parent)
-        beside = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(new)
-                stream.flush()
-                os.fsync(stream.fileno())
-            beside.chmod(int(entry["mode"], 8))
-            shutil.chown(beside, entry["owner"], entry["group"])
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
 
     def show(self, entry: dict[str, Any], new: bytes) -> None:
         """Note the difference for C(--diff)."""
@@ -639,9 +659,14 @@ class Component:
             self.module.exit_json(changed=False, wanted=missing)
         if not self.check:
             self.validate(differing)
-        gone, ended = self.instances()
         self.folders()
-        written = self.files(differing)
+        try:
+            if not self.check:
+                self.stage(differing)
+            gone, ended = self.instances()
+            written = self.files(differing)
+        finally:
+            self.unstage()
         self.purge()
         for path in self.params["removed"]:
             self.remove(Path(path))
@@ -653,6 +678,7 @@ class Component:
             "restarted": todo.restart,
             "stopped": [*ended, *todo.stop],
             "restart_due": todo.due,
+            "starting": todo.starting,
         }
 
     def absent(self) -> dict[str, Any]:
@@ -669,6 +695,7 @@ class Component:
             "restarted": [],
             "stopped": [*ended, *stopped],
             "restart_due": [],
+            "starting": [],
         }
 
 

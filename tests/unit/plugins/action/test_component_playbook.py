@@ -180,6 +180,29 @@ def test_what_is_refused_changes_nothing(host: Host) -> None:
     assert not Path(host.path("")).exists()
 
 
+def test_a_file_that_cannot_be_written_leaves_all_as_they_were(host: Host) -> None:
+    units = [{"name": "a.service"}]
+    host.run(V, files=[host.file("a", "1"), host.file("b", "1")], units=units)
+    host.calls()
+    changed = [host.file("a", "2"), host.file("b", "2")]
+    assert "does not exist" in host.run(code=2, files=[*changed, host.file("none/c", "2")], units=units)["msg"]
+    # A folder that takes no files, from root neither.
+    said = host.run(code=2, files=[*changed, {"path": "/proc/c", "content": "2", **OWNER}], units=units)["msg"]
+    assert "/proc/c cannot be written" in said or "permission denied" in said
+    assert sorted(path.name for path in Path(host.path("")).iterdir()) == ["a", "b"]
+    assert [Path(host.path(name)).read_text() for name in ("a", "b")] == ["1", "1"] and host.calls() == []
+    assert host.run(V, files=changed, units=units)["restarted"] == ["a.service"]
+
+
+def test_what_was_starting_already_is_named(host: Host) -> None:
+    arguments: dict[str, Any] = {"files": [host.file("a", "1")], "units": [{"name": "a.service", "defer": True}]}
+    host.run(V, **arguments)
+    host.calls()
+    (host.units / "a.service.state").write_text("activating\n")
+    result = host.run(V, **arguments)
+    assert result["starting"] == ["a.service"] and not result["changed"] and host.calls() == []
+
+
 def test_an_account_that_is_missing_changes_nothing(host: Host) -> None:
     files = [host.file("a", "1"), {**host.file("b", "1"), "owner": "nobody-by-this-name"}]
     result = host.run(code=2, files=files)

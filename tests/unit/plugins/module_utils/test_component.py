@@ -61,7 +61,8 @@ def test_steps_for_each_state() -> None:
         return {key: value for key, value in vars(todo).items() if value}
 
     assert first(Seen("u", True, "active", began=9.0)) == {}
-    assert first(Seen("u", True, "activating", began=9.0)) == {}
+    assert first(Seen("u", True, "activating", began=9.0)) == {"starting": ["u"]}
+    assert first(Seen("u", True, "activating", began=9.0), 10.0, defer=True) == {"due": ["u"]}
     assert first(Seen("u", True, "active", began=9.0), 10.0) == {"restart": ["u"], "forget": ["u"]}
     assert first(Seen("u", True, "active", began=9.0), 10.0, defer=True) == {"due": ["u"]}
     assert first(Seen("u", True, "active", began=9.0), outdated=True) == {"restart": ["u"], "forget": ["u"]}
