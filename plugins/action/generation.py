@@ -36,6 +36,8 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = dict(self._task.args)
         plan, around = plain(args.pop("plan", None)), plain(args.pop("around", None))
+        # Of a host's facts three are kept; the others need not travel.
+        args["facts"] = generations.facts_of(plain(args.get("facts"))) if args.get("facts") else {}
         if args.get("action") == "record" and plan:
             args.update(
                 services=generations.slim(plan.get("services") or []),

@@ -3,11 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Generations: the numbered states of a host, and what follows when one is to come back. Decisions, without doing anything.
 
-A manifest is C({schema, number, parent, at, proven, reason, state, receipts, plan, wanted}). C(state) is what a host is by:
+A manifest is C({schema, number, parent, at, proven, reason, state, receipts, plan, wanted, facts}). C(state) is what a host is by:
 C({files: {path: {sha256, owner, group, mode} | {link}}, units: {name: {enabled, active}}, images: {unit: {ref, id}},
 models: {service: {repo, revision, commit, path}}}). Receipts change with every proof and are kept beside it, and whether a unit
 was active at the time makes no other state. C(plan) is what the services of this state are proved by; C(wanted) the mark of the
-plan that it came from.
+plan that it came from; C(facts) kernel, driver and DGX OS as they were when it was proved last (missing in old ones).
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ def build(
     plan: Mapping[str, Any] | None,
     wanted: str,
     reason: str = "",
+    facts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a manifest."""
     return {
@@ -102,7 +103,19 @@ def build(
         "receipts": dict(receipts),
         "plan": dict(plan or {}),
         "wanted": wanted,
+        "facts": dict(facts or {}),
     }
+
+
+def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return what a generation keeps of C(spark) of M(dgxspark.vllm.spark_info): what updates of DGX OS change."""
+    spark = spark or {}
+    found = {
+        "kernel": spark.get("kernel"),
+        "driver": (spark.get("gpu") or {}).get("driver_version"),
+        "dgx_os": (spark.get("dgx_os") or {}).get("version"),
+    }
+    return {name: str(value) for name, value in found.items() if value}
 
 
 def load(text: str) -> dict[str, Any]:

@@ -19,10 +19,12 @@ options:
     description:
       - V(record) makes a new generation when the host is not what the current one says, and nothing else when it is.
       - V(look) says what there is, whether the host still is what its generation says, and what going back would do.
+      - V(compare) says in what the host differs from its current generation, file by file, and which files of O(models) are not
+        as they should be. M(dgxspark.vllm.drift) judges it. Nothing is written, and no content of a file is returned.
       - V(restore) brings a generation back, once it is known that its images and weights are there.
       - V(forget) removes all generations and the names that they gave to images.
     type: str
-    choices: [record, look, restore, forget]
+    choices: [record, look, compare, restore, forget]
     required: true
   proven:
     description:
@@ -43,6 +45,18 @@ options:
     description:
       - With O(action=record), the host's part of RV(dgxspark.vllm.plan#module:around).
     type: dict
+  facts:
+    description:
+      - With O(action=record), RV(dgxspark.vllm.spark_info#module:spark), of which the action plugin sends kernel, driver and DGX OS.
+    type: dict
+    default: {}
+  models:
+    description:
+      - With O(action=compare), the models of the host's part of RV(dgxspark.vllm.plan#module:hosts). Sizes of files are compared, none is
+        read.
+    type: list
+    elements: dict
+    default: []
   services:
     description:
       - Set by the action plugin; of the planned services what is kept.
@@ -100,6 +114,7 @@ notes:
   - Needs root.
 seealso:
   - module: dgxspark.vllm.rollout
+  - module: dgxspark.vllm.drift
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """
@@ -188,14 +203,37 @@ plan:
   returned: when O(action=look) or O(action=restore)
   type: dict
 receipts:
-  description: Model and measurement of each service, by the receipts on the host.
-  returned: when O(action=look)
+  description: Model and measurement of each service, by the receipts on the host; with O(action=compare) what is deployed.
+  returned: when O(action=look) or O(action=compare)
   type: dict
 recorded:
-  description: Whether a new generation was made.
-  returned: when O(action=record)
-  type: bool
+  description:
+    - With O(action=record), whether a new generation was made.
+    - With O(action=compare), what the current generation says beside its files, null without one.
+  returned: when O(action=record) or O(action=compare)
+  type: raw
   sample: false
+files:
+  description: The files that are not what the current generation has, by what is different. Names alone, secrets are among them.
+  returned: when O(action=compare)
+  type: dict
+  sample: {"changed": ["/etc/dgxspark/env/heavy.env"], "missing": [], "added": [], "attributes": []}
+units:
+  description: Whether each unit starts at boot, and its state.
+  returned: when O(action=compare)
+  type: dict
+  sample: {"spark-heavy.service": {"enabled": true, "active": "active"}}
+moved:
+  description: Models whose revision stands for another commit by now, with C(repo), C(revision), C(was) and C(is), by service.
+  returned: when O(action=compare)
+  type: dict
+  sample: {}
+models:
+  description: What is wrong with O(models), with C(repo), C(revision), C(commit), C(there) and C(wrong).
+  returned: when O(action=compare)
+  type: list
+  elements: dict
+  sample: [{"repo": "Qwen/Qwen3-8B", "revision": "main", "commit": "0123abc", "there": true, "wrong": ["config.json is missing"]}]
 removed:
   description: Numbers of generations that were removed, and names of images.
   returned: when O(action=record)
@@ -218,7 +256,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import command, component
+from ansible_collections.dgxspark.vllm.plugins.module_utils import command, component, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils.cleanup import names_of_image
 
@@ -507,13 +545,17 @@ class Host:
         services = self.services_of_receipts() if services is None else services
         self.state["models"] = self.models(services)
         plan = {"services": engine.slim(services), "settings": params["settings"]}
+        facts = params["facts"]
         current = self.now()
         same = current is not None and engine.identity(self.state) == engine.identity(current["state"])
         changed = False
         if same and current is not None:
-            if (proven and not current["proven"]) or (proven and params["wanted"] != current["wanted"]):
+            # Another kernel or driver makes no other state; it is noted once the state was proved with it.
+            moved = bool(facts) and facts != current.get("facts")
+            if proven and (not current["proven"] or params["wanted"] != current["wanted"] or moved):
                 changed = not current["proven"]
                 current.update(proven=True, reason="", plan=plan, wanted=params["wanted"], receipts=self.receipts)
+                current.update({"facts": facts} if facts else {})
                 if not self.check:
                     self.store(current)
             if self.current["restoring"] is not None and not self.check:
@@ -529,6 +571,7 @@ class Host:
             plan,
             params["wanted"],
             "" if proven else params["reason"],
+            facts,
         )
         if self.check:
             return {"recorded": True, "removed": [], "changed": True}
@@ -628,6 +671,68 @@ class Host:
             "clusters": engine.clusters([current, manifest]),
             "plan": (manifest or {}).get("plan") or {},
             "receipts": receipts,
+        }
+
+    def compare(self) -> dict[str, Any]:
+        """Say in what the host differs from its current generation; names and states, no contents."""
+        current = self.now()
+        state = (current or {}).get("state") or {}
+        there, then = self.state["files"], state.get("files") or {}
+        written, attributes, added = engine.differences(there, then) if current else ([], [], [])
+        recorded = None
+        if current is not None:
+            recorded = {
+                **{key: current.get(key) for key in ("number", "at", "proven", "wanted", "facts")},
+                **{key: self.current[key] for key in ("from", "restoring")},
+                **{key: state.get(key) or {} for key in ("units", "images")},
+            }
+        moved = {}
+        for name, entry in (state.get("models") or {}).items():
+            now = self.model(entry["repo"], entry["revision"], None)["commit"] if entry.get("repo") else None
+            if now != entry.get("commit"):
+                moved[name] = {**{key: entry[key] for key in ("repo", "revision")}, "was": entry["commit"], "is": now}
+        return {
+            "recorded": recorded,
+            "same": self.same(),
+            "files": {
+                "changed": [path for path in written if path in there],
+                "missing": [path for path in written if path not in there],
+                "added": added,
+                "attributes": attributes,
+            },
+            "units": self.state["units"],
+            "moved": moved,
+            "models": [self.whole(entry) for entry in self.params["models"]],
+            "receipts": {
+                name: self.read_json(f"{engine.RECEIPTS}/{name}.json").get("deployed") or {}
+                for name in sorted(engine.service_names(there))
+            },
+        }
+
+    def whole(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Say whether a planned model is there as it should be, by the names and sizes of its files."""
+        if not asked.get("repo"):
+            place = self.at(asked["path"])
+            there = place.is_file() or (place.is_dir() and any(place.iterdir()))
+            return {"repo": None, "path": asked["path"], "revision": None, "commit": None, "there": there, "wrong": []}
+        hf_home, only = self.at(self.params["hf_home"]), list(asked.get("only") or [])
+        found: dict[str, Any] = {"path": None, "missing": [], "commit": None}
+        # As the role models finds it: a bundle brings the locked commit without a name for it.
+        for revision in (asked.get("revision") or "main", asked.get("locked")):
+            if revision and not found["path"]:
+                found = snapshots.look(hf_home, asked["repo"], revision, only)
+        wrong = [f"{name} is missing" for name in found["missing"]]
+        if found["path"] and asked.get("files"):
+            sums = snapshots.Sums(self.at(snapshots.SUMS_DIR), asked["repo"])
+            listed = snapshots.check(Path(found["path"]), asked["files"], sums, "size")
+            wrong = list(dict.fromkeys([*wrong, *(f"{each['file']} {each['why']}" for each in listed)]))
+        return {
+            "repo": asked["repo"],
+            "path": None,
+            "revision": asked.get("revision") or "main",
+            "commit": found["commit"],
+            "there": bool(found["path"]),
+            "wrong": wrong,
         }
 
     def missing(self, manifest: dict[str, Any]) -> list[str]:
@@ -909,11 +1014,13 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "action": {"type": "str", "choices": ["record", "look", "restore", "forget"], "required": True},
+            "action": {"type": "str", "choices": ["record", "look", "compare", "restore", "forget"], "required": True},
             "proven": {"type": "bool"},
             "reason": {"type": "str", "default": ""},
             "plan": {"type": "dict"},
             "around": {"type": "dict"},
+            "facts": {"type": "dict", "default": {}},
+            "models": {"type": "list", "elements": "dict", "default": []},
             "services": {"type": "list", "elements": "dict"},
             "settings": {"type": "dict", "default": {}},
             "wanted": {"type": "str", "default": ""},
@@ -934,6 +1041,8 @@ def main() -> None:
         elif action == "look":
             found = host.look()
             result = host.answer(changed=False, **found)
+        elif action == "compare":
+            result = {"changed": False, **host.compare()}
         elif action == "restore":
             found = host.restore()
             host.state = host.read_state() if not module.check_mode else host.state

@@ -394,3 +394,111 @@ def test_damage_in_the_store_is_found_before_it_is_used(spark: Spark, call: Call
     assert "/etc/dgxspark/env/heavy.env: what generation 1 kept of it is gone or damaged" in call("restore")["msg"]
     assert files(spark) == before and call("look")["restoring"] is None
     assert spark.read("/etc/dgxspark/env/heavy.env") == "A=2\n"
+
+
+# --- comparing ------------------------------------------------------------------------------------------------------------
+
+HEAVY = {"name": "heavy", "model": {"repo": "Org/M", "revision": "main"}}
+SPARK_FACTS = {"kernel": "6.17.0", "driver": "580.1", "dgx_os": "7.5.0"}
+SPARK = {"kernel": "6.17.0", "gpu": {"driver_version": "580.1"}, "dgx_os": {"version": "7.5.0"}, "containers": ["..."]}
+
+
+def test_a_host_without_a_generation_has_nothing_to_compare(spark: Spark, call: Call) -> None:
+    found = call("compare")
+    assert (found["recorded"], found["same"], found["changed"]) == (None, False, False)
+    spark.deploy()
+    found = call("compare")
+    assert found["recorded"] is None
+    assert not any(found["files"].values())
+    assert found["units"] == {"spark-heavy.service": {"enabled": True, "active": "active"}}
+
+
+def test_what_is_different_is_named_and_nothing_of_it_shown_or_written(spark: Spark, call: Call) -> None:
+    spark.deploy(secret="first-secret")
+    spark.write("/etc/dgxspark/files/heavy/template.jinja", "{{ old }}")
+    call("record", proven=True, wanted="w", services=[HEAVY])
+    assert call("compare")["same"] is True
+    assert not any(call("compare")["files"].values())
+    spark.write("/etc/dgxspark/secrets/heavy/VLLM_API_KEY", "second-secret", 0o600)
+    spark.write("/etc/dgxspark/env/heavy.env", "A=1\n", 0o644)
+    spark.write(
+        "/etc/systemd/system/spark-heavy.service.d/override.conf", "[Service]\nEnvironment=TOKEN=third-secret\n"
+    )
+    (spark.root / "etc/dgxspark/files/heavy/template.jinja").unlink()
+    spark.write("/srv/huggingface/hub/models--Org--M/refs/main", COMMITS["new"])
+    spark.enabled.clear()
+    before = files(spark)
+    found = call("compare")
+    assert found["changed"] is False and found["same"] is False
+    assert found["files"] == {
+        "changed": ["/etc/dgxspark/secrets/heavy/VLLM_API_KEY"],
+        "missing": ["/etc/dgxspark/files/heavy/template.jinja"],
+        "added": ["/etc/systemd/system/spark-heavy.service.d/override.conf"],
+        "attributes": ["/etc/dgxspark/env/heavy.env"],
+    }
+    assert found["moved"] == {
+        "heavy": {"repo": "Org/M", "revision": "main", "was": COMMITS["old"], "is": COMMITS["new"]}
+    }
+    assert found["units"]["spark-heavy.service"]["enabled"] is False
+    assert found["recorded"]["units"]["spark-heavy.service"]["enabled"] is True
+    assert (found["recorded"]["number"], found["recorded"]["wanted"], found["recorded"]["proven"]) == (1, "w", True)
+    assert found["recorded"]["images"]["spark-heavy.service"]["id"] == OLD
+    assert 'secret"' not in json.dumps(found) and "third-secret" not in json.dumps(found)
+    assert files(spark) == before
+    assert not [argv for argv in spark.calls if argv[1] not in ("show", "image")]
+
+
+def test_models_are_compared_by_names_and_sizes(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    wanted = {"repo": "Org/M", "revision": "main", "only": [], "locked": "main", "files": {}}
+    local = {"source": "/models/mine", "path": "/srv/huggingface/local/mine"}
+
+    def models(*asked: dict[str, Any]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = call("compare", models=list(asked))["models"]
+        return found
+
+    there, lacks = models(wanted, local)
+    assert (there["there"], there["wrong"], there["commit"]) == (True, [], COMMITS["old"])
+    assert (lacks["there"], lacks["path"]) == (False, local["path"])
+    spark.write("/srv/huggingface/local/mine/config.json", "{}")
+    assert models(local)[0]["there"] is True
+    # The lock file has it by its commit, and longer; a shard that the index names is not there either.
+    locked = {"config.json": {"size": 9, "sha256": "f" * 64}, "README.md": {"size": 1, "sha256": "f" * 64}}
+    shards = json.dumps({"weight_map": {"a": "model-1.safetensors"}})
+    spark.write(f"/srv/huggingface/hub/models--Org--M/snapshots/{COMMITS['old']}/model.safetensors.index.json", shards)
+    [cut] = models({**wanted, "revision": COMMITS["old"], "files": locked})
+    assert cut["there"] is True
+    assert cut["wrong"] == [
+        "model-1.safetensors is missing",
+        "README.md is missing",
+        "config.json has 2 bytes instead of 9",
+    ]
+    [gone] = models({**wanted, "revision": COMMITS["new"], "locked": COMMITS["new"], "files": locked})
+    assert (gone["there"], gone["wrong"]) == (False, [])
+
+
+def test_kernel_and_driver_are_those_of_the_last_proof(spark: Spark, call: Call) -> None:
+    spark.deploy()
+
+    def facts() -> Any:
+        return call("compare")["recorded"]["facts"]
+
+    call("record", facts=SPARK_FACTS)
+    assert facts() == SPARK_FACTS
+    newer = {**SPARK_FACTS, "driver": "595.1"}
+    # A run that did not try does not say that this driver is well.
+    assert call("record", facts=newer)["changed"] is False
+    assert facts() == SPARK_FACTS
+    call("record", facts=newer, proven=True, wanted="w")
+    assert facts() == newer
+    assert call("record", facts=SPARK_FACTS, proven=True, wanted="w")["changed"] is False
+    assert facts() == SPARK_FACTS
+    # Nobody asked this time: what is known stays.
+    call("record", proven=True, wanted="w")
+    assert facts() == SPARK_FACTS
+
+
+def test_of_a_host_s_facts_three_are_kept() -> None:
+    assert engine.facts_of(SPARK) == SPARK_FACTS
+    assert engine.facts_of({"kernel": "6.17.0", "gpu": None, "dgx_os": None}) == {"kernel": "6.17.0"}
+    assert engine.facts_of(None) == {}
