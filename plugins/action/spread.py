@@ -32,13 +32,15 @@ class ActionModule(ActionBase):
                 "looks_from": {"type": "str", "required": True},
                 "keys_from": {"type": "str", "default": ""},
                 "got_from": {"type": "str", "default": ""},
+                "read_from": {"type": "str", "default": ""},
                 "state": {"type": "dict", "default": {}},
                 "verify": {"type": "str", "choices": ["moved", "all"], "default": "moved"},
                 "reserve_gb": {"type": "float", "default": 10.0},
                 "again": {"type": "bool", "default": False},
             }
         )
-        alive = [str(host) for host in self.variables.get("ansible_play_hosts") or []]
+        # Of a play in batches those of this batch: the others are not at this task, and what they said is from before.
+        alive = [str(host) for host in self.variables.get("ansible_play_batch") or []]
         looks = {host: said["look"] for host in alive if (said := self.said(host, args["looks_from"])).get("look")}
         step = self.survey if args["step"] == "survey" else self.round
         result.update(changed=False, _ansible_verbose_override=True, **step(args, looks))
@@ -53,7 +55,15 @@ class ActionModule(ActionBase):
         """Say what is missing where, and what has to be done before it can move."""
         found = spreading.survey(looks, args["verify"])
         ready = not found["fetch"] and not found["verify"]
-        refused = {**spreading.room(found, looks, args["reserve_gb"] * spreading.GB), **spreading.unable(found, looks)}
+        unable = spreading.unable(found, looks)
+        waiting = {host for thing in found["things"].values() for host in thing["lacking"]}
+        refused = {
+            **spreading.silence(found, unable),
+            **spreading.room(found, looks, args["reserve_gb"] * spreading.GB),
+            **{host: why for host, why in unable.items() if host in waiting},
+        }
+        # Who has all that it needs is no failure; it only sends nothing.
+        found["notes"] += [why for host, why in unable.items() if host not in waiting]
         spreading.leave_out(found, refused)
         moving = spreading.taking_part(found["things"])
         hosts = {
@@ -91,19 +101,18 @@ class ActionModule(ActionBase):
         """Take in what came of the last round, and plan the next."""
         before = args["state"]
         results = {host: self.said(host, args["got_from"]).get("got") or {} for host in looks}
-        after = spreading.next_round(spreading.fold(before, results), looks, looks)
-        new = {
-            "sent": after["sent"][len(before["sent"]) :],
-            "failed": after["failed"][len(before["failed"]) :],
-        }
+        reads = {host: self.said(host, args["read_from"]).get("got") or {} for host in looks}
+        after = spreading.next_round(spreading.fold(before, results, reads), looks, looks)
+        new = {name: after[name][len(before[name]) :] for name in ("sent", "failed", "damaged")}
         for line in spreading.report_lines(new):
             display.display(f"  {line}")
         return {
             "state": after,
-            "last": not after["planned"],
+            "last": not after["planned"] and not any(doubt["host"] in looks for doubt in after["doubted"]),
             "hosts": {
                 host: {
                     "take": spreading.get_tasks(after, looks, host),
+                    "read": spreading.read_tasks(after, host),
                     "given_up": after["given_up"].get(host, ""),
                 }
                 for host in looks
@@ -127,4 +136,5 @@ class ActionModule(ActionBase):
                         "addresses": spreading.addresses(looks[other]),
                     }
                 )
-        return {"peers": peers, "addresses": spreading.addresses(looks[host])}
+        images = [spreading.name_at(looks[host], ref) for ref in looks[host]["images"]]
+        return {"peers": peers, "addresses": spreading.addresses(looks[host]), "images": images}

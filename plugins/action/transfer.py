@@ -45,7 +45,9 @@ class ActionModule(ActionBase):
             result = self._execute_module(module_name=MODULE, module_args=look, task_vars=variables)
             if result.get("running") and time.monotonic() - shown >= poll:
                 shown = time.monotonic()
-                line = progress(int(result.get("done") or 0), result.get("total"), shown - began)
+                line = progress(
+                    int(result.get("done") or 0), result.get("total"), shown - began, int(result.get("before") or 0)
+                )
                 display.display(f"  {what}: {line}")
         if result.get("failed"):
             return result

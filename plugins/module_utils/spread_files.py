@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 RECORDS = Path("/var/lib/dgxspark/spread")
+SUMS = Path("/var/lib/dgxspark/models")
+"""Where the role models keeps what it knows of files, and the mark that engines are started anew by."""
 STAGING = ".spread"
 """Below HF_HOME, so that what has come is renamed and not copied."""
 CHUNK = 4 * 1024 * 1024
@@ -26,6 +28,10 @@ HEX = re.compile(r"[0-9a-f]+")
 
 class Failed(Exception):
     """A thing could not be brought, with the reason for a person."""
+
+
+class Wrong(Failed):
+    """A source sent something else than it said."""
 
 
 # --- files and their digests ------------------------------------------------------------------------------------------
@@ -139,8 +145,14 @@ def safe_link(folder: Path, path: str, link: str, root: Path) -> str:
     return link
 
 
-def put_aside(path: Path, staged: Path, size: int | None) -> None:
-    """Take a file that is not whole out of use; the start of a truncated one need not come a second time."""
+def put_aside(path: Path, staged: Path, size: int | None, repo_folder: str) -> None:
+    """Take a file that is not whole out of use; the start of a truncated one need not come a second time.
+
+    Engines that have loaded it go on with what they have: the mark is what they are started anew by.
+    """
+    mark_file = SUMS / f"{repo_folder[len('models--') :]}.repaired"
+    mark_file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    mark_file.touch()
     if size is not None and path.stat().st_size < size:
         staged.parent.mkdir(parents=True, exist_ok=True)
         path.replace(staged)

@@ -26,6 +26,8 @@ TOOLS = {
     "systemd-run": "systemd",
 }
 """Programs that hosts need, and the packages that have them."""
+MODELS_ALONE = ("rsync",)
+"""Those of them that images do without."""
 
 
 def model_key(model: Mapping[str, Any]) -> str:
@@ -42,6 +44,17 @@ def local_alias(ref: str) -> str:
     name, at, digest = ref.partition("@sha256:")
     repository = name if ":" not in name.rpartition("/")[2] else name.rpartition(":")[0]
     return f"{repository}:sha256-{digest[:32]}" if at else ""
+
+
+def names_of(ref: str, ids: Sequence[str] = ()) -> list[str]:
+    """Return all names by which a host may have an image. ids: those that a lock file gives it."""
+    return list(dict.fromkeys(name for name in (ref, local_alias(ref), *ids) if name))
+
+
+def name_at(look: Mapping[str, Any], ref: str) -> str:
+    """Return the name by which a host has an image, or will have it when it came from another one."""
+    found = look["images"].get(ref) or {}
+    return str(found.get("name") or local_alias(ref) or ref)
 
 
 def gigabytes(count: float) -> str:
@@ -95,10 +108,17 @@ def survey(looks: Mapping[str, Mapping[str, Any]], verify: str = "moved") -> dic
             thing = _image(looks, key, wanted, found) if kind == "images" else _model(looks, key, wanted, verify, found)
             found["things"][key] = thing
             if thing["lacking"] and not thing["holders"] and not any(key in keys for keys in found["verify"].values()):
-                # Spread over hosts, so that several things come in at once.
-                entry = min(thing["lacking"], key=lambda host: len(found["fetch"].get(host, [])))
+                # Spread over hosts, so that several things come in at once; whoever has a part of it comes first.
+                entry = min(
+                    thing["lacking"], key=lambda host: (len(found["fetch"].get(host, [])), -_part(looks[host], key))
+                )
                 found["fetch"].setdefault(entry, []).append(key)
     return found
+
+
+def _part(look: Mapping[str, Any], key: str) -> int:
+    """Return how many bytes of a snapshot that is not whole a host has."""
+    return sum(entry["size"] or 0 for entry in (look["models"].get(key) or {}).get("files") or [])
 
 
 def _image(
@@ -234,7 +254,7 @@ def room(found: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]], reser
 
 
 def unable(found: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the hosts that take part and lack a program or an address for it."""
+    """Return the hosts that take part and lack a program or an address for it, with what to do about it."""
     refused: dict[str, str] = {}
     for host in taking_part(found["things"]):
         look = looks[host]
@@ -243,6 +263,22 @@ def unable(found: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) -> 
             refused[host] = f"{host} lacks {', '.join(look['tools_missing'])}: apt-get install {packages}"
         elif not look["address"]:
             refused[host] = f"{host} has no default route, so its address is not known; set spread_address for it"
+    return refused
+
+
+def silence(found: Mapping[str, Any], why: Mapping[str, str]) -> dict[str, str]:
+    """Take hosts that cannot send out of the sources; returns the hosts that have nobody left to take from.
+
+    why: by host what it lacks.
+    """
+    refused: dict[str, str] = {}
+    for key, thing in found["things"].items():
+        mute = [host for host in thing["holders"] if host in why]
+        thing["holders"] = [host for host in thing["holders"] if host not in why]
+        if mute and not thing["holders"]:
+            refused.update(
+                {host: f"{host}: {key} is on {', '.join(mute)} alone, and {why[mute[0]]}" for host in thing["lacking"]}
+            )
     return refused
 
 
@@ -302,13 +338,20 @@ def begin(things: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "sent": [],
         "planned": [],
         "given_up": {},
+        "doubted": [],
+        "damaged": [],
     }
 
 
-def fold(state: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def fold(
+    state: Mapping[str, Any],
+    results: Mapping[str, Mapping[str, Any]],
+    reads: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
     """Return the state after a round.
 
-    results: host to key to what the worker said of it; hosts that said nothing failed.
+    results: host to key to what the worker said of it; hosts that said nothing failed. reads: the same of sources that
+    were to read again what came wrong from them. One that is damaged sends no more of that, and gets it from another.
     """
     after: dict[str, Any] = {
         **state,
@@ -318,7 +361,16 @@ def fold(state: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> 
         "sent": list(state["sent"]),
         "given_up": dict(state["given_up"]),
         "planned": [],
+        "doubted": [],
+        "damaged": list(state["damaged"]),
     }
+    for doubt in state["doubted"]:
+        host, key = doubt["host"], doubt["key"]
+        said = (reads or {}).get(host, {}).get(key) or {}
+        if host in after["holders"][key] and (not said.get("ok") or said.get("damaged")):
+            after["holders"][key].remove(host)
+            after["lacking"][key].append(host)
+            after["damaged"].append({**doubt, "files": said.get("damaged") or []})
     for send in state["planned"]:
         host, key = send["host"], send["key"]
         said = results.get(host, {}).get(key) or {"ok": False, "why": "the host did not answer any more"}
@@ -328,6 +380,9 @@ def fold(state: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> 
             after["sent"].append({**send, **{name: said.get(name) for name in ("bytes", "seconds", "link")}})
             continue
         after["failed"].append({**send, "why": said["why"]})
+        doubt = {"host": send["source"], "key": key}
+        if said.get("wrong") and doubt not in after["doubted"]:
+            after["doubted"].append(doubt)
         tries = [failed for failed in after["failed"] if failed["host"] == host and failed["key"] == key]
         if len(tries) >= MOST_TRIES:
             after["given_up"][host] = f"{host} did not get {key}: {tries[-1]['why']}"
@@ -346,15 +401,16 @@ def next_round(
     load: Counter[str] = Counter()
     for key, lacking in state["lacking"].items():
         waiting = [host for host in lacking if host in alive and host not in state["given_up"]]
-        holders = [host for host in state["holders"][key] if host in alive]
+        doubted = [doubt["host"] for doubt in state["doubted"] if doubt["key"] == key]
+        holders = [host for host in state["holders"][key] if host in alive and host not in doubted]
         planned += _match(key, holders, waiting, state, looks, load)
     given_up = dict(state["given_up"])
-    if not planned:
+    if not planned and not any(doubt["host"] in alive for doubt in state["doubted"]):
         for key, lacking in state["lacking"].items():
             for host in lacking:
                 if host in alive and host not in given_up:
                     last = [failed for failed in state["failed"] if failed["host"] == host and failed["key"] == key]
-                    why = last[-1]["why"] if last else "no host that has it is left"
+                    why = last[-1]["why"] if last else "no host that has it, whole, is left"
                     given_up[host] = f"{host} did not get {key}: {why}"
     return {**state, "number": state["number"] + bool(planned), "planned": planned, "given_up": given_up}
 
@@ -416,10 +472,20 @@ def _match(
 def get_tasks(state: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]], host: str) -> list[dict[str, Any]]:
     """Return what a host takes in this round; the transfer adds what there is to know of the thing itself."""
     return [
-        {"key": send["key"], "source": send["source"], "links": links(looks[host], looks[send["source"]])}
+        {
+            "key": send["key"],
+            "source": send["source"],
+            "name": name_at(looks[send["source"]], send["key"]),
+            "links": links(looks[host], looks[send["source"]]),
+        }
         for send in state["planned"]
         if send["host"] == host
     ]
+
+
+def read_tasks(state: Mapping[str, Any], host: str) -> list[dict[str, Any]]:
+    """Return what a source is to read in this round, because it came wrong from there."""
+    return [{"kind": "verify", "key": doubt["key"]} for doubt in state["doubted"] if doubt["host"] == host]
 
 
 def estimate(state: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -470,4 +536,9 @@ def report_lines(state: Mapping[str, Any]) -> list[str]:
             f"{gigabytes(send['bytes'] or 0)} in {send['seconds'] or 0:.1f} s, {rate / 1e6:.0f} MB/s"
         )
     lines += [f"not: {failed['source']} to {failed['host']}: {failed['why']}" for failed in state["failed"]]
+    lines += [
+        f"{damaged['host']}: {damaged['key']} is damaged there without a trace ({', '.join(damaged['files']) or 'it cannot be read'}); "
+        "that was taken out of use"
+        for damaged in state["damaged"]
+    ]
     return lines

@@ -213,7 +213,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, image_probe
+from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, image_probe, spreading
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
@@ -238,6 +238,12 @@ def main() -> None:
         module.fail_json(msg=f"probe_timeout is {module.params['probe_timeout']}; it must be 1 or more")
     run = runner(module)
     found = inspect(module, run, refs) if refs else {}
+    # What came from another host by its digest has a tag here instead: engines know a digest as a name of what they pulled alone.
+    tags = {ref: spreading.local_alias(ref) for ref, image in found.items() if image is None}
+    tags = {ref: tag for ref, tag in tags.items() if tag}
+    if tags:
+        came = inspect(module, run, list(tags.values()))
+        found.update({ref: came[tag] for ref, tag in tags.items()})
     images = {ref: image or docker_facts.absent_image() for ref, image in found.items()}
     answers: dict[str, tuple[str, dict[str, Any] | None]] = {}
     for image in images.values():

@@ -35,6 +35,12 @@ options:
     description: Name of a variable that holds a result of M(dgxspark.vllm.transfer) on the hosts, after a round.
     type: str
     default: ''
+  read_from:
+    description:
+      - Name of a variable that holds a result of M(dgxspark.vllm.transfer) on the hosts that read again what came wrong from
+        them, after a round.
+    type: str
+    default: ''
   state:
     description: RV(state) of the survey, then of the round before.
     type: dict
@@ -83,8 +89,8 @@ RETURN = r"""
 hosts:
   description:
     - What each host is to do. After a survey what it brings into the site (C(fetch_images), C(fetch_models)), what it reads
-      (C(verify)), whether it takes part (C(moving)), and why it cannot (C(refused)). In a round what it takes (C(take)), and what
-      it has given up (C(given_up)).
+      (C(verify)), whether it takes part (C(moving)), and why it cannot (C(refused)). In a round what it takes (C(take)), what it
+      reads because it came wrong from there (C(read)), and what it has given up (C(given_up)).
   returned: success
   type: dict
   sample:
@@ -92,7 +98,9 @@ hosts:
       take:
         - key: Qwen/Qwen3-8B@main
           source: spark-1
+          name: Qwen/Qwen3-8B@main
           links: [{kind: fabric, own: 192.168.100.11, source: 192.168.100.10}]
+      read: []
       given_up: ''
 things:
   description: What there is to know of each thing that some host lacks.
@@ -116,11 +124,13 @@ state:
   returned: success
   type: dict
 last:
-  description: Whether nothing is left to send.
+  description: Whether nothing is left to send or to read.
   returned: in a round
   type: bool
 access:
-  description: For each host its peers and the addresses that it listens on, for M(dgxspark.vllm.spread_access).
+  description:
+    - For each host its peers, the addresses that it listens on and the images that it may give, for
+      M(dgxspark.vllm.spread_access).
   returned: in a round, with O(keys_from)
   type: dict
 """

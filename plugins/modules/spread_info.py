@@ -20,6 +20,10 @@ options:
     type: list
     elements: str
     default: []
+  locked:
+    description: References that a lock file holds; by reference the C(ids) by which the image may be there too.
+    type: dict
+    default: {}
   models:
     description: Snapshots that the host is to have, each with C(repo), C(revision) and C(only).
     type: list
@@ -61,7 +65,9 @@ look:
   type: dict
   contains:
     images:
-      description: By reference what tells the image apart (C(id), C(content), C(layers), C(size)); V(null) where it is not there.
+      description:
+        - By reference what tells the image apart (C(id), C(content), C(layers), C(size)), and the C(name) by which it is there;
+          V(null) where it is not.
       type: dict
     models:
       description:
@@ -118,17 +124,17 @@ Run = Callable[[list[str]], "tuple[int, str, str]"]
 VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "tailscale", "wg", "tun", "tap")
 
 
-def look_at_images(module: AnsibleModule, run: Run, refs: list[str]) -> dict[str, Any]:
-    """Ask the engine for each image; one that is named by digest may have come under its alias."""
+def look_at_images(module: AnsibleModule, run: Run, refs: list[str], locked: dict[str, Any]) -> dict[str, Any]:
+    """Ask the engine for each image; one that is named by digest may have come under its alias, or from a bundle."""
     found: dict[str, Any] = {}
     for ref in refs:
         found[ref] = None
-        for name in filter(None, (ref, spreading.local_alias(ref))):
+        for name in spreading.names_of(ref, [str(each) for each in (locked.get(ref) or {}).get("ids") or []]):
             rc, out, err = run(["docker", "image", "inspect", "--", name])
             if rc == 127:
                 module.fail_json(msg="there is no docker on this host; install the Docker engine (DGX OS ships it)")
             if rc == 0:
-                found[ref] = spread_files.describe(json.loads(out)[0])
+                found[ref] = {**spread_files.describe(json.loads(out)[0]), "name": name}
                 break
             if "no such image" not in err.lower():
                 module.fail_json(msg=f"docker image inspect {name} failed: {err.strip() or f'exit code {rc}'}")
@@ -177,9 +183,10 @@ def disk(path: Path) -> dict[str, Any]:
 
 
 def tools_missing(module: AnsibleModule) -> list[str]:
-    """Return the programs that are not on this host."""
+    """Return the programs that are not on this host and that what is asked for takes."""
     places = ["/usr/sbin", "/sbin", "/usr/local/sbin"]
-    return [tool for tool in spreading.TOOLS if module.get_bin_path(tool, opt_dirs=places) is None]
+    wanted = [tool for tool in spreading.TOOLS if module.params["models"] or tool not in spreading.MODELS_ALONE]
+    return [tool for tool in wanted if module.get_bin_path(tool, opt_dirs=places) is None]
 
 
 def main() -> None:
@@ -187,6 +194,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "images": {"type": "list", "elements": "str", "default": []},
+            "locked": {"type": "dict", "default": {}},
             "models": {"type": "list", "elements": "dict", "default": []},
             "hf_home": {"type": "path", "default": "/srv/huggingface"},
             "address": {"type": "str", "default": ""},
@@ -201,7 +209,7 @@ def main() -> None:
     home = Path(params["hf_home"])
     address = params["address"] or gb10.management_address()
     look: dict[str, Any] = {
-        "images": look_at_images(module, run, list(dict.fromkeys(params["images"]))),
+        "images": look_at_images(module, run, list(dict.fromkeys(params["images"])), params["locked"]),
         "models": {spreading.model_key(model): look_at_model(home, model) for model in params["models"]},
         "hf_home": str(home),
         "address": address,

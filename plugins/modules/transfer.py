@@ -100,6 +100,10 @@ done:
   description: Bytes that came, or were read.
   returned: while the job is under way
   type: int
+before:
+  description: Those of RV(done) that had come before this job began.
+  returned: while the job is under way
+  type: int
 total:
   description: Bytes of all that is to come.
   returned: while the job is under way
@@ -151,9 +155,9 @@ def look(run: Run) -> dict[str, Any]:
     try:
         state = json.loads((RUN_DIR / "state.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        state = {"finished": False, "done": 0, "total": 0, "results": []}
+        state = {"finished": False, "done": 0, "total": 0, "before": 0, "results": []}
     if not state["finished"] and rc == 0:
-        return {"running": True, "done": state["done"], "total": state["total"]}
+        return {"running": True, "done": state["done"], "total": state["total"], "before": state.get("before", 0)}
     got = {result["key"]: result for result in state["results"]}
     if not state["finished"]:
         log = run(["journalctl", "--no-pager", "--output=cat", "--lines=3", f"--unit={access.WORKER_UNIT}"])[1]

@@ -25,7 +25,7 @@ from typing import Any
 sys.dont_write_bytecode = True
 
 import spread_files
-from spread_files import CHUNK, STAGING, Failed, digests, mark, put_aside, safe, safe_link
+from spread_files import CHUNK, STAGING, Failed, Wrong, digests, mark, put_aside, safe, safe_link
 
 RUN_DIR = Path(os.environ.get("SPREAD_RUN_DIR") or "/run/dgxspark/spread")
 TRIES = 2
@@ -48,6 +48,7 @@ class Progress:
             "finished": False,
             "done": 0,
             "total": 0,
+            "before": 0,
             "began": time.time(),
             "results": [],
         }
@@ -168,6 +169,7 @@ class Model:
         self.files = {safe(entry["store"]): entry for entry in task["files"]}
         self.links: list[Mapping[str, Any]] = []
         self.again = 0
+        self.wrong = False
 
     def bring(self) -> dict[str, Any]:
         """Take what is missing, verify it, put it where the hub library looks; returns how it went."""
@@ -176,12 +178,14 @@ class Model:
         self.progress.state["total"] += sum(int(entry["size"]) for entry in missing) - int(self.task["bytes"])
         self.links = choose_links(self.task) if missing else []
         staged_before = sum(min(size_of(self.staging / e["store"]), int(e["size"])) for e in missing)
+        # What came earlier is counted, and is no rate.
+        self.progress.state["before"] += staged_before
         self.progress.count = lambda: sum(size_of(self.staging / entry["store"]) for entry in missing)
         hands = share_out(missing, int(self.task["streams"]))
         with ThreadPoolExecutor(max_workers=max(len(hands), 1)) as pool:
             problems = [problem for problem in pool.map(self.take, range(len(hands)), hands) if problem]
         if problems:
-            raise Failed("; ".join(dict.fromkeys(problems)))
+            raise (Wrong if self.wrong else Failed)("; ".join(dict.fromkeys(problems)))
         self.publish(missing)
         received = sum(int(entry["size"]) for entry in missing)
         self.progress.count = None
@@ -206,7 +210,7 @@ class Model:
         if same:
             self.note(entry, path)
         else:
-            put_aside(path, self.staging / entry["store"], int(entry["size"]))
+            put_aside(path, self.staging / entry["store"], int(entry["size"]), self.repo)
         return same
 
     def note(self, entry: Mapping[str, Any], path: Path) -> None:
@@ -235,6 +239,7 @@ class Model:
                 f"the source's list; it was not put to use"
             )
             wanted = bad
+        self.wrong = True
         return why
 
     def right(self, entry: Mapping[str, Any]) -> bool:
@@ -331,7 +336,7 @@ def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
         expected = spread_files.named_digest(entry["store"]) or entry.get("sha256") or verified.get("sha256") or sha256
         if expected not in (sha256, git):
             record.pop(entry["store"], None)
-            put_aside(path, home / STAGING / entry["store"], entry.get("whole_size"))
+            put_aside(path, home / STAGING / entry["store"], entry.get("whole_size"), repo)
             return str(entry["path"])
         record[entry["store"]] = {"mark": before, "sha256": sha256}
         return None
@@ -366,31 +371,35 @@ class Image:
         began = time.monotonic()
         wanted, ref = self.task["image"], self.task["ref"]
         link = choose_links(self.task)[0]
-        received = self.stream(link)
-        # Saved by digest it comes without a name.
-        found = self.inspect(ref) or self.inspect(wanted["id"])
-        if not spread_files.same_image(wanted, found):
-            self.run(["docker", "image", "rm", "--", ref], capture_output=True, check=False)
+        received, loaded = self.stream(link)
+        # Saved by digest or id it comes without a name, and other stores give it another id.
+        names = loaded or [ref]
+        found = next((image for image in map(self.inspect, [wanted["id"], *names]) if image), None)
+        if not found or not spread_files.same_image(wanted, found):
+            for name in names:
+                self.run(["docker", "image", "rm", "--", name], capture_output=True, check=False)
             raise Failed(
                 f"{self.task['source']} sent {ref} as {(found or {}).get('id')}, not as {wanted['id']}; "
                 "it was removed again"
             )
-        if self.task.get("alias") and found:
-            self.run(["docker", "image", "tag", str(found["id"]), self.task["alias"]], capture_output=True, check=True)
+        own = self.task.get("alias") or ref
+        if not self.inspect(own):
+            self.run(["docker", "image", "tag", str(found["id"]), own], capture_output=True, check=True)
         self.progress.add(max(int(wanted["size"]) - received, 0))
         return {"bytes": received, "link": link["kind"], "seconds": round(time.monotonic() - began, 3)}
 
-    def stream(self, link: Mapping[str, Any]) -> int:
-        """Copy from the source's C(docker save) into C(docker load); returns how many bytes came."""
+    def stream(self, link: Mapping[str, Any]) -> tuple[int, list[str]]:
+        """Copy from the source's C(docker save) into C(docker load); returns how many bytes came, and what was loaded."""
         errors = self.folder / "image.err"
         limit = float(self.task.get("limit_mbs") or 0) * 1e6
         began, received = time.monotonic(), 0
-        argv = [*ssh_argv(self.task, link, self.folder), link["source"], f"image {self.task['ref']}"]
+        argv = [*ssh_argv(self.task, link, self.folder), link["source"], f"image {self.task['name']}"]
         with (
             errors.open("wb") as stderr,
+            (self.folder / "image.out").open("w+b") as said,
             subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr) as sending,
             subprocess.Popen(
-                ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr
+                ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=said, stderr=stderr
             ) as loading,
         ):
             reader, writer = sending.stdout, loading.stdin
@@ -412,10 +421,13 @@ class Image:
                 except BrokenPipeError:
                     sending.terminate()
             codes = sending.wait(), loading.wait()
+            said.seek(0)
+            lines = said.read().decode("utf-8", "replace").splitlines()
         if any(codes):
-            said = last_words(errors.read_bytes(), "ssh" if codes[0] else "docker load", codes[0] or codes[1])
-            raise Failed(f"taking {self.task['ref']} from {self.task['source']} failed: {said}")
-        return received
+            why = last_words(errors.read_bytes(), "ssh" if codes[0] else "docker load", codes[0] or codes[1])
+            raise Failed(f"taking {self.task['ref']} from {self.task['source']} failed: {why}")
+        # "Loaded image: NAME", or "Loaded image ID: sha256:..." of one without a name.
+        return received, [line.partition(": ")[2].strip() for line in lines if line.startswith("Loaded image")]
 
 
 # --- the job ----------------------------------------------------------------------------------------------------------
@@ -440,7 +452,8 @@ def work(job: Mapping[str, Any], progress: Progress) -> None:
             progress.state["results"].append({**about, "ok": True, "why": "", **one(task, progress)})
         except (Failed, OSError, subprocess.SubprocessError, ValueError, KeyError) as error:
             progress.count = None
-            progress.state["results"].append({**about, "ok": False, "why": str(error) or repr(error)})
+            why = str(error) or repr(error)
+            progress.state["results"].append({**about, "ok": False, "why": why, "wrong": isinstance(error, Wrong)})
     progress.ended.set()
     following.join()
     progress.state["finished"] = True

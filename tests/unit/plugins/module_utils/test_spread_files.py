@@ -110,13 +110,18 @@ def test_another_host_cannot_make_links_elsewhere(tmp_path: Path, link: str) -> 
     assert spread_files.safe_link(root / "snapshots" / COMMIT, "a/file", "../../../blobs/x", root)
 
 
-def test_the_start_of_a_truncated_file_is_kept_and_a_wrong_one_is_not(tmp_path: Path) -> None:
+def test_the_start_of_a_truncated_file_is_kept_and_a_wrong_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
     for content, size, kept in ((b"start", 10, True), (b"wrong", 5, False), (b"unknown", None, False)):
         path, staged = tmp_path / "file", tmp_path / "staging" / "file"
         path.write_bytes(content)
         staged.unlink(missing_ok=True)
-        spread_files.put_aside(path, staged, size)
+        spread_files.put_aside(path, staged, size, REPO)
         assert not path.exists() and staged.exists() is kept
+    # Engines that have loaded it are started anew by the mark that the role models leaves, too.
+    assert (tmp_path / "sums" / "Org--Model.repaired").exists()
 
 
 def test_images_are_told_apart_by_what_they_are_made_of() -> None:

@@ -30,6 +30,7 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
         sys.modules.pop(name, None)
     loaded = importlib.import_module("spread_worker")
     monkeypatch.setattr(loaded.spread_files, "RECORDS", tmp_path / "records")
+    monkeypatch.setattr(loaded.spread_files, "SUMS", tmp_path / "sums")
     yield loaded
     for name in ("spread_worker", "spread_files"):
         sys.modules.pop(name, None)
@@ -165,7 +166,7 @@ def test_a_source_that_sends_something_else_is_named_and_nothing_is_put_to_use(
     site: Site, tmp_path: Path, bend: Callable[[str, bytes], bytes]
 ) -> None:
     site.rsync.bend = bend
-    with pytest.raises(site.worker.Failed, match="came from spark-1 2 times with another SHA-256"):
+    with pytest.raises(site.worker.Wrong, match="came from spark-1 2 times with another SHA-256"):
         site.bring(tmp_path)
     assert not site.snapshot.exists() and not (site.hub / REPO / "refs").exists()
 
@@ -279,8 +280,11 @@ if words[0] == "load":
         print("invalid tar header", file=sys.stderr)
         sys.exit(1)
     (home / "loaded").write_bytes(content)
+    if (home / "said").exists():
+        print((home / "said").read_text())
 elif words[:2] == ["image", "inspect"]:
-    if not (home / "loaded").exists():
+    known = (home / "known").read_text().split() if (home / "known").exists() else [words[-1]]
+    if not (home / "loaded").exists() or words[-1] not in known:
         sys.exit(1)
     print((home / "inspect.json").read_text())
 """
@@ -306,6 +310,7 @@ def image_task(worker: Any, **more: Any) -> dict[str, Any]:
         "kind": "image",
         "key": "an/image:1",
         "ref": "an/image:1",
+        "name": "an/image:1",
         "alias": "",
         "source": "spark-1",
         "port": 8722,
@@ -328,9 +333,29 @@ def run_job(worker: Any, tmp_path: Path, *tasks: dict[str, Any]) -> list[dict[st
 
 def test_an_image_is_loaded_as_it_comes(worker: Any, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "reachable", lambda link, port: True)
-    (result,) = run_job(worker, programs, image_task(worker, alias="an/image:sha256-1"))
+    (result,) = run_job(worker, programs, image_task(worker))
     assert (result["ok"], result["bytes"], result["link"]) == (True, 5000, "fabric"), result
-    assert "image tag sha256:1 an/image:sha256-1" in (programs / "calls").read_text()
+    assert "image tag" not in (programs / "calls").read_text()
+
+
+@pytest.mark.parametrize(
+    ("more", "tag"),
+    [
+        ({"ref": "an/image@sha256:1", "alias": "an/image:sha256-1"}, "an/image:sha256-1"),
+        ({"name": "sha256:0"}, "an/image:1"),
+    ],
+)
+def test_an_image_that_comes_without_a_name_gets_one(
+    worker: Any, programs: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str], tag: str
+) -> None:
+    """The engine here has another id for it than the source's, and says which."""
+    monkeypatch.setattr(worker, "reachable", lambda link, port: True)
+    (programs / "known").write_text("sha256:1")
+    (programs / "said").write_text("Loaded image ID: sha256:1")
+    wanted = {**image_task(worker)["image"], "id": "sha256:0"}
+    (result,) = run_job(worker, programs, image_task(worker, image=wanted, **more))
+    assert result["ok"], result
+    assert f"image tag sha256:1 {tag}" in (programs / "calls").read_text()
 
 
 def test_an_image_that_is_cut_off_is_none(worker: Any, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

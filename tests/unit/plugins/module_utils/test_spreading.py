@@ -197,7 +197,55 @@ def test_hosts_that_are_gone_are_not_waited_for() -> None:
 def test_without_a_source_left_the_host_says_so() -> None:
     looks = site(["", ""])
     state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, ["spark-2"])
-    assert state["planned"] == [] and "no host that has it is left" in state["given_up"]["spark-2"]
+    assert state["planned"] == [] and "no host that has it, whole, is left" in state["given_up"]["spark-2"]
+
+
+# --- sources that send something else than they said
+
+
+def wrong(state: dict[str, Any], looks: dict[str, Any], reads: dict[str, Any], bad: set[str]) -> dict[str, Any]:
+    """Go on by one round, in which what comes from some hosts is wrong."""
+    results: dict[str, Any] = {}
+    for send in state["planned"]:
+        said = {"ok": send["source"] not in bad, "wrong": send["source"] in bad, "why": "another SHA-256"}
+        results.setdefault(send["host"], {})[send["key"]] = said
+    return spreading.next_round(spreading.fold(state, results, reads), looks, looks)
+
+
+def test_a_source_that_is_damaged_sends_no_more_and_gets_it_from_another() -> None:
+    looks = site(["", "", ""], 2)
+    state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, looks)
+    assert [send["source"] for send in state["planned"]] == ["spark-1"]
+    state = wrong(state, looks, {}, {"spark-1"})
+    # While it reads, the other one sends.
+    assert spreading.read_tasks(state, "spark-1") == [{"kind": "verify", "key": KEY}]
+    assert spreading.read_tasks(state, "spark-2") == []
+    assert [(send["source"], send["host"]) for send in state["planned"]] == [("spark-2", "spark-3")]
+    read = {"spark-1": {KEY: {"ok": True, "damaged": ["model-1.safetensors"]}}}
+    state = wrong(state, looks, read, {"spark-1"})
+    assert state["damaged"] == [{"host": "spark-1", "key": KEY, "files": ["model-1.safetensors"]}]
+    assert [send["host"] for send in state["planned"]] == ["spark-1"]
+    state = wrong(state, looks, {}, set())
+    assert (state["planned"], state["lacking"][KEY], state["given_up"]) == ([], [], {})
+
+
+def test_the_only_source_is_read_before_hosts_give_up() -> None:
+    looks = site(["", ""])
+    state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, looks)
+    state = wrong(state, looks, {}, {"spark-1"})
+    assert state["planned"] == [] and state["given_up"] == {} and spreading.read_tasks(state, "spark-1")
+    state = wrong(state, looks, {"spark-1": {KEY: {"ok": True, "damaged": ["a"]}}}, set())
+    assert sorted(state["given_up"]) == ["spark-1", "spark-2"]
+    assert "another SHA-256" in state["given_up"]["spark-2"]
+
+
+def test_a_source_that_is_whole_goes_on_and_the_receiver_gives_up_after_some_tries() -> None:
+    looks = site(["", ""])
+    state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, looks)
+    for _round in range(2 * spreading.MOST_TRIES):
+        state = wrong(state, looks, {"spark-1": {KEY: {"ok": True, "damaged": []}}}, {"spark-1"})
+    assert state["holders"][KEY] == ["spark-1"] and state["damaged"] == []
+    assert len(state["failed"]) == spreading.MOST_TRIES and list(state["given_up"]) == ["spark-2"]
 
 
 # --- who has what
@@ -302,6 +350,19 @@ def test_an_image_named_by_digest_gets_a_tag(ref: str, alias: str) -> None:
     assert spreading.local_alias(ref) == alias
 
 
+def test_an_image_is_asked_of_a_source_by_the_name_that_it_has_there() -> None:
+    ref, tag = "an/image@sha256:" + "ab" * 32, "an/image:sha256-" + "ab" * 16
+    assert spreading.names_of(ref, ["sha256:1"]) == [ref, tag, "sha256:1"]
+    assert spreading.name_at(look(1, images={ref: {**IMAGE, "name": ref}}), ref) == ref
+    assert spreading.name_at(look(1, images={ref: {**IMAGE, "name": "sha256:1"}}), ref) == "sha256:1"
+    # Whoever got it from another host has it by its tag.
+    assert spreading.name_at(look(1, images={ref: None}), ref) == tag
+    assert spreading.name_at(look(1, images={"a:1": None}), "a:1") == "a:1"
+    looks = images(IMAGE, None)
+    state = spreading.next_round(spreading.begin(spreading.survey(looks)["things"]), looks, looks)
+    assert spreading.get_tasks(state, looks, "spark-2")[0]["name"] == "an/image:1"
+
+
 # --- room and programs
 
 
@@ -345,6 +406,27 @@ def test_what_lacks_is_named_with_its_package_where_something_moves() -> None:
     assert "set spread_address" in spreading.unable(spreading.survey(looks), looks)["spark-2"]
 
 
+def test_a_source_that_cannot_send_is_no_source_and_no_failure() -> None:
+    looks = site(["", "", ""], 2)
+    looks["spark-1"]["tools_missing"] = ["sshd"]
+    found = spreading.survey(looks)
+    why = spreading.unable(found, looks)
+    assert spreading.silence(found, why) == {}
+    assert found["things"][KEY]["holders"] == ["spark-2"]
+    alone = site(["", ""])
+    alone["spark-1"]["tools_missing"] = ["sshd"]
+    found = spreading.survey(alone)
+    assert spreading.silence(found, spreading.unable(found, alone)) == {
+        "spark-2": f"spark-2: {KEY} is on spark-1 alone, and spark-1 lacks sshd: apt-get install openssh-server"
+    }
+
+
+def test_whoever_has_a_part_brings_it_into_the_site() -> None:
+    looks = site(["", "", ""], 0)
+    looks["spark-3"]["models"][KEY] = model([entry(1), entry(2, size=None)])
+    assert spreading.survey(looks)["fetch"] == {"spark-3": [KEY]}
+
+
 # --- for a person
 
 
@@ -371,7 +453,9 @@ def test_what_was_done_is_told_with_its_rate() -> None:
         "seconds": 2.5,
     }
     failed = {"source": "a", "host": "c", "why": "broken"}
-    assert spreading.report_lines({"sent": [sent], "failed": [failed]}) == [
+    damaged = {"host": "a", "key": KEY, "files": ["model-1.safetensors"]}
+    assert spreading.report_lines({"sent": [sent], "failed": [failed], "damaged": [damaged]}) == [
         f"round 1: a to b (fabric): {KEY}, 5.00 GB in 2.5 s, 2000 MB/s",
         "not: a to c: broken",
+        f"a: {KEY} is damaged there without a trace (model-1.safetensors); that was taken out of use",
     ]

@@ -74,6 +74,13 @@ def test_messages_of_newer_engines(call: Any, fake_run: Any) -> None:
     assert call("gone:1")["images"]["gone:1"]["present"] is False
 
 
+def test_an_image_that_another_host_sent_is_known_by_its_tag(call: Any, fake_run: Any) -> None:
+    ref = "an/image@sha256:" + "ab" * 32
+    fake_run.on("docker image inspect -- an/image:sha256-", json.dumps([UPSTREAM]))
+    fake_run.on("docker image inspect", "[]", rc=1, err=f"Error: No such image: {ref}\n")
+    assert call(images=[ref])["images"][ref]["present"] is True
+
+
 def test_answer_that_does_not_add_up_is_asked_for_one_by_one(call: Any, fake_run: Any) -> None:
     fake_run.on("docker image inspect -- a b", json.dumps([UPSTREAM]), rc=1, err="something else\n")
     fake_run.on("docker image inspect -- a", json.dumps([UPSTREAM]))

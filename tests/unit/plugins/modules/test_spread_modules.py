@@ -97,6 +97,25 @@ def test_an_image_named_by_digest_is_known_by_its_tag(run: Any, call: Any, tmp_p
     run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n")
     look = call(spread_info, images=[DIGEST], hf_home=str(tmp_path), address="192.0.2.11")["look"]
     assert look["images"][DIGEST]["id"] == "sha256:1"
+    assert look["images"][DIGEST]["name"] == spreading.local_alias(DIGEST)
+
+
+def test_an_image_of_the_lock_file_is_known_by_its_id(run: Any, call: Any, tmp_path: Path) -> None:
+    run.on("docker image inspect -- sha256:9", json.dumps([{"Id": "sha256:9"}]))
+    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n")
+    locked = {DIGEST: {"name": "an/image:1", "ids": ["sha256:8", "sha256:9"]}}
+    asked: dict[str, Any] = {"images": [DIGEST], "locked": locked, "hf_home": str(tmp_path), "address": "192.0.2.11"}
+    assert call(spread_info, **asked)["look"]["images"][DIGEST]["name"] == "sha256:9"
+
+
+def test_images_do_without_rsync(run: Any, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda module, name, **options: None)
+    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n")
+    asked: dict[str, Any] = {"hf_home": str(tmp_path), "address": "192.0.2.11"}
+    lacks = call(spread_info, images=["a:1"], **asked)["look"]["tools_missing"]
+    assert lacks == ["ssh", "ssh-keygen", "sshd", "systemd-run"]
+    model = {"repo": "Org/Model", "revision": "main", "only": []}
+    assert call(spread_info, models=[model], **asked)["look"]["tools_missing"] == ["rsync", *lacks]
 
 
 def test_what_is_wrong_with_the_engine_is_told(run: Any, call: Any) -> None:
