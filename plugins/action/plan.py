@@ -317,8 +317,11 @@ def cut_clusters(clusters: dict[str, Any], play: list[str]) -> list[str]:
 
 def refusal(errors: list[dict[str, Any]]) -> str:
     """Say in a few lines why the run stops; what vLLM would say and what to change stand with the plan above it."""
-    groups = picture.same_findings(errors)
+    # What moves is decided by a person once, for all of it: every service and every name is said here, with what to do.
+    moving = lock.refusal([error for error in errors if error["rule"] == "lock.moving"])
+    groups = picture.same_findings([error for error in errors if error["rule"] != "lock.moving"])
     lines = [f"- {group.where}: {group.first['message']} [{group.first['rule']}]" for group in groups[:MOST_ERRORS]]
+    lines += [f"- {moving}"] if moving else []
     more = len(groups) - MOST_ERRORS
     return "\n".join(
         [

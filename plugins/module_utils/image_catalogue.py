@@ -24,7 +24,7 @@ FAMILIES = ("serve", "passthrough")
 _NGC = "NVIDIA's release notes and start-up logs of these images"
 _HUB = "Docker Hub tags of vllm/vllm-openai as seen in use, in reports and logs"
 _COMMUNITY = "recipes and documents that use the image"
-_MOVING_TAGS = ("latest", "nightly", "main")
+_MOVING_TAGS = ("latest", "nightly", "main", "master", "dev", "edge", "stable", "head", "rolling")
 
 IMAGES: tuple[dict[str, Any], ...] = (
     {"image": "nvcr.io/nvidia/vllm:25.09-py3", "vllm_version": "0.10.1.1", "cuda": "13.0"},
@@ -219,18 +219,17 @@ def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any
         digest=digest,
         defects=list(entry["defects"] or []),
         features=list(entry["features"] or []),
-        moving=bool(_moves(tag) if entry["moving"] is None else entry["moving"]) and digest is None,
+        moving=bool(tag is not None and tag_moves(tag) if entry["moving"] is None else entry["moving"])
+        and digest is None,
     )
     if entry["ray"] is None and entry["vllm_version"] and repository == "vllm/vllm-openai":
         entry["ray"] = version(entry["vllm_version"]) < version("0.18.0")  # Ray left the requirements with 0.18.0
     return entry
 
 
-def _moves(tag: str | None) -> bool:
-    """Tell whether a tag is pushed again and again by its name; C(nightly-<commit>) is not."""
-    return tag is not None and (
-        tag in _MOVING_TAGS or tag.endswith(("-nightly", "-latest")) or tag.startswith("latest-")
-    )
+def tag_moves(tag: str | None) -> bool:
+    """Tell whether a tag is pushed again and again by its name; C(nightly-<commit>) is not. Without a tag, latest is meant."""
+    return tag is None or tag in _MOVING_TAGS or tag.endswith(("-nightly", "-latest")) or tag.startswith("latest-")
 
 
 def _matches(pattern: str, name: str) -> bool:

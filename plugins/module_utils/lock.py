@@ -30,6 +30,12 @@ MOVING_REVISIONS = ("main", "master")
 PLATFORM = "linux/arm64"
 """What a Spark is; a lock that has more than one platform is read for this one until the host has said what it is."""
 MACHINES = {"aarch64": "linux/arm64", "arm64": "linux/arm64", "x86_64": "linux/amd64", "amd64": "linux/amd64"}
+PIN = (
+    "Pin it, or deploy one host with -e spark_allow_moving=true --limit HOST, then run dgxspark.vllm.lock --limit HOST: what is locked "
+    "there holds for all hosts."
+)
+MOST_NAMES = 6
+"""Services that are named with the same moving names; the plan above has all."""
 SUM = re.compile(r"sha256:[0-9a-f]{64}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 HEX = re.compile(r"[0-9a-f]{64}")
@@ -88,9 +94,9 @@ def read(data: Any, origin: str) -> tuple[dict[str, Any] | None, list[str]]:
             if not _is_file(str(name), entry)
         ]
     messages += [
-        f"lock file {origin}, service {key}: must be a mapping. {fix}"
+        f"lock file {origin}, service {key}: needs 'image', a list 'models' and 'recipe', a name and a sum. {fix}"
         for key, entry in lock["services"].items()
-        if not isinstance(entry, Mapping)
+        if not _is_service(entry)
     ]
     return (None if messages else lock), messages
 
@@ -100,6 +106,14 @@ def _is_image(entry: Any) -> bool:
         isinstance(entry, Mapping)
         and SUM.fullmatch(str(entry.get("id"))) is not None
         and (entry.get("digest") is None or SUM.fullmatch(str(entry["digest"])) is not None)
+    )
+
+
+def _is_service(entry: Any) -> bool:
+    return (
+        isinstance(entry, Mapping)
+        and isinstance(entry.get("models") or [], list)
+        and isinstance(entry.get("recipe") or {}, Mapping)
     )
 
 
@@ -149,7 +163,8 @@ def candidates(lock: Mapping[str, Any] | None, refs: Iterable[str], machine: str
     for ref in refs:
         image = _image_of(lock, ref)
         if image:
-            found |= {pinned_ref(_written(lock, ref), image, machine), *ids(image)}
+            # The name itself, too: whether it stands for something else on the host by now is said.
+            found |= {_written(lock, ref), pinned_ref(_written(lock, ref), image, machine), *ids(image)}
     return sorted(found - set(refs))
 
 
@@ -372,6 +387,56 @@ def other_image(ref: str, images: Mapping[str, Any], name: str, bundle: str) -> 
     ]
 
 
+def moved(
+    lock: Mapping[str, Any] | None,
+    described: Mapping[str, Any],
+    images: Mapping[str, Any],
+    refs: Mapping[str, Mapping[str, str]],
+    name: str,
+) -> list[Finding]:
+    """Return which names of a service stand for something else on the host by now; what is locked is deployed all the same.
+
+    images: what the host said, by reference. refs: repository to what its branches and tags stand for on the host.
+    """
+    where, found = described["key"].partition("/")[0], []
+    ref = str(described["image"])
+    locked, there = ((lock or {}).get("images") or {}).get(ref), images.get(ref) or {}
+    if locked and "@" not in ref and there.get("present") and not _is_locked(there, locked):
+        had = str(_on(locked, None).get("digest") or _on(locked, None)["id"])
+        found.append(
+            Finding(
+                "lock.moved",
+                "warning",
+                f"{ref} is {str(there['id'])[7:19]} on this host by now; {had[7:19]} of the lock file is deployed.",
+                f"To serve the newer one run dgxspark.vllm.lock --limit {where}, then site.yml; else take it away there: docker rmi {ref}.",
+                name,
+                basis="probed",
+            )
+        )
+    for entry in described["models"]:
+        key = model_key(entry["repo"], entry["revision"])
+        model, now = ((lock or {}).get("models") or {}).get(key), refs.get(entry["repo"], {}).get(entry["revision"])
+        if model and now and now != model["commit"]:
+            found.append(
+                Finding(
+                    "lock.moved",
+                    "warning",
+                    f"{key} is commit {now[:12]} on this host by now; {model['commit'][:12]} of the lock file is deployed.",
+                    f"To serve the newer one run dgxspark.vllm.lock --limit {where}, then site.yml. To silence this add lock.moved to "
+                    "spark_ignore_rules.",
+                    name,
+                    basis="measured",
+                )
+            )
+    return found
+
+
+def _is_locked(there: Mapping[str, Any], locked: Mapping[str, Any]) -> bool:
+    """Tell whether an image on a host is the locked one: by id, or by a digest, which two kinds of image store have in common."""
+    digests = {digest.partition("@")[2] for digest in there.get("repo_digests") or []}
+    return there.get("id") in ids(locked) or any(each.get("digest") in digests for each in locked["platforms"].values())
+
+
 def _keys(described: Mapping[str, Any]) -> list[str]:
     return [model_key(entry["repo"], entry["revision"]) for entry in described["models"]]
 
@@ -384,7 +449,7 @@ def moves(ref: str, catalogue: Sequence[Mapping[str, Any]] = ()) -> bool:
     entry = image_catalogue.lookup(ref, [each for each in catalogue if isinstance(each, Mapping)])
     if entry and entry["moving"]:
         return True
-    return not entry and (tag is None or tag in ("latest", "nightly", "main"))
+    return not entry and image_catalogue.tag_moves(tag)
 
 
 def _moving(
@@ -396,7 +461,7 @@ def _moving(
     ref = str(described["image"])
     moving = []
     if ref not in images and moves(ref, settings["spark_image_catalogue"]):
-        moving.append(f"the image {ref}")
+        moving.append(ref)
     moving += [
         model_key(entry["repo"], entry["revision"])
         for entry in described["models"]
@@ -411,11 +476,26 @@ def _moving(
             f"{' and '.join(moving)} can become something else between two hosts and two runs, and no lock entry holds "
             f"{'them' if len(moving) > 1 else 'it'}; that is refused on more than {settings['spark_moving_hosts']} Sparks, "
             f"these are {sparks}.",
-            "Pin it, or deploy one host with -e spark_allow_moving=true --limit HOST, then run dgxspark.vllm.lock --limit HOST: "
-            "what is locked there holds for all hosts.",
+            PIN,
             name,
         )
     ]
+
+
+def refusal(errors: Sequence[Mapping[str, Any]]) -> str:
+    """Say what would be deployed from names that move: all of it with the services, and once what to do; an empty text for none."""
+    served: dict[str, list[str]] = {}
+    for error in errors:
+        served.setdefault(str(error["message"]), []).append(f"{error['host']}/{error['service']}")
+    if not served:
+        return ""
+    lines = [f"{_some(names)}: {message}" for message, names in served.items()]
+    return "\n- ".join([*lines[:-1], f"{lines[-1]} {PIN} [lock.moving]"])
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- making it -----------------------------------------------------------------------------------------------------

@@ -838,6 +838,10 @@ def _plan_host(
                 service["image"]["ref"], given["images"], service["name"], settings["spark_bundle_dir"]
             )
             findings.extend(finding.to_dict() for finding in told)
+        if given.get("pin"):
+            refs = {repo: own.get("refs") or {} for repo, own in ((measured or {}).get("snapshots") or {}).items()}
+            told = lock_file.moved(given["lock"], service["lock"], given["images"], refs, service["name"])
+            findings.extend(finding.to_dict() for finding in told)
         if given.get("pin") and not service["rank"]:
             told = lock_file.findings(given["lock"], service["lock"], service["name"], given["sparks"], settings)
             findings.extend(finding.to_dict() for finding in told)
@@ -1501,7 +1505,12 @@ def _models(planned: Sequence[Mapping[str, Any]], lock: Mapping[str, Any] | None
             }
         for extra in model["extra"]:
             key = (extra["repo"], extra["revision"])
-            wanted.setdefault(key, {**extra, "image": service["image"]["run"], "link": ""})
+            entry = wanted.setdefault(key, {**extra, "image": service["image"]["run"], "link": ""})
+            # Two services may name different files of one repository; without patterns all of them are meant.
+            if entry["only"] and extra["only"]:
+                entry["only"] = sorted({*entry["only"], *extra["only"]})
+            else:
+                entry["only"] = []
     for entry in wanted.values():
         if "repo" in entry:
             entry["files"] = lock_file.files_of(lock, entry["repo"], entry["revision"], entry["only"]) if pin else {}
@@ -1517,19 +1526,30 @@ def _ray_images(planned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _download_gib(planned: Sequence[Mapping[str, Any]], measured: Mapping[str, Any]) -> float:
     """GiB of weights that are not on the host yet."""
-    there = set(measured.get("models") or [])
-    missing = [s for s in planned if s["model"]["repo"] and s["model"]["repo"] not in there]
+    missing = [s for s in planned if s["model"]["repo"] and not _has_model(measured, s["model"])]
     return sum((s["memory"].get("weights_bytes") or 0) / GIB for s in missing)
+
+
+def _has_model(measured: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+    """Tell whether a host has a model at its revision; by the name alone where the host has said no more."""
+    if measured.get("snapshots") is None:
+        return model["repo"] in (measured.get("models") or [])
+    own = measured["snapshots"].get(model["repo"]) or {}
+    return (own.get("refs") or {}).get(model["revision"], model["revision"]) in (own.get("commits") or [])
 
 
 def _missing(planned: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, list[str]]:
     """Images and models that a host that was asked does not have; nothing where it was not asked."""
     images, measured = given.get("images") or {}, given.get("measured")
     wanted = {service["image"]["ref"] for service in planned} if images else set()
-    repos = {service["model"]["repo"] for service in planned if service["model"]["repo"]} if measured else set()
+    models = [each for service in planned for each in (service["model"], *service["model"]["extra"]) if each["repo"]]
     return {
         "images": sorted(ref for ref in wanted if not (images.get(ref) or {}).get("present")),
-        "models": sorted(repos - set((measured or {}).get("models") or [])),
+        "models": sorted(
+            {lock_file.model_key(each["repo"], each["revision"]) for each in models if not _has_model(measured, each)}
+            if measured
+            else ()
+        ),
     }
 
 

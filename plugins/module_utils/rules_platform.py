@@ -60,7 +60,7 @@ def _moving_tag(of: Launch) -> Hits:
     if of.entry.get("digest") or "@" in of.image:
         return
     repository, tag, _digest = image_catalogue.split_image(of.image)
-    if of.entry.get("moving") or (not of.entry and tag in (None, "latest", "nightly", "main")):
+    if of.entry.get("moving") or (not of.entry and image_catalogue.tag_moves(tag)):
         yield {"image": of.image, "repository": repository}
 
 

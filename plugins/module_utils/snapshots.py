@@ -92,14 +92,20 @@ def look(hf_home: Path, repo: str, revision: str, only: Sequence[str] = ()) -> d
     return state
 
 
-def present(hf_home: Path) -> list[str]:
-    """Return the models, ORG/NAME, that have at least one whole snapshot, weights or selected files."""
-    found = []
+def present(hf_home: Path) -> dict[str, dict[str, Any]]:
+    """Return the models, ORG/NAME, that have at least one whole snapshot, weights or selected files.
+
+    Each with the C(commits) that are whole, and C(refs), the commit that each branch or tag stands for on this host.
+    """
+    found: dict[str, dict[str, Any]] = {}
     for folder in sorted(hf_home.glob("hub/models--*")):
         repo = folder.name[len("models--") :].replace("--", "/", 1)
-        commits = [entry.name for entry in folder.glob("snapshots/*") if entry.is_dir()]
-        if any(look(hf_home, repo, commit, only=["*"])["complete"] for commit in commits):
-            found.append(repo)
+        commits = sorted(entry.name for entry in folder.glob("snapshots/*") if entry.is_dir())
+        whole = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
+        names = [str(file.relative_to(folder / "refs")) for file in sorted(folder.glob("refs/**/*")) if file.is_file()]
+        refs = {name: commit for name in names if (commit := commit_of(hf_home, repo, name))}
+        if whole:
+            found[repo] = {"commits": whole, "refs": refs}
     return found
 
 
@@ -223,6 +229,38 @@ def check(snapshot: Path, files: Mapping[str, Mapping[str, Any]], sums: Sums, ve
                     {"file": name, "why": f"has the sha256 {found[:12]} instead of {str(wanted['sha256'])[:12]}"}
                 )
     return wrong
+
+
+def check_own(snapshot: Path, sums: Sums, verify: str, only: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Compare a snapshot with what it says of itself, where no lock file says what it is to be; returns as C(check) does.
+
+    A safetensors file is as long as its header says. With C(all), large files are read: the hub library names them by their sum.
+    """
+    wrong = []
+    for name in names_of(snapshot, only):
+        file = snapshot / name
+        size = file.stat().st_size
+        wanted = safetensors_size(file) if file.suffix == ".safetensors" else None
+        blob = file.resolve().name if file.is_symlink() else ""
+        if wanted is not None and wanted != size:
+            wrong.append({"file": name, "why": f"has {size} bytes instead of the {wanted} of its own header"})
+        elif verify == "all" and SHA256.fullmatch(blob) and (found := sums.of(file, again=True)) != blob:
+            wrong.append(
+                {"file": name, "why": f"has the sha256 {found[:12]} instead of {blob[:12]}, its name at the hub"}
+            )
+    return wrong
+
+
+def repair_mark(sums_dir: Path, repo: str) -> Path:
+    """Return the file that is touched when a damaged file of a model is taken away: engines that ran by then are started anew."""
+    return sums_dir / (repo.replace("/", "--") + ".repaired")
+
+
+def mark_repair(sums_dir: Path, repo: str) -> None:
+    """Say that a file of a model that was there was no good."""
+    mark = repair_mark(sums_dir, repo)
+    mark.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    mark.touch()
 
 
 def drop(hf_home: Path, repo: str, snapshot: Path, name: str) -> None:

@@ -322,6 +322,8 @@ def place(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
                 bad.append(name)
                 came.unlink()
                 continue
+            if (snapshot / name).is_file():
+                snapshots.mark_repair(Path(module.params["sums_dir"]), model["repo"])
             snapshots.drop(hf_home, model["repo"], snapshot, name)
             blob.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             os.chown(came, os.geteuid(), os.getegid())

@@ -17,6 +17,10 @@ description:
   - Needs no network when the snapshot is there.
   - With O(files) it is also compared with what it is to be. A file that is truncated or has other bytes is named, taken away and
     fetched again; a file that is wrong even then fails the task and does not stay.
+  - Without them a safetensors file has to be as long as its own header says, and with O(verify=all) large files are compared with
+    the sums that the hub library names them by.
+  - When a damaged file is taken away, a file beside the sums is touched. Units that have it among what they are restarted on do not
+    go on with what they have loaded from it.
 options:
   repo:
     description: Model on the hub, ORG/NAME.
@@ -66,6 +70,7 @@ options:
     description:
       - Which of O(files) are hashed. V(changed) reads those that are new or were touched since they were read last, V(all) reads
         everything, V(size) compares sizes alone.
+      - Without O(files) only V(all) reads.
       - Sums are kept in O(sums_dir) on the host.
     type: str
     choices: [changed, all, size]
@@ -74,6 +79,10 @@ options:
     description: Folder on the host for the sums of files that were read, a file per model.
     type: path
     default: /var/lib/dgxspark/models
+  offline:
+    description: Fetch nothing. What is missing or damaged is named, and fails the task.
+    type: bool
+    default: false
   token:
     description: Set by the action plugin from O(token_file).
     type: str
@@ -236,8 +245,9 @@ def look(module: AnsibleModule, download: Download, found: dict[str, Any], resul
         take_away(params, found, wrong)
     if wrong:
         module.fail_json(
-            msg=f"{what} was fetched, and is not what the lock file says: {told(wrong)}. It was taken away again. The hub has "
-            "changed these files, or something between it and this host does; look at spark_hf_endpoint, or lock again.",
+            msg=f"{what} was fetched, and is not what {'the lock file says' if params['files'] else 'it is to be'}: {told(wrong)}. It was "
+            "taken away again. The hub has changed these files, or something between it and this host does; look at spark_hf_endpoint, or "
+            "lock again.",
             **{**result, "complete": False, "wrong": wrong},
         )
     if not found["complete"]:
@@ -249,10 +259,13 @@ def look(module: AnsibleModule, download: Download, found: dict[str, Any], resul
 def verified(module: AnsibleModule, found: dict[str, Any]) -> list[dict[str, str]]:
     """Return the files of a snapshot that are not what they are to be."""
     params = module.params
-    if not params["files"] or not found["path"]:
+    if not found["path"]:
         return []
     sums = snapshots.Sums(Path(params["sums_dir"]), params["repo"])
-    wrong = snapshots.check(Path(found["path"]), params["files"], sums, params["verify"])
+    if params["files"]:
+        wrong = snapshots.check(Path(found["path"]), params["files"], sums, params["verify"])
+    else:
+        wrong = snapshots.check_own(Path(found["path"]), sums, params["verify"], params["only"])
     if not module.check_mode:
         try:
             sums.save()
@@ -263,6 +276,8 @@ def verified(module: AnsibleModule, found: dict[str, Any]) -> list[dict[str, str
 
 def take_away(params: dict[str, Any], found: dict[str, Any], wrong: list[dict[str, str]]) -> None:
     """Take away what is wrong."""
+    if any(entry["why"] != "is missing" for entry in wrong):
+        snapshots.mark_repair(Path(params["sums_dir"]), params["repo"])
     for entry in wrong:
         snapshots.drop(Path(params["hf_home"]), params["repo"], Path(found["path"]), entry["file"])
 
@@ -291,6 +306,7 @@ def main() -> None:
             "files": {"type": "dict", "default": {}},
             "verify": {"type": "str", "choices": ["changed", "all", "size"], "default": "changed"},
             "sums_dir": {"type": "path", "default": snapshots.SUMS_DIR},
+            "offline": {"type": "bool", "default": False},
             "token": {"type": "str", "default": "", "no_log": True},
             "step": {"type": "str", "choices": ["start", "look"], "default": "start"},
         },
@@ -317,6 +333,13 @@ def main() -> None:
         result["changed"] = True
         if not module.check_mode:
             take_away(params, found, wrong)
+            if params["offline"]:
+                lacks = told(wrong) or f"missing: {', '.join(found['missing'][:5]) or 'all of it'}"
+                module.fail_json(
+                    msg=f"{params['repo']}@{params['revision']} is not whole on this host, {lacks}; and nothing is fetched, since it is "
+                    "to come from a bundle. Make the bundle again on a host that has it whole, or leave spark_bundle_dir out.",
+                    **result,
+                )
             refused = download.start()
             if refused:
                 module.fail_json(

@@ -161,6 +161,14 @@ spark:
       type: list
       elements: str
       sample: [Qwen/Qwen3-8B]
+    snapshots:
+      description: The same models, each with the C(commits) that are whole, and C(refs), which commit a branch or tag stands for here.
+      returned: always
+      type: dict
+      sample:
+        Qwen/Qwen3-8B:
+          commits: [0123456789abcdef0123456789abcdef01234567]
+          refs: {main: 0123456789abcdef0123456789abcdef01234567}
     nft:
       description: Whether the program C(nft) is there, which the role firewall closes ports with.
       returned: always
@@ -198,7 +206,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     spark = collect(runner(module), root=module.params["root"], disk_paths=module.params["disk_paths"])
-    spark["models"] = snapshots.present(Path(module.params["hf_home"]))
+    there = snapshots.present(Path(module.params["hf_home"]))
+    spark["models"], spark["snapshots"] = sorted(there), there
     spark["firewall"] = Path("/etc/dgxspark/firewall.nft").exists()
     spark["nft"] = module.get_bin_path("nft") is not None
     module.exit_json(changed=False, spark=spark)

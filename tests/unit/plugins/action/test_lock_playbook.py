@@ -105,7 +105,9 @@ def test_without_a_lock_a_fleet_is_refused_unless_told(controller: Controller) -
     hosts: dict[str, Any] = {f"spark-{number}": {} for number in range(1, 4)}
     code, text = controller.run(hosts, playbook="dgxspark.vllm.plan")
     assert code != 0
-    assert f"{REPO}@main can become something else between two hosts" in text
+    # All of it at once, with the way out.
+    assert f"spark-1/fast, spark-2/fast, spark-3/fast: {REPO}@main can become something else between two hosts" in text
+    assert "deploy one host with -e spark_allow_moving=true --limit HOST" in text
     code, text = controller.run(hosts, "-e", "spark_allow_moving=true", playbook="dgxspark.vllm.plan")
     assert code == 0, text
 

@@ -118,6 +118,8 @@ def test_numbers_and_words_stay_texts() -> None:
         (lambda data: data["images"][REF]["platforms"]["linux/arm64"].update(id="latest"), f"image {REF}"),
         (lambda data: data.update(services=[]), None),
         (lambda data: data.update(services=["x"]), "'services' must be a mapping"),
+        (lambda data: data["services"]["spark-1/chat"].update(recipe="qwen3-8b"), "service spark-1/chat: needs"),
+        (lambda data: data["services"]["spark-1/chat"].update(models="x"), "service spark-1/chat: needs"),
     ],
 )
 def test_a_damaged_file_is_refused_with_the_place(made: dict[str, Any], change: Any, needle: str | None) -> None:
@@ -335,6 +337,54 @@ def test_what_moved_since_is_said_with_the_fix(made: dict[str, Any]) -> None:
     assert rules(silenced) == {}
 
 
+def test_a_name_that_moved_on_the_host_is_said_and_not_deployed(made: dict[str, Any]) -> None:
+    newer = "f" * 40
+    images = {
+        REF: image(OTHER, f"sha256:{'e' * 64}"),
+        f"{REF}@{DIGEST}": image(),
+    }
+    given = {
+        **host(SERVICE, images=images),
+        "measured": {"models": [REPO], "snapshots": {REPO: {"commits": [COMMIT, newer], "refs": {"main": newer}}}},
+    }
+    plan = planned({"spark-1": given}, made)
+    told = [f for f in plan["spark-1"]["findings"] if f["rule"] == "lock.moved"]
+    assert [f["message"] for f in told] == [
+        f"{REF} is 222222222222 on this host by now; dddddddddddd of the lock file is deployed.",
+        f"{REPO}@main is commit ffffffffffff on this host by now; 0123456789ab of the lock file is deployed.",
+    ]
+    assert all("dgxspark.vllm.lock --limit spark-1" in f["fix"] for f in told)
+    assert plan["spark-1"]["services"][0]["image"]["run"] == f"vllm/vllm-openai@{DIGEST}"
+    assert plan["spark-1"]["models"][0]["revision"] == COMMIT
+    assert plan["spark-1"]["missing"] == {"images": [], "models": []}
+    # The same push in another kind of image store has another id.
+    same = host(SERVICE, images={**images, REF: image(OTHER)})
+    assert rules(planned({"spark-1": same}, made)) == {}
+    assert REF in planned({"spark-1": host(SERVICE)}, made)["spark-1"]["image_candidates"]
+
+
+def test_a_model_at_another_commit_is_missing(made: dict[str, Any]) -> None:
+    older = {"commits": ["f" * 40], "refs": {"main": "f" * 40}}
+    given = {**host(SERVICE), "measured": {"models": [REPO], "snapshots": {REPO: older}}}
+    assert planned({"a": given})["a"]["missing"]["models"] == []
+    assert planned({"a": given}, made)["a"]["missing"]["models"] == [f"{REPO}@{COMMIT}"]
+    # What a host said to an earlier release has no revisions in it.
+    given["measured"] = {"models": [REPO]}
+    assert planned({"a": given}, made)["a"]["missing"]["models"] == []
+
+
+def test_two_services_may_take_different_files_of_one_repository() -> None:
+    def extra(*only: str) -> dict[str, Any]:
+        return {"model": {"extra": [{"repo": "O/drafts", "only": list(only)}]}}
+
+    services = [{**SERVICE, **extra("a.bin")}, {**SERVICE, "name": "two", "port": 8002, **extra("b.bin")}]
+    models = {m["repo"]: m["only"] for m in planned({"a": host(*services)})["a"]["models"]}
+    assert models["O/drafts"] == ["a.bin", "b.bin"]
+    services[1] = {**services[1], **extra()}
+    models = {m["repo"]: m["only"] for m in planned({"a": host(*services)})["a"]["models"]}
+    assert models["O/drafts"] == []
+
+
 def test_a_changed_recipe_is_said_and_a_changed_text_is_not(made: dict[str, Any]) -> None:
     hosts = {"spark-1": host(SERVICE)}
     for change, told in (
@@ -370,6 +420,11 @@ def test_a_fleet_is_refused_what_moves_and_two_sparks_are_not(made: dict[str, An
     assert rules(three) == {"lock.moving": "error"}
     message = next(f["message"] for f in three["spark-1"]["findings"] if f["rule"] == "lock.moving")
     assert "vllm/vllm-openai:latest and Qwen/Qwen3-8B@main" in message
+    errors = [{**f, "host": name} for name, body in three.items() for f in body["findings"]]
+    text = lock.refusal([error for error in errors if error["rule"] == "lock.moving"])
+    assert text.startswith(f"spark-1/chat, spark-2/chat, spark-3/chat: {message}")
+    assert text.endswith("what is locked there holds for all hosts. [lock.moving]")
+    assert lock.refusal([]) == ""
     assert rules(fleet(3, spark_allow_moving="true")) == {}
     assert rules(fleet(3, spark_moving_hosts=3)) == {}
     locked = copy.deepcopy(made)
@@ -387,6 +442,9 @@ def test_a_fleet_is_refused_what_moves_and_two_sparks_are_not(made: dict[str, An
         ("nvcr.io/nvidia/vllm:26.04-py3", False),
         ("example.org/own", True),
         ("example.org/own:main", True),
+        ("example.org/own:arm64-nightly", True),
+        ("example.org/own:stable", True),
+        ("example.org/own:nightly-0a1b2c3", False),
         ("example.org/own:7", False),
         (f"example.org/own:main@{DIGEST}", False),
     ],

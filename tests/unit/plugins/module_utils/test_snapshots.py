@@ -73,10 +73,16 @@ def test_selected_files_need_no_weights(hub: Path) -> None:
 
 
 def test_present_lists_what_is_whole(hub: Path) -> None:
-    assert snapshots.present(hub) == ["Org/Model"]
-    (snapshots.repo_folder(hub, "Org/Model") / "blobs" / "one.safetensors").unlink()
-    assert snapshots.present(hub) == []
-    assert snapshots.present(hub / "nowhere") == []
+    folder = snapshots.repo_folder(hub, "Org/Model")
+    half = "f" * 40
+    (folder / "snapshots" / half).mkdir()
+    (folder / "refs" / "pr").mkdir()
+    (folder / "refs" / "pr" / "1").write_text(half)
+    (folder / "refs" / "torn").write_text("012")
+    assert snapshots.present(hub) == {"Org/Model": {"commits": [COMMIT], "refs": {"main": COMMIT, "pr/1": half}}}
+    (folder / "blobs" / "one.safetensors").unlink()
+    assert snapshots.present(hub) == {}
+    assert snapshots.present(hub / "nowhere") == {}
 
 
 def test_unfinished_files_count_as_progress(hub: Path) -> None:
@@ -209,6 +215,26 @@ def test_a_truncated_weight_file_contradicts_its_header(hub: Path) -> None:
         f"three.safetensors has {len(content) - 1} bytes, by its own header it is one of {len(content)}"
     ]
     assert snapshots.safetensors_size(snapshot / "one.safetensors") is None
+
+
+def test_without_a_lock_a_snapshot_is_held_against_itself(hub: Path) -> None:
+    snapshot, _files = wanted_of(hub)
+    content = safetensors(100)
+    blob = snapshot.parents[1] / "blobs" / hashlib.sha256(content).hexdigest()
+    blob.write_bytes(content)
+    (snapshot / "three.safetensors").symlink_to(blob)
+    sums = snapshots.Sums(hub / "sums", "Org/Model")
+    assert snapshots.check_own(snapshot, sums, "all") == []
+    blob.write_bytes(content[:-1] + b"y")
+    assert snapshots.check_own(snapshot, sums, "changed") == []
+    found = snapshots.check_own(snapshot, sums, "all")
+    assert [entry["file"] for entry in found] == ["three.safetensors"]
+    assert "its name at the hub" in found[0]["why"]
+    blob.write_bytes(content[:-1])
+    for verify in ("changed", "size", "all"):
+        found = snapshots.check_own(snapshot, sums, verify)
+        assert found[0]["why"] == f"has {len(content) - 1} bytes instead of the {len(content)} of its own header"
+    assert snapshots.check_own(snapshot, sums, "all", ["*.json"]) == []
 
 
 def test_a_damaged_file_goes_with_its_blob_and_nothing_else(hub: Path, tmp_path: Path) -> None:

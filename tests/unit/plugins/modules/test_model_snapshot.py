@@ -182,7 +182,11 @@ def test_a_truncated_or_flipped_file_is_named_taken_away_and_fetched(
     weights(tmp_path).write_text(content)
     checked = call(**locked(tmp_path), _ansible_check_mode=True)
     assert (checked["changed"], weights(tmp_path).exists(), docker.calls) == (True, True, [])
+    mark = snapshots.repair_mark(tmp_path / "sums", "Org/Model")
+    assert not mark.exists()
     result = call(**locked(tmp_path))
+    # By this the engine that has loaded it is restarted.
+    assert mark.exists()
     assert (result["changed"], result["running"], result["complete"]) == (True, True, False)
     assert result["wrong"][0]["file"] == "model.safetensors"
     assert result["wrong"][0]["why"].startswith(why)
@@ -197,6 +201,33 @@ def test_a_lacking_file_is_fetched(docker: Docker, call: Any, tmp_path: Path) ->
     result = call(**given)
     assert (result["running"], result["wrong"]) == (True, [{"file": "config.json", "why": "is missing"}])
     assert weights(tmp_path).exists()
+    # Nothing was served from it, so nothing has to be restarted.
+    assert not snapshots.repair_mark(tmp_path / "sums", "Org/Model").exists()
+
+
+def test_without_a_lock_a_truncated_file_is_found_by_its_header(docker: Docker, call: Any, tmp_path: Path) -> None:
+    lay(tmp_path)
+    header = json.dumps({"w": {"dtype": "U8", "shape": [100], "data_offsets": [0, 100]}}).encode()
+    weights(tmp_path).write_bytes(len(header).to_bytes(8, "little") + header + b"x" * 100)
+    assert call(sums_dir=str(tmp_path / "sums"))["changed"] is False
+    weights(tmp_path).write_bytes(weights(tmp_path).read_bytes()[:-50])
+    result = call(sums_dir=str(tmp_path / "sums"))
+    assert (result["running"], weights(tmp_path).exists()) == (True, False)
+    assert "of its own header" in result["wrong"][0]["why"]
+
+
+def test_with_a_bundle_no_network_is_tried(docker: Docker, call: Any, tmp_path: Path) -> None:
+    assert call(offline=True, _ansible_check_mode=True)["changed"] is True
+    result = call(offline=True)
+    assert result["failed"] is True
+    assert "Org/Model@main is not whole on this host, missing: all of it; and nothing is fetched" in result["msg"]
+    assert "Make the bundle again" in result["msg"]
+    lay(tmp_path)
+    weights(tmp_path).write_text("weight")
+    result = call(**locked(tmp_path), offline=True)
+    assert "model.safetensors has 6 bytes instead of 7" in result["msg"]
+    assert not weights(tmp_path).exists()
+    assert docker.calls == []
 
 
 def test_what_was_fetched_is_read_before_it_is_served(docker: Docker, call: Any, tmp_path: Path) -> None:
