@@ -32,9 +32,13 @@ class ActionModule(ActionBase):
         read: dict[str, Any] = {}
         for launch in result["launches"]:
             try:
-                read[launch["container"]] = import_launch(adopt.command_of(launch["argv"]), form="docker")["service"]
+                if launch["container"]:
+                    found = import_launch(adopt.command_of(launch["argv"]), form="docker")
+                else:
+                    found = import_launch(adopt.unit_text(launch["argv"]), form="systemd")
+                read[launch["name"]] = found["service"]
             except Unreadable as error:
                 launch["unreadable"] = str(error)
         result["adopted"] = adopt.pairs(services, result["launches"], read, result["available_gib"])
-        result["lines"] = adopt.lines_of(result["adopted"], result["launches"])
+        result["lines"] = adopt.lines_of(result["adopted"], result["launches"], result["taken"])
         return result

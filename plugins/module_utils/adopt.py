@@ -1,10 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Hand-made containers that serve what a service is to serve: found, read as a launch, compared. Pure functions.
+"""Hand-made containers and units that serve what a service is to serve: found, read as a launch, compared. Pure functions.
 
-Only what is recognised is ever touched: a running container that nobody of this collection made, whose command is that of
-vLLM's server, and which serves the model of a planned service or answers on its port.
+Only what is recognised is ever touched: a running container that nobody of this collection made, or a unit that runs vLLM without one,
+whose command is that of vLLM's server, and which serves the model of a planned service or answers on its port.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW", re.IGNORECASE)
 OWN_ARGS = {*SERVICE_KEYS, "model", "revision", "api-key"}
 """Options that are keys of a service, so that they are compared as such."""
 ENGINE = re.compile(r"vllm\.entrypoints|(?:^|[/ ])vllm serve\b")
+SERVER = re.compile(r"vllm\.entrypoints\.\S+")
+"""The server as a module of Python's."""
+SECRET_OPTIONS = ("--api-key", "--hf-token")
+CLIENTS = ("docker", "podman", "nerdctl", "sudo", "ssh", "systemd-run")
+"""Programs that have a server's command behind their own, and are none."""
 
 
 def launch_of(box: Mapping[str, Any], image: Mapping[str, Any]) -> list[str]:
@@ -49,7 +54,77 @@ def launch_of(box: Mapping[str, Any], image: Mapping[str, Any]) -> list[str]:
     if entrypoint and entrypoint != list(own.get("Entrypoint") or []):
         argv += ["--entrypoint", entrypoint[0]]
         command = [*entrypoint[1:], *command]
-    return [*argv, str(config.get("Image") or box.get("Image") or ""), *command]
+    return [*argv, str(config.get("Image") or box.get("Image") or ""), *without_secrets(command)]
+
+
+def without_secrets(words: Sequence[Any]) -> list[str]:
+    """Return a command without the values of options that are secrets: it is shown, and sent to the controller."""
+    found: list[str] = []
+    for word in map(str, words):
+        name, equals, _value = word.partition("=")
+        if found and found[-1] in SECRET_OPTIONS and not word.startswith("--"):
+            found.append("hidden")
+        else:
+            found.append(f"{name}=hidden" if equals and name in SECRET_OPTIONS else word)
+    return found
+
+
+def engine_words(words: Sequence[str]) -> list[str]:
+    """Return the command of vLLM's server in that of a program, empty for any other program.
+
+    A program that has it in one word, as C(bash -c) does, is not the server but what has started it.
+    """
+    if not words or words[0].rpartition("/")[2] in CLIENTS:
+        return []
+    for position, word in enumerate(words[:4]):
+        if word.rpartition("/")[2] == "vllm" and words[position + 1 : position + 2] == ["serve"]:
+            return ["vllm", *words[position + 1 :]]
+        if word == "-m" and SERVER.fullmatch(words[position + 1] if len(words) > position + 1 else ""):
+            return ["python3", *words[position:]]
+    return []
+
+
+def unit_of(cgroup: str) -> tuple[str, str]:
+    """Return the unit of the system that a program belongs to, by the text of C(/proc/PID/cgroup), or why there is none."""
+    path = next((line.split(":", 2)[2] for line in cgroup.splitlines() if line.count(":") >= 2 and "/" in line), "")
+    parts = [part for part in path.split("/") if part]
+    if any(part.startswith("user@") for part in parts):
+        return "", "a unit of a user runs it, which is left to its user"
+    unit = next((part for part in reversed(parts) if part.endswith(".service")), "")
+    return (unit, "") if unit else ("", "no unit runs it: it was started in a session, and could not come back")
+
+
+def programs_of(processes: Sequence[Mapping[str, Any]], containers: Sequence[str]) -> list[dict[str, Any]]:
+    """Find the servers of vLLM among the programs of a host that are in no container, one of each unit.
+
+    processes: C([{pid, words, cgroup}]). containers: ids of all containers. Returns launches as M(dgxspark.vllm.adopt_info) names them.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for process in sorted(processes, key=lambda each: int(each["pid"])):
+        words = engine_words(process["words"])
+        if not words or any(box in process["cgroup"] for box in containers):
+            continue
+        unit, why = unit_of(process["cgroup"])
+        # Servers that are asked to be several, and what they fork, have the same command.
+        found.setdefault(
+            unit or " ".join(words),
+            {
+                "name": unit or f"process {process['pid']}",
+                "container": "",
+                "unit": unit,
+                "argv": without_secrets(words),
+                "alone": why,
+                "project": "",
+                "restart": "",
+                "removed": False,
+            },
+        )
+    return list(found.values())
+
+
+def is_own(unit: str, services: Sequence[str]) -> bool:
+    """Tell whether a unit is that of a service which this collection has put on the host."""
+    return unit.startswith("spark-") and unit[len("spark-") : -len(".service")] in services
 
 
 def is_engine(box: Mapping[str, Any]) -> bool:
@@ -142,8 +217,13 @@ def way_of(service: Mapping[str, Any], found: Mapping[str, Any], available_gib: 
 
 
 def command_of(argv: Sequence[str]) -> str:
-    """Write a launch as the line that the importer reads."""
+    """Write the launch of a container as the line that the importer reads."""
     return shlex.join(argv)
+
+
+def unit_text(argv: Sequence[str]) -> str:
+    """Write the launch of a program as the unit that the importer reads."""
+    return f"[Service]\nExecStart={shlex.join(argv).replace('%', '%%')}\n"
 
 
 def pairs(
@@ -154,15 +234,15 @@ def pairs(
 ) -> list[dict[str, Any]]:
     """Put each launch to the service that is to take its place; the same model goes before the same port.
 
-    launches: as M(dgxspark.vllm.adopt_info) names them. read: the launches as services, by container. A service of a cluster takes
+    launches: as M(dgxspark.vllm.adopt_info) names them. read: the launches as services, by name. A service of a cluster takes
     no place of a single container.
     """
     found: list[dict[str, Any]] = []
     taken: set[str] = set()
     for wanted in ("model", "port"):
         for launch in launches:
-            like = read.get(launch["container"])
-            if like is None or any(each["container"] == launch["container"] for each in found):
+            like = read.get(launch["name"])
+            if like is None or any(each["name"] == launch["name"] for each in found):
                 continue
             # With the same model twice, the one with the same port.
             fitting = sorted(
@@ -177,12 +257,14 @@ def pairs(
             found.append(
                 {
                     "service": service["name"],
+                    "name": launch["name"],
                     "container": launch["container"],
                     "unit": launch["unit"],
                     "by": wanted,
                     "way": way,
                     "why": why,
                     "differences": differences(service, like),
+                    "url": url_of(like),
                     "service_like": dict(like),
                     "refused": refusal(launch, service),
                 }
@@ -190,8 +272,22 @@ def pairs(
     return found
 
 
+def url_of(like: Mapping[str, Any]) -> str:
+    """Return where a launch answers on its host, empty where that is not known."""
+    host = str(like.get("host") or "")
+    address = "127.0.0.1" if host in ("", "0.0.0.0", "::", "localhost") else host
+    return f"http://{f'[{address}]' if ':' in address else address}:{like['port']}" if like.get("port") else ""
+
+
 def refusal(launch: Mapping[str, Any], service: Mapping[str, Any]) -> str:
     """Say why a launch is left alone: it could not be brought back as it was."""
+    if launch.get("alone"):
+        return f"{launch['alone']}. Stop it yourself, then run dgxspark.vllm.site."
+    if service.get("state") == "stopped":
+        why = "the inventory has it stopped"
+        if service.get("exclusive"):
+            why = f"of its exclusive set {service['exclusive']} another one is to run, or {why}"
+        return f"{service['name']} would not be started: {why}. Change that first, or swap afterwards."
     if launch["container"] == service["container"]:
         return f"its name is that of the service's own container. Give it another one: docker rename {launch['container']} {launch['container']}-old"
     if launch.get("unit") == service["unit"]:
@@ -204,20 +300,28 @@ def refusal(launch: Mapping[str, Any], service: Mapping[str, Any]) -> str:
     return ""
 
 
-def lines_of(adopted: Sequence[Mapping[str, Any]], launches: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Write for people what was found."""
+def lines_of(
+    adopted: Sequence[Mapping[str, Any]],
+    launches: Sequence[Mapping[str, Any]],
+    taken: Sequence[Mapping[str, Any]] = (),
+) -> list[str]:
+    """Write for people what was found, and what was taken over before."""
     lines = []
     for each in adopted:
-        by = f", run by {each['unit']}" if each["unit"] else ""
+        by = f", run by {each['unit']}" if each["unit"] and each["container"] else ""
         lines.append(
-            f"{each['container']}{by}: service {each['service']} can take its place (same {each['by']}), {each['way']} it: {each['why']}"
+            f"{each['name']}{by}: service {each['service']} can take its place (same {each['by']}), {each['way']} it: {each['why']}"
         )
         lines += [f"  {line}" for line in each["differences"]]
         if each["refused"]:
             lines.append(f"  left alone: {each['refused']}")
-    matched = {each["container"] for each in adopted}
+    matched = {each["name"] for each in adopted}
     for launch in launches:
-        if launch["container"] not in matched:
+        if launch["name"] not in matched:
             why = launch.get("unreadable") or "no service of this host has its model or its port"
-            lines.append(f"{launch['container']}: left alone: {why}")
-    return lines or ["no container of vLLM runs here that this collection did not make"]
+            lines.append(f"{launch['name']}: left alone: {why}")
+    lines = lines or ["no container and no unit runs vLLM here that this collection did not make"]
+    for each in taken:
+        fate = "can come back: -e spark_adopt_undo=true" if each["there"] else "is not there any more"
+        lines.append(f"{each['name']}: {each['service'] or 'a service'} has taken its place; it {fate}")
+    return lines

@@ -271,6 +271,17 @@ def read_cgroup(pid: int, root: str = "/", known: Iterable[str] = ()) -> dict[st
     return parse_cgroup(text or "", known)
 
 
+def read_processes(root: str = "/") -> list[dict[str, Any]]:
+    """List the programs that run: C([{pid, words, cgroup}]); kernel threads and what ends meanwhile are left out."""
+    found = []
+    for name in _names(root, "proc"):
+        words = (read_text(root, f"proc/{name}/cmdline") or "") if name.isdigit() else ""
+        if words.strip("\0"):
+            cgroup = read_text(root, f"proc/{name}/cgroup") or ""
+            found.append({"pid": int(name), "words": words.rstrip("\0").split("\0"), "cgroup": cgroup})
+    return found
+
+
 def read_gpu(run: Run, root: str, containers: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Ask nvidia-smi: the first GPU with C(cuda_version) and C(processes [{pid, name, used_mib, container}]).
 

@@ -2,17 +2,18 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find hand-made containers of vLLM that serve what a service is to serve."""
+"""Find hand-made containers and units of vLLM that serve what a service is to serve."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: adopt_info
-short_description: Find hand-made containers of vLLM that serve what a service is to serve
+short_description: Find hand-made containers and units of vLLM that serve what a service is to serve
 version_added: 0.1.0
 description:
-  - Looks through the running containers of a host for launches of vLLM that this collection did not make, reads them as
-    M(dgxspark.vllm.import_recipe) does, and compares those that serve the model of a planned service, or have its port, with it.
+  - Looks through the running containers of a host, and the programs that run in none, for launches of vLLM that this collection did
+    not make, reads them as M(dgxspark.vllm.import_recipe) does, and compares those that serve the model of a planned service, or have
+    its port, with it.
   - Says how the service could take its place, beside it without downtime or instead of it. Nothing is changed.
   - A companion action plugin takes the services from the plan and reads the launches.
 options:
@@ -53,8 +54,12 @@ adopted:
       description: Name of the service.
       type: str
       sample: heavy
+    name:
+      description: Name of the container, of the unit where there is no container.
+      type: str
+      sample: vllm
     container:
-      description: Name of the container.
+      description: Name of the container, empty where the unit runs vLLM without one.
       type: str
       sample: vllm
     unit:
@@ -78,6 +83,10 @@ adopted:
       type: list
       elements: str
       sample: ["--max-model-len: 32768 -> 65536"]
+    url:
+      description: Where the launch answers on its host, empty where that is not known.
+      type: str
+      sample: http://127.0.0.1:8000
     service_like:
       description: The launch as a service.
       type: dict
@@ -86,10 +95,44 @@ adopted:
       type: str
       sample: ''
 launches:
-  description: Containers of vLLM that were found, whether or not a service matches.
+  description: Containers and units of vLLM that were found, whether or not a service matches.
   returned: success
   type: list
   elements: dict
+taken:
+  description: What a service has taken the place of before, as M(dgxspark.vllm.foreign_state) noted it.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the container or unit.
+      type: str
+      sample: vllm
+    container:
+      description: Name of the container, empty where the unit runs vLLM without one.
+      type: str
+      sample: vllm
+    unit:
+      description: The unit that ran it, empty where none did.
+      type: str
+      sample: ''
+    path:
+      description: File of that unit.
+      type: str
+      sample: ''
+    service:
+      description: The service that took its place.
+      type: str
+      sample: heavy
+    url:
+      description: Where it answered.
+      type: str
+      sample: http://127.0.0.1:8000
+    there:
+      description: Whether it is still on the host, so that it could come back.
+      type: bool
+      sample: true
 available_gib:
   description: What is available now.
   returned: success
@@ -108,10 +151,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import adopt, hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils import adopt, gb10, hostmem
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
 UNITS = Path("/etc/systemd/system")
+NOTES = Path("/var/lib/dgxspark/adopted")
+ETC = "/etc/dgxspark"
+PROC_ROOT = "/"
 
 
 def unit_files() -> dict[str, str]:
@@ -126,6 +172,19 @@ def unit_files() -> dict[str, str]:
     return found
 
 
+def notes() -> list[dict[str, Any]]:
+    """Return what foreign_state has noted of each launch that it stopped."""
+    found = []
+    for file in sorted(NOTES.glob("*.json")):
+        try:
+            note = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        kept = {key: str(note.get(key) or "") for key in ("container", "unit", "path", "service", "url")}
+        found.append({"name": kept["container"] or kept["unit"], **kept})
+    return [note for note in found if note["name"]]
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -136,6 +195,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     run = runner(module)
+
+    def known(note: dict[str, Any]) -> bool:
+        _rc, text, _err = run(["systemctl", "show", "--property=LoadState", "--value", "--", note["unit"]])
+        return str(text).strip() == "loaded" or bool(note["path"] and Path(note["path"]).is_file())
 
     def inspect(what: str, names: list[str]) -> list[dict[str, Any]]:
         if not names:
@@ -154,6 +217,7 @@ def main() -> None:
     units = unit_files()
     launches = [
         {
+            "name": str(box.get("Name") or "").lstrip("/"),
             "container": str(box.get("Name") or "").lstrip("/"),
             "argv": adopt.launch_of(box, images.get(box.get("Image")) or {}),
             "unit": adopt.owner_of(box, units),
@@ -163,11 +227,22 @@ def main() -> None:
         }
         for box in boxes
     ]
+    services = gb10.read_services(ETC)
+    launches += [
+        program
+        for program in adopt.programs_of(gb10.read_processes(PROC_ROOT), out.split())
+        if not adopt.is_own(program["unit"], services)
+    ]
     try:
         available = round(hostmem.mem_available_gib(hostmem.read_meminfo(module.params["root"])), 3)
     except OSError:
         available = None
-    module.exit_json(changed=False, launches=launches, available_gib=available, adopted=[], lines=[])
+    # A unit makes its container anew.
+    taken = [
+        {**note, "there": known(note) if note["unit"] else bool(inspect("container", [note["container"]]))}
+        for note in notes()
+    ]
+    module.exit_json(changed=False, launches=launches, available_gib=available, taken=taken, adopted=[], lines=[])
 
 
 if __name__ == "__main__":

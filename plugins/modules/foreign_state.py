@@ -2,26 +2,36 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stop a hand-made container of vLLM for good, or bring it back as it was."""
+"""Stop a hand-made container or unit of vLLM for good, or bring it back as it was."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: foreign_state
-short_description: Stop a hand-made container of vLLM for good, or bring it back as it was
+short_description: Stop a hand-made container or unit of vLLM for good, or bring it back as it was
 version_added: 0.1.0
 description:
   - V(stopped) stops the container, by its unit where one runs it, keeps it from coming back by itself, and waits until its memory is
-    back. What it was is noted on the host; the container stays there.
-  - V(started) brings it back with the restart policy and the unit that were noted.
-  - Containers of this collection, and those that are no launch of vLLM, are refused.
+    back. What it was is noted on the host, in C(/var/lib/dgxspark/adopted); container and unit stay there. A unit may as well run vLLM
+    without a container.
+  - V(started) brings it back with the restart policy, or by the unit, that it had, and takes the note away. What runs and is not noted
+    is left as it is.
+  - Containers and units of this collection, and those that are no launch of vLLM, are refused.
 options:
   container:
-    description: Name of the container.
+    description: Name of the container; empty where the unit runs vLLM without one.
     type: str
-    required: true
+    default: ''
   unit:
     description: The unit that runs it, as M(dgxspark.vllm.adopt_info) names it.
+    type: str
+    default: ''
+  service:
+    description: The service that takes its place, for the note.
+    type: str
+    default: ''
+  url:
+    description: Where it answers, for the note.
     type: str
     default: ''
   state:
@@ -58,6 +68,12 @@ EXAMPLES = r"""
     container: vllm
     state: stopped
   become: true
+
+- name: Bring it back
+  dgxspark.vllm.foreign_state:
+    container: vllm
+    state: started
+  become: true
 """
 
 RETURN = r"""
@@ -79,26 +95,65 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils import adopt, gb10, 
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
 NOTES = Path("/var/lib/dgxspark/adopted")
+ETC = "/etc/dgxspark"
+PROC_ROOT = "/"
 
 
 class Foreign:
-    """The container, and what is noted of it."""
+    """The container or the unit, and what is noted of it."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.params = module.params
         self.run = runner(module)
-        self.name = self.params["container"]
+        self.container, self.unit = str(self.params["container"]), str(self.params["unit"])
+        self.name = self.container or self.unit
         self.note = NOTES / f"{self.name.replace('/', '_')}.json"
-        rc, out, err = self.run(["docker", "container", "inspect", "--", self.name])
-        found = json.loads(out) if rc == 0 else []
-        self.box: dict[str, Any] | None = found[0] if found else None
-        if self.box is None and not self.params["unit"]:
-            module.fail_json(msg=f"{self.name}: there is no such container: {err.strip()}")
+        self.box: dict[str, Any] | None = None
+        if self.container:
+            rc, out, err = self.run(["docker", "container", "inspect", "--", self.container])
+            self.box = next(iter(json.loads(out)), None) if rc == 0 else None
+            if self.box is None and not self.unit:
+                module.fail_json(
+                    msg=f"{self.name}: there is no such container on this host: {err.strip()}. One that was removed cannot come "
+                    f"back; take its note away: {self.note}"
+                )
+        self.refuse_others()
+
+    def refuse_others(self) -> None:
+        """Fail for what is none of a launch that somebody made by hand."""
+        ours = adopt.is_own(self.unit, gb10.read_services(ETC))
         if self.box is not None:
             labels = (self.box.get("Config") or {}).get("Labels") or {}
-            if str(labels.get("dgxspark.managed", "")).lower() == "true" or not adopt.is_engine(self.box):
-                module.fail_json(msg=f"{self.name} is left alone: it is of this collection, or no launch of vLLM.")
+            ours = ours or str(labels.get("dgxspark.managed", "")).lower() == "true" or not adopt.is_engine(self.box)
+        elif not self.container and self.active():
+            ours = ours or not any(adopt.engine_words(process["words"]) for process in self.processes())
+        if ours:
+            self.module.fail_json(msg=f"{self.name} is left alone: it is of this collection, or no launch of vLLM.")
+
+    def active(self) -> bool:
+        """Whether the unit runs."""
+        rc, _out, _err = self.run(["systemctl", "is-active", "--quiet", "--", self.unit])
+        return rc == 0
+
+    def processes(self) -> list[dict[str, Any]]:
+        """The programs of the unit."""
+        return [each for each in gb10.read_processes(PROC_ROOT) if adopt.unit_of(each["cgroup"])[0] == self.unit]
+
+    def runs(self) -> bool:
+        """Whether the launch runs."""
+        if self.container:
+            return self.box is not None and bool((self.box.get("State") or {}).get("Running"))
+        return self.active()
+
+    def held(self) -> tuple[float, list[int]]:
+        """GPU memory that it holds, GiB, and the ids of the processes that hold it."""
+        gpu = gb10.read_gpu(self.run, self.params["root"], gb10.read_containers(self.run)) or {}
+        listed = gpu.get("processes") or []
+        if self.container:
+            return verbs.held_by([self.container], listed)
+        own = {process["pid"] for process in self.processes()}
+        return verbs.held_by([self.unit], [{**each, "container": self.unit} for each in listed if each["pid"] in own])
 
     def must(self, *argv: str) -> None:
         """Run a program that has to succeed."""
@@ -117,22 +172,38 @@ class Foreign:
 
     def stop(self) -> None:
         """Stop it and wait for its memory."""
-        if self.box is None or not (self.box.get("State") or {}).get("Running"):
+        if not self.runs():
             self.module.exit_json(changed=False, freed_gib=0.0)
         if self.module.check_mode:
             self.module.exit_json(changed=True, freed_gib=0.0)
         before = self.available()
-        gpu = gb10.read_gpu(self.run, self.params["root"], gb10.read_containers(self.run)) or {}
-        held, pids = verbs.held_by([self.name], gpu.get("processes") or [])
-        policy = ((self.box or {}).get("HostConfig") or {}).get("RestartPolicy") or {}
+        held, pids = self.held()
+        enabled, path = False, ""
+        if self.unit:
+            _rc, out, _err = self.run(["systemctl", "is-enabled", "--", self.unit])
+            enabled = out.strip().startswith("enabled")
+            _rc, out, _err = self.run(["systemctl", "show", "--property=FragmentPath", "--value", "--", self.unit])
+            # A file of elsewhere that was linked is unlinked with it.
+            path = str(Path(out.strip()).resolve()) if out.strip() else ""
+        noted = {
+            "container": self.container,
+            "unit": self.unit,
+            "enabled": enabled,
+            "path": path,
+            "restart": ((self.box or {}).get("HostConfig") or {}).get("RestartPolicy") or {},
+            "service": self.params["service"],
+            "url": self.params["url"],
+        }
         NOTES.mkdir(parents=True, exist_ok=True)
         # Before anything is touched: a run that is cut off can still be undone.
-        self.note.write_text(json.dumps({"restart": policy, "unit": self.params["unit"]}) + "\n", encoding="utf-8")
-        if self.params["unit"]:
-            self.must("systemctl", "disable", "--now", "--", self.params["unit"])
+        self.note.write_text(json.dumps(noted) + "\n", encoding="utf-8")
+        if self.unit:
+            if enabled:
+                self.must("systemctl", "disable", "--", self.unit)
+            self.must("systemctl", "stop", "--", self.unit)
         else:
-            self.must("docker", "update", "--restart=no", "--", self.name)
-            self.must("docker", "stop", "--time", "60", "--", self.name)
+            self.must("docker", "update", "--restart=no", "--", self.container)
+            self.must("docker", "stop", "--time", "60", "--", self.container)
         need = verbs.expected_gib(before, held)
         found = verbs.wait_until_back(
             lambda: (self.available(), {app["pid"] for app in self.apps()}),
@@ -149,16 +220,23 @@ class Foreign:
 
     def start(self) -> None:
         """Bring it back as it was."""
+        running = self.runs()
         try:
             noted = json.loads(self.note.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            self.module.fail_json(msg=f"{self.name}: what it was is not noted on this host, so it is not brought back.")
+            if running:
+                self.module.exit_json(changed=False, freed_gib=0.0)
+            self.module.fail_json(
+                msg=f"{self.name}: what it was is not noted on this host ({self.note}), so it is not brought back. Start it yourself."
+            )
             return
-        running = self.box is not None and bool((self.box.get("State") or {}).get("Running"))
         if self.module.check_mode:
-            self.module.exit_json(changed=not running, freed_gib=0.0)
+            self.module.exit_json(changed=True, freed_gib=0.0)
         if noted["unit"]:
-            self.must("systemctl", "enable", "--now", "--no-block", "--", noted["unit"])
+            # What was noted before units were told apart was enabled.
+            if noted.get("enabled", True):
+                self.must("systemctl", "enable", "--", noted.get("path") or noted["unit"])
+            self.must("systemctl", "start", "--no-block", "--", noted["unit"])
         else:
             policy = noted["restart"]
             retries = policy.get("MaximumRetryCount") or 0
@@ -168,25 +246,29 @@ class Foreign:
                 "update",
                 f"--restart={kind}:{retries}" if kind == "on-failure" and retries else f"--restart={kind}",
                 "--",
-                self.name,
+                self.container,
             )
-            self.must("docker", "start", "--", self.name)
+            self.must("docker", "start", "--", self.container)
         self.note.unlink(missing_ok=True)
-        self.module.exit_json(changed=not running, freed_gib=0.0)
+        self.module.exit_json(changed=True, freed_gib=0.0)
 
 
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "container": {"type": "str", "required": True},
+            "container": {"type": "str", "default": ""},
             "unit": {"type": "str", "default": ""},
+            "service": {"type": "str", "default": ""},
+            "url": {"type": "str", "default": ""},
             "state": {"type": "str", "choices": ["started", "stopped"], "required": True},
             "timeout": {"type": "float", "default": 240},
             "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
     )
+    if not module.params["container"] and not module.params["unit"]:
+        module.fail_json(msg="name the container, or the unit that runs vLLM without one")
     foreign = Foreign(module)
     if module.params["state"] == "stopped":
         foreign.stop()

@@ -107,7 +107,7 @@ def pairs(
     box: dict[str, Any], *services: dict[str, Any], available: float | None = 50.0, **launch: Any
 ) -> list[dict[str, Any]]:
     name = box["Name"].lstrip("/")
-    described = {"container": name, "unit": "", "removed": False, **launch}
+    described = {"name": name, "container": name, "unit": "", "removed": False, **launch}
     return adopt.pairs(list(services), [described], {name: read(box)}, available)
 
 
@@ -143,7 +143,7 @@ def test_what_nobody_wants_is_left_alone_and_said() -> None:
     other = service(model={"repo": "Org/Other", "path": None})
     assert pairs(BOX, other) == []
     assert pairs(BOX, service(cluster={"name": "pair"})) == []
-    text = adopt.lines_of([], [{"container": "mine"}])
+    text = adopt.lines_of([], [{"name": "mine", "container": "mine"}])
     assert text == ["mine: left alone: no service of this host has its model or its port"]
 
 
@@ -154,6 +154,10 @@ def test_what_nobody_wants_is_left_alone_and_said() -> None:
         ({"removed": True, "unit": "mine.service"}, {}, ""),
         ({}, {"container": "mine"}, "docker rename mine"),
         ({"unit": "spark-fast.service"}, {}, "its unit has the name"),
+        ({"alone": "no unit runs it"}, {}, "no unit runs it"),
+        ({}, {"state": "stopped"}, "the inventory has it stopped"),
+        ({}, {"state": "stopped", "exclusive": "large"}, "of its exclusive set large another one is to run"),
+        ({}, {"state": "started", "exclusive": "large"}, ""),
     ],
 )
 def test_what_could_not_be_brought_back_is_not_touched(
@@ -161,3 +165,75 @@ def test_what_could_not_be_brought_back_is_not_touched(
 ) -> None:
     (found,) = pairs(BOX, service(**changes), **launch)
     assert (said in found["refused"]) if said else found["refused"] == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["/opt/bin/python3", "/opt/bin/vllm", "serve", "M"], ["vllm", "serve", "M"]),
+        (["vllm", "serve", "M"], ["vllm", "serve", "M"]),
+        (["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "M"], None),
+        (["docker", "run", "img", "vllm", "serve"], []),
+        (["sudo", "vllm", "serve"], []),
+        (["bash", "-c", "vllm serve M"], []),
+        (["vim", "vllm"], []),
+        (["vllm", "bench"], []),
+        ([], []),
+    ],
+)
+def test_a_program_that_is_the_server(words: list[str], found: list[str] | None) -> None:
+    assert adopt.engine_words(words) == (words if found is None else found)
+
+
+def test_the_importer_reads_the_command_of_a_program() -> None:
+    words = ["vllm", "serve", "Qwen/Qwen3-4B-Instruct-2507", "--port", "8001", "--max-model-len", "8192"]
+    words += ["--override-generation-config", '{"top_p": 0.9, "note": "100% $HOME"}']
+    found = import_launch(adopt.unit_text(words), form="systemd")["service"]
+    assert (found["model"]["repo"], found["port"]) == ("Qwen/Qwen3-4B-Instruct-2507", 8001)
+    assert found["args"]["max-model-len"] == 8192
+    module = ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "Org/M", "--port", "8003"]
+    assert import_launch(adopt.unit_text(module), form="systemd")["service"]["model"]["repo"] == "Org/M"
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "unit", "why"),
+    [
+        ("0::/system.slice/mine.service\n", "mine.service", ""),
+        ("12:memory:/system.slice/mine.service\n1:name=systemd:/system.slice/mine.service\n", "mine.service", ""),
+        ("0::/user.slice/user-1000.slice/session-2.scope\n", "", "no unit runs it"),
+        ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/mine.service\n", "", "a unit of a user"),
+        ("", "", "no unit runs it"),
+    ],
+)
+def test_the_unit_of_a_program(cgroup: str, unit: str, why: str) -> None:
+    found = adopt.unit_of(cgroup)
+    assert found[0] == unit and found[1].startswith(why) and bool(found[1]) is not bool(unit)
+
+
+def test_values_of_secrets_are_left_out_of_a_command() -> None:
+    words = ["vllm", "serve", "M", "--api-key", "sk-1", "--hf-token=hf_1", "--tokenizer", "T"]
+    assert adopt.without_secrets(words) == [*words[:4], "hidden", "--hf-token=hidden", "--tokenizer", "T"]
+    assert "sk-1" not in " ".join(adopt.launch_of(container("M", "--api-key", "sk-1"), IMAGE))
+
+
+def test_what_was_taken_over_before_is_told_with_the_way_back() -> None:
+    taken = [
+        {"name": "mine", "service": "fast", "there": True},
+        {"name": "old.service", "service": "heavy", "there": False},
+    ]
+    lines = adopt.lines_of([], [], taken)
+    assert lines[1] == "mine: fast has taken its place; it can come back: -e spark_adopt_undo=true"
+    assert "is not there any more" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("like", "url"),
+    [
+        ({"port": 8001}, "http://127.0.0.1:8001"),
+        ({"port": 8001, "host": "0.0.0.0"}, "http://127.0.0.1:8001"),
+        ({"port": 8001, "host": "192.168.1.11"}, "http://192.168.1.11:8001"),
+        ({}, ""),
+    ],
+)
+def test_where_a_launch_answers(like: dict[str, Any], url: str) -> None:
+    assert adopt.url_of(like) == url

@@ -29,6 +29,7 @@ class Docker:
             "HostConfig": {"RestartPolicy": {"Name": "on-failure", "MaximumRetryCount": 3}, "NetworkMode": "host"},
         }
         self.calls: list[list[str]] = []
+        self.enabled = True
         self.memory(20)
 
     def memory(self, gib: float) -> None:
@@ -47,9 +48,16 @@ class Docker:
             return 0, json.dumps([self.box]), ""
         if argv[1:3] == ["image", "inspect"]:
             return 0, json.dumps([{"Id": "sha256:1", "Config": {}}]), ""
-        if argv[:2] in (["docker", "stop"], ["systemctl", "disable"]):
+        if argv[:2] == ["systemctl", "is-enabled"]:
+            return (0, "enabled\n", "") if self.enabled else (1, "disabled\n", "")
+        if argv[:2] == ["systemctl", "is-active"]:
+            return (0, "", "") if self.box["State"]["Running"] else (3, "", "")
+        if argv[:2] == ["systemctl", "show"]:
+            what = argv[2].partition("=")[2]
+            return 0, {"LoadState": "loaded\n", "FragmentPath": "/etc/systemd/system/mine.service\n"}[what], ""
+        if argv[:2] in (["docker", "stop"], ["systemctl", "stop"]):
             self.running(False)
-        if argv[:2] in (["docker", "start"], ["systemctl", "enable"]):
+        if argv[:2] in (["docker", "start"], ["systemctl", "start"]):
             self.running(True)
         return 0, "", ""
 
@@ -63,7 +71,19 @@ def docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Docker:
     monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: played(argv))
     monkeypatch.setattr(foreign_state, "NOTES", tmp_path / "notes")
     monkeypatch.setattr(adopt_info, "UNITS", tmp_path / "units")
+    monkeypatch.setattr(adopt_info, "NOTES", tmp_path / "notes")
+    for module in (adopt_info, foreign_state):
+        monkeypatch.setattr(module, "PROC_ROOT", str(tmp_path))
+        monkeypatch.setattr(module, "ETC", str(tmp_path / "etc"))
     return played
+
+
+def program(root: Path, pid: int, command: str, cgroup: str) -> None:
+    """Let a program run on the host."""
+    folder = root / "proc" / str(pid)
+    folder.mkdir(parents=True)
+    (folder / "cmdline").write_text(command.replace(" ", "\0") + "\0")
+    (folder / "cgroup").write_text(f"0::{cgroup}\n")
 
 
 @pytest.fixture
@@ -90,9 +110,61 @@ def test_a_container_is_stopped_for_good_and_comes_back_as_it_was(docker: Docker
 
 def test_a_unit_is_what_stops_and_starts_its_container(docker: Docker, call: Any) -> None:
     call("stopped", unit="mine.service")
-    assert docker.did("systemctl", "disable", "--now") and not docker.did("docker", "stop")
+    assert docker.did("systemctl", "disable") and docker.did("systemctl", "stop") and not docker.did("docker", "stop")
     call("started", unit="mine.service")
-    assert docker.did("systemctl", "enable", "--now") and not docker.did("docker", "start")
+    assert docker.did("systemctl", "enable", "--", "/etc/systemd/system/mine.service")
+    assert docker.did("systemctl", "start", "--no-block") and not docker.did("docker", "start")
+
+
+def test_a_unit_that_did_not_start_at_boot_does_not_afterwards(docker: Docker, call: Any) -> None:
+    docker.enabled = False
+    assert call("stopped", unit="mine.service")["changed"] is True
+    assert call("started", unit="mine.service")["changed"] is True
+    assert docker.did("systemctl", "start") and not docker.did("systemctl", "enable")
+    assert not docker.did("systemctl", "disable")
+
+
+SERVE = "/opt/vllm/bin/python3 /opt/vllm/bin/vllm serve Org/M --port 8001 --api-key sk-secret"
+
+
+def test_a_unit_without_a_container_is_stopped_and_comes_back(
+    docker: Docker, call: Any, tmp_path: Path, capsys: Any
+) -> None:
+    program(tmp_path, 71, SERVE, "/system.slice/mine.service")
+    result = call("stopped", container="", unit="mine.service", service="fast", url="http://127.0.0.1:8001")
+    assert (result["changed"], result["freed_gib"]) == (True, 90.0)
+    with patch_module_args({"root": str(tmp_path)}), pytest.raises(SystemExit):
+        adopt_info.main()
+    (taken,) = json.loads(capsys.readouterr().out)["taken"]
+    assert (taken["name"], taken["service"], taken["there"]) == ("mine.service", "fast", True)
+    assert taken["url"] == "http://127.0.0.1:8001"
+    assert call("started", container="", unit="mine.service")["changed"] is True
+    assert docker.did("systemctl", "start", "--no-block", "--", "mine.service")
+    assert not docker.did("docker", "stop") and not docker.did("docker", "start")
+
+
+def test_a_unit_that_is_no_server_of_vllm_is_never_touched(docker: Docker, call: Any, tmp_path: Path) -> None:
+    program(tmp_path, 71, "/usr/bin/postgres -D /data", "/system.slice/mine.service")
+    program(tmp_path, 72, SERVE, "/system.slice/other.service")
+    assert "left alone" in call("stopped", container="", unit="mine.service")["msg"]
+    assert not docker.did("systemctl", "stop")
+
+
+def test_nor_is_a_unit_of_this_collection(docker: Docker, call: Any, tmp_path: Path) -> None:
+    (tmp_path / "etc/services").mkdir(parents=True)
+    (tmp_path / "etc/services/fast.json").write_text("{}")
+    program(tmp_path, 71, SERVE, "/system.slice/spark-fast.service")
+    assert "left alone" in call("stopped", container="", unit="spark-fast.service")["msg"]
+    assert not docker.did("systemctl", "stop")
+
+
+def test_nothing_named_is_refused(docker: Docker, call: Any) -> None:
+    assert "name the container" in call("stopped", container="")["msg"]
+
+
+def test_what_runs_and_was_not_stopped_is_left_as_it_is(docker: Docker, call: Any) -> None:
+    assert call("started")["changed"] is False
+    assert not docker.did("docker", "start") and not docker.did("docker", "update")
 
 
 @pytest.mark.parametrize(
@@ -121,5 +193,22 @@ def test_adopt_info_names_the_launch_and_the_unit(docker: Docker, tmp_path: Path
         adopt_info.main()
     result = json.loads(capsys.readouterr().out)
     (launch,) = result["launches"]
-    assert (launch["container"], launch["unit"], result["available_gib"]) == ("mine", "mine.service", 20.0)
+    assert (launch["name"], launch["container"], launch["unit"]) == ("mine", "mine", "mine.service")
+    assert result["available_gib"] == 20.0 and result["taken"] == []
     assert launch["argv"][-4:] == ["serve", "Org/M", "--port", "8001"]
+
+
+def test_adopt_info_finds_servers_in_no_container_once_a_unit(docker: Docker, tmp_path: Path, capsys: Any) -> None:
+    program(tmp_path, 71, SERVE, "/system.slice/mine.service")
+    program(tmp_path, 72, SERVE, "/system.slice/mine.service")  # forked
+    program(tmp_path, 73, "docker run --rm img vllm serve Org/M", "/system.slice/run.service")
+    program(tmp_path, 74, SERVE, f"/system.slice/docker-{'a' * 64}.scope")
+    program(tmp_path, 75, "vllm serve Org/N", "/user.slice/user-1000.slice/session-2.scope")
+    with patch_module_args({"root": str(tmp_path)}), pytest.raises(SystemExit):
+        adopt_info.main()
+    text = capsys.readouterr().out
+    found = {launch["name"]: launch for launch in json.loads(text)["launches"]}
+    assert sorted(found) == ["mine", "mine.service", "process 75"]
+    assert found["mine.service"]["unit"] == "mine.service" and found["mine.service"]["alone"] == ""
+    assert "no unit runs it" in found["process 75"]["alone"]
+    assert "sk-secret" not in text
