@@ -494,21 +494,28 @@ class Host:
         }
         return engine.identity({**self.state, "models": models}) == engine.identity(current["state"])
 
-    def put(self, path: Path, content: bytes, mode: int = 0o600, owner: str = "root", group: str = "root") -> None:
-        """Write a file beside its place, and move it there when it is whole."""
-        handle, name = tempfile.mkstemp(prefix=".dgxspark-", dir=path.parent)
-        beside = Path(name)
+    def beside(self, path: Path, content: bytes, mode: int, owner: str = "root", group: str = "root") -> Path:
+        """Write a file whole beside its place; returns where."""
+        name = None
         try:
+            handle, name = tempfile.mkstemp(prefix=".dgxspark-", dir=path.parent)
             with os.fdopen(handle, "wb") as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
             # The mode last: a change of the owner takes special bits away.
-            self.chown(beside, owner, group)
-            beside.chmod(mode)
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
+            self.chown(Path(name), owner, group)
+            Path(name).chmod(mode)
+        except OSError as error:
+            if name:
+                Path(name).unlink(missing_ok=True)
+            error.filename = str(path)  # a disk that is full names none
+            raise
+        return Path(name)
+
+    def put(self, path: Path, content: bytes) -> None:
+        """Write a file of ours: there is the old one or the new one, never a part."""
+        self.beside(path, content, 0o600).replace(path)
 
     @staticmethod
     def chown(path: Path, owner: str, group: str) -> None:
@@ -842,11 +849,19 @@ class Host:
                 self.set_current(restoring=None)
             return result
         came = self.current["from"] if self.current["number"] == number else self.current["number"]
-        # Noted first, so that a run that is cut off is finished by the next one.
-        self.set_current(restoring=number)
-        self.systemctl("stop", todo.stop)
-        self.systemctl("disable", [name for name in todo.stop if name not in manifest["state"]["units"]], allowed=True)
-        self.write_back(manifest, todo)
+        staged: dict[str, Path] = {}
+        try:
+            self.stage(manifest, todo, staged)
+            # Noted first, so that a run that is cut off is finished by the next one.
+            self.set_current(restoring=number)
+            self.systemctl("stop", todo.stop)
+            self.systemctl(
+                "disable", [name for name in todo.stop if name not in manifest["state"]["units"]], allowed=True
+            )
+            self.write_back(manifest, todo, staged)
+        finally:
+            for beside in staged.values():
+                beside.unlink(missing_ok=True)
         for entry in models:
             self.set_model(entry)
         self.retag(manifest["state"]["images"])
@@ -857,16 +872,30 @@ class Host:
         self.set_current(number=number, **{"from": came if came is not None else number, "restoring": None})
         return result
 
-    def write_back(self, manifest: dict[str, Any], todo: engine.Steps) -> None:
-        """Write, remove and hand over files and folders."""
-        state = manifest["state"]
-        for path, entry in sorted(state["folders"].items()):
+    def stage(self, manifest: dict[str, Any], todo: engine.Steps, staged: dict[str, Path]) -> None:
+        """Write what comes back beside its place, so that a disk that is full leaves all files as they are."""
+        for path, entry in sorted(manifest["state"]["folders"].items()):
             place = self.at(path)
             if place.is_symlink() or (place.exists() and not place.is_dir()):
                 place.unlink()
             place.mkdir(parents=True, exist_ok=True)
             self.chown(place, entry["owner"], entry["group"])
             place.chmod(int(entry["mode"], 8))
+        wanted = {**manifest["receipts"], **manifest["state"]["files"]}
+        for path in [*engine.differences(self.receipts, manifest["receipts"])[0], *todo.write]:
+            entry, place = wanted[path], self.at(path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if "link" in entry:
+                continue
+            content = self.kept(entry)
+            if content is None:
+                self.module.fail_json(msg=f"{path}: what was kept of it is gone since a moment ago; run again")
+                return
+            staged[path] = self.beside(place, content, int(entry["mode"], 8), entry["owner"], entry["group"])
+
+    def write_back(self, manifest: dict[str, Any], todo: engine.Steps, staged: dict[str, Path]) -> None:
+        """Put in place, remove and hand over files and folders."""
+        state = manifest["state"]
         for path in todo.remove:
             self.at(path).unlink(missing_ok=True)
         for path in sorted(set(self.state["folders"]) - set(state["folders"]), reverse=True):
@@ -878,16 +907,13 @@ class Host:
         wanted = {**manifest["receipts"], **state["files"]}
         for path in [*receipts[0], *todo.write]:
             entry, place = wanted[path], self.at(path)
-            place.parent.mkdir(parents=True, exist_ok=True)
             if "link" in entry:
                 place.unlink(missing_ok=True)
                 place.symlink_to(entry["link"])
                 continue
-            content = self.kept(entry)
-            if content is None:
-                self.module.fail_json(msg=f"{path}: what was kept of it is gone since a moment ago; run again")
-                return
-            self.put(place, content, int(entry["mode"], 8), entry["owner"], entry["group"])
+            # Dated by when it counts: a unit that began since it was written beside its place ran from the old one.
+            os.utime(staged[path])
+            staged.pop(path).replace(place)
         for path in todo.attributes:
             if "link" not in wanted[path]:
                 self.chown(self.at(path), wanted[path]["owner"], wanted[path]["group"])
@@ -911,7 +937,7 @@ class Host:
         ref = self.model_folder(entry["repo"]) / "refs" / entry["revision"]
         ref.parent.mkdir(parents=True, exist_ok=True)
         owner = self.owner(ref.parent)
-        self.put(ref, entry["commit"].encode(), 0o644, owner["owner"], owner["group"])
+        self.beside(ref, entry["commit"].encode(), 0o644, owner["owner"], owner["group"]).replace(ref)
         if entry.get("link"):
             link = self.at(entry["link"])
             link.parent.mkdir(parents=True, exist_ok=True)

@@ -268,6 +268,33 @@ def test_a_run_that_was_cut_off_is_finished_by_the_next_one(spark: Spark, call: 
     assert call("look")["restoring"] is None
 
 
+def test_a_disk_that_is_full_leaves_all_files_as_they_were(
+    spark: Spark, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    spark.deploy(env="A=2\n", secret="key-2")
+    call("record", proven=True)
+    before = files(spark)
+    whole, room = generation.os.fsync, 1
+
+    def fsync(handle: int) -> None:
+        nonlocal room
+        room -= 1
+        if room < 0:
+            raise OSError(28, "No space left on device")
+        whole(handle)
+
+    monkeypatch.setattr(generation.os, "fsync", fsync)
+    said = call("restore")["msg"]
+    assert f"{spark.root}/etc/dgxspark/" in said and "No space left on device" in said
+    assert files(spark) == before and not spark.asked("restart")
+    monkeypatch.setattr(generation.os, "fsync", whole)
+    assert call("look")["restoring"] is None
+    assert call("restore")["current"]["number"] == 1
+    assert spark.read("/etc/dgxspark/env/heavy.env") == "A=1\n"
+
+
 def test_missing_images_and_weights_are_named_and_nothing_is_touched(spark: Spark, call: Call) -> None:
     spark.deploy()
     call("record", proven=True)
