@@ -24,8 +24,7 @@ WHAT = {
     "host": "the facts of the host",
     "images": "the images",
     "services": "the services",
-    "residency": "what engines took of memory",
-    "fast_path": "the kernels of engines",
+    "engines": "what engines took of memory, and their kernels",
     "doctor": "logs, receipts, disks and clock",
 }
 
@@ -108,8 +107,7 @@ class ActionModule(ActionBase):
             for name, answer in answers.items()
             if answer.get("failed")
         ]
-        for name in ("residency", "fast_path"):
-            found += (answers.get(name) or {}).get("findings") or []
+        found += (answers.get("engines") or {}).get("findings") or []
         facts = (answers.get("host") or {}).get("spark") or {}
         patient = doctor.Patient(
             planned=planned,

@@ -607,7 +607,7 @@ def _note_version(report: _Report, service: Service) -> None:
             service=service.name,
             message=f"vLLM {text} is newer than what is known here; {service.name} is planned as vLLM 0.{engine.release.minor}.",
         )
-        report.drafts.append(_Draft(finding, advice="Compare what it reports at its start (residency_info)."))
+        report.drafts.append(_Draft(finding, advice="Compare what it reports at its start (engine_info)."))
     elif not engine.release.exact:
         finding = Finding(
             rule="memory.version",

@@ -28,9 +28,8 @@ options:
     required: true
   looked_from:
     description:
-      - Name of a variable that holds that with the answers C(services) (M(dgxspark.vllm.service_info)), C(residency)
-        (M(dgxspark.vllm.residency_info)), C(fast_path) (M(dgxspark.vllm.fast_path_info)) and C(doctor)
-        (M(dgxspark.vllm.doctor_info)).
+      - Name of a variable that holds that with the answers C(services) (M(dgxspark.vllm.service_info)), C(engines)
+        (M(dgxspark.vllm.engine_info)) and C(doctor) (M(dgxspark.vllm.doctor_info)).
     type: str
     required: true
   dest:

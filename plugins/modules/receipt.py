@@ -60,7 +60,7 @@ options:
     type: dict
     default: {}
   fast_path:
-    description: Which kernels ran, C(record) of M(dgxspark.vllm.fast_path_info). Kept for people and the status; never a change.
+    description: Which kernels ran, C(fast_path) of M(dgxspark.vllm.engine_info). Kept for people and the status; never a change.
     type: dict
   benchmark:
     description:
@@ -70,7 +70,7 @@ options:
     type: dict
 seealso:
   - module: dgxspark.vllm.endpoint_ready
-  - module: dgxspark.vllm.residency_info
+  - module: dgxspark.vllm.engine_info
 """
 
 EXAMPLES = r"""

@@ -34,7 +34,7 @@ def test_receipts(host):
 def test_engines_that_go_by_the_plan_are_no_finding(host):
     if spark(host) != "spark-1":
         return
-    found = load(host, "/run/dgxspark/residency.json")
+    found = load(host, "/run/dgxspark/engines.json")
     assert found["findings"] == []
     assert found["system"]["verdict"] == "as_planned"
     for service in found["services"].values():
@@ -47,7 +47,7 @@ def test_engines_that_go_by_the_plan_are_no_finding(host):
 def test_an_engine_that_takes_more_is_named_with_the_override(host):
     if spark(host) != "spark-2":
         return
-    found = load(host, "/run/dgxspark/residency.json")
+    found = load(host, "/run/dgxspark/engines.json")
     assert [(entry["rule"], entry["severity"], entry["service"]) for entry in found["findings"]] == [
         ("residency.inside", "warning", "gemma4"),
         ("residency.outside", "warning", "gemma4"),
@@ -70,7 +70,7 @@ def test_the_running_services_have_a_record_of_their_start(host):
 def test_a_cpu_engine_is_read_and_not_compared(host):
     if spark(host) != "spark-2":
         return
-    tiny = load(host, "/run/dgxspark/residency.json")["services"]["tiny"]
+    tiny = load(host, "/run/dgxspark/engines.json")["services"]["tiny"]
     assert (tiny["log"]["device"], tiny["log"]["version"]) == ("cpu", "0.32.0")
     assert tiny["findings"] == [] and tiny["override"] == {}
     verdicts = {term["verdict"] for name, term in tiny["terms"].items() if not name.endswith("_seconds")}

@@ -114,7 +114,7 @@ PROVE = """
 - name: Compare
   ansible.builtin.debug:
     msg: proved
-  register: __prove_residency
+  register: __prove_engines
 """
 
 

@@ -2,25 +2,27 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare what running services took with their plan."""
+"""Compare what running engines took, and what they run on, with their plan."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: residency_info
-short_description: Compare what running services took with their plan
+module: engine_info
+short_description: Compare what running engines took, and what they run on, with their plan
 version_added: 0.1.0
 description:
-  - Reads what vLLM printed when each service started (weights, KV cache, tokens, concurrency, graphs), the GPU memory of its
-    processes, and what the host had before the start and when the model had answered.
-  - Compares that with the plan term by term. A term that is off by more than a tenth is a finding that names the term and
-    the override that makes the next plan right.
+  - Of the memory it reads what vLLM printed when each service started (weights, KV cache, tokens, concurrency, graphs), the GPU
+    memory of its processes, and what the host had before the start and when the model had answered. It compares that with the plan term
+    by term. A term that is off by more than a tenth is a finding that names the term and the override that makes the next plan right.
+  - Of the fast path it reads what vLLM printed (attention, MoE and linear kernels, CUDA graphs, drafting, prefix caching, async
+    scheduling) and what C(/metrics) counts (accepted drafts). What is not as the plan expects is a finding that says what runs instead,
+    and what to do. Engines on a CPU have no kernels to compare.
   - The lines are those of the container that runs now, up to the moment when its unit became active. The two readings of the
     host are kept by the helper of the units from the gate to the stop of a service.
-  - Of a service that spans hosts it compares the rank of this host. Tokens and concurrency are counted by the first rank
+  - Of a service that spans hosts it compares the rank of this host. Tokens, concurrency and drafts are counted by the first rank
     alone. Under Ray the workers of a rank write into Ray's session, which is read under O(run_dir); what Ray brings of it into
     the log of the engine serves where that cannot be read.
-  - Findings are returned and never fail the task. What cannot be read is V(null), with a reason.
+  - Findings are returned and never fail the task. What cannot be read is V(null) or V(unknown), with a reason.
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -53,9 +55,21 @@ options:
         description: The plan of its memory, one of C(services) that M(dgxspark.vllm.memory_budget) returns.
         type: dict
         default: {}
+      fast_path:
+        description: What it is expected to run. Nothing is compared unless given; what runs is returned all the same.
+        type: dict
+        default: {}
+      probe:
+        description: Where its C(/metrics) are. Only C(url) and C(api_key_file) are read.
+        type: dict
+        default: {}
   os_reserve_gib:
     description: What the plan leaves to everything but services. Not compared unless given.
     type: float
+  timeout:
+    description: Seconds that C(/metrics) of a service may take.
+    type: float
+    default: 10
   root:
     description: Where the host's C(/proc) is read, to find the container of a process.
     type: path
@@ -78,18 +92,24 @@ EXAMPLES = r"""
   delegate_to: localhost
   register: budget
 
-- name: Compare what the engine took with the plan
-  dgxspark.vllm.residency_info:
+- name: Compare what the engine took and runs with the plan
+  dgxspark.vllm.engine_info:
     services:
       - name: heavy
         memory: "{{ budget.services.heavy }}"
+        probe:
+          url: http://127.0.0.1:8001
+        fast_path:
+          moe_backend:
+            any_of: [marlin]
+            why: moe-backend asks for it
     os_reserve_gib: 5.2
   become: true
-  register: residency
+  register: engines
 
 - name: Show what to write into the inventory
   ansible.builtin.debug:
-    var: residency.services.heavy.override
+    var: engines.services.heavy.override
 """
 
 RETURN = r"""
@@ -128,12 +148,33 @@ services:
       sample: {weights_gib: 74.85, kv_cache_gib: 18.4, kv_cache_tokens: 1657493, start_seconds: 412.0}
     log:
       description:
-        - What the start-up lines say. C(tokens_count) is V(blocks) where C(kv_cache_tokens) counts the tokens of all blocks
+        - What the start-up lines say of memory. C(tokens_count) is V(blocks) where C(kv_cache_tokens) counts the tokens of all blocks
           (vLLM up to 0.20.0) and V(requests) where it is the concurrency times the length.
       returned: always
       type: dict
+    checks:
+      description:
+        - Every check of the fast path with C(expected), C(found), C(verdict) and C(reason).
+        - C(verdict) is V(ok), V(off), V(not_asked) (nothing was expected) or V(unknown), which has a C(reason).
+      returned: always
+      type: dict
+      sample:
+        moe_backend: {expected: [marlin], found: [flashinfer_cutlass], verdict: "off", reason: ''}
+    runs:
+      description: What the start-up lines say of kernels, graphs and drafts.
+      returned: always
+      type: dict
+    counted:
+      description: What C(/metrics) counts since the start of the engine.
+      returned: always
+      type: dict
+      sample: {drafts: 105, drafted: 630, accepted: 149, acceptance: 0.237, accepted_length: 2.42}
+    fast_path:
+      description: What a receipt keeps of the fast path. C(mark) is V(ok), V(N off), or V(-) where next to nothing is known.
+      returned: always
+      type: dict
     findings:
-      description: The findings of this service.
+      description: The findings of this service, of memory and then of the fast path.
       returned: always
       type: list
       elements: dict
@@ -143,7 +184,8 @@ system:
   type: dict
 findings:
   description:
-    - All findings, those of the host included. Warnings among them are shown as warnings of the task.
+    - All findings, those of the host included. Errors and warnings among them are shown as warnings of the task. A finding is an error
+      only where the recipe requires what is missing.
   returned: success
   type: list
   elements: dict
@@ -165,8 +207,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import engine_logs, gb10, residency
+from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, engine_logs, fast_path, gb10, residency
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
 
 
 def main() -> None:
@@ -184,9 +227,12 @@ def main() -> None:
                     "rank": {"type": "int", "default": 0},
                     "cluster": {"type": "dict"},
                     "memory": {"type": "dict", "default": {}},
+                    "fast_path": {"type": "dict", "default": {}},
+                    "probe": {"type": "dict", "default": {}},
                 },
             },
             "os_reserve_gib": {"type": "float"},
+            "timeout": {"type": "float", "default": 10},
             "root": {"type": "path", "default": "/"},
             "run_dir": {"type": "path", "default": "/run/dgxspark"},
         },
@@ -216,30 +262,59 @@ def main() -> None:
         if engine_logs.under_ray(service) and names:
             workers, missing = engine_logs.read_session(run_dir, service["name"])
             reason = reason or missing
-        log = residency.parse_log(lines, workers)
         held_gib = [held[name] for name in names if name in held]
         use = read_record(run_dir, service["unit"], round(sum(held_gib), 2) if held_gib else None)
-        terms, own = residency.compare(service["name"], service["memory"], log, use, service["rank"])
-        if not log.complete(service["rank"]):
-            reason = reason or "its log no longer has the lines of the start"
-        for term in terms.values():
-            if reason and term.verdict == "unknown" and term.reason == residency.NOT_SAID:
-                term.reason = reason
-        results[service["name"]] = {
-            "terms": {name: asdict(term) for name, term in terms.items()},
-            "override": residency.merged_override(terms),
-            "measured": residency.figures(terms, log, use),
-            "log": log.to_dict(),
-            "findings": [finding.to_dict() for finding in own],
-        }
+        counted, silent = read_metrics(service["probe"], module.params["timeout"])
+        memory, of_memory = compare_memory(service, lines, workers, use, reason)
+        path, of_path = compare_path(service, workers + lines, counted, reason, silent)
+        own = [*of_memory, *of_path]
+        results[service["name"]] = {**memory, **path, "findings": [finding.to_dict() for finding in own]}
         findings += own
         uses.append(use)
     system, of_host = residency.compare_system(module.params["os_reserve_gib"], uses)
     found = [finding.to_dict() for finding in [*of_host, *findings]]
     for finding in found:
-        if finding["severity"] == "warning":
+        if finding["severity"] != "info":
             module.warn(f"{finding['message']} {finding['fix']}")
     module.exit_json(changed=False, services=results, system=asdict(system), findings=found)
+
+
+def compare_memory(
+    service: dict[str, Any], lines: list[str], workers: list[str], use: residency.HostUse, reason: str
+) -> tuple[dict[str, Any], list[Finding]]:
+    """What a service took, against its plan. reason: why its log is not whole."""
+    log = residency.parse_log(lines, workers)
+    terms, findings = residency.compare(service["name"], service["memory"], log, use, service["rank"])
+    if not log.complete(service["rank"]):
+        reason = reason or "its log no longer has the lines of the start"
+    for term in terms.values():
+        if reason and term.verdict == "unknown" and term.reason == residency.NOT_SAID:
+            term.reason = reason
+    return {
+        "terms": {name: asdict(term) for name, term in terms.items()},
+        "override": residency.merged_override(terms),
+        "measured": residency.figures(terms, log, use),
+        "log": log.to_dict(),
+    }, findings
+
+
+def compare_path(
+    service: dict[str, Any], lines: list[str], counted: fast_path.Counted, reason: str, silent: str
+) -> tuple[dict[str, Any], list[Finding]]:
+    """What a service runs, against what was meant. silent: why nothing was counted."""
+    runs = fast_path.parse_log(lines)
+    checks, findings = fast_path.compare(service["name"], service["fast_path"], runs, counted, service["rank"])
+    for name, check in checks.items():
+        if check.verdict == "unknown" and check.reason == fast_path.NOT_SAID and reason:
+            check.reason = reason
+        if check.verdict == "unknown" and name == "acceptance" and silent and not service["rank"]:
+            check.reason = silent
+    return {
+        "checks": {name: asdict(check) for name, check in checks.items()},
+        "runs": runs.to_dict(),
+        "counted": counted.to_dict(),
+        "fast_path": fast_path.record(checks, runs, counted, findings),
+    }, findings
 
 
 def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
@@ -260,6 +335,21 @@ def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.Ho
     except (OSError, ValueError) as error:
         return residency.read_start(None, gpu_gib, f"the record of its start cannot be read: {error}")
     return residency.read_start(record, gpu_gib)
+
+
+def read_metrics(probe: dict[str, Any], timeout: float) -> tuple[fast_path.Counted, str]:
+    """What a service counts, or a reason why that is not known."""
+    if not probe.get("url"):
+        return fast_path.Counted(), "it answers no requests"
+    try:
+        key = endpoint.read_api_key(probe.get("api_key_file"))
+        client = endpoint.Client(probe["url"], key, probe.get("api_key_file") or "")
+        status, body = client.call("GET", "/metrics", timeout=timeout)
+    except endpoint.Problem as problem:
+        return fast_path.Counted(), f"/metrics: {problem.message}"
+    if status != 200:
+        return fast_path.Counted(), f"/metrics answers HTTP {status}"
+    return fast_path.parse_metrics(body.decode("utf-8", "replace")), ""
 
 
 if __name__ == "__main__":

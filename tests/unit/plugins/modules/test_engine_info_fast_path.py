@@ -12,7 +12,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.modules import fast_path_info
+from ansible_collections.dgxspark.vllm.plugins.modules import engine_info
 
 LOG = """\
 (EngineCore pid=83) INFO 11-20 09:25:20 [core.py:105] Initializing a V1 LLM engine (v0.23.0) with config: model='x', \
@@ -92,7 +92,7 @@ def info(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
             patch_module_args({"services": services, "run_dir": str(tmp_path), **args}),
             pytest.raises(SystemExit) as ended,
         ):
-            fast_path_info.main()
+            engine_info.main()
         answer: dict[str, Any] = json.loads(capsys.readouterr().out)
         assert ended.value.code == 0, answer
         return {**answer, "told": told}
@@ -109,7 +109,7 @@ def test_what_runs_is_compared_with_what_was_meant(info: Callable[..., Any], spa
     heavy = answer["services"]["heavy"]
     assert heavy["runs"]["attention"] == ["FLASHINFER"] and heavy["counted"]["acceptance"] == 0.237
     assert [finding["rule"] for finding in answer["findings"]] == ["fast_path.acceptance"]
-    assert heavy["record"]["mark"] == "1 off" and "24% of the drafted tokens" in answer["told"][0]
+    assert heavy["fast_path"]["mark"] == "1 off" and "24% of the drafted tokens" in answer["told"][0]
     assert {name for name, verdict in verdicts(answer).items() if verdict == "ok"} == {
         "attention_backend",
         "cuda_graphs",
@@ -148,7 +148,7 @@ def test_what_cannot_be_read_has_a_reason(info: Callable[..., Any], spark: Any, 
     assert "does not support reading" in checks["attention_backend"]["reason"]
     assert checks["acceptance"]["reason"].startswith("/metrics: ")
     assert answer["services"]["gone"]["checks"]["draft"]["reason"] == "the container spark-gone is not running"
-    assert answer["findings"] == [] and answer["services"]["heavy"]["record"]["mark"] == "-"
+    assert answer["findings"] == [] and answer["services"]["heavy"]["fast_path"]["mark"] == "-"
 
 
 def test_rays_workers_say_what_they_run(info: Callable[..., Any], spark: Any, tmp_path: Path) -> None:
@@ -164,6 +164,6 @@ def test_rays_workers_say_what_they_run(info: Callable[..., Any], spark: Any, tm
 
 def test_the_documented_results_are_the_results(info: Callable[..., Any], counts: str) -> None:
     answer = info([{"name": "heavy", "probe": {"url": counts}}])
-    documented = yaml.safe_load(fast_path_info.RETURN)
+    documented = yaml.safe_load(engine_info.RETURN)
     assert set(documented) == set(answer) - {"changed", "invocation", "warnings", "told"}
     assert set(documented["services"]["contains"]) == set(answer["services"]["heavy"])

@@ -10,7 +10,7 @@ import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.modules import residency_info
+from ansible_collections.dgxspark.vllm.plugins.modules import engine_info
 
 GIB = 1024**3
 MEMORY = {
@@ -91,7 +91,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
             **args,
         }
         with patch_module_args(settings), pytest.raises(SystemExit):
-            residency_info.main()
+            engine_info.main()
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         assert result["changed"] is False
         return result
@@ -122,7 +122,7 @@ def test_a_service_that_goes_by_its_plan(call: Any, check: bool) -> None:
 
 
 def test_the_documentation_names_every_result(call: Any) -> None:
-    returned = yaml.safe_load(residency_info.RETURN)
+    returned = yaml.safe_load(engine_info.RETURN)
     result = call()
     assert set(returned) == set(result) - {"changed", "invocation", "warnings"}
     assert set(returned["services"]["contains"]) == set(result["services"]["heavy"])
