@@ -512,7 +512,8 @@ def plan_lines(found: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]])
         for key in keys
     ]
     lines += [
-        f"{key}: {', '.join(hosts)} {'reads' if len(hosts) == 1 else 'read'} the files and compare them with their digests"
+        f"{key}: {', '.join(hosts)} {'reads the files and compares' if len(hosts) == 1 else 'read the files and compare'} "
+        "them with their digests"
         for key in found["things"]
         for hosts in [[host for host, keys in found["verify"].items() if key in keys]]
         if hosts

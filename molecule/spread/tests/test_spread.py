@@ -10,9 +10,12 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,9 @@ SHARD = 32 * 1024 * 1024
 HUB = "/srv/huggingface/hub"
 FOLDER = f"{HUB}/models--Org--Payload"
 RUN_DIR = "/run/dgxspark/spread"
+ENGINE, QWEN = "nvcr.io/nvidia/vllm:26.04-py3", "Qwen/Qwen3-4B-Instruct-2507"
+SHARED = f"{HUB}/models--{QWEN.replace('/', '--')}"
+ENVIRONMENT = {**os.environ, "ANSIBLE_NOCOLOR": "1"}
 TOUCHED = (
     "test ! -e /run/dgxspark/spread && test ! -e /srv/huggingface/.spread && "
     "! systemctl is-active --quiet dgxspark-spread dgxspark-spread-worker && "
@@ -64,16 +70,22 @@ def playbook(*options, hosts=None, kinds=("images", "models"), **variables):
 
 def play(*options, **given):
     """Spread, as a person would; returns the exit code and what was printed, as one line."""
-    ran = subprocess.run(
-        playbook(*options, **given),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-    )
+    return started(playbook(*options, **given))
+
+
+def started(argv):
+    ran = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env=ENVIRONMENT)
     return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
+
+
+def site(*options):
+    """Run site.yml, as a person would; returns as play does."""
+    inventories = [
+        word
+        for name in ("inventory.yml", "spread/inventory.yml", "spread/site.yml")
+        for word in ("-i", f"molecule/{name}")
+    ]
+    return started(["ansible-playbook", *inventories, "dgxspark.vllm.site", *options])
 
 
 def bytes_of(name, interface, direction, place="/sys/class/net/{}/statistics"):
@@ -241,19 +253,51 @@ def test_without_room_nothing_moves_and_the_figures_say_why():
     node("spark-4", "test", "!", "-e", FOLDER)
 
 
-def test_a_run_that_is_cut_off_leaves_off_where_the_next_goes_on():
+def staged_on(name):
+    told = node(name, "du", "--summarize", "--bytes", "/srv/huggingface/.spread", check=False).split()
+    return int(told[0]) if told else 0
+
+
+@contextmanager
+def slowly(log):
+    """Let spark-4 take the model at a rate that leaves time to do something about it; goes on when a part has come."""
     argv = playbook(kinds=["models"], spread_limit_mbs=40)
-    with subprocess.Popen(
-        argv, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
-        deadline = time.monotonic() + 60
-        staged = 0
-        while staged < MODEL / 8 and time.monotonic() < deadline:
+    with (
+        log.open("w") as stream,
+        subprocess.Popen(
+            argv, cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True, env=ENVIRONMENT
+        ) as process,
+    ):
+        deadline, staged = time.monotonic() + 60, 0
+        while staged < MODEL / 8 and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.3)
-            told = node("spark-4", "du", "--summarize", "--bytes", "/srv/huggingface/.spread", check=False).split()
-            staged = int(told[0]) if told else 0
+            staged = staged_on("spark-4")
+        assert MODEL / 8 <= staged < MODEL, f"it was to be cut off in the middle: {staged}"
+        yield process, staged
+
+
+def test_a_transfer_that_is_killed_goes_on_where_it_was(tmp_path):
+    before, log = counters(), tmp_path / "log"
+    with slowly(log) as (process, _staged):
+        node("spark-4", "systemctl", "kill", "--signal=KILL", "dgxspark-spread-worker.service")
+        node("spark-4", "test", "!", "-e", f"{FOLDER}/snapshots")
+        code = process.wait(120)
+    text = " ".join(log.read_text().split())
+    assert code == 0, text
+    assert re.search(r"not: spark-3 to spark-4: the job ended before its time", text), text
+    # Bytes, rate and time left of the run.
+    assert re.search(
+        r"spark-4: Org/Payload@main from spark-\d: 0\.\d\d of 0\.27 GB, \d+ MB/s, 0 min \d\d s left", text
+    ), text
+    came = sum(count for (name, _kind, way), count in since(before).items() if (name, way) == ("spark-4", "rx"))
+    assert MODEL < came < MODEL * 1.06, came
+    assert digests("spark-4") == digests("spark-1")
+
+
+def test_a_run_that_is_cut_off_leaves_off_where_the_next_goes_on(tmp_path):
+    forget("spark-4")
+    with slowly(tmp_path / "log") as (process, staged):
         os.killpg(process.pid, signal.SIGKILL)
-    assert MODEL / 8 <= staged < MODEL, "it was cut off in the middle"
     node("spark-4", "test", "!", "-e", f"{FOLDER}/snapshots")
     assert "client_key" in node("spark-4", "ls", RUN_DIR)
     before = counters()
@@ -264,6 +308,45 @@ def test_a_run_that_is_cut_off_leaves_off_where_the_next_goes_on():
     assert digests("spark-4") == digests("spark-1")
     for name in FLEET:
         node(name, "sh", "-c", TOUCHED)
+
+
+def test_a_run_that_fails_says_why_and_leaves_no_key_anywhere():
+    """The source's port is shut while it is open by our own account; what is told is looked through at full length."""
+    forget("spark-4")
+    shut = ["INPUT", "--protocol", "tcp", "--dport", "8722", "--jump", "REJECT", "--reject-with", "tcp-reset"]
+    local = ["INPUT", "--in-interface", "lo", "--jump", "ACCEPT"]
+    stamp = node("spark-1", "date", "+%Y-%m-%d %H:%M:%S").strip()
+    for rule in (shut, local):
+        node("spark-1", "iptables", "--insert", *rule)
+    try:
+        code, text = play("-vvv", kinds=["models"], hosts=["spark-1", "spark-4"])
+    finally:
+        for rule in (shut, local):
+            node("spark-1", "iptables", "--delete", *rule)
+    assert code != 0
+    assert (
+        f"spark-4 did not get Org/Payload@main: spark-1 does not answer on port 8722 ({SUBNET}.0.11 from {SUBNET}.0.14)"
+        in text
+    )
+    assert "Open that port between them, or set spread_port to one that is open" in text
+    assert "PRIVATE KEY" not in text and "ssh-ed25519 " in text, "public halves travel, private ones stay"
+    for name in ("spark-1", "spark-4"):
+        node(name, "sh", "-c", TOUCHED)
+        assert "PRIVATE KEY" not in node(name, "journalctl", "--no-pager", f"--since={stamp}")
+        left = node(
+            name,
+            "grep",
+            "-rlF",
+            "OPENSSH PRIVATE KEY",
+            "/run/dgxspark",
+            "/tmp",
+            "/var/tmp",
+            "/root",
+            "/home",
+            check=False,
+        )
+        assert left == ""
+    assert play(kinds=["models"], hosts=["spark-3", "spark-4"])[0] == 0
 
 
 def test_the_server_of_a_run_that_was_cut_off_ends_by_itself():
@@ -294,31 +377,167 @@ def test_the_server_of_a_run_that_was_cut_off_ends_by_itself():
 # --- what nobody has
 
 
-def test_what_nobody_has_enters_the_site_once():
-    home = ROOT / ".cache" / "sim" / "models" / "scripted"
-    log = ROOT / ".cache" / "molecule" / "spread-hub.log"
-    address = f"{SUBNET}.0.1"
+@contextmanager
+def hub(home, log):
+    """A hub of one model, which wants a token."""
     argv = [
         str(ROOT / "tests/sim/fakehub/fakehub"),
         f"--model=Org/Scripted={home}",
-        f"--host={address}",
+        f"--host={SUBNET}.0.1",
         "--port=18089",
+        "--token=hf_spread_token",
     ]
-    model = {"repo": "Org/Scripted", "revision": "main", "only": [], "image": "vllm/vllm-openai:v0.24.0-ubuntu2404"}
-    with log.open("w") as stream, subprocess.Popen(argv, stdout=stream, stderr=stream) as hub:
+    with log.open("w") as stream, subprocess.Popen(argv, stdout=stream, stderr=stream) as process:
         try:
-            code, text = play(
-                kinds=["models"], spread_models=[model], spread_endpoint=f"http://{address}:18089", spread_poll=1
-            )
+            yield
         finally:
-            hub.terminate()
-    assert code == 0, text
-    fetched = re.findall(r"^GET \S*/resolve/\S*?/(\S+) 20[06]", log.read_text(), re.MULTILINE)
-    assert sorted(set(fetched)) == sorted(fetched) and "model.safetensors" in fetched, fetched
+            process.terminate()
+
+
+def fetched(log):
+    return re.findall(r"^GET \S*/resolve/\S*?/(\S+) 20[06]", log.read_text(), re.MULTILINE)
+
+
+def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended(tmp_path):
+    home = ROOT / ".cache" / "sim" / "models" / "scripted"
+    token = tmp_path / "token"
+    token.write_text("hf_spread_token\n")
+    model = {
+        "repo": "Org/Scripted",
+        "revision": "main",
+        "only": [],
+        "image": "vllm/vllm-openai:v0.24.0-ubuntu2404",
+        "link": "",
+    }
+    given = {
+        "kinds": ["models"],
+        "spread_models": [model],
+        "spread_endpoint": f"http://{SUBNET}.0.1:18089",
+        "spread_token_file": str(token),
+        "spread_poll": 1,
+    }
+    folder = f"{HUB}/models--Org--Scripted"
     weights = hashlib.sha256((home / "model.safetensors").read_bytes()).hexdigest()
+
+    def everywhere():
+        found = [
+            node(name, "sh", "-c", f"sha256sum {folder}/snapshots/*/model.safetensors").split()[0] for name in FLEET
+        ]
+        return found == [weights] * len(FLEET)
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    with hub(home, first):
+        code, text = play(**given)
+    assert code == 0 and everywhere(), text
+    assert len(set(fetched(first))) == len(fetched(first)) and "model.safetensors" in fetched(first), first.read_text()
+    # The only copy decays: nothing of the file's outside says so.
+    blob = node(
+        "spark-1", "readlink", "-f", node("spark-1", "sh", "-c", f"ls {folder}/snapshots/*/model.safetensors").strip()
+    ).strip()
+    stamp = node("spark-1", "stat", "--format", "%y", blob).strip()
+    damage("spark-1", blob, FLIP.replace("5000000", "50000"))
+    node("spark-1", "touch", f"--date={stamp}", blob)
+    for name in ("spark-2", "spark-3", "spark-4"):
+        node(name, "rm", "-rf", folder)
+    with hub(home, second):
+        code, text = play(**given)
+    assert code == 0 and everywhere(), text
+    assert "spark-1: Org/Scripted@main is damaged there without a trace (model.safetensors)" in text
+    assert fetched(second) == ["model.safetensors"], second.read_text()
     for name in FLEET:
-        found = node(name, "sh", "-c", f"sha256sum {HUB}/models--Org--Scripted/snapshots/*/model.safetensors")
-        assert found.split()[0] == weights
+        node(name, "sh", "-c", TOUCHED)
+        kept = node(
+            name,
+            "grep",
+            "-rlF",
+            "hf_spread_token",
+            "/run",
+            "/etc",
+            "/srv/huggingface",
+            "/var/lib/docker/containers",
+            check=False,
+        )
+        assert kept == "" and "hf_spread_token" not in text
+
+
+# --- site.yml
+
+
+@pytest.fixture(scope="module")
+def nobody_asks():
+    """An address in the place of the hub; what knocks there is kept."""
+    knocks = []
+    with socket.create_server((f"{SUBNET}.0.1", 18090)) as server:
+
+        def listen():
+            while True:
+                try:
+                    connection, peer = server.accept()
+                except OSError:
+                    return
+                knocks.append(peer[0])
+                connection.close()
+
+        threading.Thread(target=listen, daemon=True).start()
+        yield knocks
+
+
+def has_engine(name):
+    return node(name, "docker", "image", "inspect", "--format", "{{.Id}}", ENGINE, check=False).strip()
+
+
+def has_model(name):
+    listed = node(
+        name, "sh", "-c", f"cd {SHARED}/snapshots/*/ && find . ! -type d | sort | xargs sha256sum", check=False
+    )
+    return listed.splitlines()
+
+
+def bare(*names):
+    for name in names:
+        node(name, "docker", "image", "rm", "--force", ENGINE)
+        node(name, "rm", "-rf", SHARED)
+        assert not has_engine(name) and not has_model(name)
+
+
+def test_site_in_check_mode_says_what_would_move(nobody_asks):
+    bare("spark-2", "spark-3", "spark-4")
+    code, text = site("--check", "--tags", "images,models")
+    assert code == 0, text
+    assert f"round 1: spark-1 to spark-3 (lan): {ENGINE}," in text
+    assert f"{QWEN}@main: spark-1 reads the files and compares them with their digests" in text
+    assert not has_engine("spark-3") and not has_model("spark-3") and nobody_asks == []
+
+
+def test_site_with_one_host_spreads_nothing(nobody_asks):
+    code, text = site("--check", "--tags", "images,models", "--limit", "spark-2")
+    assert code == 0, text
+    assert "Spread the images" in text and "Ask what the host has" not in text
+    assert nobody_asks != [], "a host alone has only the hub to take from"
+    nobody_asks.clear()
+
+
+def test_site_with_a_tag_spreads_what_the_tag_is_about(nobody_asks):
+    pair = ("--limit", "spark-1,spark-2")
+    code, text = site("--tags", "images", *pair)
+    assert code == 0, text
+    assert has_engine("spark-2") == has_engine("spark-1") and not has_model("spark-2")
+    assert f"round 1: spark-1 to spark-2 (fabric): {ENGINE}," in text
+    code, text = site("--tags", "models", *pair)
+    assert code == 0, text
+    assert has_model("spark-2") == has_model("spark-1") and nobody_asks == []
+
+
+def test_site_brings_all_hosts_what_one_has_and_serves_it(nobody_asks):
+    code, text = site()
+    assert code == 0, text
+    assert f"round 1: spark-1 to spark-3 (lan): {ENGINE}," in text
+    for name in FLEET:
+        assert has_engine(name) == has_engine("spark-1") != ""
+        assert has_model(name) == has_model("spark-1") != []
+        assert node(name, "systemctl", "is-active", "spark-chat.service").strip() == "active"
+        node(name, "sh", "-c", TOUCHED)
+    assert nobody_asks == [], "a hub was asked for what another node has"
 
 
 # --- how fast

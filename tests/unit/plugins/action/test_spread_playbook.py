@@ -23,11 +23,13 @@ PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-def run(folder: Path, tasks: list[dict[str, Any]], hosts: dict[str, dict[str, Any]], *options: str) -> tuple[int, str]:
+def run(
+    folder: Path, tasks: list[dict[str, Any]], hosts: dict[str, dict[str, Any]], *options: str, **keywords: Any
+) -> tuple[int, str]:
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     inventory = {"all": {"hosts": hosts, "vars": {**local, "ansible_become": False}}}
     (folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
-    play = {"name": "Test", "hosts": "all", "gather_facts": False, "tasks": tasks}
+    play = {"name": "Test", "hosts": "all", "gather_facts": False, "tasks": tasks, **keywords}
     (folder / "play.yml").write_text(yaml.safe_dump([play], sort_keys=False))
     settings = {"ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1", "COLUMNS": "300"}
     done = subprocess.run(
@@ -74,7 +76,7 @@ def test_check_mode_says_who_would_read_and_nothing_is_changed(tmp_path: Path) -
     lay(tmp_path / "home-1")
     code, text = run(tmp_path, [ROLE], hosts(tmp_path, 3), "--check")
     assert code == 0, text
-    assert f"Org/Model@{COMMIT}: spark-1 reads the files and compare them" in text
+    assert f"Org/Model@{COMMIT}: spark-1 reads the files and compares them" in text
     assert "changed=1" in text
     assert not (tmp_path / "home-2").exists()
 
@@ -112,6 +114,20 @@ def look(index: int, whole: bool) -> dict[str, Any]:
         "disks": {kind: {"path": "/", "device": "1", "free": 10**12} for kind in ("images", "models")},
         "tools_missing": [],
     }
+
+
+def test_hosts_of_other_batches_are_no_sources(tmp_path: Path) -> None:
+    """They are not at this task, so nobody is let in there."""
+    survey = {"step": "survey", "looks_from": "looked"}
+    tasks: list[dict[str, Any]] = [
+        {"name": "Survey", "dgxspark.vllm.spread": survey, "run_once": True, "register": "s"},
+        {"name": "Say", "ansible.builtin.debug": {"msg": "{{ s.hosts | sort | join(' ') }}"}, "run_once": True},
+    ]
+    given = {f"spark-{index}": {"looked": {"look": look(index, index == 1)}} for index in range(1, 4)}
+    code, text = run(tmp_path, tasks, given, serial=[1, 2])
+    assert code == 0, text
+    assert '"msg": "spark-1"' in text and '"msg": "spark-2 spark-3"' in text
+    assert "spark-2 brings it into the site; 1 more take it from there" in text
 
 
 def test_rounds_go_from_what_the_hosts_say(tmp_path: Path) -> None:
