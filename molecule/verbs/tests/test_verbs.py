@@ -5,6 +5,7 @@ The tests run in order on the shared nodes.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -21,9 +22,9 @@ def name(host):
     return host.backend.get_hostname()
 
 
-def run(verb, *options, code=0):
-    """Type a verb; return what it printed."""
-    argv = [Path(sys.executable).with_name("ansible-playbook"), f"dgxspark.vllm.{verb}"]
+def run(verbs, *options, code=0):
+    """Type a verb, or several one after another; return what was printed."""
+    argv = [Path(sys.executable).with_name("ansible-playbook"), *(f"dgxspark.vllm.{verb}" for verb in verbs.split())]
     argv += [f"--inventory={ROOT}/molecule/inventory.yml", f"--inventory={ROOT}/molecule/verbs/inventory.yml", *options]
     ran = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     text = ran.stdout + ran.stderr
@@ -191,20 +192,74 @@ def test_a_second_update_passes_the_host_over(updates):
     assert started_at(updates, "heavy") == before
 
 
-def test_what_nothing_uses_is_listed_and_removed_on_request(first):
+CHECKED = {
+    "services": "heavy",
+    "out": "heavy",
+    "in": "spare",
+    "spark_adopt_confirm": True,
+    "spark_clean_remove": "caches,downloads",
+    "spark_update_confirm": True,
+}
+
+
+def test_a_check_of_every_verb_changes_nothing(updates):
+    def state():
+        listed = updates.check_output("docker ps --all --no-trunc --format '{{.ID}} {{.Status}}' | cut -c -67")
+        return active(updates), enabled(updates), started_at(updates, "heavy"), sorted(listed.split("\n"))
+
+    updates.check_output("mkdir -p /var/cache/dgxspark/gone")
+    before = state()
+    text = run(
+        "stop start swap adopt clean update_host", "--check", "--diff", "--limit", "spark-1", "-e", json.dumps(CHECKED)
+    )
+    assert state() == before
+    assert "/var/cache/dgxspark/gone" in text
+    assert updates.file("/var/cache/dgxspark/gone").exists
+    assert "1 package, 0 to be removed" in text
+    assert "--assume-yes" not in updates.file("/run/molecule-apt.log").content_string
+    assert "spark-2" not in text
+
+
+WEIGHTS = "/srv/huggingface/hub/models--Qwen--Qwen3-4B-Instruct-2507"
+OLD = "0" * 40
+
+
+@pytest.fixture
+def leftovers(first):
+    """What a host gathers over time, of every kind."""
     with first.sudo():
+        images = first.check_output("docker image ls --format '{{.Repository}}:{{.Tag}}'").split()
+        first.check_output("tar -cf - --files-from /dev/null | docker import - vllm/vllm-openai:v0.0.1")
         first.check_output("mkdir -p /var/cache/dgxspark/gone && touch /var/cache/dgxspark/gone/kernel")
         folder = "/srv/huggingface/hub/models--Org--Forgotten"
         first.check_output("mkdir -p %s/blobs && echo weights > %s/blobs/a", folder, folder)
-        text = run("clean", "--limit", "spark-1")
-        assert "/var/cache/dgxspark/gone" in text
-        assert "Org/Forgotten" in text
-        assert "qwen3-4b" not in text.lower()  # in use
-        run("clean", "--limit", "spark-1", "-e", "spark_clean_remove=caches,downloads")
-        assert not first.file("/var/cache/dgxspark/gone").exists
-        assert first.file("/var/cache/dgxspark/heavy").exists
-        assert first.file(folder).exists
-        first.check_output("rm -r %s", folder)
+        first.check_output("mkdir -p %s/snapshots/%s && echo old > %s/blobs/old", WEIGHTS, OLD, WEIGHTS)
+        first.check_output("ln -s ../../blobs/old %s/snapshots/%s/config.json", WEIGHTS, OLD)
+        yield first, images, folder
+        first.check_output("rm -rf %s %s/snapshots/%s %s/blobs/old", folder, WEIGHTS, OLD, WEIGHTS)
+        first.run("docker image rm vllm/vllm-openai:v0.0.1")
+
+
+def test_what_nothing_uses_is_listed_and_removed_on_request(leftovers):
+    first, images, folder = leftovers
+    # Images of other scenarios lie here, too.
+    kept = json.dumps({"spark_clean_keep": images})
+    text = run("clean", "--limit", "spark-1", "-e", kept)
+    for named in ("/var/cache/dgxspark/gone", "Org/Forgotten", "vllm/vllm-openai:v0.0.1", f"2507@{OLD[:12]}"):
+        assert named in text
+    assert text.count("Qwen3-4B-Instruct-2507") == 1  # the old revision alone
+    kinds = ("-e", "spark_clean_remove=caches,downloads,images,revisions")
+    assert "spark_clean_weights=true" in run("clean", "--limit", "spark-1", "-e", kept, *kinds, code=2)
+    assert first.file(f"{WEIGHTS}/snapshots/{OLD}").exists
+    run("clean", "--limit", "spark-1", "-e", kept, *kinds, "-e", "spark_clean_weights=true")
+    for gone in ("/var/cache/dgxspark/gone", f"{WEIGHTS}/snapshots/{OLD}", f"{WEIGHTS}/blobs/old"):
+        assert not first.file(gone).exists
+    assert first.run("docker image inspect vllm/vllm-openai:v0.0.1").rc != 0
+    # Used, or not asked for.
+    assert first.file("/var/cache/dgxspark/heavy").exists
+    assert first.file(folder).exists
+    assert set(images) <= set(first.check_output("docker image ls --format '{{.Repository}}:{{.Tag}}'").split())
+    assert asks(first, 8001)
 
 
 @pytest.fixture
@@ -215,23 +270,26 @@ def second(host):
     return host
 
 
-def by_hand(host):
-    """What runs the model of `fast` on its port, without this collection."""
-    run("stop", "-e", "services=fast", "--limit", "spark-2")
-    image = host.check_output(
-        "sed -n 's/.* \\(sha256:[0-9a-f]*\\|[^ ]*vllm[^ ]*\\) vllm serve .*/\\1/p' /etc/systemd/system/spark-fast.service"
-    ).split()[0]
-    host.check_output(
-        "docker run --detach --name mine --restart unless-stopped --network host --volume /srv/huggingface:/root/.cache/huggingface "
-        "--env HF_HUB_OFFLINE=1 --volume /run/spark-sim:/run/spark-sim %s vllm serve Qwen/Qwen3-4B-Instruct-2507 --port 8001 "
-        "--gpu-memory-utilization 0.2 --max-model-len 8192 --served-model-name mine",
-        image,
-    )
-    for _try in range(60):
-        if asks(host, 8001):
-            return
-        time.sleep(1)
-    pytest.fail(host.run("docker logs mine").stdout[-2000:])
+IMAGE = "vllm/vllm-openai:v0.24.0-ubuntu2404"
+SERVE = "Qwen/Qwen3-4B-Instruct-2507 --gpu-memory-utilization 0.2 --max-model-len 8192 --served-model-name mine"
+MOUNTS = "--network host --volume /srv/huggingface:/root/.cache/huggingface --env HF_HUB_OFFLINE=1 --volume /run/spark-sim:/run/spark-sim"
+CONFIRM = ("--limit", "spark-2", "-e", "spark_adopt_confirm=true")
+UNDO = ("--limit", "spark-2", "-e", "spark_adopt_undo=true")
+
+
+def until(condition, why, seconds=60):
+    """Wait for a condition."""
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            pytest.fail(why())
+        time.sleep(0.5)
+
+
+def serves(host, port):
+    """The name of the model that is served on a port, empty when nobody answers."""
+    shown = host.run("curl --fail --silent --max-time 5 http://127.0.0.1:%s/v1/models", str(port))
+    return json.loads(shown.stdout)["data"][0]["id"] if shown.rc == 0 else ""
 
 
 def state_of(host, container):
@@ -241,26 +299,121 @@ def state_of(host, container):
     return shown.split()
 
 
-def test_a_container_that_cannot_be_replaced_stays(second):
+def flat(text):
+    return " ".join(text.split())
+
+
+def stop_fast(host):
+    """`fast` is not there while somebody serves its model by hand."""
+    if active(host) or enabled(host):
+        run("stop", "-e", "services=fast", "-e", "spark_stop_permanent=true", "--limit", "spark-2")
+
+
+@pytest.fixture
+def container(second):
+    """A container of `docker run` on the port of `fast`."""
     with second.sudo():
-        by_hand(second)
-        text = run("adopt", "--limit", "spark-2")
-        assert "mine: service fast can take its place (same model), instead it: both want port 8001" in " ".join(
-            text.split()
+        stop_fast(second)
+        second.check_output(
+            f"docker run --detach --name mine --restart unless-stopped {MOUNTS} {IMAGE} {SERVE} --port 8001"
         )
-        assert state_of(second, "mine") == ["true", "unless-stopped"]
-        fault = '{"spark_adopt_confirm": true, "spark_defaults": {"env": {"SPARK_SIM_FAULT": "fail"}}}'
-        text = run("adopt", "--limit", "spark-2", "-e", fault, code=2)
-        assert "is back as it was" in " ".join(text.split())
-        assert state_of(second, "mine") == ["true", "unless-stopped"]
-        assert active(second) == []
+        until(lambda: asks(second, 8001), lambda: second.run("docker logs mine").stdout[-2000:])
+        yield second
+        stop_fast(second)
+        second.check_output("docker rm --force mine")
 
 
-def test_a_container_made_by_hand_is_adopted(second):
+UNITS_BY_HAND = {
+    "docker": f"/usr/bin/docker run --rm --name mine {MOUNTS} {IMAGE} {SERVE} --port 8011",
+    "venv": f"/opt/molecule/bin/vllm serve {SERVE} --port 8011",
+}
+# A vLLM of somebody's own without a container: what stands before a script in /proc is its interpreter, as for the real one.
+VENV = """\
+#!/usr/bin/python3
+import json, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = json.dumps({"data": [{"id": "mine"}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *args):
+        pass
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+ASK = """\
+#!/bin/sh
+# Asks as a client does that knows both addresses: a gap is a moment when none of them answers.
+while :; do
+  for port in 8011 8001; do
+    curl --fail --silent --max-time 5 --output /dev/null http://127.0.0.1:$port/v1/models && echo $port && continue 2
+  done
+  echo gap
+done
+"""
+
+
+@pytest.fixture(params=sorted(UNITS_BY_HAND))
+def unit(request, second):
+    """A unit that somebody wrote, on another port than `fast`, with and without a container."""
+    text = (
+        f"[Service]\nExecStart={UNITS_BY_HAND[request.param]}\nRestart=always\n[Install]\nWantedBy=multi-user.target\n"
+    )
     with second.sudo():
-        run("adopt", "--limit", "spark-2", "-e", "spark_adopt_confirm=true")
-        assert state_of(second, "mine") == ["false", "no"]
-        assert active(second) == ["fast"]
-        assert asks(second, 8001)
-        assert "changed=0" in run("adopt", "--limit", "spark-2", "-e", "spark_adopt_confirm=true")
-        second.check_output("docker rm mine")
+        stop_fast(second)
+        second.check_output("mkdir -p /opt/molecule/bin")
+        for path, content in (("/opt/molecule/bin/vllm", VENV), ("/opt/molecule/bin/ask", ASK)):
+            second.check_output("printf %%s %s > %s && chmod 0755 %s", content, path, path)
+        second.check_output("printf %%s %s > /etc/systemd/system/mine.service", text)
+        second.check_output("systemctl daemon-reload && systemctl enable --now mine.service")
+        until(lambda: asks(second, 8011), lambda: second.run("journalctl -u mine -n 50").stdout)
+        second.check_output("systemd-run --unit molecule-ask sh -c '/opt/molecule/bin/ask > /run/molecule-asked'")
+        yield second
+        second.run("systemctl stop molecule-ask.service")
+        stop_fast(second)
+        second.run("systemctl disable --now mine.service")
+        second.check_output("rm -rf /etc/systemd/system/mine.service /opt/molecule && systemctl daemon-reload")
+
+
+def test_a_container_that_cannot_be_replaced_stays(container):
+    text = flat(run("adopt", *CONFIRM, "--check", "--diff"))
+    assert "mine: service fast can take its place (same model), instead it: both want port 8001" in text
+    assert state_of(container, "mine") == ["true", "unless-stopped"]
+    fault = '{"spark_defaults": {"env": {"SPARK_SIM_FAULT": "fail"}}}'
+    assert "mine is back as it was:" in flat(run("adopt", *CONFIRM, "-e", fault, code=2))
+    assert state_of(container, "mine") == ["true", "unless-stopped"]
+    assert serves(container, 8001) == "mine"
+    assert active(container) == []
+
+
+def test_a_container_made_by_hand_is_adopted_and_can_have_its_place_back(container):
+    run("adopt", *CONFIRM)
+    assert state_of(container, "mine") == ["false", "no"]
+    assert active(container) == enabled(container) == ["fast"]
+    assert serves(container, 8001) == "fast"
+    text = run("adopt", *CONFIRM)
+    assert "changed=0" in text
+    assert "mine: fast has taken its place; it can come back" in flat(text)
+    run("adopt", *UNDO)
+    assert state_of(container, "mine") == ["true", "unless-stopped"]
+    assert active(container) == enabled(container) == []
+    assert serves(container, 8001) == "mine"
+    assert "changed=0" in run("adopt", *UNDO)
+
+
+def test_a_unit_made_by_hand_is_adopted_without_a_gap_and_can_have_its_place_back(unit):
+    run("adopt", *CONFIRM)
+    unit.check_output("systemctl stop molecule-ask.service")
+    answered = unit.file("/run/molecule-asked").content_string.split()
+    assert "gap" not in answered
+    assert set(answered) == {"8001", "8011"}
+    assert not unit.service("mine").is_running
+    assert not unit.service("mine").is_enabled
+    assert active(unit) == enabled(unit) == ["fast"]
+    run("adopt", *UNDO)
+    assert unit.service("mine").is_running
+    assert unit.service("mine").is_enabled
+    assert serves(unit, 8011) == "mine"
+    assert active(unit) == enabled(unit) == []
