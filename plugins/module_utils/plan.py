@@ -75,6 +75,13 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     "spark_status_show": (str, "auto", "how status.yml shows a fleet: auto, table (a line a service), groups or none"),
     "spark_status_file": (str, "", "file on the controller for the JSON of status.yml; - prints it as one line"),
     "spark_status_fail_on": (str, "down", "what lets status.yml end with an error: down, look or never"),
+    "spark_drift_show": (str, "groups", "how drift.yml shows differences: groups, lines (one for each host) or none"),
+    "spark_drift_file": (str, "", "file on the controller for the JSON of drift.yml; - prints it as one line"),
+    "spark_drift_fail_on": (
+        str,
+        "never",
+        "the mildest difference that lets drift.yml end with an error: error, warning, info or never",
+    ),
     "spark_doctor_file": (str, "", "file on the controller for the JSON of doctor.yml; - prints it as one line"),
     "spark_doctor_fail_on": (str, "error", "what lets doctor.yml end with an error: error, warning or never"),
     "spark_doctor_answers": (bool, True, "whether doctor.yml reads an answer of each service"),

@@ -1,0 +1,122 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say how hosts differ from what was deployed; documented in plugins/modules/drift.py."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible import constants
+from ansible.plugins.action import ActionBase
+from ansible.utils import color
+from ansible.utils.display import Display
+
+from ansible_collections.dgxspark.vllm.plugins.action.generation import collection_mark, wanted_of
+from ansible_collections.dgxspark.vllm.plugins.action.plan import plain
+from ansible_collections.dgxspark.vllm.plugins.action.status import write
+from ansible_collections.dgxspark.vllm.plugins.module_utils import drift
+
+display = Display()
+WHAT = {
+    "host": "the facts of the host",
+    "images": "the images",
+    "deployed": "what was deployed",
+}
+
+
+class ActionModule(ActionBase):
+    """Join the plan with what the hosts of the play said."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Print what differs; fail in one line where that is asked for."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        variables = task_vars or {}
+        _spec, args = self.validate_argument_spec(
+            {
+                "plan": {"type": "dict", "required": True},
+                "asked_from": {"type": "str", "required": True},
+                "show": {"type": "str", "default": "groups", "choices": ["groups", "lines", "none"]},
+                "dest": {"type": "str", "default": ""},
+                "fail_on": {"type": "str", "default": "never", "choices": ["error", "warning", "info", "never"]},
+            }
+        )
+        plan = plain(args["plan"])
+        play = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
+        own = {host: variables["hostvars"][host] for host in play}
+        asked = {host: plain(own[host].get(args["asked_from"])) or {} for host in play}
+        planned = {host: plan["hosts"].get(host) or {} for host in play}
+        # A plan that some host had no say in may differ by that alone.
+        whole = all(body["basis"] == "measured" for body in plan["hosts"].values())
+        made_by = collection_mark() if whole else ""
+        findings: list[dict[str, Any]] = []
+        hosts: dict[str, dict[str, Any]] = {}
+        for host in play:
+            hosts[host] = about(asked[host])
+            wanted = wanted_of(planned[host], plan["around"].get(host), made_by) if whole else ""
+            cluster = planned[host].get("cluster") or {}
+            ranks = all(plan["hosts"][name]["basis"] == "measured" for name in cluster.get("hosts") or [])
+            ignored = plain(own[host].get("spark_ignore_rules")) or []
+            findings += [
+                {"host": host, **finding}
+                for finding in judge(planned[host], asked[host], wanted if not cluster else "", ranks)
+                if finding["rule"] not in ignored
+            ]
+        services = sum(len(body.get("services") or []) for body in planned.values())
+        at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        found = drift.report(findings, hosts, services, at, args["fail_on"])
+        if args["show"] != "none":
+            display.display(drift.text(found, args["show"], color.ANSIBLE_COLOR), screen_only=True)
+            if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
+                display.display(drift.text(found, args["show"]), log_only=True)
+        if args["dest"] == "-":
+            display.display(json.dumps(found, sort_keys=True), screen_only=True)
+        elif args["dest"]:
+            write(Path(args["dest"]), json.dumps(found, indent=2, sort_keys=True) + "\n")
+        failed = not found["well"] and args["fail_on"] != "never"
+        result.update(changed=False, failed=failed, counts=found["counts"], _ansible_verbose_override=True)
+        if failed:
+            result["msg"] = found["reason"]  # and nothing else: Ansible prints the whole result of a task that failed
+        else:
+            result.update({key: found[key] for key in ("well", "reason", "hosts", "findings")})
+        return result
+
+
+def about(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what a report says of a host beside its differences."""
+    recorded = ((asked.get("answers") or {}).get("deployed") or {}).get("recorded") or {}
+    reached = bool(asked.get("reached"))
+    return {
+        "reached": reached,
+        "why": "" if reached else str(asked.get("why") or "it was not asked"),
+        "generation": recorded.get("number"),
+        "proven": recorded.get("proven"),
+        "recorded_at": recorded.get("at"),
+    }
+
+
+def judge(planned: dict[str, Any], asked: dict[str, Any], wanted: str, ranks: bool) -> list[dict[str, Any]]:
+    """Return how one host differs."""
+    found = drift.check_lock(planned.get("findings") or [], planned.get("services") or [])
+    if not asked.get("reached"):
+        return [*found, drift.unreachable(str(asked.get("why") or "it was not asked")).to_dict()]
+    answers = asked.get("answers") or {}
+    lost = {name: answer for name, answer in answers.items() if answer.get("failed")}
+    if "host" in lost:  # nothing else would mean anything, and it has mostly the same cause
+        return [*found, drift.not_asked(WHAT["host"], str(lost["host"].get("msg"))).to_dict()]
+    found += [drift.not_asked(WHAT.get(name, name), str(answer.get("msg"))).to_dict() for name, answer in lost.items()]
+    host = drift.Host(
+        planned=planned,
+        facts=(answers.get("host") or {}).get("spark") or {},
+        images=None if "images" in lost else (answers.get("images") or {}).get("images") or {},
+        compared=None if "deployed" in lost else answers.get("deployed"),
+        wanted=wanted,
+        ranks=ranks,
+    )
+    return [*found, *(finding.to_dict() for finding in drift.check(host))]

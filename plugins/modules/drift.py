@@ -1,0 +1,122 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin of the same name; it runs on the controller."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: drift
+short_description: Say how hosts differ from what was deployed, from the plan and from the lock file
+version_added: 0.1.0
+description:
+  - Joins the plan with what the hosts said of themselves and of their current generation, and prints what differs, the worst first.
+  - It finds files that were changed, services that do not run although they are meant to or the other way round, containers of other
+    images, models that lack files, services that the inventory has no more, launches that the plan wants otherwise, and kernels, drivers
+    and releases of DGX OS that moved. What plan and lock file do not agree about is said once for all hosts.
+  - Files, options and variables are named. What is in them is not shown, secrets are among them.
+options:
+  plan:
+    description: The result of M(dgxspark.vllm.plan), made with what the hosts said.
+    type: dict
+    required: true
+  asked_from:
+    description:
+      - Name of a variable that holds a result of M(dgxspark.vllm.ask) on the hosts, with the answers C(host) of M(dgxspark.vllm.spark_info),
+        C(images) of M(dgxspark.vllm.image_info) and C(deployed) of M(dgxspark.vllm.generation) with C(action=compare).
+    type: str
+    required: true
+  show:
+    description:
+      - V(groups) says once what hosts have in common, and how it is mended. V(lines) is a line for each difference of each host. V(none) shows
+        nothing.
+    type: str
+    choices: [groups, lines, none]
+    default: groups
+  dest:
+    description: File on the controller for all of it as JSON. V(-) prints it as one line instead.
+    type: str
+    default: ''
+  fail_on:
+    description:
+      - The mildest difference that makes the task fail, which a host that did not answer then does, too. V(never) does not fail.
+    type: str
+    choices: [error, warning, info, never]
+    default: never
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+  - dgxspark.vllm.attributes.read_only
+seealso:
+  - module: dgxspark.vllm.generation
+  - module: dgxspark.vllm.status
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Ask the host
+  dgxspark.vllm.ask:
+    modules:
+      host:
+        module: dgxspark.vllm.spark_info
+      images:
+        module: dgxspark.vllm.image_info
+        args:
+          images: "{{ spark_planned.hosts[inventory_hostname].image_candidates }}"
+      deployed:
+        module: dgxspark.vllm.generation
+        args:
+          action: compare
+          models: "{{ spark_planned.hosts[inventory_hostname].models }}"
+  become: true
+  register: spark_asked
+
+- name: Show what differs
+  dgxspark.vllm.drift:
+    plan: "{{ spark_planned }}"
+    asked_from: spark_asked
+    fail_on: warning
+  run_once: true
+"""
+
+RETURN = r"""
+counts:
+  description: Hosts, those that are silent and those that differ, services, and differences by their severity.
+  returned: always
+  type: dict
+  sample: {hosts: 2, silent: 0, drifted: 1, services: 3, error: 0, warning: 1, info: 0}
+msg:
+  description: Why it fails, in one line.
+  returned: failure
+  type: str
+  sample: '1 difference on 1 of 2 hosts (spark-1): drift.file_changed'
+well:
+  description: Whether nothing differs by O(fail_on), errors and warnings where that is V(never).
+  returned: success
+  type: bool
+reason:
+  description: What differs, in one line, empty when nothing does.
+  returned: success
+  type: str
+hosts:
+  description:
+    - Each host with its C(state), which is V(same), V(drifted) or V(unreachable), C(why) it is silent, and the C(generation) that it was
+      compared with.
+  returned: success
+  type: dict
+  sample:
+    spark-1: {state: drifted, reached: true, why: '', generation: 3, proven: true, recorded_at: '2026-11-20T12:00:00+00:00'}
+findings:
+  description: The differences, the worst first, each with its host, rule, severity, message and fix.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - host: spark-1
+      service: heavy
+      rule: drift.file_changed
+      severity: warning
+      message: /etc/dgxspark/env/heavy.env was changed after it was deployed.
+      fix: site.yml writes it anew and restarts what reads it.
+"""
