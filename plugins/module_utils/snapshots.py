@@ -27,14 +27,21 @@ WEIGHT_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json"
 # Runs in a container of the serving image, which carries huggingface_hub; prints one JSON line of totals, then the
 # path of the snapshot. Its arguments come as JSON on the command line, the token by HF_TOKEN_PATH.
 FETCH_PROGRAM = """\
-import fnmatch, json, sys
-from huggingface_hub import HfApi, snapshot_download
+import fnmatch, glob, json, os, shutil, sys
+from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
 want = json.loads(sys.argv[1])
 api = HfApi(endpoint=want["endpoint"] or None)
 info = api.model_info(want["repo"], revision=want["revision"], files_metadata=True)
 only = want["only"] or None
-sizes = [f.size or 0 for f in info.siblings if not only or any(fnmatch.fnmatch(f.rfilename, p) for p in only)]
-print(json.dumps({"commit": info.sha, "files": len(sizes), "bytes": sum(sizes)}), flush=True)
+files = [f for f in info.siblings if not only or any(fnmatch.fnmatch(f.rfilename, p) for p in only)]
+print(json.dumps({"commit": info.sha, "files": len(files), "bytes": sum(f.size or 0 for f in files)}), flush=True)
+home = os.environ["HF_HOME"]
+parts = glob.glob(home + "/hub/models--" + want["repo"].replace("/", "--") + "/blobs/*.incomplete")
+there = [isinstance(try_to_load_from_cache(want["repo"], f.rfilename, revision=info.sha), str) for f in files]
+need = sum(f.size or 0 for f, has in zip(files, there) if not has) - sum(os.path.getsize(part) for part in parts)
+free = shutil.disk_usage(home).free
+if need > free:
+    sys.exit(f"No space left: {need / 1e9:.2f} GB are to come, {free / 1e9:.2f} GB are free; nothing was fetched")
 path = snapshot_download(want["repo"], revision=want["revision"], allow_patterns=only, endpoint=want["endpoint"] or None)
 print(path, flush=True)
 """

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +99,50 @@ def test_the_token_is_a_mounted_file_and_no_argument() -> None:
     assert "type=bind,src=/run/dgxspark/tokens/c,dst=/run/dgxspark/token,readonly" in argv
     assert "HF_TOKEN_PATH=/run/dgxspark/token" in argv
     assert argv[argv.index("--entrypoint") + 2] == "image"
-    compile(snapshots.FETCH_PROGRAM, "fetch", "exec")
+
+
+HUB_LIBRARY = """
+import os, shutil, types
+shutil.disk_usage = lambda path: types.SimpleNamespace(free=int(os.environ["FREE"]))
+class HfApi:
+    def __init__(self, endpoint): pass
+    def model_info(self, repo, revision, files_metadata):
+        files = [types.SimpleNamespace(rfilename=name, size=size) for name, size in (("a", 400), ("b", 600), ("c.txt", 50))]
+        return types.SimpleNamespace(sha="main-commit", siblings=files)
+def try_to_load_from_cache(repo, name, revision):
+    return "/path" if name == "a" and revision == "main-commit" else None
+def snapshot_download(repo, revision, allow_patterns, endpoint):
+    return "/snapshot"
+"""
+
+
+@pytest.mark.parametrize(
+    ("free", "only", "refused"),
+    [
+        # What is there already, and the part of a file that is not, need no room.
+        (550, [], ""),
+        (549, [], "No space left: 0.00 GB are to come, 0.00 GB are free; nothing was fetched"),
+        (0, ["a"], ""),
+    ],
+)
+def test_room_is_looked_at_before_anything_is_fetched(tmp_path: Path, free: int, only: list[str], refused: str) -> None:
+    (tmp_path / "huggingface_hub.py").write_text(HUB_LIBRARY)
+    part = tmp_path / "home" / "hub" / "models--Org--Model" / "blobs" / "x.incomplete"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * 100)
+    request = {"repo": "Org/Model", "revision": "main", "only": only, "endpoint": ""}
+    ran = subprocess.run(
+        [sys.executable, "-c", snapshots.FETCH_PROGRAM, json.dumps(request)],
+        env={"PYTHONPATH": str(tmp_path), "HF_HOME": str(tmp_path / "home"), "FREE": str(free)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert json.loads(ran.stdout.splitlines()[0])["bytes"] == (400 if only else 1050)
+    assert ran.stderr.strip() == refused and ran.returncode == bool(refused)
+    assert ("/snapshot" in ran.stdout) is not bool(refused)
+    if refused:
+        assert "Make room below /srv" in snapshots.explain("Org/Model@main", "/srv", ran.stderr)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import spread_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots, spread_files
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "models--Org--Model"
@@ -113,6 +113,7 @@ def test_another_host_cannot_make_links_elsewhere(tmp_path: Path, link: str) -> 
 def test_the_start_of_a_truncated_file_is_kept_and_a_wrong_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert str(spread_files.SUMS) == snapshots.SUMS_DIR
     monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
     for content, size, kept in ((b"start", 10, True), (b"wrong", 5, False), (b"unknown", None, False)):
         path, staged = tmp_path / "file", tmp_path / "staging" / "file"
@@ -121,7 +122,7 @@ def test_the_start_of_a_truncated_file_is_kept_and_a_wrong_one_is_not(
         spread_files.put_aside(path, staged, size, REPO)
         assert not path.exists() and staged.exists() is kept
     # Engines that have loaded it are started anew by the mark that the role models leaves, too.
-    assert (tmp_path / "sums" / "Org--Model.repaired").exists()
+    assert snapshots.repair_mark(tmp_path / "sums", "Org/Model").exists()
 
 
 def test_images_are_told_apart_by_what_they_are_made_of() -> None:
