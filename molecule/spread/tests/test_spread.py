@@ -460,6 +460,50 @@ def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended
         assert kept == "" and "hf_spread_token" not in text
 
 
+ASK = """
+import time, urllib.request
+for _attempt in range(100):
+    try:
+        answer = urllib.request.urlopen("http://127.0.0.1:5000/v2/sim/tiny/manifests/1")
+        break
+    except OSError:
+        time.sleep(0.1)
+print(answer.headers["Docker-Content-Digest"])
+"""
+
+
+def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
+    """The registry answers on the first node's loopback alone. Engines know a digest as a name of what they pulled."""
+    program = str(ROOT / "tests" / "sim" / "registry" / "registry")
+    subprocess.run(["docker", "cp", "--quiet", program, f"{FLEET['spark-1']}:/usr/local/bin/sim-registry"], check=True)
+    node("spark-1", "systemd-run", "--unit=sim-registry", "--collect", "/usr/local/bin/sim-registry", "5000")
+    digest = node("spark-1", "python3", "-c", ASK).strip()
+    ref, tag = f"127.0.0.1:5000/sim/tiny@{digest}", f"127.0.0.1:5000/sim/tiny:{digest[:39].replace(':', '-')}"
+    try:
+        code, text = play(kinds=["images"], spread_images=[ref])
+        assert code == 0, text
+        assert f"round 2: spark-3 to spark-4 (fabric): {ref}" in text
+        ids = {node(name, "docker", "image", "inspect", "--format", "{{.Id}}", tag) for name in list(FLEET)[1:]}
+        assert ids == {node("spark-1", "docker", "image", "inspect", "--format", "{{.Id}}", ref)}
+        # The role images finds it by that tag, and pulls nothing.
+        asked = [
+            "-i",
+            "molecule/inventory.yml",
+            "-i",
+            "molecule/spread/inventory.yml",
+            "-m",
+            "dgxspark.vllm.image_info",
+        ]
+        code, text = started(["ansible", "spark-4", "--become", *asked, "-a", json.dumps({"images": [ref]})])
+        assert code == 0 and '"present": true' in text, text
+        assert play(kinds=["images"], spread_images=[ref])[1].count("changed=0") == 4
+    finally:
+        node("spark-1", "systemctl", "stop", "sim-registry.service")
+        node("spark-1", "rm", "/usr/local/bin/sim-registry")
+        for name in FLEET:
+            node(name, "docker", "image", "rm", "--force", ref, tag, check=False)
+
+
 # --- site.yml
 
 
