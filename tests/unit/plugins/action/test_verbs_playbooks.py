@@ -35,7 +35,7 @@ class Fleet:
             "hosts": {"spark-2": None, "spark-3": None},
             "vars": {"spark_cluster": {"name": "pair", "services": [BIG]}},
         }
-        single = {"spark-1": {"spark_services": [FAST]}}
+        single = {"spark-1": {"spark_services": [FAST, {**FAST, "name": "other", "port": 8003}]}}
         inventory = {
             "sparks": {"hosts": single, "children": {"pair": pair}, "vars": {"ansible_ssh_executable": str(ssh)}}
         }
@@ -97,6 +97,26 @@ def test_wrong_names_are_refused_before_any_host_is_contacted(fleet: Fleet) -> N
 def test_a_swap_needs_both_and_two_of_them(fleet: Fleet, options: list[str], said: str) -> None:
     code, text = fleet.run("dgxspark.vllm.swap", *options)
     assert code != 0 and said in text and "CONTACTED" not in text
+
+
+@pytest.mark.parametrize("verb", ["start", "adopt", "update_host"])
+def test_a_check_of_a_verb_contacts_the_hosts_of_its_limit_alone(fleet: Fleet, verb: str) -> None:
+    code, text = fleet.run(f"dgxspark.vllm.{verb}", "--check", "--diff", "--limit", "spark-1")
+    assert code == 4, text  # unreachable, and nothing else is wrong
+    assert "[spark-1]: UNREACHABLE!" in text and "CONTACTED" in text
+    assert "[spark-2]" not in text and "[spark-3]" not in text
+
+
+def test_with_tags_a_verb_does_not_touch_a_host(fleet: Fleet) -> None:
+    verbs = [f"dgxspark.vllm.{verb}" for verb in ("stop", "start", "swap", "adopt", "clean")]
+    code, text = fleet.run(*verbs, "--tags", "service", "-e", "out=fast", "-e", "in=other")
+    assert code == 0 and "CONTACTED" not in text, text
+
+
+def test_half_a_cluster_is_not_updated(fleet: Fleet) -> None:
+    code, text = fleet.run("dgxspark.vllm.update_host", "--limit", "spark-1,spark-3", "-e", "spark_update_confirm=true")
+    assert code != 0 and "CONTACTED" not in text
+    assert "cluster pair: this run leaves out spark-2" in text
 
 
 def test_what_is_to_be_cleaned_is_read_before_any_host_is_contacted(fleet: Fleet) -> None:
