@@ -150,7 +150,13 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     "spark_bench_dest": (str, "", "file on the controller that bench.yml writes its figures to, as JSON"),
     "spark_stop_permanent": (bool, False, "lets what stop.yml stops stay stopped over a reboot"),
     "spark_memory_timeout": ((int, float), 240, "seconds that stop.yml, start.yml and swap.yml wait for memory"),
-    "spark_adopt_confirm": (bool, False, "lets adopt.yml take over containers; without it, it shows what it would do"),
+    "spark_adopt_confirm": (
+        bool,
+        False,
+        "lets adopt.yml take over containers and units; without it, it shows what it would do",
+    ),
+    "spark_adopt_undo": (bool, False, "has adopt.yml bring back what it has taken over"),
+    "spark_adopt_wait_seconds": (int, 1800, "seconds that what adopt.yml brings back is given to answer"),
     "spark_clean_remove": (
         (str, list),
         "",
