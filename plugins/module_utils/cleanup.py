@@ -331,8 +331,8 @@ def read_notes(etc: Path, state: Path, units: Path) -> str:
     return "\n".join(texts)
 
 
-def lines_of(entries: Sequence[Mapping[str, Any]], removed: Sequence[str], done: bool) -> list[str]:
-    """Write what was found for people: a line a kind, then its things with their sizes."""
+def lines_of(entries: Sequence[Mapping[str, Any]], removed: Sequence[str], done: bool, unjudged: str = "") -> list[str]:
+    """Write what was found for people: a line a kind, then its things with their sizes; and why weights were not judged."""
     lines = []
     for kind in KINDS:
         own = [entry for entry in entries if entry["kind"] == kind]
@@ -345,4 +345,6 @@ def lines_of(entries: Sequence[Mapping[str, Any]], removed: Sequence[str], done:
             fate = f"stays; -e spark_clean_remove={kind}" + (" -e spark_clean_weights=true" if kind in WEIGHTS else "")
         lines.append(f"{kind}: {total:.2f} GiB, {fate}")
         lines += [f"  {entry['bytes'] / GIB:8.2f} GiB  {entry['what']}: {entry['why']}" for entry in own]
+    if unjudged:
+        return [*lines, f"weights were not judged: {unjudged}"]
     return lines or ["nothing lies here that is not used"]

@@ -105,6 +105,11 @@ freed_bytes:
   returned: success
   type: int
   sample: 21474836480
+unjudged:
+  description: Why weights were not looked at; empty when they were.
+  returned: success
+  type: str
+  sample: ''
 lines:
   description: The same for people.
   returned: success
@@ -133,6 +138,7 @@ class Host:
         self.params = module.params
         self.run = runner(module)
         self.hf_home = Path(self.params["hf_home"])
+        self.unjudged = ""
         self.containers = self.inspect("container", ["docker", "ps", "--all", "--quiet", "--no-trunc"])
         self.notes = "\n".join(
             [cleanup.read_notes(ETC, STATE, UNITS), json.dumps(self.containers, ensure_ascii=False), self.programs()]
@@ -206,10 +212,16 @@ class Host:
         why = "no service by this name is planned or on the host"
         found += cleanup.unused_folders(caches, [*services, *deployed], "caches", self.notes, why)
         if self.fetching():
-            return found  # what it will need cannot be told from what it will not
+            self.unjudged = "a download is under way, and what it will need cannot be told from what it will not"
+            return found
         models = cleanup.read_models(self.hf_home)
         local = {str(path): cleanup.size_of(path) for path in sorted(self.hf_home.glob("local/*")) if path.is_dir()}
-        if self.silent(models):
+        silent = self.silent(models)
+        if silent:
+            self.unjudged = (
+                f"the container {silent} has {self.hf_home} before it and does not say which model it serves. Stop it, or name "
+                "what it serves in its command"
+            )
             return found
         found += cleanup.unused_weights(
             models,
@@ -278,7 +290,8 @@ def main() -> None:
         changed=bool(going),
         entries=[{key: entry[key] for key in ("kind", "what", "bytes", "why")} for entry in entries],
         freed_bytes=sum(entry["bytes"] for entry in going),
-        lines=cleanup.lines_of(entries, kinds, not module.check_mode),
+        unjudged=host.unjudged,
+        lines=cleanup.lines_of(entries, kinds, not module.check_mode, host.unjudged),
     )
 
 

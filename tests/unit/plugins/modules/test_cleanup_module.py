@@ -121,7 +121,19 @@ def test_a_container_that_sees_the_weights_and_does_not_say_which_keeps_them_all
 
 def test_nothing_of_the_weights_is_judged_while_a_download_is_under_way(docker: Docker, call: Any) -> None:
     docker.containers = [{"Name": "/f", "State": {"Running": True}, "Config": {"Labels": {"dgxspark.fetch": "true"}}}]
-    assert "models" not in found(call())
+    result = call()
+    assert "models" not in found(result)
+    assert any("weights were not judged: a download is under way" in line for line in result["lines"])
+
+
+def test_nor_while_somebody_serves_what_cannot_be_told(docker: Docker, call: Any, tmp_path: Path) -> None:
+    mounts = [{"Source": str(tmp_path / "hf")}]
+    docker.containers = [{"Name": "/theirs", "State": {"Running": True}, "Config": {"Labels": {}}, "Mounts": mounts}]
+    result = call()
+    assert "models" not in found(result)
+    assert "the container theirs has" in result["unjudged"] and any(
+        result["unjudged"] in line for line in result["lines"]
+    )
 
 
 def test_a_program_that_serves_a_model_without_a_container_keeps_it(docker: Docker, call: Any, tmp_path: Path) -> None:
