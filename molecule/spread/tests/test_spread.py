@@ -82,7 +82,7 @@ def site(*options):
     """Run site.yml, as a person would; returns as play does."""
     inventories = [
         word
-        for name in ("inventory.yml", "spread/inventory.yml", "spread/site.yml")
+        for name in ("inventory.yml", "spread/inventory.yml", "spread/site/inventory.yml")
         for word in ("-i", f"molecule/{name}")
     ]
     return started(["ansible-playbook", *inventories, "dgxspark.vllm.site", *options])
