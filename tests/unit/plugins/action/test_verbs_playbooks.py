@@ -168,17 +168,35 @@ case "$*" in get-updates*) echo '{"Devices": [{"Name": "EC", "Version": "1", "Re
 }
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at the locks of dpkg")
-def test_an_update_brings_packages_and_firmware_once_and_says_what_is_left(fleet: Fleet, monkeypatch: Any) -> None:
-    """The host is this machine; what installs packages is played by scripts."""
+def play_programs(fleet: Fleet, monkeypatch: Any, scripts: dict[str, str]) -> None:
+    """Put scripts before the programs of this machine; all that they are called with is in the file C(log)."""
     bin_dir = fleet.folder / "bin"
     bin_dir.mkdir()
-    for name, text in SCRIPTS.items():
+    for name, text in scripts.items():
         script = bin_dir / name
         script.write_text(f'#!/bin/sh\necho "{name} $*" >> "$SPARK_TEST/log"\n{text}\n')
         script.chmod(0o755)
     monkeypatch.setenv("SPARK_TEST", str(fleet.folder))
     monkeypatch.setenv("PATH", f"{bin_dir}:{os.environ['PATH']}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at the locks of dpkg")
+def test_a_cluster_of_which_one_does_not_answer_is_not_updated(fleet: Fleet, monkeypatch: Any) -> None:
+    play_programs(fleet, monkeypatch, SCRIPTS)
+    inventory = yaml.safe_load((fleet.folder / "hosts.yml").read_text())
+    here = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": sys.executable}
+    inventory["sparks"]["children"]["pair"]["hosts"]["spark-2"] = here
+    (fleet.folder / "hosts.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
+    code, text = fleet.run("dgxspark.vllm.update_host", "--limit", "pair", "-e", "spark_update_confirm=true")
+    assert code != 0
+    assert "no host was changed: cluster pair: spark-3 did not answer or failed above" in text
+    assert "PLAY [Update]" not in text and "--assume-yes" not in (fleet.folder / "log").read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at the locks of dpkg")
+def test_an_update_brings_packages_and_firmware_once_and_says_what_is_left(fleet: Fleet, monkeypatch: Any) -> None:
+    """The host is this machine; what installs packages is played by scripts."""
+    play_programs(fleet, monkeypatch, SCRIPTS)
     local = ["-e", "ansible_connection=local", "-e", "ansible_become=false", "--limit", "spark-1"]
     local += ["-e", f"ansible_python_interpreter={sys.executable}"]
     code, text = fleet.run("dgxspark.vllm.update_host", *local)
@@ -220,13 +238,7 @@ esac
 def test_adopting_shows_what_it_would_do_and_does_nothing(fleet: Fleet, monkeypatch: Any) -> None:
     """The host is this machine, its Docker a script."""
     (fleet.folder / "box.json").write_text(json.dumps([BOX]))
-    bin_dir = fleet.folder / "bin"
-    bin_dir.mkdir()
-    script = bin_dir / "docker"
-    script.write_text(f'#!/bin/sh\necho "docker $*" >> "$SPARK_TEST/log"\n{DOCKER}\n')
-    script.chmod(0o755)
-    monkeypatch.setenv("SPARK_TEST", str(fleet.folder))
-    monkeypatch.setenv("PATH", f"{bin_dir}:{os.environ['PATH']}")
+    play_programs(fleet, monkeypatch, {"docker": DOCKER})
     local = ["-e", "ansible_connection=local", "-e", "ansible_become=false", "--limit", "spark-1"]
     code, text = fleet.run("dgxspark.vllm.adopt", *local, "-e", f"ansible_python_interpreter={sys.executable}")
     assert code == 0, text
