@@ -10,88 +10,142 @@ that looks like a secret by its form or by the name before it. Where the two are
 from __future__ import annotations
 
 import base64
+import contextlib
+import html
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 MARK = "<redacted>"
 SHORTEST = 4
 """A value that is shorter is in too many words to be taken out everywhere."""
 
-DEEPEST = 8
+MOST_NESTED = 4096
+"""Characters of a list or mapping below the name of a secret; one without an end is no text."""
+MOST_BLOCK = 200
+"""Lines of YAML below the name of a secret."""
 
 # Names are judged by their words: token is one, tokens and tokenizer are counts and programs.
 _SECRET_WORDS = {
-    "token", "secret", "secrets", "password", "passwd", "pwd", "passphrase", "apikey", "credential", "credentials", "auth",
-    "authorization", "cookie", "bearer",
+    "token", "secret", "secrets", "password", "passwords", "passwd", "pwd", "passphrase", "apikey", "apikeys", "credential",
+    "credentials", "auth", "authorization", "cookie", "bearer", "psk", "jwt", "otp",
 }  # fmt: skip
+_SECRET_ENDS = ("password", "passwd", "passphrase", "secret", "apikey", "authtoken", "accesstoken", "hftoken")
 _KEY_BEFORE = {
-    "api",
-    "access",
-    "secret",
-    "private",
-    "master",
-    "auth",
-    "client",
-    "ngc",
-    "hf",
-    "openai",
-    "encryption",
-    "signing",
-}
+    "api", "access", "secret", "private", "master", "auth", "client", "ngc", "hf", "openai", "encryption", "signing", "account",
+    "shared", "storage", "salt", "ssh", "service", "license", "session", "webhook", "deploy", "admin", "root", "jwt", "fernet",
+}  # fmt: skip
 _NO_VALUE = {
-    "file",
-    "path",
-    "dir",
-    "folder",
-    "url",
-    "name",
-    "names",
-    "id",
-    "ids",
-    "type",
-    "count",
-    "limit",
-    "mode",
-    "env",
-}
+    "file", "path", "dir", "folder", "url", "name", "names", "id", "ids", "type", "count", "limit", "mode", "env", "ms", "seconds",
+    "rate", "latency", "size", "length", "usage", "time",
+}  # fmt: skip
 """As the last word of a name they say that what follows is about a secret, and not the secret."""
-_HARMLESS = re.compile(r"(?:-?[\d.]+|true|false|null|none|yes|no|on|off|\{|\[|\(|<redacted>.*)", re.IGNORECASE)
+_QUERY_WORDS = {"key", "sig", "signature", "code"}
+"""In the query of a URL these are secrets, too."""
+_HEADERS = {"authorization", "cookie"}
+"""Headers whose value goes up to the end of the line."""
+_HARMLESS = re.compile(
+    r"-?\d{1,8}|-?\d*\.\d+(?:e-?\d+)?|true|false|null|none|nil|yes|no|on|off|~|unset|\*+|x{3,}|\.{3}|\$\{?[A-Z_]+\}?|os\.environ/\w+|(?:<redacted>)+",
+    re.IGNORECASE,
+)
+# A secret of base64 begins with a slash now and then, so a path is one that lies somewhere.
+_PATH = re.compile(
+    r"/(?:etc|run|srv|var|home|root|tmp|usr|opt|mnt|media|data|dev|proc|sys|secrets|models|workspace|boot|lib)/.*|(?:/[\w.@-]+){3,}/?"
+)
 
 # From its beginning, which may follow an escaped end of a line, and of bounded length: a log may have a megabyte without a blank.
-_NAME = r"(?:(?<![\w.\-\\])|(?<=\\[nrt]))-{0,2}[A-Za-z_][A-Za-z0-9_.\-]{0,80}"
-# "name": "value"   name = value   name: 'value'   NAME=value
-_PAIR = re.compile(
-    rf"(?P<name>{_NAME})(?P<between>\\?[\"']?\s*[=:]\s*)"
-    r"(?P<value>\\?\"(?:[^\"\\]|\\(?!\").)*\\?\"|'[^']*'|(?:Bearer |Basic |Token )?[^\s,;\"'&)}\]]+)",
+_BEGIN = r"(?:(?<![\w.\-\\])|(?<=\\[nrt])|(?<=%2[27]))"
+_NAME = rf"{_BEGIN}-{{0,2}}[A-Za-z_][A-Za-z0-9_.\-]{{0,80}}"
+_QUOTE = r"(?:\\{0,15}[\"']|%22|%27|&quot;|&#3[49];)"
+_EQUALS = r"(?::=|=>|->|==?|:|%3[DdAa]|\\{1,15}u003[DdAa]|&#(?:61|58);)"
+# "name": value   name = value   name: value   NAME=value, also as URLs, HTML and JSON in JSON write it
+_PAIR = re.compile(rf"(?P<name>{_NAME}){_QUOTE}?[ \t]*(?P<equals>{_EQUALS})(?:[ \t]|%20)*")
+# --name value   "--name", "value"   ('name', 'value')   b'name', b'value'
+_OPTION = re.compile(
+    rf"(?P<name>{_NAME})(?P<between>[ \t]+(?:\\\r?\n[ \t]*)?|{_QUOTE}?\r?\n[ \t]*(?:-[ \t]+)?|{_QUOTE}\s*,\s*b?(?={_QUOTE}))"
 )
-# --name value   "--name", "value"   --name=value is a pair
-_OPTION = re.compile(rf"(?P<name>{_NAME})(?P<between>\s+|[\"']\s*,\s*[\"'])(?P<value>[^\s\"',]+)")
-_FORMS = (
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
-    re.compile(r"(?i)(?<=\bbearer )[A-Za-z0-9._~+/=-]{4,}"),
-    re.compile(r"(?i)(?<=\bbasic )[A-Za-z0-9+/]{8,}={0,2}"),
-    re.compile(r"\bhf_[A-Za-z0-9]{8,}"),
-    re.compile(r"\bsk-[A-Za-z0-9_-]{6,}"),
-    re.compile(r"\bnvapi-[A-Za-z0-9_-]{8,}"),
-    re.compile(r"\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{16,}"),
-    re.compile(r"\bxox[abposr]-[A-Za-z0-9-]{8,}"),
-    re.compile(r"\bAKIA[0-9A-Z]{16}\b"),
-    re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"),
-    re.compile(r"\b\d{8,10}:[A-Za-z0-9_-]{35}\b"),  # a bot of Telegram
-    re.compile(r"(?<=://)[^/\s:@\"']*:[^/\s@\"']+(?=@)"),
+# {"name": "NAME", "value": "value"}, as containers are described
+_ENTRY = re.compile(
+    rf"(?P<begin>{_QUOTE}(?:name|key|variable){_QUOTE}\s*:\s*{_QUOTE}(?P<name>[\w.-]{{1,80}}){_QUOTE}\s*,\s*{_QUOTE}value{_QUOTE}\s*:\s*)",
+    re.IGNORECASE,
 )
+_OPEN = re.compile(rf"b?(?P<quote>{_QUOTE})")
+# Up to a blank or a quote. What ends a value also may stand in it: it is the end where a blank or another pair follows.
+_BARE = re.compile(
+    r"(?:<redacted>|[^\s\"'\\,;&)}\]|<>]|\\(?![\"'nrt])|[\"'](?=\w)"
+    r"|[,;&)}\]|](?![\s\"'\\,;&)}\]|]|$|-|[A-Za-z_][\w.\-]{0,60}[\"']?[ \t]?[=:]))+",
+    re.MULTILINE,
+)
+_LEAF = re.compile(
+    r"(?P<quote>\\{0,15}[\"'])(?P<inner>.*?)(?P=quote)(?P<key>\s*:)?|[^\s,\[\](){}\"':=\\]+(?=\s*(?:[,\])}]|$))",
+    re.DOTALL,
+)
+_SCALAR = re.compile(r"(?:![\w/!.]*[ \t]*)?(?P<block>[|>][-+0-9]*)?[ \t]*(?:#.*)?")
+_ITEM = re.compile(r"(?P<lead>[ \t]*(?:-[ \t]+)?(?:[\w.\-]+:[ \t]+)?)(?P<value>.*)")
+_GLUED = re.compile(r"(?:[\w$+/=@#!%^*~.\-]|[\"'](?=\w))[^\s,;)}\]]*")
+"""Behind a closed quote: 'a'"b" is one word of a shell."""
+_NEXT_OPTION = re.compile(r"[\\\"'b]*(?:--|-\w{0,10}(?![\w-]))")
+_BLANKS, _COMMA = re.compile(r"[ \t]+(?=[\w\"'])"), re.compile(r"\s*,\s*(?=\\*[\"'])")
+_ESCAPED = re.compile(r"\\{1,15}[nr\"']")
+_CLOSERS = {mark: re.compile(rf"\\{{0,15}}{mark}") for mark in "\"'"}
+_ABOUT = re.compile(r"(?P<name>[A-Za-z_]+)\\*[\"']?\s*[:=]\s*\Z")
+_BRACKETS = {"[": "]", "(": ")", "{": "}"}
+_NEST = re.compile(r"[\[\](){}]|(?P<over>\n(?![ \t\])}]))|(?P<quote>\\{0,15}[\"'])")
+
+_WORD = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+"""A word begins here, also after an escaped end of a line and after an underscore."""
+_RANDOM = r"(?![/~.])(?=[\w.+/~\-]*\d)(?=[\w.+/~\-]*[A-Za-z])[\w.+/~\-]{8,}=*(?![\w=(])"
+"""Letters with digits, as words of a sentence are not."""
+_FORMS = tuple(
+    re.compile(pattern, flags)
+    for pattern, flags in (
+        (
+            r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            re.DOTALL,
+        ),
+        (r"\bbearer(?:\s|%20|\+)+(?P<secret>[A-Za-z0-9._~+/=-]{4,})", re.IGNORECASE),
+        (r"\bbasic(?:\s|%20)+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE),
+        (
+            rf"{_WORD}(?:hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{{8,}}|(?:gsk_|r8_|npm_|dop_v1_)[A-Za-z0-9]{{16,}}|(?:ya29\.|tvly-|xai-|pplx-|tskey-)[A-Za-z0-9_-]{{8,}})",
+            0,
+        ),
+        (rf"{_WORD}sk-[A-Za-z0-9_-]{{6,}}|{_WORD}(?:sk|rk|pk)[-_](?:live|test|lf)[-_][A-Za-z0-9-]{{8,}}", 0),
+        (rf"{_WORD}nvapi-[A-Za-z0-9_-]{{8,}}", 0),
+        (rf"{_WORD}(?:gh[pousr]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{20,}}|glpat-[A-Za-z0-9_-]{{16,}})", 0),
+        (rf"{_WORD}xox[abeposr]-[A-Za-z0-9-]{{8,}}", 0),
+        (rf"{_WORD}(?:AKIA|ASIA)[0-9A-Z]{{16}}\b|{_WORD}AIza[A-Za-z0-9_-]{{30,}}", 0),
+        (rf"{_WORD}eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*", 0),
+        (r"(?<!\d)\d{8,10}:[A-Za-z0-9_-]{34,}", 0),  # a bot of Telegram
+        (r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+", 0),
+        (r"(?<=://)[^/\s:@\"']{0,200}:(?!\d{1,5}/)[^\s@\"']{1,400}(?=@)", 0),
+        (r"(?<=https://)[^/\s:@\"'<]{8,400}(?=@)|(?<=http://)[^/\s:@\"'<]{8,400}(?=@)", 0),
+        (r"\b(?:curl|wget)\b[^\n]{0,400}?\s(?:-u|--user)[= ]?[\"']?[^\s:\"']+:(?P<secret>[^\s\"']+)", 0),
+        (r"\bSecretStr\([\"'](?P<secret>[^\"']+)", 0),
+        (r"<(?:\w*(?:password|passwd|secret|token|apikey|api_key))>(?P<secret>[^<]{1,4096})</", re.IGNORECASE),
+    )
+)
+
+_SAID = re.compile(
+    r"(?i:\b(?:api[ _-]?key|password|passphrase|token|secret)|\b[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD))"
+    rf"(?i: (?:is|was|value|given|used|provided))?[:=]?[ \t]+[\"'`]?(?P<secret>{_RANDOM})"
+)
+"""What a sentence calls a secret, and looks like one."""
+
+
+def _words(name: str) -> list[str]:
+    return [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
 
 
 def is_secret_name(name: str) -> bool:
     """Tell by its words whether the value of a name is a secret: HF_TOKEN and apiKey are, max_tokens and api_key_file are not."""
-    parts = [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+    parts = _words(name)
     if not parts or parts[-1] in _NO_VALUE:
         return False
-    if any(part in _SECRET_WORDS for part in parts):
+    if parts[-1] == "pass" or any(part in _SECRET_WORDS or part.endswith(_SECRET_ENDS) for part in parts):
         return True
-    return any(part == "key" and before in _KEY_BEFORE for before, part in zip(parts, parts[1:]))
+    return any(part in ("key", "keys") and before in _KEY_BEFORE for before, part in zip(parts, parts[1:]))
 
 
 def is_secret_variable(name: str) -> bool:
@@ -105,7 +159,7 @@ def is_secret_variable(name: str) -> bool:
 
 
 def spellings(value: str) -> set[str]:
-    """Return a value as it may stand in a text: plain, in JSON, in a URL, in base64; of several lines each by itself, too."""
+    """Return a value as it may stand in a text: plain, quoted, in JSON, URL, HTML, base64; of several lines each by itself, too."""
     found: set[str] = set()
     for part in {value, value.strip(), *value.split("\n")}:
         plain = part.strip()
@@ -115,7 +169,12 @@ def spellings(value: str) -> set[str]:
         escaped = {json.dumps(plain, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
         # A log of JSON in JSON has it escaped twice.
         twice = {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in escaped for ascii_only in (True, False)}
-        found |= {plain, repr(plain)[1:-1], quote(plain, safe=""), quote_plus(plain)} | escaped | twice
+        urls = {quote(plain, safe=""), quote(plain), quote_plus(plain)}
+        found |= {plain, repr(plain)[1:-1], html.escape(plain), *escaped, *twice, *urls}
+        found |= {re.sub(r"%[0-9A-F]{2}", lambda code: code[0].lower(), url) for url in urls}
+        # YAML and shells in single quotes; units and compose files.
+        found |= {plain.replace("'", other) for other in ("''", "'\\''", "'\"'\"'")}
+        found |= {plain.replace("%", "%%"), plain.replace("$", "$$"), plain.replace("%", "%%").replace("$", "$$")}
         # Of base64 only the part that does not depend on what stands before and after it in the same word.
         for shift in range(3):
             coded = base64.b64encode(b"\0" * shift + raw).decode()
@@ -124,6 +183,77 @@ def spellings(value: str) -> set[str]:
             if len(stable) >= 8:
                 found |= {stable, stable.replace("+", "-").replace("/", "_")}
     return found
+
+
+def _keeps(value: str, name: str = "") -> bool:
+    """Whether a value is none of a secret: nothing, a word like none, a place, a short number where no password is meant."""
+    text = value.strip()
+    if not text or _HARMLESS.fullmatch(text):
+        return not ("pass" in name.lower() and re.fullmatch(r"[\d.]{4,}", text))
+    # The name of a variable says where a secret comes from.
+    return bool(_PATH.fullmatch(text)) or bool("_" in text and text.isupper() and is_secret_variable(text))
+
+
+def _is_secret(name: str) -> bool:
+    """Judge a name in a text: one in capitals is a variable of an environment."""
+    return is_secret_name(name) or (name.isupper() and is_secret_variable(name))
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _end_of_quoted(text: str, found: re.Match[str]) -> tuple[int, int]:
+    """Return where the inside of a quoted value ends, and where the value does; without an end both are that of the line."""
+    mark = found["quote"]
+    line = _line_end(text, found.end())
+    if mark[-1] not in "\"'":
+        end = text.find(mark, found.end(), line)
+        return (end, end + len(mark)) if end >= 0 else (line, line)
+    deep = len(mark) - 1
+    pattern = _CLOSERS[mark[-1]]
+    at = found.end()
+    while at < line:
+        close = pattern.search(text, at, line)
+        if not close:
+            return line, line
+        before = len(close[0]) - 1
+        ends = before <= deep if deep else before % 2 == 0
+        doubled = (
+            deep == 0 and mark == "'" and text[close.end() : close.end() + 1] == "'" and close.start() > found.end()
+        )
+        if ends and not doubled:
+            return close.end() - 1 - min(before, deep), close.end()
+        at = close.end() + (1 if doubled else 0)
+    return line, line
+
+
+def _end_of_nested(text: str, start: int) -> int:
+    """Return where a list or mapping ends that begins at C(start); without an end, where it is over."""
+    waiting: list[str] = []
+    at, most = start, min(len(text), start + MOST_NESTED)
+    while at < most:
+        found = _NEST.search(text, at, most)
+        if not found:
+            break
+        # A line that is not indented is another one.
+        if found["over"]:
+            return found.start()
+        at = found.end()
+        if found["quote"]:
+            at = _end_of_quoted(text, found)[1]
+        elif found[0] in _BRACKETS:
+            waiting.append(_BRACKETS[found[0]])
+        elif waiting and found[0] == waiting[-1]:
+            waiting.pop()
+            if not waiting:
+                return at
+    return max(at, most)
 
 
 class Redactor:
@@ -139,39 +269,156 @@ class Redactor:
     def clean(self, text: str) -> str:
         """Return a text without what is, or looks like, a secret."""
         if self._known:
-            text = self._known.sub(self._mark, text)
+            text = self._known.sub(self._form, text)
         for form in _FORMS:
-            text = form.sub(self._mark, text)
-        text = _OPTION.sub(self._option, text)
-        return _PAIR.sub(self._pair, text)
+            text = form.sub(self._form, text)
+        text = _walk(text, _ENTRY, self._entry)
+        text = _walk(text, _OPTION, self._option)
+        text = _walk(text, _PAIR, self._pair)
+        return _SAID.sub(self._form, text)
 
-    def _mark(self, _found: re.Match[str]) -> str:
-        self.taken += 1
-        return MARK
-
-    def _pair(self, found: re.Match[str], depth: int = 0) -> str:
-        value = found["value"]
-        quoted = re.match(r"\\?[\"']", value)
-        inner = value[quoted.end() : -quoted.end()] if quoted and len(value) >= 2 * quoted.end() else value
-        edge = quoted[0] if quoted and inner is not value else ""
-        if not is_secret_name(found["name"]):
-            # A text may have pairs of its own, as a log in JSON has. What is nested without end is no text.
-            if ":" in inner or "=" in inner:
-                deeper = depth + 1
-                inner = _PAIR.sub(lambda one: self._pair(one, deeper), inner) if depth < DEEPEST else self._mark(found)
-            return f"{found['name']}{found['between']}{edge}{inner}{edge}"
-        if not inner or _HARMLESS.fullmatch(inner) or inner.startswith("/"):
+    def _form(self, found: re.Match[str]) -> str:
+        """Take out the group secret of a form, or all of it."""
+        if "secret" not in found.re.groupindex:
+            return self._replaced(MARK, 0)[0]
+        if _keeps(found["secret"]) or found["secret"].isdigit():
             return found[0]
-        self.taken += 1
-        return f"{found['name']}{found['between']}{edge}{MARK}{edge}"
+        begin, end = (place - found.start() for place in found.span("secret"))
+        return self._replaced(f"{found[0][:begin]}{MARK}{found[0][end:]}", 0)[0]
 
-    def _option(self, found: re.Match[str]) -> str:
-        value = found["value"]
-        plain = not found["name"].startswith("-")
-        if plain or not is_secret_name(found["name"]) or _HARMLESS.fullmatch(value) or value.startswith(("-", "/")):
-            return found[0]
+    def _replaced(self, by: str, end: int) -> tuple[str, int]:
         self.taken += 1
-        return f"{found['name']}{found['between']}{MARK}"
+        return by, end
+
+    def _value(self, text: str, at: int, name: str) -> tuple[str, int] | None:
+        """Return what stands in place of the value at a place, and where it ends; nothing when it may stay."""
+        opened = _OPEN.match(text, at)
+        if opened:
+            inner_end, end = _end_of_quoted(text, opened)
+            glued = _GLUED.match(text, end)
+            if glued:
+                return self._replaced(MARK, glued.end())
+            if _keeps(text[opened.end() : inner_end], name):
+                return None
+            return self._replaced(f"{opened[0]}{MARK}{text[inner_end:end]}", end)
+        if text[at : at + 1] in ("[", "(", "{"):
+            end = _end_of_nested(text, at)
+            glued = _GLUED.match(text, end)
+            return self._replaced(MARK, glued.end()) if glued else (_LEAF.sub(self._leaf, text[at:end]), end)
+        bare = _BARE.match(text, at)
+        return None if not bare or _keeps(bare[0], name) else self._replaced(MARK, bare.end())
+
+    def _leaf(self, found: re.Match[str]) -> str:
+        """Take out a text in a list or mapping below the name of a secret, except names and places."""
+        mark = found["quote"] or ""
+        inner = found["inner"] if mark else found[0]
+        about = _ABOUT.search(found.string[max(found.start() - 40, 0) : found.start()])
+        if found["key"] or (about and _words(about["name"])[-1] in _NO_VALUE):
+            return found[0]
+        if _keeps(inner):
+            return found[0]
+        return self._replaced(f"{mark}{MARK}{mark}", 0)[0]
+
+    def _pair(self, text: str, found: re.Match[str]) -> tuple[str, int] | None:
+        """Take out the value behind a name and what stands for an equals sign."""
+        name, at, before = found["name"].lstrip("-"), found.end(), text[found.start() - 1 : found.start()]
+        in_query = before in ("?", "&", ";") and bool(_QUERY_WORDS & set(_words(name)))
+        if (
+            not in_query
+            and not _is_secret(name)
+            and not (name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper())
+        ):
+            return None
+        line_end = _line_end(text, at)
+        if found["equals"] != ":":
+            return self._value(text, at, name)
+        scalar = _SCALAR.fullmatch(text, at, line_end)
+        if scalar:
+            return self._block(text, found, line_end, bool(scalar["block"]))
+        bare = _BARE.match(text, at)
+        if _OPEN.match(text, at) or text[at] in "[({" or (bare and _keeps(bare[0], name)):
+            return self._value(text, at, name)
+        # A header, or a line of YAML, goes on up to its end; in a command that of the quotes around it.
+        first = not text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip(" \t-?")
+        if _HEADERS & set(_words(name)) or first:
+            around = text.find(before, at, line_end) if before and before in "\"'" else -1
+            escaped = _ESCAPED.search(text, at, line_end)
+            return self._replaced(
+                MARK, min(end for end in (around, escaped.start() if escaped else -1, line_end) if end >= 0)
+            )
+        return self._value(text, at, name)
+
+    def _block(self, text: str, found: re.Match[str], line_end: int, literal: bool) -> tuple[str, int] | None:
+        """Take out the lines of YAML below the name of a secret: all of a text, the values of a list or a mapping."""
+        begins = text.rfind("\n", 0, found.start()) + 1
+        indent = found.start() - begins if not text[begins : found.start()].strip() else _depth(text[begins:line_end])
+        lines = [text[found.end() : line_end]]
+        end = line_end
+        while end < len(text) and len(lines) <= MOST_BLOCK:
+            line = text[end + 1 : _line_end(text, end + 1)]
+            depth = _depth(line)
+            if line.strip() and depth <= indent and (literal or depth < indent or not line[depth:].startswith("- ")):
+                break
+            end += 1 + len(line)
+            lines.append(self._line(line, literal))
+        return ("\n".join(lines), end) if len(lines) > 1 else None
+
+    def _line(self, line: str, literal: bool) -> str:
+        item = _ITEM.fullmatch(line)
+        lead, value = (item["lead"], item["value"]) if item and not literal else (line[: _depth(line)], line.strip())
+        if value.strip() in ("", MARK) or (
+            not literal and (_keeps(value.strip("\"', ")) or value.rstrip()[-1] in ":{[" or value[0] in "}])")
+        ):
+            return line
+        return self._replaced(f"{lead}{MARK}", 0)[0]
+
+    def _option(self, text: str, found: re.Match[str]) -> tuple[str, int] | None:
+        """Take out the argument behind an option, and the other one of two texts where the first names it."""
+        name, option, between = found["name"].lstrip("-"), found["name"].startswith("-"), found["between"]
+        blank = "," not in between
+        if (blank and not option) or not _is_secret(name) or not (option or self._is_first_of_two(text, found)):
+            return None
+        # An argument on the next line belongs to an option that has a line of its own.
+        if blank and between.lstrip("\"' ")[:1] in ("\r", "\n"):
+            begin = text.rfind("\n", 0, found.start()) + 1
+            if text[begin : found.start()].strip(" \t-\"'"):
+                return None
+        out, end = "", found.end()
+        gap: re.Match[str] | None = None
+        while not out or gap:
+            at = gap.end() if gap else end
+            taken = None if _NEXT_OPTION.match(text, at) else self._value(text, at, name)
+            if not taken:
+                break
+            out, end = f"{out}{gap[0] if gap else ''}{taken[0]}", taken[1]
+            # vLLM takes several keys behind one --api-key.
+            several = option and "key" in _words(name)
+            gap = (_BLANKS if blank else _COMMA).match(text, end) if several else None
+        return (out, end) if out else None
+
+    @staticmethod
+    def _is_first_of_two(text: str, found: re.Match[str]) -> bool:
+        before = text[max(found.start() - 20, 0) : found.start()].rstrip("\\\"'b").rstrip()
+        opened = _OPEN.match(text, found.end())
+        end = _end_of_quoted(text, opened)[1] if opened else len(text)
+        return before[-1:] in ("(", "[") and text[end : end + 20].lstrip()[:1] in (")", "]", "")
+
+    def _entry(self, text: str, found: re.Match[str]) -> tuple[str, int] | None:
+        return self._value(text, found.end(), found["name"]) if _is_secret(found["name"]) else None
+
+
+def _walk(text: str, head: re.Pattern[str], take: Callable[[str, re.Match[str]], tuple[str, int] | None]) -> str:
+    """Go through the heads of values; C(take) returns what stands in place of a value, and where the value ends."""
+    parts: list[str] = []
+    done = 0
+    found = head.search(text)
+    while found:
+        taken, at = take(text, found), found.end()
+        if taken:
+            parts += [text[done : found.end()], taken[0]]
+            done = at = max(taken[1], at)
+        found = head.search(text, at)
+    return "".join([*parts, text[done:]])
 
 
 def clean_environment(variables: Iterable[str]) -> list[str]:
@@ -188,6 +435,14 @@ def secrets_of_environment(variables: Iterable[str]) -> list[str]:
     pairs = (line.partition("=") for line in variables)
     found = (value.strip().strip("\"'") for name, equals, value in pairs if equals and is_secret_variable(name.strip()))
     return [value for value in found if value and not _HARMLESS.fullmatch(value) and not value.startswith("/")]
+
+
+def secrets_of_account(account: Mapping[str, Any]) -> list[str]:
+    """Return the secrets of an account of C(config.json) of Docker; C(auth) is user and password in base64."""
+    found = [str(value) for key, value in account.items() if value and key not in ("email", "username")]
+    with contextlib.suppress(ValueError):
+        found.append(base64.b64decode(str(account.get("auth") or "")).decode().partition(":")[2])
+    return [value for value in found if value]
 
 
 def clean_inspect(text: str) -> str:

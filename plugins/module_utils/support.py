@@ -19,6 +19,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils.redaction import Red
 
 MOST_OF_ONE = 2 * 2**20
 """Bytes of one file; of a longer one the end is kept."""
+LEAST = 4096
+"""Bytes below which the end of a file is not worth having."""
 
 # Folder and pattern. Secrets, weights and caches are in none of them.
 FILES = (
@@ -93,12 +95,15 @@ class Bundle:
 
     def add(self, name: str, text: str) -> None:
         """Take a file in; of one that is too long its end."""
-        content = self.redactor.clean(text).encode("utf-8", "replace")
         name = self.redactor.clean(name)
+        if len(text) > self.room < LEAST:
+            self.left_out.append(f"{name}: left out, {len(text)} characters")
+            return
+        content = self.redactor.clean(text).encode("utf-8", "replace")
         if not content.strip():
             return
         allowed = min(self.most_of_one, self.room)
-        if allowed < min(len(content), 4096):
+        if allowed < min(len(content), LEAST):
             self.left_out.append(f"{name}: left out, {len(content)} bytes")
             return
         if len(content) > allowed:

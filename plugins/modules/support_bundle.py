@@ -265,14 +265,14 @@ def secrets(inspected: str, further: list[str]) -> list[str]:
     for place in [*support.SECRET_PLACES, *further]:
         path = Path(place)
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
-            found += read_secret(file)
+            for text in read_secret(file):
+                # A file may hold names and values, as that of all tokens of an account does.
+                found += [text, *redaction.secrets_of_environment(text.splitlines())]
     for file in sorted(Path(ENV_FOLDER).glob("*")):
         found += redaction.secrets_of_environment("".join(read_secret(file)).splitlines())
     try:
         accounts = json.loads(Path(DOCKER_CONFIG).read_text(encoding="utf-8")).get("auths") or {}
-        found += [
-            str(value) for account in accounts.values() for key, value in account.items() if value and key != "email"
-        ]
+        found += [secret for account in accounts.values() for secret in redaction.secrets_of_account(account)]
     except (OSError, ValueError, AttributeError):
         pass
     try:

@@ -73,8 +73,93 @@ SECRETS = [
     "-----BEGIN RSA PRIVATE KEY-----\nabcdef123 cut off",
     '"auth": "dXNlcjphYmNkZWYxMjM="',
     "Set-Cookie: session=abcdef123; Path=/",
+    # URLs
+    "https://h/x?token=abcdef123&a=1",
+    "https://h/x?a=1&sig=abcdef123",
+    "https://h/x?X-Amz-Signature=abcdef123",
+    "https://h/x?key=abcdef123",
+    "https://abcdef123@github.com/x",
+    "https://user:p/abcdef123@host/x",
+    "redis://:abcdef123@h:6379/0",
+    "https://hooks.slack.com/services/T000/B000/abcdef123",
+    "https://discord.com/api/webhooks/1234/abcdef123",
+    # environments and commands
+    "docker run -e VLLM_API_KEY=abcdef123 x",
+    "docker run -e MY_KEY=abcdef123 x",
+    "docker run -eMY_KEY=abcdef123 x",
+    "docker run -e 'HF_TOKEN=abcdef123' x",
+    '["--env", "MY_KEY=abcdef123"]',
+    'Environment="A=1" "VLLM_API_KEY=abcdef123"',
+    '{"env": {"LITELLM_SALT_KEY": "abcdef123"}}',
+    '{"name": "HF_TOKEN", "value": "abcdef123"}',
+    "PGPASSWORD=abcdef123 psql",
+    "SMTP_PASS=abcdef123",
+    "curl -u user:abcdef123 http://x",
+    '--api-key "abcdef123"',
+    "--api-key '-_/abcdef123'",
+    "--api-key first1 abcdef123 --port 8000",
+    '["--api-key", "first1", "abcdef123", "--port"]',
+    "  --api-key \\\n  abcdef123 \\\n  --port 8000",
+    "args:\n  - --api-key\n  - abcdef123",
+    "password=abc'abcdef123'",
+    "password='a b'\"abcdef123\"",
+    "password=x;abcdef123",
+    "password=x,abcdef123",
+    "password=/abcdef123+x=",
+    # what vLLM says of itself
+    "non-default args: {'api_key': ['x', 'abcdef123'], 'port': 8000}",
+    "Namespace(port=1, api_key=['abcdef123'], hf_token='abcdef123')",
+    "SecretStr('abcdef123')",
+    "(b'x-api-key', b'abcdef123')",
+    "('Cookie', 'sid=abcdef123')",
+    "Incorrect API key provided: abcdef123",
+    "the password is abcdef123",
+    # headers
+    "Authorization: ApiKey abcdef123",
+    'Authorization: Digest username="u", response="abcdef123"',
+    "Cookie: a=1; b=abcdef123",
+    "Bearer\tabcdef123",
+    "Bearer%20abcdef123",
+    "X-Auth-Token: abcdef123",
+    # YAML
+    "api_key:\n  - abcdef123\n  - abcdef123\nport: 1",
+    "a:\n  - password: |\n      abcdef123\n      abcdef123\n",
+    "password: >-\n  x\n\n  abcdef123",
+    "password: !vault |\n  abcdef123",
+    "password: correct abcdef123 battery",
+    "password: 'a''abcdef123'",
+    'password: "a\\"abcdef123"',
+    "auth: {user: x, value: abcdef123}",
+    # JSON in JSON, cut off, in HTML, in URLs, in XML
+    json.dumps(json.dumps(json.dumps({"api_key": "abcdef123"}))),
+    '{"api_key": "abcdef123',
+    '{"password": {"value": "abcdef123"}}',
+    '{"api_key": [\n  "x1",\n  "abcdef123"\n ]}',
+    "HF_TOKEN%3Dabcdef123",
+    "%22api_key%22%3A%20%22abcdef123%22",
+    "api_key\\u003dabcdef123",
+    "&quot;api_key&quot;: &quot;abcdef123&quot;",
+    "<password>abcdef123</password>",
+    "AccountKey=abcdef123==;Suffix=x",
+    # keys of several lines
+    json.dumps("-----BEGIN EC PRIVATE KEY-----\nabcdef123\n-----END EC PRIVATE KEY-----"),
+    "Nov 21 h x[1]: -----BEGIN PRIVATE KEY-----\nNov 21 h x[1]: abcdef123\nNov 21 h x[1]: -----END PRIVATE KEY-----",
+    "-----BEGIN PGP PRIVATE KEY BLOCK-----\nabcdef123\n-----END PGP PRIVATE KEY BLOCK-----",
+    "password=<redacted>abcdef123",
+    "a line\\nhf_AbCdEfGhIjKl",
+    "password: 12345678901",
 ]
-PARTS = ("abcdef123", "abc.def-123", "dXNlcjpwYXNz", "AbCdEfGh", "abcDEF123456", "eyJhbGci", "AAabcdef", "dXNlcjphYm")
+PARTS = (
+    "abcdef123",
+    "abc.def-123",
+    "dXNlcjpwYXNz",
+    "AbCdEfGh",
+    "abcDEF123456",
+    "eyJhbGci",
+    "AAabcdef",
+    "dXNlcjphYm",
+    "12345678901",
+)
 
 
 @pytest.mark.parametrize("text", SECRETS)
@@ -97,6 +182,12 @@ def test_what_looks_like_a_secret_goes(text: str) -> None:
         "keyboard: us, key_cache: 7, num_key_value_heads=8",
         "http://127.0.0.1:8001/v1/models at spark@host",
         "sha256:9c7af9bceb1e954e9c7af9bceb1e954e",
+        '"hf_endpoint": "", "hf_home": "/srv/huggingface"',
+        '{"secrets": [{"name": "VLLM_API_KEY", "path": "/etc/dgxspark/secrets/x", "source": "/work/x/secrets/api_key"}]}',
+        '"api_key": "os.environ/DGXSPARK_BACKEND_KEY_0"',
+        '"inter_token_latency": 0.012345678901, "time_to_first_token_seconds": 12.345678901',
+        '["VLLM_API_KEY", "HF_TOKEN"]',
+        "agent --with-auth-token\n[kthreadd]\n/usr/bin/x",
         "ExecStart=/usr/bin/docker run --env-file /etc/dgxspark/env/x.env --mount type=bind,src=/etc/dgxspark/secrets/x",
     ],
 )
@@ -139,8 +230,52 @@ def test_names(name: str, secret: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["a" * 300000, "a.b-" * 75000, "--" + "a" * 300000, '"' + "\\" * 300000, "token=" * 50000, "a=" * 50000]
+    "text",
+    [
+        "a" * 300000,
+        "a.b-" * 75000,
+        "--" + "a" * 300000,
+        '"' + "\\" * 300000,
+        "token=" * 50000,
+        "a=" * 50000,
+        'token="' * 40000,
+        "token=[" * 40000,
+        "token=[\n" * 40000,
+        "token: [\n " * 30000,
+        "://a:b" * 50000,
+        "curl -u " * 40000,
+        "token='" + "''" * 150000,
+        "api_key:\n  - x\n" * 20000,
+    ],
 )
 def test_lines_without_an_end_are_no_matter(text: str) -> None:
     """Each takes minutes where an expression goes back over what it has read."""
     assert redaction.Redactor([]).clean(text)
+
+
+def test_json_stays_json() -> None:
+    given = {
+        "api_key": "abcdef123",
+        "a": [{"name": "HF_TOKEN", "value": 'x"y'}],
+        "auth": {"keys": ["q1", "q2"], "n": 3},
+    }
+    for indent in (None, 1):
+        assert json.loads(redaction.Redactor([]).clean(json.dumps(given, indent=indent))) == {
+            "api_key": "<redacted>",
+            "a": [{"name": "HF_TOKEN", "value": "<redacted>"}],
+            "auth": {"keys": ["<redacted>", "<redacted>"], "n": 3},
+        }
+
+
+def test_cleaning_twice_takes_nothing_more() -> None:
+    for text in SECRETS:
+        redactor = redaction.Redactor([])
+        once, taken = redactor.clean(text), redactor.taken
+        assert (redactor.clean(once), redactor.taken) == (once, taken)
+
+
+def test_accounts_of_docker() -> None:
+    auth = base64.b64encode(b"user:plain-word").decode()
+    account = {"auth": auth, "email": "a@b", "identitytoken": "tok-1"}
+    assert redaction.secrets_of_account(account) == [auth, "tok-1", "plain-word"]
+    assert redaction.secrets_of_account({"auth": "no base64!"}) == ["no base64!"]
