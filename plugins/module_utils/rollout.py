@@ -109,7 +109,7 @@ def order(
     could not be reached; with them their clusters are left out. Raises ValueError saying what is wrong with the request.
     """
     groups = units(hosts, clusters)
-    known = {name: members for name, members in groups}
+    known = dict(groups)
     left_out = [name for name, members in groups if set(members) & set(silent)]
     finished = [name for name, members in groups if name not in left_out and set(members) <= set(done)]
     todo = [name for name, _members in groups if name not in left_out and name not in finished]

@@ -127,7 +127,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils import cleanup, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 
-ETC, STATE, UNITS, PROC = Path("/etc/dgxspark"), Path("/var/lib/dgxspark"), Path("/etc/systemd/system"), Path("/proc")
+ETC = Path("/etc/dgxspark")
+STATE = Path("/var/lib/dgxspark")
+UNITS = Path("/etc/systemd/system")
+PROC = Path("/proc")
 
 
 class Host:

@@ -25,6 +25,7 @@ LOOKS_AT = {
 # Enough of the standard library for arithmetic and texts, and nothing that reaches out.
 PURE = {
     "__future__",
+    "base64",
     "collections",
     "contextlib",
     "copy",
@@ -34,8 +35,10 @@ PURE = {
     "enum",
     "fnmatch",
     "functools",
+    "gzip",
     "hashlib",
     "html",
+    "io",
     "ipaddress",
     "itertools",
     "json",
@@ -48,6 +51,7 @@ PURE = {
     "re",
     "shlex",
     "string",
+    "tarfile",
     "textwrap",
     "types",
     "typing",
@@ -88,6 +92,10 @@ def impurities(text: str) -> list[str]:
             found.append(f"calls {node.func.id}")
         if isinstance(node.func, ast.Attribute) and node.func.attr in CLOCKS:
             found.append(f"calls {node.func.attr}")
+        # An archive in memory is opened by an object, one on a disk by a name.
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "open":
+            if not any(keyword.arg == "fileobj" for keyword in node.keywords):
+                found.append("calls open")
     return found
 
 
@@ -117,6 +125,7 @@ def test_what_may_look_at_the_world_is_there_and_does() -> None:
         "def f():\n    import socket",
         "open('x')",
         "datetime.now()",
+        "io.open('x')",
         "from . import x",
     ],
 )

@@ -56,12 +56,12 @@ def test_a_cluster_that_is_not_asked_for_may_be_cut() -> None:
 
 
 def test_ranks_agree_to_be_stopped() -> None:
-    def rank(name: str, state: str, cluster: Any = PAIR) -> dict[str, Any]:
-        return {"name": name, "state": state, "cluster": cluster}
+    def rank(name: str, state: str, alone: bool = False) -> dict[str, Any]:
+        return {"name": name, "state": state, "cluster": None if alone else PAIR}
 
     hosts = [
-        [rank("big", "started"), rank("fast", "started", None)],
-        [rank("big", "stopped"), rank("fast", "stopped", None)],
+        [rank("big", "started"), rank("fast", "started", alone=True)],
+        [rank("big", "stopped"), rank("fast", "stopped", alone=True)],
     ]
     verbs.join_states(hosts)
     assert [[service["state"] for service in services] for services in hosts] == [
