@@ -37,7 +37,8 @@ class ActionModule(ActionBase):
         args = dict(self._task.args)
         plan, around = plain(args.pop("plan", None)), plain(args.pop("around", None))
         # Of a host's facts three are kept; the others need not travel.
-        args["facts"] = generations.facts_of(plain(args.get("facts"))) if args.get("facts") else {}
+        if "facts" in args:
+            args["facts"] = generations.facts_of(plain(args["facts"]))
         if args.get("action") == "record" and plan:
             args.update(
                 services=generations.slim(plan.get("services") or []),

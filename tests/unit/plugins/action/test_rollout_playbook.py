@@ -35,7 +35,7 @@ import os
 from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
-NAMES = ["proven", "reason", "plan", "around", "services", "settings", "wanted", "baseline", "keep", "generation"]
+NAMES = ["proven", "reason", "plan", "around", "facts", "services", "settings", "wanted", "baseline", "keep", "generation"]
 module = AnsibleModule({name: {"type": "raw"} for name in ["action", "hf_home", *NAMES]}, supports_check_mode=True)
 asked = module.params
 folder = Path(os.environ["PLAYED_HOST"])
