@@ -228,7 +228,9 @@ def test_the_plan_is_ahead(controller: Controller) -> None:
     wanted = {**SERVICE, "args": {"max-num-seqs": 7}, "env": {"VLLM_LOGGING_LEVEL": "hush-hush"}}
     code, text = controller.judge({"spark-1": host}, "-e", "show=lines", spark_services=[wanted])
     assert code == 0, text
-    assert "spark-1/fast: the plan starts it otherwise than what runs was started: " in text, text.partition("drift]")[2]
+    assert "spark-1/fast: the plan starts it otherwise than what runs was started: " in text, text.partition("drift]")[
+        2
+    ]
     assert "--max-num-seqs" in text
     assert "env VLLM_LOGGING_LEVEL" in text and "hush-hush" not in text
 
