@@ -221,6 +221,12 @@ class ActionModule(ActionBase):
         refs = list(self.args.get("refs") or [])
         locked = self.args.get("locked") or {}
         manifest, found, messages = self._manifest(), {}, []
+        # What the bundle lacks of these, their own roles pull or refuse.
+        refs += [
+            ref
+            for ref in self.args.get("optional") or []
+            if engine.find_image(manifest, ref, None, "")[0] and "@" not in ref
+        ]
         for ref in refs:
             image, why = engine.find_image(manifest, ref, locked.get(ref), str(self.dir))
             if image and "@" in ref and ref not in locked:

@@ -253,6 +253,16 @@ def gateway_of(
     return None
 
 
+def images(made: Mapping[str, Any]) -> list[str]:
+    """Return the images that a host needs for what stands around its engines."""
+    found = [entry["image"] for entry in (made["speech"] or {}).get("services") or []]
+    found += [made[subject]["image"] for subject in ("ollama", "gateway") if made[subject]]
+    found += [((made["clients"] or {}).get("open_webui") or {}).get("image")]
+    if (made["monitoring"] or {}).get("grafana") == "image":
+        found.append(made["monitoring"]["grafana_image"])
+    return sorted({str(ref) for ref in found if ref})
+
+
 class Secret(NamedTuple):
     """A secret that comes from the controller; C(own): the fleet itself is what checks it, so that any value will do."""
 

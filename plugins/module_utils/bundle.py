@@ -15,6 +15,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+
 SCHEMA = 1
 MANIFEST = "manifest.json"
 STAGING = "/var/lib/dgxspark/bundle"
@@ -41,6 +43,22 @@ def model_file(repo: str, commit: str, name: str) -> str:
     return f"{repo_folder(repo)}/snapshots/{commit}/{name}"
 
 
+def findings(service: Mapping[str, Any]) -> list[Finding]:
+    """Return what of a planned service no bundle has."""
+    if not service["pip"]:
+        return []
+    return [
+        Finding(
+            "bundle.pip",
+            "warning",
+            f"{', '.join(service['pip'])} of 'pip' {'is' if len(service['pip']) == 1 else 'are'} installed over the network at every start; a "
+            "bundle has no packages, so without a network the engine does not start.",
+            "Build an image that has them (FROM the present one, RUN pip install ...), name it in 'image', leave 'pip' out, and pack again.",
+            service["name"],
+        )
+    ]
+
+
 # --- what goes in --------------------------------------------------------------------------------------------------
 
 
@@ -52,7 +70,7 @@ def survey(
 ) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
     """Choose a host for each image and model that the services of the play need.
 
-    plan: hosts to C({services, images, models, images_locked}). images: host to reference to M(dgxspark.vllm.image_info).
+    plan: hosts to C({services, images, models, images_locked, images_beside}). images: host to reference to M(dgxspark.vllm.image_info).
     models: host to the list of M(dgxspark.vllm.snapshot_info).
     Returns C((work, refusals)): what each host is to hand over, spread over the hosts that have it.
     """
@@ -74,6 +92,8 @@ def survey(
             if service.get("ray_image"):
                 names.setdefault(service["ray_image"]["tag"], []).append(host)
                 bases[service["ray_image"]["tag"]] = str(service["image"]["id"])
+        for ref in plan[host].get("images_beside") or []:
+            names.setdefault(ref, []).append(host)
         for model in plan[host]["models"]:
             if model.get("repo"):
                 wanted.setdefault((model["repo"], model["revision"]), []).append(host)

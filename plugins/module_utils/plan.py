@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import (
     around,
+    bundle,
     clustering,
     expected_path,
     fabric,
@@ -272,6 +273,7 @@ def make_plan(
         host: {
             **given,
             "images": lock_file.see(given.get("images") or {}, lock, _machine(given), pin),
+            "said": given.get("images") or {},
             "lock": lock,
             "pin": pin,
             "sparks": len(hosts),
@@ -359,6 +361,9 @@ def _plan_around(
         for service in body["services"]:
             # Before a restart it is drained there; the head's alone, since its ranks are restarted together.
             service["gateway"] = around.gateway_of(outcome, host, service)
+    for host, body in planned.items():
+        # Bundles have them, too.
+        body["images_beside"] = around.images(outcome[host])
     for host, found in findings.items():
         told = [finding.to_dict() for finding in found]
         if host in planned:
@@ -846,6 +851,8 @@ def _plan_host(
         findings.extend(finding.to_dict() for finding in preflight.check_host(measured, planned, wants))
     for service in planned:
         findings.extend(finding.to_dict() for finding in _service_findings(service, by_name[service["name"]]))
+        if settings["spark_bundle_dir"]:
+            findings.extend(finding.to_dict() for finding in bundle.findings(service))
         if given.get("pin"):
             told = lock_file.other_image(
                 service["image"]["ref"], given["images"], service["name"], settings["spark_bundle_dir"]
@@ -853,7 +860,9 @@ def _plan_host(
             findings.extend(finding.to_dict() for finding in told)
         if given.get("pin"):
             refs = {repo: own.get("refs") or {} for repo, own in ((measured or {}).get("snapshots") or {}).items()}
-            told = lock_file.moved(given["lock"], service["lock"], given["images"], refs, service["name"])
+            # One that no registry knows is an error of its own where the locked one is not there.
+            said = {ref: image for ref, image in given["said"].items() if not given["images"][ref].get("other_id")}
+            told = lock_file.moved(given["lock"], service["lock"], said, refs, service["name"])
             findings.extend(finding.to_dict() for finding in told)
         if given.get("pin") and not service["rank"]:
             told = lock_file.findings(given["lock"], service["lock"], service["name"], given["sparks"], settings)

@@ -49,6 +49,11 @@ options:
     type: list
     elements: str
     default: []
+  optional:
+    description: With V(images), further references that the host lacks, and that come where the bundle has them.
+    type: list
+    elements: str
+    default: []
   locked:
     description: With V(images), C(images_locked) of the host's plan; the name and the ids of references that are locked.
     type: dict
@@ -361,6 +366,7 @@ def main() -> None:
             "models_from": {"type": "str", "default": ""},
             "work": {"type": "list", "elements": "dict", "default": []},
             "refs": {"type": "list", "elements": "str", "default": []},
+            "optional": {"type": "list", "elements": "str", "default": []},
             "locked": {"type": "dict", "default": {}},
             "models": {"type": "list", "elements": "dict", "default": []},
             "hf_home": {"type": "path", "default": "/srv/huggingface"},

@@ -158,14 +158,17 @@ class Fleet:
         ]  # fmt: skip
         return self.play(tasks, *options, images={"images": there})
 
-    def bring(self, *options: str, models: Any = None, refs: Any = (REF,), locked: Any = None) -> tuple[int, str]:
+    def bring(
+        self, *options: str, models: Any = None, refs: Any = (REF,), locked: Any = None, optional: Any = ()
+    ) -> tuple[int, str]:
         """Bring everything to the host `target`, as the roles do."""
         self.store("target")
         (self.home("target")).mkdir(parents=True, exist_ok=True)
         models = models or [{"repo": REPO, "revision": "main"}]
         tasks: list[dict[str, Any]] = []
-        if refs:
-            given = {"action": "images", "refs": list(refs), "locked": locked or {}, **self.common("target")}
+        if refs or optional:
+            more = {"locked": locked or {}, "optional": list(optional)}
+            given = {"action": "images", "refs": list(refs), **more, **self.common("target")}
             tasks.append({"dgxspark.vllm.bundle": given})
         given = {"action": "weights", "models": models, "hf_home": str(self.home("target")), **self.common("target")}
         tasks.append({"dgxspark.vllm.bundle": given})
@@ -341,6 +344,16 @@ def test_what_the_bundle_lacks_is_said_with_what_it_has(packed: Packed) -> None:
     code, text = fleet.bring(refs=(), models=[{"repo": REPO, "revision": "v2"}])
     assert code != 0
     assert "has no Org/Model@v2; it has Org/Model@0123456789ab" in text
+
+
+def test_what_stands_around_the_engines_comes_where_the_bundle_has_it(packed: Packed) -> None:
+    fleet, image, _files = packed
+    code, text = fleet.bring(refs=(), optional=["other:1"])
+    assert code == 0, text
+    assert list((fleet.folder / "target" / "docker").iterdir()) == []
+    code, text = fleet.bring(refs=(), optional=[REF, "other:1"])
+    assert code == 0, text
+    assert (fleet.folder / "target" / "docker" / ID.replace(":", "_")).read_bytes() == image
 
 
 def test_the_lock_decides_what_may_come(packed: Packed) -> None:

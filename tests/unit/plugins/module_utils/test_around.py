@@ -60,6 +60,12 @@ def test_a_fleet_with_all_of_it_has_no_error() -> None:
         )
     )
     assert rules(made, "error") == set()
+    # Those of Sparks are in bundles; the other host is not one.
+    assert made["hosts"]["spark-1"]["images_beside"] == [
+        "ghcr.io/achetronic/parakeet:0.8.0-int8",
+        "ollama/ollama:0.33.3",
+    ]
+    assert made["hosts"]["spark-2"]["images_beside"] == []
     front = made["around"]["forge"]
     assert all(front[role] for role in ("gateway", "clients", "monitoring", "fleet_monitor"))
     assert front["watchdog"] is front["exporters"] is front["speech"] is None

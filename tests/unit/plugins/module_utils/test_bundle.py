@@ -65,6 +65,27 @@ def test_what_cannot_be_packed_is_said(images: Any, models: Any, needle: str) ->
     assert needle in refusals[0]
 
 
+def test_what_stands_around_the_engines_is_packed_too() -> None:
+    plan = {"a": {**host("O/1"), "images_beside": ["litellm:1"]}, "b": host("O/1")}
+    images = {"a": {REF: image(), "litellm:1": image(OTHER)}, "b": {REF: image()}}
+    work, refusals = bundle.survey(plan, ["a", "b"], images, {"a": [model("O/1")], "b": [model("O/1")]})
+    assert refusals == []
+    assert sorted(item["ref"] for each in work.values() for item in each if item["kind"] == "image") == [
+        "litellm:1",
+        REF,
+    ]
+    images["a"].pop("litellm:1")
+    _work, refusals = bundle.survey(plan, ["a"], images, {"a": [model("O/1")]})
+    assert refusals == ["image litellm:1: none of a has it; run site.yml there first."]
+
+
+def test_packages_are_in_no_bundle() -> None:
+    assert bundle.findings({"name": "x", "pip": []}) == []
+    (found,) = bundle.findings({"name": "x", "pip": ["a==1", "b==2"]})
+    assert (found.rule, found.severity, found.service) == ("bundle.pip", "warning", "x")
+    assert found.message.startswith("a==1, b==2 of 'pip' are installed over the network")
+
+
 def test_a_whole_copy_beside_a_broken_one_is_packed() -> None:
     models = {"a": [model("O/1", problems=["x is missing"])], "b": [model("O/1")]}
     images = {"a": {REF: image()}, "b": {REF: image()}}

@@ -303,6 +303,10 @@ def test_an_image_of_no_registry_counts_by_its_id_alone() -> None:
     given = host(SERVICE, images={REF: image(OTHER, None), ID: {"present": False}}, spark_bundle_dir="/b")
     assert rules(planned({"spark-1": given}, locked)) == {}
     assert rules({"spark-1": same}) == {}
+    # Both are there: the locked one is served, by its id.
+    both = planned({"spark-1": host(SERVICE, images={REF: image(OTHER, None), ID: image(digest=None)})}, locked)
+    assert rules(both) == {"lock.moved": "warning"}
+    assert both["spark-1"]["services"][0]["image"]["run"] == ID
     assert lock.see({REF: image(OTHER, None)}, locked)[REF]["present"] is False
     assert lock.see({REF: image(OTHER, None)}, locked)[REF]["other_id"] == OTHER
 
@@ -361,6 +365,13 @@ def test_a_name_that_moved_on_the_host_is_said_and_not_deployed(made: dict[str, 
     same = host(SERVICE, images={**images, REF: image(OTHER)})
     assert rules(planned({"spark-1": same}, made)) == {}
     assert REF in planned({"spark-1": host(SERVICE)}, made)["spark-1"]["image_candidates"]
+
+
+def test_a_bundle_and_packages_of_pip_are_warned_of() -> None:
+    service = {**SERVICE, "pip": ["flashinfer==1"]}
+    for more, told in (({}, False), ({"spark_bundle_dir": "/b"}, True)):
+        found = planned({"a": host(service, **more)})["a"]["findings"]
+        assert ("bundle.pip" in [finding["rule"] for finding in found]) is told
 
 
 def test_a_model_at_another_commit_is_missing(made: dict[str, Any]) -> None:
