@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import doctor, picture, placement
+from ansible_collections.dgxspark.vllm.plugins.action.status import write
+from ansible_collections.dgxspark.vllm.plugins.module_utils import doctor, drift, picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import SEVERITIES
 
 display = Display()
@@ -26,7 +26,10 @@ WHAT = {
     "services": "the services",
     "engines": "what engines took of memory, and their kernels",
     "doctor": "logs, receipts, disks and clock",
+    "deployed": "what was deployed",
 }
+# What the doctor says of services in words of its own.
+SAID = ("drift.stopped", "drift.boot", "drift.not_deployed", "drift.unplanned", "drift.image_moved")
 
 
 class ActionModule(ActionBase):
@@ -118,11 +121,22 @@ class ActionModule(ActionBase):
             asked={key: second[key] for key in ("began", "ended") if second.get(key)},
         )
         found += [finding.to_dict() for finding in doctor.check(patient)]
+        found += differences(planned, facts, answers)
         path = str((planned.get("settings") or {}).get("hf_token_file") or "")
         there = set(facts.get("models") or [])
         fetches = any(model.get("repo") and model["repo"] not in there for model in planned.get("models") or [])
         found += [finding.to_dict() for finding in doctor.token(path, *read(path), fetches)]
         return found
+
+
+def differences(planned: dict[str, Any], facts: dict[str, Any], answers: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return in what a host is not what was deployed on it, where nothing above says so."""
+    deployed = answers.get("deployed") or {}
+    if not facts or not deployed or deployed.get("failed"):
+        return []
+    images = None if (answers.get("images") or {}).get("failed") else (answers.get("images") or {}).get("images") or {}
+    found = drift.check(drift.Host(planned=planned, facts=facts, images=images, compared=deployed))
+    return [finding.to_dict() for finding in found if finding.rule not in SAID or not finding.service]
 
 
 def read(path: str) -> tuple[bool, str]:
@@ -141,14 +155,3 @@ def head(found: dict[str, Any]) -> str:
     return (
         f"{counts['hosts']} host{'s'[: counts['hosts'] != 1]}{silent}: {', '.join(parts) or 'no errors, no warnings'}."
     )
-
-
-def write(path: Path, text: str) -> None:
-    """Write a report by one rename, so that no reader sees half of it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.new")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise AnsibleActionFail(f"the report cannot be written to {path} on the controller: {error}") from error

@@ -11,8 +11,9 @@ module: doctor
 short_description: Judge hosts by everything that is known of them
 version_added: 0.1.0
 description:
-  - Puts together the findings of the plan, of the comparison of running engines with it, of the placement of services and of the
-    checks of a running host, and prints them with their fixes, the worst first. What is alike on several hosts is said once.
+  - Puts together the findings of the plan, of the comparison of running engines with it, of what was changed since it was deployed, of
+    the placement of services and of the checks of a running host, and prints them with their fixes, the worst first. What is alike on
+    several hosts is said once.
   - It changes nothing, and fails in one line by the worst finding, see O(fail_on).
   - A host that is silent, and a check that could not be made, are findings too.
 options:
@@ -29,7 +30,8 @@ options:
   looked_from:
     description:
       - Name of a variable that holds that with the answers C(services) (M(dgxspark.vllm.service_info)), C(engines)
-        (M(dgxspark.vllm.engine_info)) and C(doctor) (M(dgxspark.vllm.doctor_info)).
+        (M(dgxspark.vllm.engine_info)), C(deployed) (M(dgxspark.vllm.generation) with V(compare)) and C(doctor)
+        (M(dgxspark.vllm.doctor_info)).
     type: str
     required: true
   dest:

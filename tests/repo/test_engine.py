@@ -93,9 +93,9 @@ def impurities(text: str) -> list[str]:
         if isinstance(node.func, ast.Attribute) and node.func.attr in CLOCKS:
             found.append(f"calls {node.func.attr}")
         # An archive in memory is opened by an object, one on a disk by a name.
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "open":
-            if not any(keyword.arg == "fileobj" for keyword in node.keywords):
-                found.append("calls open")
+        named = not any(keyword.arg == "fileobj" for keyword in node.keywords)
+        if named and isinstance(node.func, ast.Attribute) and node.func.attr == "open":
+            found.append("calls open")
     return found
 
 

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.action.doctor import differences
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
@@ -97,3 +99,17 @@ def test_a_fleet_that_is_silent_as_a_whole_is_reported(tmp_path: Path, engine: A
     assert code == 2, text
     assert "spark-1..2: the host cannot be reached" in text
     assert engine.requests == []
+
+
+def test_what_was_changed_since_it_was_deployed_is_said_once() -> None:
+    service = {"name": "fast", "unit": "spark-fast.service", "container": "spark-fast", "image": {"ref": "x:1"}}
+    facts = {"services": ["fast", "left"], "units": [], "containers": []}
+    deployed = {"recorded": {"number": 3, "units": {"spark-gateway.service": {"enabled": True, "active": "active"}}}}
+    deployed["units"] = {"spark-gateway.service": {"enabled": True, "active": "failed"}}
+    planned = {"services": [service], "models": []}
+    found = differences(planned, facts, {"images": {"images": {}}, "deployed": deployed})
+    # That the unit of a service is gone, and a service left over, the doctor says itself.
+    assert [(finding["rule"], finding["service"]) for finding in found] == [("drift.stopped", "")]
+    assert "spark-gateway.service ran when it was recorded, and is failed" in found[0]["message"]
+    assert differences(planned, facts, {"deployed": {"failed": True, "msg": "no"}}) == []
+    assert differences(planned, {}, {"deployed": deployed}) == []
