@@ -247,6 +247,7 @@ import hashlib
 import json
 import os
 import pwd
+import re
 import shutil
 import tempfile
 import time
@@ -278,6 +279,7 @@ class Host:
         self.texts: dict[str, str] = {}
         self.began: dict[str, float | None] = {}
         self.receipts: dict[str, dict[str, Any]] = {}
+        self.silent = ""  # why Docker did not answer
         self.state = self.read_state()
 
     def at(self, path: str) -> Path:
@@ -379,7 +381,9 @@ class Host:
         """Return what Docker says of those images that are there, by the name asked for."""
         if not refs:
             return {}
-        _rc, out, _err = self.run(["docker", "image", "inspect", *refs])
+        rc, out, err = self.run(["docker", "image", "inspect", *refs])
+        if rc and err.strip() and not re.search("no such (image|object)", err, re.IGNORECASE):
+            self.silent = err.strip()
         try:
             listed = json.loads(out or "[]")
         except ValueError:
@@ -548,6 +552,12 @@ class Host:
     def record(self, proven: bool | None) -> dict[str, Any]:
         """Make a new generation where the host is another than the current one says."""
         params = self.params
+        if self.silent:
+            # A state whose images are not known would be another one than that same state tomorrow.
+            self.module.fail_json(
+                msg=f"nothing was recorded, since Docker does not say which images run: {self.silent}. "
+                "See systemctl status docker, and run again"
+            )
         services = params["services"]
         services = self.services_of_receipts() if services is None else services
         self.state["models"] = self.models(services)
@@ -565,8 +575,11 @@ class Host:
                 current.update({"facts": facts} if facts else {})
                 if not self.check:
                     self.store(current)
-            if self.current["restoring"] is not None and not self.check:
-                self.set_current(restoring=None)
+            if not self.check:
+                if self.current["restoring"] is not None:
+                    self.set_current(restoring=None)
+                # The run that recorded it may have been cut off before, or Docker with it.
+                self.name_images(engine.used(self.manifests.values())[1], set())
             return {"recorded": False, "removed": [], "changed": changed}
         manifest = engine.build(
             max(self.manifests, default=0) + 1,

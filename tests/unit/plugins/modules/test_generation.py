@@ -201,6 +201,36 @@ def test_what_is_kept_is_for_root_alone(spark: Spark, call: Call) -> None:
     assert any(path.read_text(encoding="utf-8") == "very-secret" for path in (folder / "store").iterdir())
 
 
+def test_nothing_is_recorded_while_docker_does_not_answer(
+    spark: Spark, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    answer = spark.__call__
+
+    def dead(argv: list[str]) -> tuple[int, str, str]:
+        if argv[0] == "docker":
+            return 1, "[]", "Cannot connect to the Docker daemon. Is the docker daemon running?"
+        return answer(argv)
+
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: dead(argv))
+    result = call("record", proven=True)
+    assert result["failed"] and "Docker does not say which images run: Cannot connect" in result["msg"]
+    assert call("look")["current"]["number"] == 1
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: answer(argv))
+    assert call("record", proven=True)["recorded"] is False
+
+
+def test_an_image_that_a_run_did_not_come_to_name_is_named_by_the_next(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    spark.refuse = {"tag"}
+    call("record", proven=True)
+    assert engine.tag_of(OLD) not in spark.images[OLD]
+    spark.refuse = set()
+    assert call("record", proven=True)["changed"] is False
+    assert engine.tag_of(OLD) in spark.images[OLD]
+
+
 def test_going_back_writes_what_was_removes_what_was_not_and_restarts_what_it_concerns(
     spark: Spark, call: Call
 ) -> None:
