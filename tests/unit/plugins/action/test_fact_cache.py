@@ -1,0 +1,73 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Facts that Ansible keeps between runs, as docs/fleet.md has it: one, and nothing that a run measures."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[4]
+PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
+CONFIG = """\
+[defaults]
+fact_caching = ansible.builtin.jsonfile
+fact_caching_connection = {folder}/facts
+fact_caching_timeout = 604800
+"""
+
+
+def doctor(folder: Path) -> str:
+    service = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002}
+    settings = {
+        "ansible_connection": "local",
+        "ansible_become": False,
+        "spark_sysroot": str(folder),
+        "spark_services": [service],
+    }
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": settings}}}))
+    (folder / "ansible.cfg").write_text(CONFIG.format(folder=folder))
+    ran = subprocess.run(
+        [
+            str(PLAYBOOK),
+            "-vvv",
+            "-i",
+            str(folder / "hosts.yml"),
+            "dgxspark.vllm.doctor",
+            "-e",
+            "spark_doctor_fail_on=never",
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={
+            **os.environ,
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+        },
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def test_python_is_looked_for_once_and_nothing_that_was_measured_is_kept(tmp_path: Path) -> None:
+    asks = "echo FOUND"
+    assert asks in doctor(tmp_path)
+    (cached,) = (tmp_path / "facts").iterdir()
+    text = cached.read_text()
+    kept = json.loads(text)
+    # Newer versions of Ansible have the facts in a text of their own.
+    kept = json.loads(kept["__payload__"]) if "__payload__" in kept else kept
+    assert set(kept) == {"discovered_interpreter_python"}
+    assert asks not in doctor(tmp_path)
