@@ -50,7 +50,8 @@ NOT_TO_GO = (
 """Beginnings of packages whose removal means that an upgrade has gone wrong before it began."""
 
 _KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d[\w.]*-[\w.-]+)")
-_DRIVER = re.compile(r"nvidia-driver-(\d+)(?:-\w+)*")
+# From branch 590 on Ubuntu's packages have no branch in their names: then it is that of the version.
+_DRIVER = re.compile(r"nvidia-(?:driver|open)(?:-(\d+))?((?:-(?:open|server))*)")
 _INST = re.compile(r"^Inst (\S+)(?: \[([^\]]*)\])? \((\S+)", re.MULTILINE)
 _REMV = re.compile(r"^Remv (\S+)(?: \[([^\]]*)\])?", re.MULTILINE)
 
@@ -157,8 +158,8 @@ def _check_package(package: Mapping[str, str], add: Callable[..., None]) -> None
                 'Hold it back until a later one comes: spark_update_hold: ["linux-*"].',
                 known[1],
             )
-    branch = _DRIVER.fullmatch(name)
-    if branch and branch.group(1) not in DRIVER_BRANCHES:
+    driver = _DRIVER.fullmatch(name)
+    if driver and (driver.group(1) or str(next(iter(version_key(new)), ""))) not in DRIVER_BRANCHES:
         add(
             "update.driver_branch",
             "error",
@@ -166,6 +167,14 @@ def _check_package(package: Mapping[str, str], add: Callable[..., None]) -> None
             "reported to keep memory after an engine has ended, or to wedge the host.",
             f'Hold it back: spark_update_hold: ["{name}"], and see which archive it comes from (apt-cache policy {name}).',
             "NVIDIA staff, forum, 2026-03; NVIDIA/open-gpu-kernel-modules#1358",
+        )
+    if driver and not package["old"] and "open" not in name:
+        add(
+            "update.driver_closed",
+            "error",
+            f"{name} {new} has the proprietary kernel modules, with which a GB10 is found and never comes up.",
+            f'Take the package with -open of the same version, as DGX OS does; hold this one back: spark_update_hold: ["{name}"].',
+            "NVIDIA's README of the driver; Start9Labs/start-technologies#3693",
         )
     for (bad, version), (why, source) in PACKAGES.items():
         if name == bad and new.split("-")[0] == version:

@@ -171,7 +171,7 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     ),
     "spark_update_confirm": (bool, False, "lets update_host.yml change hosts; without it, it shows what it would do"),
     "spark_update_batch": (int, 1, "hosts that update_host.yml has out of service at once; a cluster is never split"),
-    "spark_update_hold": (list, [], "further packages that update_host.yml holds back, shell patterns"),
+    "spark_update_hold": (list, [], "packages that update_host.yml holds back, shell patterns of their names"),
     "spark_update_firmware": (bool, True, "whether update_host.yml brings firmware, too"),
     "spark_update_reboot": (
         str,

@@ -86,6 +86,22 @@ def test_other_driver_branches_are_refused(branch: str, bad: bool) -> None:
     assert found == ({"update.driver_branch": "error"} if bad else {})
 
 
+@pytest.mark.parametrize(
+    "name", ["nvidia-driver-open", "nvidia-open", "nvidia-open-590", "nvidia-driver-590-server-open"]
+)
+def test_a_branch_without_a_number_in_its_name_is_refused_too(name: str) -> None:
+    """From 590 on the packages of Ubuntu are named without their branch."""
+    assert rules(inst(name, "590.48.01-0ubuntu1", "1"), driver="590.48.01") == {"update.driver_branch": "error"}
+    assert rules(inst("nvidia-driver-assistant", "0.59-1")) == {}
+    assert rules(inst("nvidia-driver-open", "580.178.04-1", "580.178.04-0"), driver="580.178.04") == {}
+
+
+def test_proprietary_modules_do_not_come_to_a_gb10() -> None:
+    assert rules(inst("nvidia-driver-580", "580.178.04-1"), driver="580.178.04") == {"update.driver_closed": "error"}
+    # Where somebody has them already, nothing of it comes by this update.
+    assert rules(inst("nvidia-driver-580", "580.178.04-1", "580.178.04-0"), driver="580.178.04") == {}
+
+
 def test_a_toolkit_that_freezes_containers_is_refused() -> None:
     assert rules(inst("nvidia-container-toolkit", "1.19.1-1")) == {"update.package": "error"}
     assert rules(inst("nvidia-container-toolkit", "1.19.2-1")) == {}
