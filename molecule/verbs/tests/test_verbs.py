@@ -369,7 +369,7 @@ def unit(request, second):
         second.check_output("printf %%s %s > /etc/systemd/system/mine.service", text)
         second.check_output("systemctl daemon-reload && systemctl enable --now mine.service")
         until(lambda: asks(second, 8011), lambda: second.run("journalctl -u mine -n 50").stdout)
-        second.check_output("systemd-run --unit molecule-ask sh -c '/opt/molecule/bin/ask > /run/molecule-asked'")
+        second.check_output("systemd-run --collect --unit molecule-ask sh -c '/opt/molecule/bin/ask > /run/molecule-asked'")
         yield second
         second.run("systemctl stop molecule-ask.service")
         stop_fast(second)
