@@ -46,6 +46,7 @@ list = no
 uid = root
 gid = root
 log file = /dev/null
+reverse lookup = no
 [hub]
 path = {hub}
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -390,16 +391,17 @@ class Image:
 
     def stream(self, link: Mapping[str, Any]) -> tuple[int, list[str]]:
         """Copy from the source's C(docker save) into C(docker load); returns how many bytes came, and what was loaded."""
-        errors = self.folder / "image.err"
+        errors = {name: self.folder / f"image.{name}" for name in ("ssh", "load")}
         limit = float(self.task.get("limit_mbs") or 0) * 1e6
         began, received = time.monotonic(), 0
         argv = [*ssh_argv(self.task, link, self.folder), link["source"], f"image {self.task['name']}"]
         with (
-            errors.open("wb") as stderr,
+            errors["ssh"].open("wb") as ssh_errors,
+            errors["load"].open("wb") as load_errors,
             (self.folder / "image.out").open("w+b") as said,
-            subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr) as sending,
+            subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=ssh_errors) as sending,
             subprocess.Popen(
-                ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=said, stderr=stderr
+                ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=said, stderr=load_errors
             ) as loading,
         ):
             reader, writer = sending.stdout, loading.stdin
@@ -424,7 +426,10 @@ class Image:
             said.seek(0)
             lines = said.read().decode("utf-8", "replace").splitlines()
         if any(codes):
-            why = last_words(errors.read_bytes(), "ssh" if codes[0] else "docker load", codes[0] or codes[1])
+            # The one that failed by itself: the engine refuses what ends too early, and ssh is ended when the engine refused.
+            sent = codes[0] in (0, -signal.SIGTERM)
+            text = errors["load" if sent else "ssh"].read_bytes()
+            why = last_words(text, "docker load" if sent else "ssh", codes[1] if sent else codes[0])
             raise Failed(f"taking {self.task['ref']} from {self.task['source']} failed: {why}")
         # "Loaded image: NAME", or "Loaded image ID: sha256:..." of one without a name.
         return received, [line.partition(": ")[2].strip() for line in lines if line.startswith("Loaded image")]

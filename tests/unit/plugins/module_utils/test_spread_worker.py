@@ -271,6 +271,8 @@ home = pathlib.Path({home!r})
 name, words = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
 if name == "ssh":
     sys.stdout.buffer.write((home / "sent").read_bytes())
+    if (home / "ssh.err").exists():
+        print((home / "ssh.err").read_text(), file=sys.stderr)
     sys.exit(int((home / "ssh.rc").read_text()) if (home / "ssh.rc").exists() else 0)
 with (home / "calls").open("a") as stream:
     stream.write(" ".join(words) + "\\n")
@@ -363,6 +365,18 @@ def test_an_image_that_is_cut_off_is_none(worker: Any, programs: Path, monkeypat
     (programs / "sent").write_bytes(b"image" * 900)
     (result,) = run_job(worker, programs, image_task(worker))
     assert not result["ok"] and "invalid tar header (docker load ended with 1)" in result["why"]
+
+
+def test_a_source_that_cannot_send_an_image_is_told_in_its_own_words(
+    worker: Any, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the engine here says of the end that came too early follows from it."""
+    monkeypatch.setattr(worker, "reachable", lambda link, port: True)
+    (programs / "sent").write_bytes(b"")
+    (programs / "ssh.err").write_text("reference does not exist")
+    (programs / "ssh.rc").write_text("1")
+    (result,) = run_job(worker, programs, image_task(worker))
+    assert not result["ok"] and result["why"].endswith("reference does not exist (ssh ended with 1)")
 
 
 def test_an_image_that_is_another_is_removed_again(

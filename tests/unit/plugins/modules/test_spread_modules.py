@@ -188,6 +188,8 @@ def test_the_server_takes_the_peers_and_nobody_else(run: Any, call: Any, tmp_pat
     assert line.startswith('restrict,command="/bin/sh /run/dgxspark/spread/serve",from="192.0.2.12,10.0.0.12" ')
     assert line.endswith(KEY) and written["known_hosts"] == f"spark-2 {KEY}\n" and written["images"] == "an/image:1\n"
     assert f"path = {tmp_path}/hub" in written["rsyncd.conf"] and "read only = yes" in written["rsyncd.conf"]
+    # A node that asks nobody for names need not wait for an answer.
+    assert "reverse lookup = no" in written["rsyncd.conf"]
     (started,) = [argv for argv in run.calls if argv[0] == "systemd-run"]
     assert "--property=RuntimeMaxSec=14400" in started
     assert "--property=ExecStopPost=/bin/rm -rf /run/dgxspark/spread" in started
