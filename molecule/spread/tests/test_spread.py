@@ -451,7 +451,7 @@ def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended
             "grep",
             "-rlF",
             "hf_spread_token",
-            "/run",
+            "/run/dgxspark",
             "/etc",
             "/srv/huggingface",
             "/var/lib/docker/containers",
