@@ -36,6 +36,7 @@ options:
     default: ','
 notes:
   - A cell of C(host) may be a range, as in other inventories of Ansible, C(spark-[001:100]). All its hosts then have the row's variables.
+    A port behind it, C(spark-1:2222), is C(ansible_port).
   - An empty cell sets nothing. V(true) and V(false) are booleans, whole numbers without leading zeros are numbers, and what begins with
     C({) or C([) is read as JSON. All else is text.
   - Groups are separated by blanks.
@@ -134,11 +135,13 @@ class InventoryModule(BaseInventoryPlugin):
                 raise AnsibleParserError(
                     f"{source}, line {line}: column host is {cells['host']!r}, which is no name of a host"
                 )
-            hosts, _port = self._expand_hostpattern(cells.pop("host"))
+            hosts, port = self._expand_hostpattern(cells.pop("host"))
             groups = [name for name in [group, *cells.pop("groups", "").split()] if name]
             values = {
                 name: value(cell, f"{source}, line {line}, column {name}") for name, cell in cells.items() if cell
             }
+            if port:
+                values.setdefault("ansible_port", port)
             for host in hosts:
                 if host in seen:
                     raise AnsibleParserError(f"{source}, line {line}: {host} stands in line {seen[host]} already")

@@ -107,10 +107,9 @@ _FORMS = tuple(
         ),
         (r"\bbearer(?:\s|%20|\+)+(?P<secret>[A-Za-z0-9._~+/=-]{4,})", re.IGNORECASE),
         (r"\bbasic(?:\s|%20)+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE),
-        (
-            rf"{_WORD}(?:hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{{8,}}|(?:gsk_|r8_|npm_|dop_v1_)[A-Za-z0-9]{{16,}}|(?:ya29\.|tvly-|xai-|pplx-|tskey-)[A-Za-z0-9_-]{{8,}})",
-            0,
-        ),
+        (rf"{_WORD}hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{{8,}}", 0),  # and not hf_endpoint
+        (rf"{_WORD}(?:gsk_|r8_|npm_|dop_v1_)[A-Za-z0-9]{{16,}}", 0),
+        (rf"{_WORD}(?:ya29\.|tvly-|xai-|pplx-|tskey-)[A-Za-z0-9_-]{{8,}}", 0),
         (rf"{_WORD}sk-[A-Za-z0-9_-]{{6,}}|{_WORD}(?:sk|rk|pk)[-_](?:live|test|lf)[-_][A-Za-z0-9-]{{8,}}", 0),
         (rf"{_WORD}nvapi-[A-Za-z0-9_-]{{8,}}", 0),
         (rf"{_WORD}(?:gh[pousr]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{20,}}|glpat-[A-Za-z0-9_-]{{16,}})", 0),

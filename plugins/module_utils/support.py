@@ -22,13 +22,17 @@ MOST_OF_ONE = 2 * 2**20
 LEAST = 4096
 """Bytes below which the end of a file is not worth having."""
 
+AROUND = ("gateway", "speech", "ollama", "hermes", "watchdog", "fleet_monitor", "monitoring", "exporters")
+"""What stands around the engines and has settings in a folder of its own."""
+
 # Folder and pattern. Secrets, weights and caches are in none of them.
 FILES = (
     ("/var/lib/dgxspark/receipts", "*.json"),
     ("/etc/dgxspark/services", "*.json"),
     ("/etc/dgxspark/env", "*.env"),
     ("/run/dgxspark/starts", "*.json"),
-    ("/var/lib/dgxspark/generations", "*/*.json"),
+    *((f"/etc/dgxspark/{part}", "*") for part in AROUND),
+    ("/var/lib/dgxspark/generations", "*.json"),
     ("/var/lib/dgxspark/watchdog", "state.json"),
     ("/var/lib/dgxspark/watchdog", "*/*/*"),
     ("/var/lib/dgxspark/fleet_monitor", "state.json"),

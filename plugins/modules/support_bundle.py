@@ -194,7 +194,8 @@ def main() -> None:
     bundle.add("docker/inspect.json", redaction.clean_inspect(inspected))
     for folder, pattern in support.FILES:
         for path in sorted(Path(folder).glob(pattern)):
-            add_file(bundle, path)
+            if path.is_file():
+                add_file(bundle, path)
     for name, argv in support.COMMANDS:
         bundle.add(name, said(run, argv))
     unit_names = sorted({unit["name"] for unit in facts["units"]} | {service["unit"] for service in params["services"]})

@@ -24,6 +24,7 @@ spark-001,10.1.0.1,rack_a canary,a1,22,,"[{""name"": ""fast"", ""recipe"": ""qwe
 spark-002,10.1.0.2,rack_a,a1,22,6,,true
 
 "spark-[003:100]",,rack_b,b1,,,,
+console:2222,,,,,,,
 """
 
 
@@ -61,7 +62,7 @@ def listed(source: Path, **environment: str) -> dict[str, Any]:
 
 def test_rows_are_hosts_with_groups_and_variables(tmp_path: Path) -> None:
     found = listed(write(tmp_path))
-    assert len(found["sparks"]["hosts"]) == 100
+    assert len(found["sparks"]["hosts"]) == 101
     assert found["rack_a"]["hosts"] == ["spark-001", "spark-002"] and found["canary"]["hosts"] == ["spark-001"]
     assert len(found["rack_b"]["hosts"]) == 98
     variables = found["_meta"]["hostvars"]
@@ -73,7 +74,7 @@ def test_rows_are_hosts_with_groups_and_variables(tmp_path: Path) -> None:
         "note": "007",
     }
     assert variables["spark-002"]["note"] is True and variables["spark-002"]["spark_reserve_gib"] == 6
-    assert variables["spark-100"] == {"rack": "b1"}
+    assert variables["spark-100"] == {"rack": "b1"} and variables["console"] == {"ansible_port": 2222}
 
 
 def test_group_vars_beside_it_are_read_and_the_fleet_is_planned(tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_group_vars_beside_it_are_read_and_the_fleet_is_planned(tmp_path: Path) 
 def test_a_csv_file_itself_where_the_plugin_is_enabled(tmp_path: Path) -> None:
     write(tmp_path)
     found = listed(tmp_path / "fleet.csv", ANSIBLE_INVENTORY_ENABLED="dgxspark.vllm.csv,auto,yaml,ini")
-    assert len(found["sparks"]["hosts"]) == 100
+    assert len(found["sparks"]["hosts"]) == 101
 
 
 def test_another_group_and_another_delimiter(tmp_path: Path) -> None:
