@@ -475,7 +475,7 @@ print(answer.headers["Docker-Content-Digest"])
 def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
     """The registry answers on the first node's loopback alone. Engines know a digest as a name of what they pulled."""
     program = str(ROOT / "tests" / "sim" / "registry" / "registry")
-    subprocess.run(["docker", "cp", "--quiet", program, f"{FLEET['spark-1']}:/usr/local/bin/sim-registry"], check=True)
+    subprocess.run(["docker", "cp", program, f"{FLEET['spark-1']}:/usr/local/bin/sim-registry"], check=True)
     node("spark-1", "systemd-run", "--unit=sim-registry", "--collect", "/usr/local/bin/sim-registry", "5000")
     digest = node("spark-1", "python3", "-c", ASK).strip()
     ref, tag = f"127.0.0.1:5000/sim/tiny@{digest}", f"127.0.0.1:5000/sim/tiny:{digest[:39].replace(':', '-')}"
