@@ -69,6 +69,8 @@ class ActionModule(ActionBase):
                 {"host": host, **finding} for finding in self._judge(host, plan["hosts"].get(host) or {}, first, second)
             ]
         findings += placement.findings(plan)
+        ignored = {host: set(variables["hostvars"][host].get("spark_ignore_rules") or []) for host in play}
+        findings = [finding for finding in findings if finding["rule"] not in ignored.get(finding["host"], ())]
         findings.sort(key=lambda finding: SEVERITIES.index(finding["severity"]))
         why = doctor.verdict(findings, args["fail_on"])
         counts = {severity: sum(finding["severity"] == severity for finding in findings) for severity in SEVERITIES}

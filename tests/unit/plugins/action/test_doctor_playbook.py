@@ -89,9 +89,13 @@ def test_everything_is_found_and_said(tmp_path: Path, engine: Any) -> None:
 
 def test_the_exit_code_goes_by_what_is_asked(tmp_path: Path, engine: Any) -> None:
     engine.set(models=["fast"])
-    code, text = doctor(tmp_path, engine, "active", "-e", "spark_doctor_fail_on=never", "-e", "spark_doctor_file=-")
+    never = ("-e", "spark_doctor_fail_on=never", "-e", "spark_doctor_file=-")
+    code, text = doctor(tmp_path, engine, "active", *never)
     assert code == 0, text
-    assert '"well": true' in text
+    assert '"well": true' in text and "doctor.gpu_fault" in text
+    code, text = doctor(tmp_path, engine, "active", *never, "-e", '{"spark_ignore_rules": ["doctor.gpu_fault"]}')
+    assert code == 0, text
+    assert "doctor.unreachable" in text and "doctor.gpu_fault" not in text
 
 
 def test_a_fleet_that_is_silent_as_a_whole_is_reported(tmp_path: Path, engine: Any) -> None:
