@@ -278,7 +278,10 @@ def check_launches(host: Host) -> list[Finding]:
         if container.get("fingerprint") == service.get("fingerprint"):
             continue
         changed = launch_differences(service, ((host.compared or {}).get("receipts") or {}).get(service["name"]) or {})
-        if changed == ["image"]:  # check_images says which
+        if service.get("cluster"):
+            # What the fabric gives a rank is settled by listening on the cables, which only a deployment does.
+            changed = [each for each in changed if not each.startswith("env ")]
+        if changed == ["image"] or (service.get("cluster") and not changed):  # check_images says which
             continue
         text = "the plan starts it otherwise than what runs was started"
         text += f": {named(changed, 8)}." if changed else "; its last receipt says no more."

@@ -302,9 +302,14 @@ def test_a_locked_id_is_right_by_whatever_name() -> None:
 
 def test_ranks_are_compared_with_the_plan_where_all_hosts_had_a_say() -> None:
     known = clean()
-    service(known, cluster={"name": "pair", "hosts": ["spark-1", "spark-2"]}, fingerprint="2f" * 8)
+    cluster = {"name": "pair", "hosts": ["spark-1", "spark-2"]}
+    service(known, cluster=cluster, fingerprint="2f" * 8, argv=argv(REF, "--seed", "1"), env={"NCCL_IB_HCA": "x"})
     assert [each["rule"] for each in findings({**known, "ranks": True})] == ["drift.launch"]
+    assert findings(known)[0]["message"].endswith(": --seed.")
     assert findings({**known, "ranks": False}) == []
+    # What the fabric gives them is known to a deployment alone.
+    service(known, argv=argv())
+    assert findings({**known, "ranks": True}) == []
 
 
 def test_only_the_image_of_a_launch_is_said_once() -> None:
