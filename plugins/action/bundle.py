@@ -105,20 +105,41 @@ class ActionModule(ActionBase):
         carried, changed = 0, False
         for item in self.args.get("work") or []:
             # Not by bytes: Docker's figure for a small image is zero.
-            if (
-                self._packed_image(item)
-                if item["kind"] == "image"
-                else not self._missing(item) and self._has_sidecar(item)
-            ):
-                continue
-            changed = True
-            if not self._task.check_mode:
-                carried += self._pack_image(item) if item["kind"] == "image" else self._pack_model(item)
+            here = self._packed_image(item) if item["kind"] == "image" else self._packed_model(item)
+            if not here:
+                changed = True
+                if not self._task.check_mode:
+                    carried += self._pack_image(item) if item["kind"] == "image" else self._pack_model(item)
+            if item["kind"] == "image":
+                changed = self._name_image(item) or changed
         return {"changed": changed, "bytes": carried}
 
-    def _has_sidecar(self, item: Mapping[str, Any]) -> bool:
+    def _packed_model(self, item: Mapping[str, Any]) -> bool:
+        """Whether all of a model is here, and its names lead to it."""
         said = read_json(self.dir / sidecar(item)) or {}
-        return said.get("files") == kept_files(item) and set(item["revisions"]) <= set(said.get("revisions") or [])
+        return (
+            not self._missing(item)
+            and said.get("files") == kept_files(item)
+            and set(item["revisions"]) <= set(said.get("revisions") or [])
+            and all(self._leads(item, revision) for revision in item["revisions"])
+        )
+
+    def _leads(self, model: Mapping[str, Any], revision: str) -> bool:
+        """Whether a branch or tag stands for this commit in the bundle: it may have been packed at another one since."""
+        ref = self.dir / engine.repo_folder(model["repo"]) / "refs" / revision
+        return revision == model["commit"] or (ref.is_file() and ref.read_text(encoding="utf-8") == model["commit"])
+
+    def _name_image(self, item: Mapping[str, Any]) -> bool:
+        """Let a tag stand for the build that was packed last; earlier ones stay, for a lock file to name them by their id."""
+        changed = False
+        for path in self.dir.glob("images/*/image.json"):
+            said = read_json(path) or {}
+            current = said.get("id") == item["id"]
+            if said.get("ref") == item["ref"] and said.get("current") is not current:
+                changed = True
+                if not self._task.check_mode:
+                    write(path, to_json({**said, "current": current}))
+        return changed
 
     def _pack_image(self, item: dict[str, Any]) -> int:
         """Have the host cut the archive into pieces, and fetch those that are not here."""
@@ -137,7 +158,8 @@ class ActionModule(ActionBase):
             ],
         )
         said = {key: item[key] for key in ("ref", "id", "digests", "platform", "folder", "bytes", "base")}
-        write(folder / "image.json", to_json({**said, "compression": saved["compression"], "pieces": pieces}))
+        packed = {**said, "current": True, "compression": saved["compression"], "pieces": pieces}
+        write(folder / "image.json", to_json(packed))
         self._on_host("clean", item)
         return carried
 
@@ -195,6 +217,8 @@ class ActionModule(ActionBase):
         """Write the manifest of all that is whole in the folder."""
         images = [said for path in sorted(self.dir.glob("images/*/image.json")) if (said := read_json(path))]
         models = [said for path in sorted(self.dir.glob("models/*.json")) if (said := read_json(path))]
+        for model in models:
+            model["revisions"] = [revision for revision in model["revisions"] if self._leads(model, revision)]
         text = to_json(engine.make_manifest([image for image in images if self._packed_image(image)], models))
         path = self.dir / engine.MANIFEST
         before = path.read_text(encoding="utf-8") if path.exists() else ""

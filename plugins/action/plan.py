@@ -49,6 +49,7 @@ class ActionModule(ActionBase):
                 "group": {"type": "str", "default": "sparks"},
                 "measured_from": {"type": "str", "default": ""},
                 "images_from": {"type": "str", "default": ""},
+                "upstream_from": {"type": "str", "default": ""},
                 "dest": {"type": "path", "default": ""},
                 "show": {"type": "bool", "default": True},
                 "models": {"type": "bool", "default": False},
@@ -83,6 +84,7 @@ class ActionModule(ActionBase):
                 self._read_others(set(hosts), messages, task_vars),
                 locked,
                 args["locked"],
+                self._upstream(args["upstream_from"], hosts, task_vars),
             )
         except engine.Inventory as error:
             messages += error.messages
@@ -124,6 +126,9 @@ class ActionModule(ActionBase):
             clusters=plan["clusters"],
             around=plan["around"],
             keys_of_fleet=sorted(own_keys(plan)),
+            locked_names=lock.questions(
+                locked, [service["lock"] for host in plan["hosts"].values() for service in host["services"]]
+            ),
             findings=findings,
             errors=len(errors),
             placement=placement.check(plan),
@@ -156,6 +161,12 @@ class ActionModule(ActionBase):
                 "fabric": plain(hostvars.get("fabric_planned")),
             }
         return hosts, messages
+
+    @staticmethod
+    def _upstream(name: str, hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what one of the hosts was told by registries and hub; all of them have the same."""
+        said = [plain(task_vars["hostvars"][host].get(name)) for host in hosts] if name else []
+        return next((each for each in said if each and "unknown" in each), None)
 
     @staticmethod
     def _read_others(sparks: set[str], messages: list[str], task_vars: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -215,6 +226,7 @@ RESULTS = (
     "spark_planned",
     "spark_measured",
     "spark_images",
+    "spark_upstream",
     "spark_answers",
     "spark_asked",
     "spark_looked",

@@ -237,6 +237,8 @@ def find_image(
     """
     name, _at, digest = ref.partition("@")
     named = [image for image in manifest["images"] if image["ref"] in (ref, (locked or {}).get("name"), name)]
+    # A tag may have been packed twice; it stands for the last.
+    named.sort(key=lambda image: image.get("current") is False)
     if locked:
         found = [image for image in manifest["images"] if image["id"] in locked["ids"]]
         if not found and named:

@@ -393,16 +393,19 @@ def moved(
     images: Mapping[str, Any],
     refs: Mapping[str, Mapping[str, str]],
     name: str,
+    upstream: Mapping[str, Mapping[str, str]] | None = None,
 ) -> list[Finding]:
-    """Return which names of a service stand for something else on the host by now; what is locked is deployed all the same.
+    """Return which names of a service stand for something else by now; what is locked is deployed all the same.
 
     images: what the host said, by reference. refs: repository to what its branches and tags stand for on the host.
+    upstream: C(images) and C(models) of M(dgxspark.vllm.upstream_info).
     """
     where, found = described["key"].partition("/")[0], []
     ref = str(described["image"])
     locked, there = ((lock or {}).get("images") or {}).get(ref), images.get(ref) or {}
+    pushed = ((upstream or {}).get("images") or {}).get(ref)
+    had = str(_on(locked, None).get("digest") or _on(locked, None)["id"]) if locked else ""
     if locked and "@" not in ref and there.get("present") and not _is_locked(there, locked):
-        had = str(_on(locked, None).get("digest") or _on(locked, None)["id"])
         found.append(
             Finding(
                 "lock.moved",
@@ -413,10 +416,33 @@ def moved(
                 basis="probed",
             )
         )
+    elif locked and pushed and pushed not in [entry.get("digest") for entry in locked["platforms"].values()]:
+        found.append(
+            Finding(
+                "lock.moved",
+                "warning",
+                f"{ref} is {pushed[7:19]} at its registry by now; {had[7:19]} of the lock file is deployed.",
+                f"To serve the newer one run docker pull {ref} on {where}, then dgxspark.vllm.lock --limit {where} and site.yml. "
+                "spark_lock_ask: false does not ask.",
+                name,
+            )
+        )
     for entry in described["models"]:
         key = model_key(entry["repo"], entry["revision"])
         model, now = ((lock or {}).get("models") or {}).get(key), refs.get(entry["repo"], {}).get(entry["revision"])
-        if model and now and now != model["commit"]:
+        newest = ((upstream or {}).get("models") or {}).get(key)
+        if model and newest and newest not in (model["commit"], now):
+            found.append(
+                Finding(
+                    "lock.moved",
+                    "warning",
+                    f"{key} is commit {newest[:12]} at the hub by now; {model['commit'][:12]} of the lock file is deployed.",
+                    f"To serve the newer one set the revision to {newest}, run site.yml, then dgxspark.vllm.lock --limit {where}. "
+                    "spark_lock_ask: false does not ask.",
+                    name,
+                )
+            )
+        elif model and now and now != model["commit"]:
             found.append(
                 Finding(
                     "lock.moved",
@@ -429,6 +455,21 @@ def moved(
                 )
             )
     return found
+
+
+def questions(lock: Mapping[str, Any] | None, described: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return what to ask registries and the hub for: locked names of services that can move."""
+    images, models = (lock or {}).get("images") or {}, (lock or {}).get("models") or {}
+    refs, keys = set(), {}
+    for each in described:
+        locked = images.get(each["image"])
+        if locked and "@" not in each["image"] and _on(locked, None).get("digest"):
+            refs.add(str(each["image"]))
+        for entry in each["models"]:
+            key = model_key(entry["repo"], entry["revision"])
+            if key in models and not COMMIT.fullmatch(entry["revision"]):
+                keys[key] = {"repo": entry["repo"], "revision": entry["revision"]}
+    return {"images": sorted(refs), "models": [keys[key] for key in sorted(keys)]}
 
 
 def _is_locked(there: Mapping[str, Any], locked: Mapping[str, Any]) -> bool:

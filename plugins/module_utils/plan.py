@@ -94,6 +94,11 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
     "spark_support_mib": (int, 16, "MiB of text that a support bundle takes from one host at most"),
     "spark_support_lines": (int, 2000, "lines of each log in a support bundle"),
     "spark_lock_file": (str, "", "lock file on the controller; spark.lock.yml beside the inventory when left out"),
+    "spark_lock_ask": (
+        bool,
+        True,
+        "whether site.yml asks registries and the hub what locked tags and branches stand for by now",
+    ),
     "spark_site_mirrors": (
         list,
         [],
@@ -254,6 +259,7 @@ def make_plan(
     others: Mapping[str, Mapping[str, Any]] | None = None,
     lock: Mapping[str, Any] | None = None,
     pin: bool = True,
+    upstream: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Plan every host.
 
@@ -264,7 +270,7 @@ def make_plan(
     groups: of the inventory, in its order; clusters are named after them. others: hosts that are no Sparks and run something
     of what stands around the engines, to C({vars, address}).
     lock: the lock file as C(lock.read) gives it. pin: whether what it has is deployed by digest and commit; without, the plan is
-    of the names as they are written, which is what a lock is made from.
+    of the names as they are written, which is what a lock is made from. upstream: what M(dgxspark.vllm.upstream_info) says of locked names.
     Returns C({schema, hosts, clusters, around}), the last by host, Sparks and others; raises C(Inventory) with all messages when the input is malformed.
     """
     messages: list[str] = []
@@ -276,6 +282,7 @@ def make_plan(
             "said": given.get("images") or {},
             "lock": lock,
             "pin": pin,
+            "upstream": upstream,
             "sparks": len(hosts),
         }
         for host, given in hosts.items()
@@ -862,7 +869,7 @@ def _plan_host(
             refs = {repo: own.get("refs") or {} for repo, own in ((measured or {}).get("snapshots") or {}).items()}
             # One that no registry knows is an error of its own where the locked one is not there.
             said = {ref: image for ref, image in given["said"].items() if not given["images"][ref].get("other_id")}
-            told = lock_file.moved(given["lock"], service["lock"], said, refs, service["name"])
+            told = lock_file.moved(given["lock"], service["lock"], said, refs, service["name"], given["upstream"])
             findings.extend(finding.to_dict() for finding in told)
         if given.get("pin") and not service["rank"]:
             told = lock_file.findings(given["lock"], service["lock"], service["name"], given["sparks"], settings)

@@ -30,6 +30,10 @@ options:
     description: Name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts.
     type: str
     default: ''
+  upstream_from:
+    description: Name of a variable that holds a result of M(dgxspark.vllm.upstream_info) on one of the hosts.
+    type: str
+    default: ''
   dest:
     description:
       - File on the controller that the plan is written to, as JSON without timestamps. Empty writes none.
@@ -136,6 +140,11 @@ around:
     spark-1:
       gateway: null
       speech: {services: []}
+locked_names:
+  description: Locked tags and branches that services use and that can move, as M(dgxspark.vllm.upstream_info) takes them.
+  returned: success
+  type: dict
+  sample: {images: ["vllm/vllm-openai:nightly"], models: [{repo: Qwen/Qwen3-8B, revision: main}]}
 keys_of_fleet:
   description:
     - Files of the controller with keys that the fleet itself checks, such as those of engines and of the gateway's clients. Any value

@@ -1,47 +1,181 @@
-"""What a deployment from lock and bundle leaves behind: both nodes run the same bytes, one of them never had a network."""
+"""What a deployment from lock and bundle leaves behind, and what it refuses: two nodes with the same bytes, one never had a network.
+
+Tests of a host run for both; the others run playbooks as a person would, once, in this order.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
-LANE = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"], ".cache", "molecule", os.environ.get("SPARKSIM_SUBNET", "10.88"))
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+sys.path.insert(0, str(ROOT / "molecule"))
+
+from nodes import NODES, SUBNET
+
+LANE = ROOT / ".cache" / "molecule" / SUBNET
+BUNDLE = LANE / "bundle"
 LOCK = yaml.safe_load((LANE / "spark.lock.yml").read_text(encoding="utf-8"))
-REF = "nvcr.io/nvidia/vllm:26.04-py3"
-KEY, MODEL = next(iter(LOCK["models"].items()))
-FOLDER = "/srv/huggingface/hub/models--" + KEY.partition("@")[0].replace("/", "--")
+REF = "127.0.0.1:5000/sim/engine:latest"
+REPO = "Qwen/Qwen3-4B-Instruct-2507"
+MODEL = LOCK["models"][f"{REPO}@main"]
+IMAGE = next(iter(LOCK["images"][REF]["platforms"].values()))
+SNAPSHOT = f"/srv/huggingface/hub/models--{REPO.replace('/', '--')}/snapshots/{MODEL['commit']}"
+WEIGHTS = next(name for name in MODEL["files"] if name.endswith(".safetensors"))
 
 
-def test_the_lock_has_both_hosts_and_one_copy_of_everything():
-    assert sorted(LOCK["services"]) == ["spark-1/fast", "spark-2/fast"]
-    assert list(LOCK["images"]) == [REF]
-    assert len(LOCK["models"]) == 1
+def play(playbook, *options):
+    """Run a playbook of the collection; returns its exit code and all that it printed, in one line."""
+    ran = subprocess.run(
+        [
+            "ansible-playbook",
+            *("-i", str(ROOT / "molecule" / "inventory.yml")),
+            *("-i", str(ROOT / "molecule" / "lock" / "inventory.yml")),
+            f"dgxspark.vllm.{playbook}",
+            *options,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"},
+    )
+    return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
+
+
+def on(name, command):
+    """Run a command of a shell as root on a node."""
+    ran = subprocess.run(
+        ["docker", "exec", "-i", NODES[name], "bash", "-es"],
+        input=command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, (name, command, ran.stderr)
+    return ran.stdout.strip()
+
+
+def container(name):
+    return json.loads(on(name, "docker container inspect spark-fast"))[0]
+
+
+def test_the_lock_says_what_is_served_to_the_last_file():
+    entry = LOCK["services"]["spark-1/fast"]
+    assert (entry["image"], entry["models"]) == (REF, [f"{REPO}@main"])
+    assert entry["recipe"]["name"] == "qwen3-4b-instruct-2507"
+    assert len(entry["recipe"]["sha256"]) == 64
+    assert LOCK["images"][REF]["vllm_version"] == "0.19.0"
+    assert IMAGE["digest"].startswith("sha256:")
+    there = on("spark-1", f"cd {SNAPSHOT}; find -L . -type f -printf '%P %s\\n' | sort").splitlines()
+    assert there == [f"{name} {file['size']}" for name, file in sorted(MODEL["files"].items())]
 
 
 def test_every_file_is_as_locked_and_owned_by_root(host):
-    with host.sudo():
-        for name, entry in MODEL["files"].items():
-            path = f"{FOLDER}/snapshots/{MODEL['commit']}/{name}"
-            assert host.check_output("sha256sum %s", path).split()[0] == entry["sha256"]
-            assert host.check_output("stat --dereference --format '%%U:%%s' %s", path) == f"root:{entry['size']}"
-        assert host.run("ls -d /srv/huggingface/.bundle").rc != 0
-        assert host.check_output("ls /var/lib/dgxspark/bundle 2>/dev/null || true") == ""
+    for name, file in MODEL["files"].items():
+        path = f"{SNAPSHOT}/{name}"
+        assert host.check_output("sha256sum %s", path).split()[0] == file["sha256"]
+        assert host.check_output("stat --dereference --format '%%U:%%s' %s", path) == f"root:{file['size']}"
+    assert host.run("ls -d /srv/huggingface/.bundle").rc != 0
+    assert host.check_output("ls /var/lib/dgxspark/bundle 2>/dev/null || true") == ""
 
 
 def test_the_engine_runs_the_locked_image_at_the_locked_commit(host):
-    ids = [entry["id"] for entry in LOCK["images"][REF]["platforms"].values()]
-    with host.sudo():
-        said = json.loads(host.check_output("docker container inspect spark-fast"))[0]
-        assert host.check_output("docker image inspect --format '{{.Id}}' %s", REF) in ids
-    assert said["Image"] in ids
+    said = json.loads(host.check_output("docker container inspect spark-fast"))[0]
+    assert said["Image"] == IMAGE["id"]
     words = said["Args"]
     assert words[words.index("--revision") + 1] == MODEL["commit"]
     assert said["State"]["Running"]
 
 
-def test_one_of_them_has_no_way_out(host):
-    if host.check_output("hostname") == "spark-2":
-        assert host.check_output("ip route show default") == ""
+def test_it_answers(host):
+    asked = {"model": "fast", "messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 16}
+    models = json.loads(host.check_output("curl --silent --fail http://127.0.0.1:8001/v1/models"))
+    asked["model"] = models["data"][0]["id"]
+    answer = json.loads(
+        host.check_output(
+            "curl --silent --fail -H 'Content-Type: application/json' --data %s http://127.0.0.1:8001/v1/chat/completions",
+            json.dumps(asked),
+        )
+    )
+    assert answer["choices"][0]["message"]["content"].strip()
+
+
+def test_one_of_them_has_no_way_out_and_never_had_the_tag():
+    assert on("spark-2", "ip route show default") == ""
+    assert on("spark-2", "docker image inspect --format '{{.Id}}' " + REF) == IMAGE["id"]
+    assert on("spark-2", "docker image ls --all --quiet --no-trunc") == IMAGE["id"]
+    # What it runs has no registry's digest there; the one that has a registry goes by the digest.
+    assert container("spark-2")["Config"]["Image"] == IMAGE["id"]
+    assert container("spark-1")["Config"]["Image"] == f"{REF.rpartition(':')[0]}@{IMAGE['digest']}"
+
+
+def test_a_tag_that_moved_is_said_and_not_deployed():
+    newer = on("spark-1", "docker image inspect --format '{{.Id}}' " + REF)
+    assert newer != IMAGE["id"]
+    before = container("spark-1")
+    code, text = play("site", "--limit", "spark-1")
+    assert code == 0, text
+    said = f"{REF} is {newer[7:19]} on this host by now; {IMAGE['digest'][7:19]} of the lock file is deployed."
+    assert said in text
+    assert "dgxspark.vllm.lock --limit spark-1" in text
+    assert "changed=0" in text
+    assert (container("spark-1")["Id"], container("spark-1")["Image"]) == (before["Id"], IMAGE["id"])
+
+
+def test_a_fleet_is_refused_what_moves_all_at_once():
+    before = [container(name)["Id"] for name in NODES]
+    code, text = play("site", "-e", f"spark_lock_file={LANE}/none.yml", "-e", "spark_moving_hosts=1")
+    assert code != 0
+    assert f"spark-1/fast, spark-2/fast: {REF} and {REPO}@main can become something else" in text
+    assert "deploy one host with -e spark_allow_moving=true --limit HOST" in text
+    assert "no host was changed" in text
+    assert [container(name)["Id"] for name in NODES] == before
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped"])
+def test_damaged_weights_are_found_repaired_and_no_longer_served(damage):
+    """The byte is turned over behind the back of the file's times: only reading it finds that."""
+    before = container("spark-1")
+    path = on("spark-1", f"readlink -f {SNAPSHOT}/{WEIGHTS}")
+    if damage == "truncated":
+        on("spark-1", f"truncate --size=-1 {path}")
+    else:
+        flip = "import os,sys; f=os.open(sys.argv[1],os.O_RDWR); s=os.fstat(f); b=os.pread(f,1,s.st_size-1)"
+        flip += "; os.pwrite(f,bytes([b[0]^1]),s.st_size-1); os.utime(f,ns=(s.st_atime_ns,s.st_mtime_ns))"
+        on("spark-1", f"python3 -c '{flip}' {path}")
+    code, text = play("site", "--limit", "spark-1", "-e", "spark_verify=all")
+    assert code == 0, text
+    why = f"has {MODEL['files'][WEIGHTS]['size'] - 1} bytes" if damage == "truncated" else "has the sha256"
+    assert f"{WEIGHTS} {why}" in text
+    assert "it comes again" in text
+    assert on("spark-1", f"sha256sum {SNAPSHOT}/{WEIGHTS}").split()[0] == MODEL["files"][WEIGHTS]["sha256"]
+    after = container("spark-1")
+    assert after["State"]["StartedAt"] > before["State"]["StartedAt"]
+    code, text = play("site", "--limit", "spark-1", "-e", "spark_verify=all")
+    assert (code, "changed=0" in text) == (0, True), text
+
+
+def test_a_flipped_byte_in_the_bundle_is_refused_by_name():
+    file = next(path for path in BUNDLE.rglob(WEIGHTS) if MODEL["commit"] in path.parts)
+    whole = file.read_bytes()
+    on("spark-2", f"rm {SNAPSHOT}/{WEIGHTS}")
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    try:
+        code, text = play("site", "--limit", "spark-2", "--tags", "models")
+    finally:
+        file.write_bytes(whole)
+    assert code != 0
+    assert f"{file} in the bundle is damaged: its sha256 is not that of the manifest. Nothing of it was used." in text
+    assert on("spark-2", f"ls {SNAPSHOT}/{WEIGHTS} 2>/dev/null || echo none") == "none"
+    code, text = play("site", "--limit", "spark-2", "--tags", "models")
+    assert code == 0, text
+    assert on("spark-2", f"sha256sum {SNAPSHOT}/{WEIGHTS}").split()[0] == MODEL["files"][WEIGHTS]["sha256"]

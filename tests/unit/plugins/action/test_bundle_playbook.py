@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -129,17 +130,22 @@ class Fleet:
             "piece_bytes": 2000,
         }
 
-    def pack(self, *options: str, size_gib: float = 0.0, ray: bool = False) -> tuple[int, str]:
+    def pack(self, *options: str, size_gib: float = 0.0, ray: bool = False, image_id: str = ID) -> tuple[int, str]:
         """Pack what the host `source` has, as bundle.yml does."""
         service = {
             "name": "chat",
-            "image": {"ref": REF, "id": ID},
+            "image": {"ref": REF, "id": image_id},
             "ray_image": {"tag": "dgxspark/ray:x"} if ray else None,
         }
         models = [{"repo": REPO, "revision": "main"}]
         planned = {"spark-1": {"services": [service], "models": models, "images_locked": {}}}
         there = {
-            REF: {"present": True, "id": ID, "size_gib": size_gib, "repo_digests": [f"team-f2-tiny@sha256:{'d' * 64}"]}
+            REF: {
+                "present": True,
+                "id": image_id,
+                "size_gib": size_gib,
+                "repo_digests": [f"team-f2-tiny@sha256:{'d' * 64}"],
+            }
         }
         if ray:
             there["dgxspark/ray:x"] = {"present": True, "id": RAY_ID, "size_gib": size_gib, "repo_digests": []}
@@ -273,6 +279,33 @@ def test_an_image_with_ray_comes_with_its_base(fleet: Fleet) -> None:
     assert {ID.replace(":", "_"), RAY_ID.replace(":", "_"), "tag_dgxspark_ray:x"} <= names
     # Before its base, so that a cut between the two does not leave the base alone.
     assert text.index("loading dgxspark/ray:x") < text.index(f"loading {REF}")
+
+
+def test_names_stand_for_what_was_packed_last(packed: Packed) -> None:
+    fleet, image, _files = packed
+    # Sorted by commit, the newer one comes first or last: both ways are tried, since it moves back again.
+    repo, newer = fleet.snapshot("source").parents[1], "f" * 40
+    (repo / "snapshots" / newer).mkdir()
+    (repo / "snapshots" / newer / "model.safetensors").symlink_to(
+        "../../blobs/" + next((repo / "blobs").iterdir()).name
+    )
+    for commit in (newer, COMMIT):
+        (repo / "refs" / "main").write_text(commit)
+        code, text = fleet.pack()
+        assert (code, "changed=2" in text) == (0, True), text
+        manifest = json.loads((fleet.bundle / "manifest.json").read_text())
+        assert {model["commit"]: model["revisions"] for model in manifest["models"]} == {
+            each: ["main"] if each == commit else [] for each in (COMMIT, newer)
+        }
+    pushed = fleet.image("source", RAY_ID)
+    for image_id, content in ((RAY_ID, pushed), (ID, image)):
+        code, text = fleet.pack(image_id=image_id)
+        assert code == 0, text
+        shutil.rmtree(fleet.folder / "target", ignore_errors=True)
+        code, text = fleet.bring()
+        assert code == 0, text
+        assert (fleet.folder / "target" / "docker" / f"tag_{REF}").read_text() == image_id
+        assert (fleet.folder / "target" / "docker" / image_id.replace(":", "_")).read_bytes() == content
 
 
 def test_a_damaged_source_is_named_and_not_packed(fleet: Fleet) -> None:

@@ -374,6 +374,39 @@ def test_a_bundle_and_packages_of_pip_are_warned_of() -> None:
         assert ("bundle.pip" in [finding["rule"] for finding in found]) is told
 
 
+def test_a_name_that_moved_at_its_registry_or_at_the_hub_is_said(made: dict[str, Any]) -> None:
+    def told(upstream: dict[str, Any] | None, **more: Any) -> list[str]:
+        plan = engine.make_plan({"spark-1": {**host(SERVICE), **more}}, RECIPES, lock=made, upstream=upstream)
+        assert plan["hosts"]["spark-1"]["images"] == [f"{REF}@{DIGEST}"]
+        return [f["message"] for f in plan["hosts"]["spark-1"]["findings"] if f["rule"] == "lock.moved"]
+
+    newer, key = "f" * 40, f"{REPO}@main"
+    assert told(None) == told({"images": {REF: DIGEST}, "models": {key: COMMIT}}) == []
+    pushed = {"images": {REF: f"sha256:{'e' * 64}"}, "models": {key: newer}}
+    assert told(pushed) == [
+        f"{REF} is eeeeeeeeeeee at its registry by now; dddddddddddd of the lock file is deployed.",
+        f"{key} is commit ffffffffffff at the hub by now; 0123456789ab of the lock file is deployed.",
+    ]
+    # Once is enough where the host has it already.
+    there = {"models": [REPO], "snapshots": {REPO: {"commits": [newer], "refs": {"main": newer}}}}
+    messages = told(pushed, measured=there, images={REF: image(OTHER, f"sha256:{'e' * 64}")})
+    assert len(messages) == 2
+    assert all("on this host by now" in message for message in messages)
+
+
+def test_what_is_asked_is_what_is_locked_and_can_move(made: dict[str, Any]) -> None:
+    def asked(*services: dict[str, Any], locked: Any = made) -> dict[str, Any]:
+        plan = planned({"spark-1": host(*services)}, locked)
+        return lock.questions(locked, [service["lock"] for service in plan["spark-1"]["services"]])
+
+    assert asked(SERVICE) == {"images": [REF], "models": [{"repo": REPO, "revision": "main"}]}
+    assert asked(SERVICE, locked=None) == {"images": [], "models": []}
+    assert asked({**SERVICE, "image": f"{REF}@{DIGEST}", "model": {"revision": COMMIT}}) == {"images": [], "models": []}
+    local = copy.deepcopy(made)
+    local["images"][REF]["platforms"]["linux/arm64"]["digest"] = None
+    assert asked(SERVICE, locked=local)["images"] == []
+
+
 def test_a_model_at_another_commit_is_missing(made: dict[str, Any]) -> None:
     older = {"commits": ["f" * 40], "refs": {"main": "f" * 40}}
     given = {**host(SERVICE), "measured": {"models": [REPO], "snapshots": {REPO: older}}}
