@@ -86,8 +86,10 @@ def engine_words(words: Sequence[str]) -> list[str]:
 
 def unit_of(cgroup: str) -> tuple[str, str]:
     """Return the unit of the system that a program belongs to, by the text of C(/proc/PID/cgroup), or why there is none."""
-    path = next((line.split(":", 2)[2] for line in cgroup.splitlines() if line.count(":") >= 2 and "/" in line), "")
-    parts = [part for part in path.split("/") if part]
+    lines = [line.split(":", 2) for line in cgroup.splitlines() if line.count(":") >= 2]
+    # v2's line and systemd's own hierarchy know the unit; the other hierarchies of v1 may lack it.
+    paths = [path for _number, controllers, path in lines if controllers in ("", "name=systemd")]
+    parts = [part for path in paths for part in path.split("/") if part]
     if any(part.startswith("user@") for part in parts):
         return "", "a unit of a user runs it, which is left to its user"
     unit = next((part for part in reversed(parts) if part.endswith(".service")), "")

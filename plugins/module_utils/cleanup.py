@@ -130,9 +130,13 @@ def unused_images(
         repository, tag, digest = split_image(ref)
         named.add(f"{repository}@{digest}" if digest else f"{repository}:{tag or 'latest'}")
     known = list(noted)
+    parents = {str(image.get("Parent") or "") for image in images}
     found = []
     for image in images:
         names = names_of_image(image)
+        # A step of a build that another image stands on: it goes with that one, and cannot before.
+        if image.get("Id") in parents and not image.get("RepoTags") and not image.get("RepoDigests"):
+            continue
         if image.get("Id") in used or names & named or not recognised(image, wanted, known):
             continue
         if any(name in notes for name in names):

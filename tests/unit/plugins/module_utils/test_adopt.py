@@ -201,6 +201,9 @@ def test_the_importer_reads_the_command_of_a_program() -> None:
         ("0::/system.slice/mine.service\n", "mine.service", ""),
         ("12:memory:/system.slice/mine.service\n1:name=systemd:/system.slice/mine.service\n", "mine.service", ""),
         ("0::/user.slice/user-1000.slice/session-2.scope\n", "", "no unit runs it"),
+        # v1, where only systemd's own hierarchy has the unit, and both at once.
+        ("12:memory:/docker/abc\n1:name=systemd:/docker/abc/system.slice/mine.service\n0::/\n", "mine.service", ""),
+        ("12:memory:/system.slice/other.service\n1:name=systemd:/user.slice/session-2.scope\n", "", "no unit runs it"),
         ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/mine.service\n", "", "a unit of a user"),
         ("", "", "no unit runs it"),
     ],

@@ -54,6 +54,19 @@ def test_what_anything_names_stays(changes: dict[str, Any]) -> None:
     assert "vllm/vllm-openai:v0.23.0" not in unused(**changes)
 
 
+def test_a_step_that_another_image_stands_on_goes_with_that_one() -> None:
+    step = image("dangling", Config={"Labels": {"dgxspark.simulated": "true"}})
+    child = {**NEW_IMAGE, "Parent": step["Id"]}
+    given: dict[str, Any] = {"containers": [], "wanted": WANTED, "keep": [], "noted": [], "notes": ""}
+    assert cleanup.unused_images([step, child], **given) == []
+    assert [entry["what"] for entry in cleanup.unused_images([step, NEW_IMAGE], **given)] == [
+        f"{step['Id'][:19]} (no name)"
+    ]
+    # One with a name of its own is a thing of its own.
+    named = {**step, "RepoTags": ["dgxspark/ray:old"]}
+    assert [entry["what"] for entry in cleanup.unused_images([named, child], **given)] == ["dgxspark/ray:old"]
+
+
 def test_a_digest_in_the_plan_keeps_its_image() -> None:
     digest = f"vllm/vllm-openai@sha256:{'d' * 64}"
     pulled = {**OLD_IMAGE, "RepoTags": [], "RepoDigests": [digest]}
