@@ -330,7 +330,8 @@ def main() -> None:
     wrong = verified(module, found)
     result.update(wrong=wrong, complete=found["complete"] and not wrong)
     if not result["complete"]:
-        result["changed"] = True
+        # With a bundle it is that which brings it, and says so.
+        result["changed"] = not params["offline"]
         if not module.check_mode:
             take_away(params, found, wrong)
             if params["offline"]:
