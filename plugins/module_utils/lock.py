@@ -603,6 +603,11 @@ def collect(
     for ref, image in made_images.items():
         old = before["images"].get(ref)
         if image and old:
+            for platform, entry in image["platforms"].items():
+                known = old["platforms"].get(platform) or {}
+                # One that came from a bundle or another host has no digest there; by its id it is the one that was locked.
+                if entry["digest"] is None and known.get("id") == entry["id"]:
+                    entry["digest"] = known.get("digest")
             image["platforms"] = {**_unseen(old, image), **image["platforms"]}
     lock: dict[str, Any] = {
         "schema": SCHEMA,

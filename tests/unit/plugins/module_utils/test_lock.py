@@ -234,6 +234,16 @@ def test_a_limit_leaves_the_rest_and_a_removed_service_goes(made: dict[str, Any]
     ]
 
 
+def test_a_host_that_was_deployed_from_a_bundle_does_not_take_the_digest_away(made: dict[str, Any]) -> None:
+    plan = planned({"spark-1": host(SERVICE), "spark-3": host(SERVICE)}, pin=False)
+    for image_id, digest in ((ID, DIGEST), (OTHER, None)):
+        there = {"spark-3": {REF: image(image_id, None)}}
+        locked, refusals, _notes = lock.collect(plan, ["spark-3"], there, {"spark-3": [model()]}, made)
+        assert refusals == []
+        assert locked["images"][REF]["platforms"]["linux/arm64"] == {"digest": digest, "id": image_id}
+        assert {"spark-1/chat", "spark-3/chat"} <= set(locked["services"])
+
+
 def test_another_platform_of_the_same_push_is_kept(made: dict[str, Any]) -> None:
     there = {"spark-1": {REF: image(OTHER, architecture="amd64")}}
     plan = planned({"spark-1": host(SERVICE)}, pin=False)
