@@ -96,6 +96,11 @@ def brief(mark: Any) -> str:
     return str(mark).rpartition(":")[2][:12]
 
 
+def brief_ref(ref: str) -> str:
+    """A reference of an image with the beginning of its digest."""
+    return re.sub(r"(@sha256:[0-9a-f]{12})[0-9a-f]+", r"\1", ref)
+
+
 def named(names: Sequence[str], most: int = MOST_NAMES) -> str:
     """Write names; of many the first, and how many follow."""
     more = len(names) - most
@@ -195,6 +200,7 @@ def check_images(host: Host) -> list[Finding]:
     for service in host.services:
         container = host.containers.get(service["container"]) or {}
         runs, ref = container.get("image_id"), service["image"]["ref"]
+        name = brief_ref(ref)
         if not runs:
             continue
         was = ((host.recorded.get("images") or {}).get(service["unit"]) or {}).get("id")
@@ -206,20 +212,20 @@ def check_images(host: Host) -> list[Finding]:
             continue
         if was and runs != was:
             text = f"it runs image {brief(runs)}, and {brief(was)} was deployed"
-            text += f"; {brief(wanted)} is planned ({ref})." if wanted not in (None, was) else f" ({ref})."
-            fix = f"systemctl restart {service['unit']} runs what its unit names; site.yml proves it."
+            text += f"; {brief(wanted)} is planned ({name})." if wanted not in (None, was) else f" ({name})."
+            fix = f"{DEPLOY} where its unit was changed, too; else systemctl restart {service['unit']}."
             findings.append(_found("image", "error", text, fix, service["name"]))
         elif derived or host.images is None:
             continue
         elif wanted is None:
-            text = f"{ref} is planned, and not on this host; it runs image {brief(runs)}."
+            text = f"{name} is planned, and not on this host; it runs image {brief(runs)}."
             findings.append(_found("image_planned", "warning", text, f"{DEPLOY}, which brings it.", service["name"]))
         elif ref in locked:
             text = f"it runs image {brief(runs)}, and the lock file has {brief(wanted)} ({locked[ref]['name']})."
             fix = f"{DEPLOY}, which serves the locked one."
             findings.append(_found("image_planned", "warning", text, fix, service["name"]))
         else:
-            text = f"it runs image {brief(runs)}, and {ref} is {brief(wanted)} on this host by now."
+            text = f"it runs image {brief(runs)}, and {name} is {brief(wanted)} on this host by now."
             fix = f"{DEPLOY}, which restarts it with that one; a lock file (lock.yml) keeps what runs."
             findings.append(_found("image_moved", "warning", text, fix, service["name"]))
     return findings
@@ -335,13 +341,13 @@ def check_files(host: Host) -> list[Finding]:
     words = {
         "changed": ("was changed after it was deployed.", "site.yml writes it anew and restarts what reads it"),
         "missing": ("is gone.", "site.yml writes it again"),
-        "added": ("was not there when it was deployed.", "Remove it; site.yml leaves it as it is"),
+        "added": ("was not there when it was deployed.", "Remove it, since site.yml leaves it as it is"),
         "attributes": ("has another owner or mode than was deployed.", "site.yml sets them"),
     }
     findings = []
     for kind, (text, fix) in words.items():
         for path in files.get(kind) or []:
-            says = f"{fix}. What is wanted of it belongs into the inventory. A run that was cut off leaves such files, too."
+            says = f"{fix}; what is wanted of it belongs into the inventory."
             findings.append(_found(f"file_{kind}", "warning", f"{path} {text}", says, owner(path, names)))
     return findings
 
@@ -429,13 +435,12 @@ def report(
     ordered = sorted(
         findings, key=lambda each: (SEVERITIES.index(each["severity"]), picture.natural(str(each["host"])))
     )
-    by_host: dict[str, list[str]] = {}
-    for finding in ordered:
-        by_host.setdefault(str(finding["host"]), []).append(str(finding["severity"]))
+    # What plan and lock file do not agree about is no difference of a host.
+    drifted = {str(finding["host"]) for finding in ordered if not finding["rule"].startswith("lock.")}
     listed = {}
     for name in sorted(hosts, key=picture.natural):
         body = hosts[name]
-        state = "drifted" if by_host.get(name) else "same"
+        state = "drifted" if name in drifted else "same"
         listed[name] = {"state": state if body["reached"] else "unreachable", **body}
     silent = [name for name, body in listed.items() if not body["reached"]]
     counted = Counter(str(finding["severity"]) for finding in ordered)

@@ -285,6 +285,12 @@ def test_an_image_that_no_run_put_there_is_an_error_also_when_it_is_planned_othe
     assert only(known)["message"].endswith(f"aaaaaaaaaaaa was deployed; cccccccccccc is planned ({REF}).")
 
 
+def test_a_digest_is_named_by_its_beginning() -> None:
+    known = clean()
+    service(known, image={"ref": f"{REF}@{THIRD}", "id": None})
+    assert only(known)["message"].startswith(f"{REF}@sha256:cccccccccccc is planned, ")
+
+
 def test_an_image_with_ray_is_compared_with_what_was_recorded() -> None:
     known = clean()
     service(known, ray_image={"tag": "dgxspark/ray:1"}, image={"ref": REF, "id": THIRD})
@@ -365,7 +371,9 @@ def test_plan_and_lock_are_compared_once_for_all_hosts() -> None:
         said += [{"host": host, **finding} for finding in drift.check_lock(told, services)]
     assert [finding["rule"] for finding in said] == ["lock.recipe"] * 3
     hosts = {host: {"reached": True, "why": ""} for host in ("spark-1", "spark-2", "spark-3")}
-    text = drift.text(drift.report(said, hosts, 3, "now", "never"))
+    report = drift.report(said, hosts, 3, "now", "never")
+    assert {body["state"] for body in report["hosts"].values()} == {"same"} and report["well"] is False
+    text = drift.text(report)
     assert text.count("is not what it was") == 1
     assert "heavy on spark-1..3: the recipe of heavy is not what it was [lock.recipe]" in text
     assert "Fix: Run dgxspark.vllm.lock once it serves as wanted" in text
