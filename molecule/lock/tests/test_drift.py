@@ -1,0 +1,224 @@
+"""drift.yml on nodes that are as they were deployed, and on ones that somebody laid hands on. Each test leaves them as it found them.
+
+Of nodes that nobody touched there may be to say what the lock file does not have, or by a name that moved since: both are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+sys.path.insert(0, str(ROOT / "molecule"))
+
+from nodes import NODES, SUBNET
+
+LOCK = yaml.safe_load((ROOT / ".cache" / "molecule" / SUBNET / "spark.lock.yml").read_text(encoding="utf-8"))
+REF, IMAGE = next(iter(LOCK["images"].items()))
+LOCKED = [platform["id"] for platform in IMAGE["platforms"].values()]
+UNIT, ENV = "/etc/systemd/system/spark-fast.service", "/etc/dgxspark/env/fast.env"
+MOVED, UNLISTED = "lock.moved", "lock.unlisted"
+SECRET = "nobody-is-to-read-this"
+# All that a look could change: files with their times (the watchdog writes its own all the while), what runs, images and their names.
+STATE = """
+find /etc/dgxspark /etc/systemd/system /usr/local/lib/dgxspark /usr/local/libexec/dgxspark /var/lib/dgxspark /srv/huggingface \
+  -not -type d -not -path '/var/lib/dgxspark/watchdog/*' -printf '%p %m %u %s %T@ %l\\n' | sort
+docker container ls --all --no-trunc --format '{{.ID}} {{.Names}} {{.Image}}' | sort
+docker image ls --all --no-trunc --format '{{.ID}} {{.Repository}}:{{.Tag}} {{.Digest}}' | sort
+systemctl show --property=Id,ActiveState,UnitFileState,ActiveEnterTimestampMonotonic 'spark-*' | awk 'BEGIN { RS = "" } { gsub("\\n", " "); print }'
+"""
+
+
+def node(host, *argv, check=True):
+    """Run a command as root on a node, past Ansible."""
+    return subprocess.run(["docker", "exec", NODES[host], *argv], capture_output=True, text=True, check=check).stdout
+
+
+def looks():
+    return {f"{host}: {line}" for host in NODES for line in node(host, "sh", "-ec", STATE).splitlines()}
+
+
+@pytest.fixture
+def drift(tmp_path):
+    """Look, see that looking changed nothing, and return what was found and printed."""
+    report = tmp_path / "drift.json"
+
+    def look(*options, code=0, ignore=(MOVED, UNLISTED)):
+        before = looks()
+        argv = [Path(sys.executable).with_name("ansible-playbook"), "dgxspark.vllm.drift"]
+        argv += [f"--inventory={ROOT}/molecule/inventory.yml", f"--inventory={ROOT}/molecule/lock/inventory.yml"]
+        argv += ["-e", json.dumps({"spark_drift_file": str(report), "spark_ignore_rules": list(ignore)}), *options]
+        ran = subprocess.run(
+            argv, cwd=ROOT, capture_output=True, text=True, check=False, env={**os.environ, "ANSIBLE_NOCOLOR": "1"}
+        )
+        text = ran.stdout + ran.stderr
+        assert ran.returncode == code, text
+        assert text.count("changed=0") == len(NODES), text
+        assert sorted(looks() ^ before) == []
+        return json.loads(report.read_text()), text
+
+    return look
+
+
+def rules(found):
+    return [(finding["host"], finding["rule"]) for finding in found["findings"]]
+
+
+def until(what, *argv, host, seconds=180):
+    """Wait until a command on a node says something, for a bounded time."""
+    end = time.monotonic() + seconds
+    while (said := node(host, *argv, check=False).strip()) != what:
+        assert time.monotonic() < end, f"{host}: {' '.join(argv)} says {said!r} instead of {what!r}"
+        time.sleep(0.5)
+
+
+def serves(host):
+    until("active", "systemctl", "is-active", "spark-fast.service", host=host)
+
+
+@contextmanager
+def kept(host, *paths):
+    """Put files back as they were, with their times."""
+    node(host, "mkdir", "/run/kept")
+    node(host, "cp", "--archive", "--parents", *paths, "/run/kept")
+    try:
+        yield
+    finally:
+        for path in paths:
+            node(host, "cp", "--archive", f"/run/kept{path}", path)
+        node(host, "rm", "-r", "/run/kept")
+
+
+def test_nodes_that_are_as_they_were_deployed_are_one_line(drift):
+    for options in ((), ("--check",)):
+        found, text = drift("-e", "spark_drift_fail_on=info", *options)
+        assert found["findings"] == [], text
+        assert "2 hosts, 2 services: nothing has drifted." in text
+        assert {host: body["state"] for host, body in found["hosts"].items()} == dict.fromkeys(NODES, "same")
+        assert all(body["generation"] >= 1 and body["proven"] for body in found["hosts"].values())
+
+
+def test_a_tag_that_moved_since_it_was_locked_is_said(drift):
+    """On the second node by hand, on the first one where the scenario has moved it."""
+    was = node("spark-2", "docker", "image", "inspect", "--format", "{{.Id}}", REF).strip()
+    assert was in LOCKED
+    newer = node("spark-2", "docker", "commit", "spark-fast", REF).strip()
+    try:
+        there = {host: node(host, "docker", "image", "inspect", "--format", "{{.Id}}", REF).strip() for host in NODES}
+        found, text = drift("-e", "spark_drift_fail_on=warning", code=2, ignore=(UNLISTED,))
+    finally:
+        node("spark-2", "docker", "tag", was, REF)
+        node("spark-2", "docker", "image", "rm", newer)
+    assert rules(found) == [(host, MOVED) for host in NODES if there[host] not in LOCKED]
+    assert ("spark-2", MOVED) in rules(found)
+    assert f"{REF} is {newer[7:19]} on this host by now; " in text
+
+
+def test_files_changed_by_hand_are_named_and_not_shown(drift):
+    dropin = f"{UNIT}.d/override.conf"
+    with kept("spark-1", UNIT, ENV):
+        node("spark-1", "mkdir", f"{UNIT}.d")
+        try:
+            node("spark-1", "sh", "-ec", f"echo '# by hand' >> {UNIT}; echo TOKEN={SECRET} | tee -a {ENV} > {dropin}")
+            found, text = drift("-e", "spark_drift_fail_on=warning", code=2)
+        finally:
+            node("spark-1", "rm", "-r", f"{UNIT}.d")
+    assert rules(found) == [("spark-1", f"drift.file_{kind}") for kind in ("changed", "changed", "added")]
+    assert [finding["service"] for finding in found["findings"]] == ["fast"] * 3
+    for path in (UNIT, ENV, dropin):
+        assert f"spark-1/fast: {path} was " in text
+    assert "3 differences on 1 of 2 hosts (spark-1): drift.file_changed, drift.file_added" in text
+    assert SECRET not in text and SECRET not in json.dumps(found)
+
+
+def test_a_container_that_was_recreated_from_another_image(drift):
+    deployed = node("spark-2", "docker", "container", "inspect", "--format", "{{.Image}}", "spark-fast").strip()
+    other = node("spark-2", "docker", "commit", "spark-fast", "sim/by-hand:1").strip()
+    assert other != deployed
+    try:
+        node("spark-2", "systemctl", "stop", "spark-fast.service")
+        node("spark-2", "docker", "run", "--detach", "--name=spark-fast", "--entrypoint=sleep", "sim/by-hand:1", "900")
+        found, text = drift()
+    finally:
+        node("spark-2", "docker", "rm", "--force", "spark-fast")
+        node("spark-2", "systemctl", "start", "spark-fast.service")
+        node("spark-2", "docker", "image", "rm", "sim/by-hand:1")
+        serves("spark-2")
+    assert rules(found) == [("spark-2", "drift.by_hand"), ("spark-2", "drift.image")]
+    assert f"it runs image {other[7:19]}, and {deployed[7:19]} was deployed" in text
+    assert "its container spark-fast runs, and its unit is inactive: somebody started it by hand" in text
+
+
+def test_an_image_that_its_unit_was_made_to_name(drift):
+    """Restarted since, so it serves: nothing but a comparison tells."""
+    deployed = node("spark-2", "docker", "container", "inspect", "--format", "{{.Image}}", "spark-fast").strip()
+    named = node("spark-2", "docker", "container", "inspect", "--format", "{{.Config.Image}}", "spark-fast").strip()
+    node("spark-2", "docker", "commit", "spark-fast", "sim/by-hand:2")
+    try:
+        with kept("spark-2", UNIT):
+            node("spark-2", "sed", "-i", f"s|{named}|sim/by-hand:2|", UNIT)
+            node("spark-2", "systemctl", "daemon-reload")
+            node("spark-2", "systemctl", "restart", "spark-fast.service")
+            serves("spark-2")
+            found, _text = drift()
+    finally:
+        node("spark-2", "systemctl", "daemon-reload")
+        node("spark-2", "systemctl", "restart", "spark-fast.service")
+        node("spark-2", "docker", "image", "rm", "sim/by-hand:2")
+        serves("spark-2")
+    assert ("spark-2", "drift.image") in rules(found)
+    assert [each["message"] for each in found["findings"] if each["rule"] == "drift.file_changed"] == [
+        f"{UNIT} was changed after it was deployed."
+    ]
+    assert {host for host, _rule in rules(found)} == {"spark-2"}
+    assert node("spark-2", "docker", "container", "inspect", "--format", "{{.Image}}", "spark-fast").strip() == deployed
+
+
+def test_a_service_that_was_stopped_by_hand(drift):
+    try:
+        node("spark-1", "systemctl", "disable", "--now", "spark-fast.service")
+        found, text = drift("-e", "spark_drift_fail_on=error", "-e", "spark_drift_show=lines", code=2)
+    finally:
+        node("spark-1", "systemctl", "enable", "--now", "spark-fast.service")
+        serves("spark-1")
+    assert rules(found) == [("spark-1", "drift.stopped"), ("spark-1", "drift.boot")]
+    assert "ERROR   spark-1/fast: it is meant to run, and spark-fast.service is inactive. [drift.stopped]" in text
+    assert found["hosts"]["spark-2"]["state"] == "same"
+
+
+def test_a_model_that_lacks_a_file_and_one_that_is_cut_short(drift):
+    folder = node("spark-1", "sh", "-c", "echo /srv/huggingface/hub/models--*/snapshots/*").split()[0]
+    first, second = (
+        node("spark-1", "readlink", "--canonicalize", f"{folder}/{name}").strip()
+        for name in ("config.json", "README.md")
+    )
+    with kept("spark-1", first, second):
+        node("spark-1", "truncate", "--size=10", first)
+        node("spark-1", "rm", second)
+        found, text = drift()
+    assert rules(found) == [("spark-1", "drift.model_files")]
+    assert "config.json has 10 bytes instead of " in text and "README.md is missing" in text
+
+
+def test_a_service_that_the_inventory_names_otherwise_is_said_once(drift):
+    service = {"name": "quick", "recipe": "qwen3-4b-instruct-2507", "image": REF, "port": 8001}
+    found, text = drift("-e", json.dumps({"spark_services": [service]}), ignore=(MOVED,))
+    told = sorted(rules(found))
+    assert [rule for host, rule in told if host == "spark-1"] == [rule for host, rule in told if host == "spark-2"]
+    assert {"drift.not_deployed", "drift.unplanned", "lock.unlisted"} <= {rule for _host, rule in told}
+    assert text.count("[drift.unplanned]") == text.count("[drift.not_deployed]") == text.count("[lock.unlisted]") == 1
+    assert (
+        "fast on spark-1..2: it is deployed on this host, and the inventory has it no more; its unit is active." in text
+    )
+
+
+def test_the_nodes_are_as_they_were_found(drift):
+    assert drift()[0]["findings"] == []
