@@ -455,7 +455,9 @@ def test_disks_that_are_full(folder, tasks, before, chance, places, last):
         code, text = run.end()
         assert code != 0, text
         for host in HOSTS:
-            failed = [part for part in PARTS.split(text) if re.match(rf"(fatal|failed): \[{host}\]", part)]
+            # Long messages are broken into lines.
+            said_by = [" ".join(part.split()) for part in PARTS.split(text)]
+            failed = [part for part in said_by if re.match(rf"(fatal|failed): \[{host}\]", part)]
             assert bool(failed) == (host in hosts) and all(FULL in part for part in failed), (host, text)
         assert_no_mixture()
         fillers.close()
