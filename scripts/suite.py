@@ -446,7 +446,8 @@ def scenarios() -> list[str]:
 
 # Sets of nodes, each with scenarios of its own under way: half of what a scenario takes is waiting.
 LANES = ("test", "test2")
-SLOWEST = ("pair_mp", "fabric", "pair_ray", "site", "faults", "spread", "rollout", "verbs")  # first, so that the lanes end together
+# These come first, so that the lanes end together.
+SLOWEST = ("pair_mp", "fabric", "pair_ray", "site", "faults", "spread", "rollout", "verbs")
 
 
 def lane_env(lane: str) -> dict[str, str]:
