@@ -130,8 +130,9 @@ def test_a_file_that_the_model_does_not_have_still_says_that_it_may_be_read(call
     assert call(models=models)["failed"] is True
 
 
-def test_a_hub_that_cannot_be_reached_is_a_warning(call: Any) -> None:
-    result = call("open/Model", endpoint="http://127.0.0.1:1")
+def test_a_hub_that_cannot_be_reached_is_a_warning(call: Any, closed_port: int) -> None:
+    # A port of its own: a warning that was given before is not given again in the same process.
+    result = call("open/Model", endpoint=f"http://127.0.0.1:{closed_port}")
     assert "failed" not in result and result["asked"][0]["meaning"] == "unreachable"
     assert "cannot be reached" in str(result["warnings"])
 
