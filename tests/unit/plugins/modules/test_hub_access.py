@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils import hub_access as rules
@@ -130,11 +131,14 @@ def test_a_file_that_the_model_does_not_have_still_says_that_it_may_be_read(call
     assert call(models=models)["failed"] is True
 
 
-def test_a_hub_that_cannot_be_reached_is_a_warning(call: Any, closed_port: int) -> None:
-    # A port of its own: a warning that was given before is not given again in the same process.
+def test_a_hub_that_cannot_be_reached_is_a_warning(
+    call: Any, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warnings.append(text))
     result = call("open/Model", endpoint=f"http://127.0.0.1:{closed_port}")
     assert "failed" not in result and result["asked"][0]["meaning"] == "unreachable"
-    assert "cannot be reached" in str(result["warnings"])
+    assert len(warnings) == 1 and "cannot be reached" in warnings[0] and "open/Model" in warnings[0]
 
 
 @pytest.mark.parametrize(
