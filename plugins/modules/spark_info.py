@@ -169,6 +169,11 @@ spark:
         Qwen/Qwen3-8B:
           commits: [0123456789abcdef0123456789abcdef01234567]
           refs: {main: 0123456789abcdef0123456789abcdef01234567}
+    docker_users:
+      description: Accounts of the group C(docker), with C(home) and C(shell).
+      returned: always
+      type: dict
+      sample: {"dgxspark": {"home": /nonexistent, "shell": /usr/sbin/nologin}}
     nft:
       description: Whether the program C(nft) is there, which the role firewall closes ports with.
       returned: always
@@ -187,6 +192,8 @@ spark:
       sample: [{"name": "heavy", "gib": 95.412}]
 """
 
+import grp
+import pwd
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -194,6 +201,22 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
 from ansible_collections.dgxspark.vllm.plugins.module_utils.gb10 import collect
+
+
+def docker_users() -> dict[str, dict[str, str]]:
+    """Accounts that are in the group C(docker)."""
+    try:
+        members = grp.getgrnam("docker").gr_mem
+    except KeyError:
+        return {}
+    found = {}
+    for name in members:
+        try:
+            account = pwd.getpwnam(name)
+        except KeyError:  # a name that was left behind
+            continue
+        found[name] = {"home": account.pw_dir, "shell": account.pw_shell}
+    return found
 
 
 def main() -> None:
@@ -209,6 +232,7 @@ def main() -> None:
     there = snapshots.present(Path(module.params["hf_home"]))
     spark["models"], spark["snapshots"] = sorted(there), there
     spark["firewall"] = Path("/etc/dgxspark/firewall.nft").exists()
+    spark["docker_users"] = docker_users()
     spark["nft"] = module.get_bin_path("nft") is not None
     module.exit_json(changed=False, spark=spark)
 
