@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.action.plan import plain
@@ -24,6 +25,7 @@ MADE_BY = (
     "roles/*/vars/*.yml",
     "plugins/module_utils/*.py",
 )
+SKIPPED = ("host", "images", "models", "service", "watchdog")
 
 
 class ActionModule(ActionBase):
@@ -39,11 +41,17 @@ class ActionModule(ActionBase):
         # Of a host's facts three are kept; the others need not travel.
         if "facts" in args:
             args["facts"] = generations.facts_of(plain(args["facts"]))
-        if args.get("action") == "record" and plan:
+        if args.get("action") in ("record", "settled") and plan:
             args.update(
                 services=generations.slim(plan.get("services") or []),
                 settings=plan.get("settings") or {},
                 wanted=wanted_of(plan, around, collection_mark()),
+            )
+        if args.get("action") == "settled" and plan:
+            args.update(
+                models=[model for model in plan.get("models") or [] if model.get("repo")],
+                folders=folders_of(plan),
+                overridden=sorted(set(task_vars or {}) & role_variables()),
             )
         result.update(self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {}))
         return result
@@ -53,6 +61,25 @@ def wanted_of(plan: Mapping[str, Any], around: Mapping[str, Any] | None, made_by
     """Return the mark of all that a host is to be, with the files of the controller that are copied there."""
     sources = {name: digest(Path(name)) for name in sorted(rollout.sources_of([plan.get("services"), around]))}
     return rollout.wanted(plan, around, sources, made_by)
+
+
+def folders_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the folders that a host has outside of those that a generation keeps."""
+    settings = plan.get("settings") or {}
+    found = [{"path": settings[name]} for name in ("hf_home", "cache_dir") if settings.get(name)]
+    for service in plan.get("services") or []:
+        found += [folder for folder in service.get("folders") or [] if folder not in found]
+    return found
+
+
+def role_variables() -> set[str]:
+    """Return the variables by which roles that site.yml skips on a settled host may be told something that no plan says."""
+    found: set[str] = set()
+    for role in SKIPPED:
+        found |= set(
+            yaml.safe_load((COLLECTION / "roles" / role / "defaults" / "main.yml").read_text(encoding="utf-8"))
+        )
+    return found
 
 
 def digest(path: Path) -> str:

@@ -258,6 +258,15 @@ def check_own(snapshot: Path, sums: Sums, verify: str, only: Sequence[str] = ())
     return wrong
 
 
+def faults(found: Mapping[str, Any], wanted: Mapping[str, Any], sums: Sums, verify: str) -> list[dict[str, str]]:
+    """Compare a snapshot that C(look) found with the lock file's C(files) of it, or with itself; returns as C(check) does."""
+    if not found["path"]:
+        return []
+    if wanted.get("files"):
+        return check(Path(found["path"]), wanted["files"], sums, verify)
+    return check_own(Path(found["path"]), sums, verify, wanted.get("only") or [])
+
+
 def repair_mark(sums_dir: Path, repo: str) -> Path:
     """Return the file that is touched when a damaged file of a model is taken away: engines that ran by then are started anew."""
     return sums_dir / (repo.replace("/", "--") + ".repaired")

@@ -200,16 +200,12 @@ findings:
       basis: measured
 """
 
-import json
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, engine_logs, fast_path, gb10, residency
+from ansible_collections.dgxspark.vllm.plugins.module_utils import engines
 from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
-from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
 
 
 def main() -> None:
@@ -238,118 +234,19 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    run = runner(module)
-    services = [
-        {
-            **service,
-            "unit": service["unit"] or f"spark-{service['name']}.service",
-            "container": service["container"] or f"spark-{service['name']}",
-        }
-        for service in module.params["services"]
-    ]
-    active_since = engine_logs.read_units(run, [service["unit"] for service in services])
-    containers = gb10.read_containers(run)
-    held = gpu_memory(gb10.read_gpu(run, module.params["root"], containers))
-    run_dir = Path(module.params["run_dir"])
-
-    results, findings, uses = {}, [], []
-    for service in services:
-        names = engine_logs.containers_of(service, containers)
-        lines, reason = engine_logs.read_logs(run, names, active_since.get(service["unit"]))
-        if not names:
-            reason = f"the container {engine_logs.main_container(service)} is not running"
-        workers: list[str] = []
-        if engine_logs.under_ray(service) and names:
-            workers, missing = engine_logs.read_session(run_dir, service["name"])
-            reason = reason or missing
-        held_gib = [held[name] for name in names if name in held]
-        use = read_record(run_dir, service["unit"], round(sum(held_gib), 2) if held_gib else None)
-        counted, silent = read_metrics(service["probe"], module.params["timeout"])
-        memory, of_memory = compare_memory(service, lines, workers, use, reason)
-        path, of_path = compare_path(service, workers + lines, counted, reason, silent)
-        own = [*of_memory, *of_path]
-        results[service["name"]] = {**memory, **path, "findings": [finding.to_dict() for finding in own]}
-        findings += own
-        uses.append(use)
-    system, of_host = residency.compare_system(module.params["os_reserve_gib"], uses)
-    found = [finding.to_dict() for finding in [*of_host, *findings]]
-    for finding in found:
+    params = module.params
+    services, system, findings = engines.look(
+        runner(module),
+        params["services"],
+        params["os_reserve_gib"],
+        params["timeout"],
+        params["root"],
+        Path(params["run_dir"]),
+    )
+    for finding in findings:
         if finding["severity"] != "info":
             module.warn(f"{finding['message']} {finding['fix']}")
-    module.exit_json(changed=False, services=results, system=asdict(system), findings=found)
-
-
-def compare_memory(
-    service: dict[str, Any], lines: list[str], workers: list[str], use: residency.HostUse, reason: str
-) -> tuple[dict[str, Any], list[Finding]]:
-    """What a service took, against its plan. reason: why its log is not whole."""
-    log = residency.parse_log(lines, workers)
-    terms, findings = residency.compare(service["name"], service["memory"], log, use, service["rank"])
-    if not log.complete(service["rank"]):
-        reason = reason or "its log no longer has the lines of the start"
-    for term in terms.values():
-        if reason and term.verdict == "unknown" and term.reason == residency.NOT_SAID:
-            term.reason = reason
-    return {
-        "terms": {name: asdict(term) for name, term in terms.items()},
-        "override": residency.merged_override(terms),
-        "measured": residency.figures(terms, log, use),
-        "log": log.to_dict(),
-    }, findings
-
-
-def compare_path(
-    service: dict[str, Any], lines: list[str], counted: fast_path.Counted, reason: str, silent: str
-) -> tuple[dict[str, Any], list[Finding]]:
-    """What a service runs, against what was meant. silent: why nothing was counted."""
-    runs = fast_path.parse_log(lines)
-    checks, findings = fast_path.compare(service["name"], service["fast_path"], runs, counted, service["rank"])
-    for name, check in checks.items():
-        if check.verdict == "unknown" and check.reason == fast_path.NOT_SAID and reason:
-            check.reason = reason
-        if check.verdict == "unknown" and name == "acceptance" and silent and not service["rank"]:
-            check.reason = silent
-    return {
-        "checks": {name: asdict(check) for name, check in checks.items()},
-        "runs": runs.to_dict(),
-        "counted": counted.to_dict(),
-        "fast_path": fast_path.record(checks, runs, counted, findings),
-    }, findings
-
-
-def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
-    """GPU memory of the processes of each container, GiB; without those that nvidia-smi says nothing of."""
-    held: dict[str, float] = {}
-    for process in (gpu or {}).get("processes", []):
-        if process["container"] and process["used_mib"] is not None:
-            held[process["container"]] = held.get(process["container"], 0.0) + process["used_mib"] / 1024
-    return {name: round(gib, 2) for name, gib in held.items()}
-
-
-def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.HostUse:
-    """What the helper of the units noted at the start of a unit."""
-    try:
-        record = json.loads((run_dir / "starts" / f"{unit}.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return residency.read_start(None, gpu_gib)
-    except (OSError, ValueError) as error:
-        return residency.read_start(None, gpu_gib, f"the record of its start cannot be read: {error}")
-    return residency.read_start(record, gpu_gib)
-
-
-def read_metrics(probe: dict[str, Any], timeout: float) -> tuple[fast_path.Counted, str]:
-    """What a service counts, or a reason why that is not known."""
-    if not probe.get("url"):
-        return fast_path.Counted(), "it answers no requests"
-    try:
-        key = endpoint.read_api_key(probe.get("api_key_file"))
-        client = endpoint.Client(probe["url"], key, probe.get("api_key_file") or "")
-        status, body = client.call("GET", "/metrics", timeout=timeout)
-    except endpoint.Problem as problem:
-        return fast_path.Counted(), f"/metrics: {problem.message}"
-    if status != 200:
-        return fast_path.Counted(), f"/metrics answers HTTP {status}"
-    return fast_path.parse_metrics(body.decode("utf-8", "replace")), ""
+    module.exit_json(changed=False, services=services, system=system, findings=findings)
 
 
 if __name__ == "__main__":

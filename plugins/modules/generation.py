@@ -21,10 +21,13 @@ options:
       - V(look) says what there is, whether the host still is what its generation says, and what going back would do.
       - V(compare) says in what the host differs from its current generation, file by file, and which files of O(models) are not
         as they should be. M(dgxspark.vllm.drift) judges it. Nothing is written, and no content of a file is returned.
+      - V(settled) says whether site.yml would find nothing to do - the host was proved as what O(plan) and O(around) want, and still is
+        that, file by file, with its units active, its images and folders there, and its weights whole. Files of weights that were
+        touched are hashed, as M(dgxspark.vllm.model_snapshot) does.
       - V(restore) brings a generation back, once it is known that its images and weights are there.
       - V(forget) removes all generations and the names that they gave to images.
     type: str
-    choices: [record, look, compare, restore, forget]
+    choices: [record, look, compare, settled, restore, forget]
     required: true
   proven:
     description:
@@ -38,22 +41,22 @@ options:
     default: ''
   plan:
     description:
-      - With O(action=record), the host's part of RV(dgxspark.vllm.plan#module:hosts). A restored generation is proved by its services.
+      - With O(action=record) and O(action=settled), the host's part of RV(dgxspark.vllm.plan#module:hosts). A restored generation is proved by its services.
         Left out, they are what the receipts say.
     type: dict
   around:
     description:
-      - With O(action=record), the host's part of RV(dgxspark.vllm.plan#module:around).
+      - With O(action=record) and O(action=settled), the host's part of RV(dgxspark.vllm.plan#module:around).
     type: dict
   facts:
     description:
-      - With O(action=record), RV(dgxspark.vllm.spark_info#module:spark), of which the action plugin sends kernel, driver and DGX OS.
+      - With O(action=record) and O(action=settled), RV(dgxspark.vllm.spark_info#module:spark), of which the action plugin sends kernel, driver and DGX OS.
     type: dict
     default: {}
   models:
     description:
       - With O(action=compare), the models of the host's part of RV(dgxspark.vllm.plan#module:hosts). Sizes of files are compared, none is
-        read.
+        read. With O(action=settled) the action plugin sets it.
     type: list
     elements: dict
     default: []
@@ -72,6 +75,18 @@ options:
       - Set by the action plugin; a mark of all that the host was to be, by which M(dgxspark.vllm.rollout) sees whom it can leave out.
     type: str
     default: ''
+  folders:
+    description:
+      - Set by the action plugin; with O(action=settled), folders that have to be there.
+    type: list
+    elements: dict
+    default: []
+  overridden:
+    description:
+      - Set by the action plugin; with O(action=settled), variables of roles that are set beside the plan. What they change cannot be seen.
+    type: list
+    elements: str
+    default: []
   baseline:
     description:
       - With O(action=look), record what runs when the host has services but no generation yet. It counts as proven when every
@@ -156,6 +171,17 @@ running:
   returned: when O(action=look)
   type: bool
   sample: true
+settled:
+  description: Whether there is nothing to apply.
+  returned: when O(action=settled)
+  type: bool
+  sample: true
+why:
+  description: Why it is not.
+  returned: when O(action=settled)
+  type: list
+  elements: str
+  sample: ["generation 3 is not proven"]
 generations:
   description: All generations that are kept, by number.
   returned: success
@@ -729,6 +755,74 @@ class Host:
             },
         }
 
+    def settled(self) -> list[str]:
+        """Return why a run that applies the plan could find something to do; empty when it could not."""
+        params, current = self.params, self.now()
+        why = [f"{name} is set, which the plan does not know of" for name in params["overridden"]]
+        if self.silent:
+            return [*why, f"Docker does not say which images run: {self.silent}"]
+        if current is None:
+            return [*why, "nothing was recorded yet"]
+        number = current["number"]
+        state = current["state"]
+        if not current["proven"] or self.current["restoring"] is not None:
+            why.append(f"generation {number} is not proven")
+        if current["wanted"] != params["wanted"]:
+            why.append(f"something else is wanted than generation {number}")
+        if params["facts"] != current.get("facts"):
+            why.append("kernel, driver or DGX OS are others than at the last proof")
+        if not self.same():
+            why.append(f"files, units, images or models are not those of generation {number}")
+        if self.state["folders"] != state.get("folders"):
+            why.append(f"folders are not those of generation {number}")
+        why += engine.lines_of(self.steps_to(current))
+        why += [
+            f"{name} is {seen['active']}"
+            for name, seen in sorted(self.state["units"].items())
+            if seen["enabled"] and seen["active"] != "active"
+        ]
+        why += [f"{entry['path']} is not as it has to be" for entry in params["folders"] if not self.folder_is(entry)]
+        why += [text for entry in params["models"] if entry.get("repo") for text in self.faults(entry)]
+        for service in params["services"] or []:
+            began = self.began.get(service["unit"])
+            model = service.get("model") or {}
+            for repo in filter(None, [model.get("repo"), *(more.get("repo") for more in model.get("extra") or [])]):
+                mark = snapshots.repair_mark(self.at(snapshots.SUMS_DIR), repo)
+                if began is not None and mark.exists() and mark.stat().st_mtime > began:
+                    why.append(f"{service['unit']} runs with a file of {repo} that was damaged")
+        lacking = {engine.tag_of(image) for image in engine.used(self.manifests.values())[1]} - self.tags()
+        why += [f"the image {tag} of a generation has no name" for tag in sorted(lacking)]
+        return why
+
+    def folder_is(self, entry: dict[str, Any]) -> bool:
+        """Whether a folder is there, with its owner and mode."""
+        path = self.at(entry["path"])
+        if not path.is_dir():
+            return False
+        seen = self.owner(path)
+        wanted = {"owner": "root", "group": "root", "mode": "0755", **entry}
+        return all(seen[key] == str(wanted[key]) for key in seen)
+
+    def faults(self, asked: dict[str, Any]) -> list[str]:
+        """Say what the role models would mend of a model."""
+        hf_home, what = self.at(self.params["hf_home"]), f"{asked['repo']}@{asked['revision']}"
+        found = snapshots.look(hf_home, asked["repo"], asked["revision"], list(asked.get("only") or []))
+        sums = snapshots.Sums(self.at(snapshots.SUMS_DIR), asked["repo"])
+        wrong = snapshots.faults(found, asked, sums, str(self.params["settings"].get("verify") or "changed"))
+        if not self.check:
+            try:
+                sums.save()
+            except OSError as error:  # they are read again the next time
+                self.module.warn(f"sums of {asked['repo']} could not be kept: {error}")
+        why = [f"{what}: {each['file']} {each['why']}" for each in wrong]
+        if not found["complete"]:
+            why.append(f"{what} is not whole")
+        elif asked.get("link"):
+            link = hf_home / asked["link"]
+            if not link.is_symlink() or link.resolve() != Path(found["path"]).resolve():
+                why.append(f"{link} does not lead to {what}")
+        return why
+
     def whole(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Say whether a planned model is there as it should be, by the names and sizes of its files."""
         if not asked.get("repo"):
@@ -1053,7 +1147,11 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "action": {"type": "str", "choices": ["record", "look", "compare", "restore", "forget"], "required": True},
+            "action": {
+                "type": "str",
+                "choices": ["record", "look", "compare", "settled", "restore", "forget"],
+                "required": True,
+            },
             "proven": {"type": "bool"},
             "reason": {"type": "str", "default": ""},
             "plan": {"type": "dict"},
@@ -1063,6 +1161,8 @@ def main() -> None:
             "services": {"type": "list", "elements": "dict"},
             "settings": {"type": "dict", "default": {}},
             "wanted": {"type": "str", "default": ""},
+            "folders": {"type": "list", "elements": "dict", "default": []},
+            "overridden": {"type": "list", "elements": "str", "default": []},
             "baseline": {"type": "bool", "default": False},
             "keep": {"type": "int", "default": engine.KEEP},
             "generation": {"type": "int", "default": 0},
@@ -1082,6 +1182,9 @@ def main() -> None:
             result = host.answer(changed=False, **found)
         elif action == "compare":
             result = {"changed": False, **host.compare()}
+        elif action == "settled":
+            why = host.settled()
+            result = {"changed": False, "settled": not why, "why": why}
         elif action == "restore":
             found = host.restore()
             host.state = host.read_state() if not module.check_mode else host.state

@@ -262,10 +262,7 @@ def verified(module: AnsibleModule, found: dict[str, Any]) -> list[dict[str, str
     if not found["path"]:
         return []
     sums = snapshots.Sums(Path(params["sums_dir"]), params["repo"])
-    if params["files"]:
-        wrong = snapshots.check(Path(found["path"]), params["files"], sums, params["verify"])
-    else:
-        wrong = snapshots.check_own(Path(found["path"]), sums, params["verify"], params["only"])
+    wrong = snapshots.faults(found, params, sums, params["verify"])
     if not module.check_mode:
         try:
             sums.save()

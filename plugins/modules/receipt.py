@@ -113,16 +113,12 @@ findings:
       basis: measured
 """
 
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
-
-MODE = 0o644
+from ansible_collections.dgxspark.vllm.plugins.module_utils import receipt_file, receipts
 
 
 def main() -> None:
@@ -141,66 +137,28 @@ def main() -> None:
         required_one_of=[("deployed", "benchmark")],
         supports_check_mode=True,
     )
-    path, deployed, measured = (module.params[name] for name in ("path", "deployed", "measured"))
-    service = module.params["service"] or Path(path).stem
-    cluster, rank = module.params["cluster"] or None, module.params["rank"]
+    params = module.params
+    path = params["path"]
 
-    previous, old_text = read_previous(module, path)
-    if module.params["benchmark"] is not None:
-        if previous is None:
-            module.fail_json(msg=f"there is no receipt {path} to keep the figures in; site.yml --tags prove writes it")
-        receipt, findings = receipts.with_benchmark(previous or {}, module.params["benchmark"]), []
-    else:
-        receipt = receipts.build(service, deployed, measured, previous, cluster, rank, module.params["fast_path"])
-        findings = receipts.compare(previous, receipt)
-    changed = previous is None or receipts.subject(previous) != receipts.subject(receipt)
+    def make(previous: dict[str, Any] | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        if params["benchmark"] is not None:
+            if previous is None:
+                module.fail_json(
+                    msg=f"there is no receipt {path} to keep the figures in; site.yml --tags prove writes it"
+                )
+            return receipts.with_benchmark(previous or {}, params["benchmark"]), []
+        receipt = receipts.build(
+            params["service"] or Path(path).stem,
+            params["deployed"],
+            params["measured"],
+            previous,
+            params["cluster"] or None,
+            params["rank"],
+            params["fast_path"],
+        )
+        return receipt, receipts.compare(previous, receipt)
 
-    text = receipts.dump(receipt)
-    if not module.check_mode and text != old_text:
-        write(module, path, text)
-    if Path(path).exists():
-        changed = module.set_mode_if_different(path, MODE, changed)
-
-    for finding in findings:
-        if finding["severity"] == "warning":
-            module.warn(f"{finding['message']}; {finding['fix']}")
-    result = {"changed": changed, "receipt": receipt, "previous": previous, "findings": findings}
-    if module._diff:
-        result["diff"] = {
-            "before_header": path,
-            "after_header": path,
-            "before": receipts.dump(receipts.subject(previous)) if previous else "",
-            "after": receipts.dump(receipts.subject(receipt)),
-        }
-    module.exit_json(**result)
-
-
-def read_previous(module: AnsibleModule, path: str) -> tuple[dict[str, Any] | None, str | None]:
-    """The receipt on disk and its text; a damaged one is reported and counts as none."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        return receipts.load(text), text
-    except FileNotFoundError:
-        return None, None
-    except (OSError, ValueError) as error:
-        module.warn(f"the receipt {path} cannot be read and is made anew: {error}")
-        return None, None
-
-
-def write(module: AnsibleModule, path: str, text: str) -> None:
-    """Write beside the target and rename, so that a reader never sees half a receipt."""
-    directory = Path(path).parent
-    if not directory.is_dir():
-        module.fail_json(msg=f"the directory {directory} of the receipt does not exist; the role host makes it")
-    try:
-        handle, name = tempfile.mkstemp(prefix=".receipt-", dir=directory)
-        module.add_cleanup_file(name)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        Path(name).chmod(MODE)
-    except OSError as error:
-        module.fail_json(msg=f"the receipt {path} cannot be written: {error}")
-    module.atomic_move(name, path)
+    module.exit_json(**receipt_file.keep(module, path, make))
 
 
 if __name__ == "__main__":

@@ -15,10 +15,13 @@ LOOKS_AT = {
     "command": "programs, through the module that it is given",
     "endpoint": "a model server, over HTTP",
     "engine_logs": "what Ray's workers wrote, below a folder that it is given, and programs through the module",
+    "engines": "what a host says of its engines, below folders that it is given, over HTTP, and programs through the module",
     "gb10": "a host's /proc, /sys and /etc, below a root that it is given",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
     "image_probe_program": "the inside of an image, where it runs",
     "ray_nodes": "a Ray cluster, from inside one of its containers",
+    "readiness": "a model server, over HTTP, and programs through the module; and it waits",
+    "receipt_file": "the file of a receipt, through the module that it is given",
     "snapshots": "the models on a disk, below a folder that it is given",
     "spread_files": "the files of models on a disk, below a folder that it is given, and what is known of them",
 }

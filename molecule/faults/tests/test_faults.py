@@ -440,7 +440,7 @@ def full(host, place):
 
 @pytest.mark.parametrize(
     ("places", "last"),
-    [(("/etc/dgxspark", "/etc/systemd/system"), PLACED), (("/var/lib/dgxspark",), "Write the receipts")],
+    [(("/etc/dgxspark", "/etc/systemd/system"), PLACED), (("/var/lib/dgxspark",), "Prove the services")],
 )
 def test_disks_that_are_full(folder, tasks, before, chance, places, last):
     """From some task on before the first that writes there; two places on two hosts at once."""

@@ -1,3 +1,5 @@
+"""The module, which is readiness.py with options."""
+
 from __future__ import annotations
 
 import json

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
+from ansible_collections.dgxspark.vllm.plugins.action.generation import role_variables
 from ansible_collections.dgxspark.vllm.plugins.module_utils import generations as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
 from ansible_collections.dgxspark.vllm.plugins.modules import generation
 
 UNIT = """[Unit]
@@ -559,3 +563,187 @@ def test_of_a_host_s_facts_three_are_kept() -> None:
     assert engine.facts_of(SPARK) == SPARK_FACTS
     assert engine.facts_of({"kernel": "6.17.0", "gpu": None, "dgx_os": None}) == {"kernel": "6.17.0"}
     assert engine.facts_of(None) == {}
+
+
+# --- settled ------------------------------------------------------------------------------------------------------------
+
+FACTS = {"kernel": "6.17"}
+SERVICE = {"name": "heavy", "unit": "spark-heavy.service", "model": {"repo": "Org/M", "revision": "main", "extra": []}}
+MODEL = {"repo": "Org/M", "revision": "main", "only": [], "files": {}}
+WANTED: dict[str, Any] = {
+    "wanted": "as planned",
+    "facts": FACTS,
+    "services": [SERVICE],
+    "settings": {"verify": "changed"},
+}
+
+
+@pytest.fixture
+def settled(spark: Spark, call: Call) -> Callable[..., dict[str, Any]]:
+    """A host that was proved as it is, and the question whether it still is that."""
+    spark.deploy()
+    header = json.dumps({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
+    weights = spark.root / "srv/huggingface/hub/models--Org--M/snapshots" / COMMITS["old"] / "model.safetensors"
+    weights.write_bytes(len(header).to_bytes(8, "little") + header + b"abcd")
+    cache = spark.root / "var/cache/dgxspark"
+    cache.mkdir(parents=True)
+    cache.chmod(0o755)
+    assert call("record", proven=True, **WANTED)["recorded"] is True
+
+    def ask(**more: Any) -> dict[str, Any]:
+        owner = generation.Host.owner(cache)
+        folders = [{"path": "/var/cache/dgxspark", "owner": owner["owner"], "group": owner["group"]}]
+        return call("settled", **{**WANTED, "models": [MODEL], "folders": folders, **more})
+
+    return ask
+
+
+def test_a_host_that_was_proved_as_what_is_wanted_is_settled(
+    spark: Spark, settled: Callable[..., dict[str, Any]]
+) -> None:
+    before = files(spark)
+    found = settled()
+    assert (found["settled"], found["why"], found["changed"]) == (True, [], False)
+    assert not [call for call in spark.calls if call[:2] in (["systemctl", "restart"], ["docker", "tag"])]
+    after = files(spark)
+    assert {path: after[path] for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"wanted": "another"}, "something else is wanted than generation 1"),
+        ({"facts": {"kernel": "6.18"}}, "kernel, driver or DGX OS are others"),
+        ({"overridden": ["service_user"]}, "service_user is set"),
+        ({"models": [{**MODEL, "revision": "other"}]}, "Org/M@other is not whole"),
+        ({"models": [{**MODEL, "repo": "Org/More"}]}, "Org/More@main is not whole"),
+        ({"models": [{**MODEL, "link": "snapshots/Org--M@main"}]}, "does not lead to Org/M@main"),
+        (
+            {"models": [{**MODEL, "files": {"config.json": {"size": 2, "sha256": "0" * 64}}}]},
+            "config.json has the sha256 44136fa355b3",
+        ),
+        ({"folders": [{"path": "/var/cache/other"}]}, "/var/cache/other is not as it has to be"),
+    ],
+)
+def test_another_wish_is_something_to_apply(
+    settled: Callable[..., dict[str, Any]], more: dict[str, Any], why: str
+) -> None:
+    found = settled(**more)
+    assert found["settled"] is False and any(why in text for text in found["why"]), found["why"]
+
+
+def spoil_file(spark: Spark) -> None:
+    spark.write("/etc/dgxspark/env/heavy.env", "A=3\n", 0o600)
+
+
+def spoil_mode(spark: Spark) -> None:
+    (spark.root / "etc/dgxspark/env/heavy.env").chmod(0o644)
+
+
+def spoil_folder(spark: Spark) -> None:
+    (spark.root / "etc/dgxspark/secrets").chmod(0o777)
+
+
+def spoil_gone(spark: Spark) -> None:
+    (spark.root / "usr/local/libexec/dgxspark/spark_unit.py").unlink()
+
+
+def spoil_added(spark: Spark) -> None:
+    spark.write("/etc/dgxspark/services/other.json", "{}")
+
+
+def spoil_failed(spark: Spark) -> None:
+    spark.active["spark-heavy.service"] = "failed"
+
+
+def spoil_starting(spark: Spark) -> None:
+    spark.active["spark-heavy.service"] = "activating"
+
+
+def spoil_disabled(spark: Spark) -> None:
+    spark.enabled.clear()
+
+
+def spoil_image(spark: Spark) -> None:
+    spark.images[NEW] |= {f"repo/engine@{OLD}"}
+    del spark.images[OLD]
+
+
+def spoil_commit(spark: Spark) -> None:
+    spark.write("/srv/huggingface/hub/models--Org--M/refs/main", COMMITS["new"])
+
+
+def spoil_weights(spark: Spark) -> None:
+    weights = spark.root / "srv/huggingface/hub/models--Org--M/snapshots" / COMMITS["old"] / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+
+
+def spoil_name(spark: Spark) -> None:
+    spark.images[OLD].discard(engine.tag_of(OLD))
+
+
+def spoil_restoring(spark: Spark) -> None:
+    place = spark.root / engine.FOLDER.lstrip("/") / "current.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), "restoring": 1}))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (spoil_file, "files, units, images or models are not those"),
+        (spoil_mode, "files, units, images or models are not those"),
+        (spoil_folder, "folders are not those of generation 1"),
+        (spoil_gone, "writes /usr/local/libexec/dgxspark/spark_unit.py"),
+        (spoil_added, "removes /etc/dgxspark/services/other.json"),
+        (spoil_failed, "starts spark-heavy.service"),
+        (spoil_starting, "spark-heavy.service is activating"),
+        (spoil_disabled, "enables spark-heavy.service"),
+        (spoil_image, "files, units, images or models are not those"),
+        (spoil_commit, "files, units, images or models are not those"),
+        (spoil_weights, "of its own header"),
+        (spoil_name, "has no name"),
+        (spoil_restoring, "generation 1 is not proven"),
+    ],
+)
+def test_another_state_is_something_to_apply(
+    spark: Spark, settled: Callable[..., dict[str, Any]], spoil: Callable[[Spark], None], why: str
+) -> None:
+    spoil(spark)
+    found = settled()
+    assert found["settled"] is False and any(why in text for text in found["why"]), found["why"]
+
+
+def test_an_engine_that_began_before_a_repair_or_before_its_files_is_not_settled(
+    spark: Spark, settled: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_units = generation.Host.read_units
+
+    def began(self: Any) -> dict[str, Any]:
+        found: dict[str, Any] = read_units(self)
+        self.began = {"spark-heavy.service": time.time() + 10}
+        return found
+
+    monkeypatch.setattr(generation.Host, "read_units", began)
+    assert settled()["settled"] is True
+    mark = snapshots.repair_mark(spark.root / snapshots.SUMS_DIR.lstrip("/"), "Org/M")
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    assert settled()["settled"] is True
+    os.utime(mark, (time.time() + 20,) * 2)
+    assert settled()["why"] == ["spark-heavy.service runs with a file of Org/M that was damaged"]
+    mark.unlink()
+    os.utime(spark.root / "etc/dgxspark/env/heavy.env", (time.time() + 20,) * 2)
+    assert settled()["why"] == ["restarts spark-heavy.service"]
+
+
+def test_what_was_never_proved_or_recorded_is_not_settled(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    assert call("settled", **WANTED)["why"] == ["nothing was recorded yet"]
+    call("record", proven=False, **WANTED)
+    assert "generation 1 is not proven" in call("settled", **WANTED)["why"]
+
+
+def test_variables_of_roles_that_are_skipped_are_known() -> None:
+    found = role_variables()
+    assert {"host_user", "service_user", "models_timeout", "images_probe", "watchdog_state"} <= found
+    assert not [name for name in found if name.startswith(("spark_", "_"))]

@@ -1,3 +1,5 @@
+"""The module, and with it receipt_file.py, which keeps the file."""
+
 from __future__ import annotations
 
 import json

@@ -1,0 +1,145 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The proof of a host, against a server that answers, units and containers that are played, and receipts in a folder.
+
+What it is made of has tests of its own: test_endpoint_ready.py, test_engine_info.py, test_receipt.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.dgxspark.vllm.plugins.modules import service_proof
+
+SHOWN = "Id={name}\nLoadState=loaded\nActiveState={state}\nSubState=x\nResult=success\nNRestarts=0\n"
+DEPLOYED = {
+    "image": {"ref": "vllm:1", "id": "sha256:1"},
+    "model": {"repo": "Org/M"},
+    "vllm_version": "0.19.0",
+    "argv": ["/usr/bin/docker", "run"],
+    "env": {"HF_HOME": "/hf"},
+}
+Call = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, tree: Any, fake_run: Any, tmp_path: Path) -> Call:
+    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv, **options))
+    fake_run.on("docker ps", "").on("nvidia-smi", rc=9)
+    fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="active"))
+    (tmp_path / "receipts").mkdir()
+
+    def call(*services: dict[str, Any], **args: Any) -> dict[str, Any]:
+        settings = {
+            "services": list(services),
+            "timeout": 2,
+            "receipts_dir": str(tmp_path / "receipts"),
+            "root": str(tree),
+            "run_dir": str(tmp_path / "run"),
+            **args,
+        }
+        with patch_module_args(settings), pytest.raises(SystemExit):
+            service_proof.main()
+        result: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return result
+
+    return call
+
+
+def receipt_of(tmp_path: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((tmp_path / "receipts" / f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_what_answers_has_a_receipt_of_what_is_deployed_and_how_it_measured(
+    call: Call, engine: Any, tmp_path: Path
+) -> None:
+    service = {"name": "heavy", "url": engine.url, "served_model_name": "heavy", "checks": {"tools": True}, **DEPLOYED}
+    result = call(service, _ansible_diff=True)
+    assert "failed" not in result and result["changed"] is True
+    assert result["answers"]["heavy"]["ready"] is True and result["answers"]["heavy"]["checks"]["tools"] is True
+    kept = receipt_of(tmp_path, "heavy")
+    assert kept["deployed"] == DEPLOYED and kept["cluster"] is None and kept["rank"] == 0
+    assert kept["measured"]["checks"]["completion"] is True and kept["measured"]["decode_tokens_per_second"] > 0
+    assert kept["measured"].keys() >= {"weights_gib", "residency_gib", "ttft_seconds", "server_version"}
+    assert result["diff"][0]["after_header"].endswith("heavy.json") and "diff" not in result["receipts"]["heavy"]
+    # Again: nothing of it is another deployment.
+    assert call(service)["changed"] is False
+
+
+def test_a_rank_behind_the_first_one_is_proved_by_its_unit(call: Call, tmp_path: Path) -> None:
+    parts = [{"argv": ["docker", "run", "ray"]}, {"argv": ["docker", "run", "engine"]}]
+    cluster = {"name": "pair", "executor": "ray", "hosts": ["a", "b"]}
+    result = call({"name": "heavy", "url": "", "rank": 1, "cluster": cluster, "parts": parts, **DEPLOYED})
+    assert result["answers"]["heavy"]["stage"] == "unit"
+    kept = receipt_of(tmp_path, "heavy")
+    assert kept["deployed"]["ray_argv"] == ["docker", "run", "ray"] and kept["rank"] == 1 and kept["cluster"] == cluster
+    assert "checks" not in kept["measured"] and "ttft_seconds" not in kept["measured"]
+
+
+def test_who_does_not_answer_is_told_with_all_others_and_leaves_no_receipt(
+    call: Call, engine: Any, closed_port: int, tmp_path: Path
+) -> None:
+    silent = f"http://127.0.0.1:{closed_port}"
+    result = call(
+        {"name": "one", "url": silent, "served_model_name": "one", "unit": "spark-heavy.service", **DEPLOYED},
+        {"name": "heavy", "url": engine.url, "served_model_name": "heavy", **DEPLOYED},
+        {"name": "two", "url": silent, "served_model_name": "two", "unit": "spark-heavy.service", **DEPLOYED},
+        timeout=0.3,
+    )
+    assert result["failed"] is True
+    assert f"one at {silent} is not ready" in result["msg"] and f"two at {silent} is not ready" in result["msg"]
+    assert result["answers"]["heavy"]["ready"] is True
+    assert list((tmp_path / "receipts").iterdir()) == []
+
+
+def test_without_a_folder_nothing_is_kept(call: Call, engine: Any, tmp_path: Path) -> None:
+    result = call({"name": "heavy", "url": engine.url, "served_model_name": "heavy", **DEPLOYED}, receipts_dir="")
+    assert result["receipts"] == {} and result["changed"] is False
+    assert list((tmp_path / "receipts").iterdir()) == []
+
+
+def test_a_figure_that_got_worse_and_a_finding_are_warnings(
+    call: Call, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: list[str] = []
+    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warnings.append(text))
+    expected = {"moe_backend": {"any_of": ["marlin"], "why": "it is asked for", "required": False}}
+    service = {
+        "name": "heavy", "url": engine.url, "served_model_name": "heavy", "fast_path": expected, **DEPLOYED,
+    }  # fmt: skip
+    call(service)
+    kept = receipt_of(tmp_path, "heavy")
+    kept["baseline"]["decode_tokens_per_second"] = 1e9
+    (tmp_path / "receipts" / "heavy.json").write_text(json.dumps(kept))
+    warnings.clear()
+    result = call(service)
+    assert any("decode_tokens_per_second of heavy is" in text for text in warnings)
+    assert result["services"]["heavy"]["checks"]["moe_backend"]["verdict"] == "unknown"
+
+
+def test_check_mode_writes_nothing_and_waits_for_nothing(
+    call: Call, fake_run: Any, closed_port: int, tmp_path: Path
+) -> None:
+    fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="inactive"))
+    result = call(
+        {"name": "heavy", "url": f"http://127.0.0.1:{closed_port}", "served_model_name": "heavy", **DEPLOYED},
+        _ansible_check_mode=True,
+        timeout=60,
+    )
+    assert result["answers"]["heavy"]["ready"] is None and result["changed"] is True
+    assert list((tmp_path / "receipts").iterdir()) == []
+
+
+def test_the_documentation_names_every_result(call: Call, engine: Any) -> None:
+    result = call({"name": "heavy", "url": engine.url, "served_model_name": "heavy", **DEPLOYED})
+    assert set(yaml.safe_load(service_proof.RETURN)) == set(result) - {"changed", "invocation", "warnings"}
