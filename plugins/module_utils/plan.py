@@ -210,7 +210,11 @@ VARIABLES: dict[str, tuple[type | tuple[type, ...], Any, str]] = {
         20,
         "how much slower than before a service may decode in rollout.yml, where the two can be compared",
     ),
-    "spark_apply_all": (bool, False, "has site.yml apply everything, also to hosts that were proved as what is planned"),
+    "spark_apply_all": (
+        bool,
+        False,
+        "has site.yml apply everything, also to hosts that were proved as what is planned",
+    ),
     "spark_rollout_all": (bool, False, "has rollout.yml go through hosts that run what is wanted, too"),
     "spark_rollback_batch": ((int, str), "100%", "hosts that rollback.yml takes back at once, a number or a share"),
     "spark_rollback_drain_seconds": (
