@@ -226,6 +226,8 @@ RESULTS = (
     "spark_planned",
     "spark_measured",
     "spark_images",
+    "spark_settled",
+    "spark_for_all",
     "spark_upstream",
     "spark_answers",
     "spark_asked",

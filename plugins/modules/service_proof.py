@@ -58,7 +58,7 @@ options:
         type: dict
         default: {}
       checks:
-        description: Further stages, as M(dgxspark.vllm.endpoint_ready#module:checks).
+        description: Further stages, the C(checks) of M(dgxspark.vllm.endpoint_ready).
         type: dict
         default: {}
       rank:
