@@ -162,6 +162,7 @@ receipts:
   type: dict
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,16 @@ def measured(service: dict[str, Any], answer: dict[str, Any], engine: dict[str, 
         **{key: answer.get(key) for key in MEASURED},
         "checks": answer.get("checks") or {},
     }
+
+
+def new_receipt(
+    service: dict[str, Any], figures: dict[str, Any], path: dict[str, Any], previous: dict[str, Any] | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the receipt after the one before, and what got worse. path: the receipt's part of the fast path."""
+    receipt = receipts.build(
+        service["name"], deployed(service), figures, previous, service["cluster"] or None, service["rank"], path
+    )
+    return receipt, receipts.compare(previous, receipt)
 
 
 def main() -> None:
@@ -267,24 +278,7 @@ def main() -> None:
     for service in services if params["receipts_dir"] else []:
         name = service["name"]
         figures = measured(service, answers[name], looked[name])
-
-        def make(
-            previous: dict[str, Any] | None,
-            service: dict[str, Any] = service,
-            figures: dict[str, Any] = figures,
-            path: dict[str, Any] = looked[name]["fast_path"],
-        ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-            receipt = receipts.build(
-                service["name"],
-                deployed(service),
-                figures,
-                previous,
-                service["cluster"] or None,
-                service["rank"],
-                path,
-            )
-            return receipt, receipts.compare(previous, receipt)
-
+        make = partial(new_receipt, service, figures, looked[name]["fast_path"])
         kept[name] = receipt_file.keep(module, f"{params['receipts_dir']}/{name}.json", make)
     for finding in findings:
         if finding["severity"] != "info":
