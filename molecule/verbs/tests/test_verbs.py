@@ -228,7 +228,10 @@ OLD = "0" * 40
 def leftovers(first):
     """What a host gathers over time, of every kind."""
     with first.sudo():
-        images = first.check_output("docker image ls --format '{{.Repository}}:{{.Tag}}'").split()
+        # Without those that have no name, which other scenarios may have left: nothing uses them.
+        images = first.check_output(
+            "docker image ls --filter dangling=false --format '{{.Repository}}:{{.Tag}}'"
+        ).split()
         first.check_output("tar -cf - --files-from /dev/null | docker import - vllm/vllm-openai:v0.0.1")
         first.check_output("mkdir -p /var/cache/dgxspark/gone && touch /var/cache/dgxspark/gone/kernel")
         folder = "/srv/huggingface/hub/models--Org--Forgotten"
