@@ -32,7 +32,7 @@ def test_the_index_is_in_no_history(host):
     with host.sudo():
         history = host.check_output("docker history --no-trunc %s", TAG)
     assert "ray==9.9.9" in history
-    assert "5001" not in history and "PIP_INDEX_URL" not in history
+    assert ":5001" not in history and "PIP_INDEX_URL" not in history
 
 
 def test_it_was_built_once_in_all_runs(host):
