@@ -27,6 +27,7 @@ IN_CLONE = ROOT / "collections" / COLLECTION  # a symlink to ROOT under which im
 
 LOGS = CACHE / "test-logs"
 LINES_SHOWN = 80  # of a failed check
+PROGRESS = r"[.sxXFE]+ *\[ *\d+%\]"  # pytest's dots
 
 # Supported ansible-core: the release to install and the controller Pythons it runs on, best first.
 CORES = {
@@ -96,7 +97,10 @@ def finish(result: Result) -> Result:
         flush=True,
     )
     if not result.ok:
-        lines = result.output.rstrip().splitlines()
+        # Which tests failed comes first: a page that keeps only the beginning of a long log shows that much.
+        lines = [line for line in result.output.rstrip().splitlines() if not re.fullmatch(PROGRESS, line)]
+        failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+        lines = [line for line in lines if line not in failed]
         if len(lines) > LINES_SHOWN:
             log = LOGS / (re.sub(r"\W+", "-", result.label) + ".log")
             log.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +109,7 @@ def finish(result: Result) -> Result:
                 f"... the last {LINES_SHOWN} of {len(lines)} lines; all are in {log.relative_to(ROOT)}",
                 *lines[-LINES_SHOWN:],
             ]
-        print("\n".join(f"   | {line}" for line in lines), flush=True)
+        print("\n".join(f"   | {line}" for line in failed + lines), flush=True)
     return result
 
 

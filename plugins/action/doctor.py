@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.action.status import write
+from ansible_collections.dgxspark.vllm.plugins.action.status import conclude
 from ansible_collections.dgxspark.vllm.plugins.module_utils import doctor, drift, picture, placement
 from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import SEVERITIES
 
@@ -86,16 +85,7 @@ class ActionModule(ActionBase):
         display.display("\n".join([text, "", head(found)]) if findings else head(found), screen_only=True)
         if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
             display.display(picture.findings_text(findings), log_only=True)
-        if args["dest"] == "-":
-            display.display(json.dumps(found, sort_keys=True), screen_only=True)
-        elif args["dest"]:
-            write(Path(args["dest"]), json.dumps(found, indent=2, sort_keys=True) + "\n")
-        result.update(changed=False, failed=bool(why), counts=found["counts"], _ansible_verbose_override=True)
-        if why:
-            result["msg"] = why  # and nothing else: Ansible prints the whole result of a task that failed
-        else:
-            result["findings"] = findings
-        return result
+        return conclude(result, found, args, "findings")
 
     def _judge(
         self, host: str, planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]

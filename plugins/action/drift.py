@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 from ansible import constants
@@ -17,7 +15,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.action.generation import collection_mark, wanted_of
 from ansible_collections.dgxspark.vllm.plugins.action.plan import plain
-from ansible_collections.dgxspark.vllm.plugins.action.status import write
+from ansible_collections.dgxspark.vllm.plugins.action.status import conclude
 from ansible_collections.dgxspark.vllm.plugins.module_utils import drift
 
 display = Display()
@@ -75,17 +73,7 @@ class ActionModule(ActionBase):
             display.display(drift.text(found, args["show"], color.ANSIBLE_COLOR), screen_only=True)
             if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
                 display.display(drift.text(found, args["show"]), log_only=True)
-        if args["dest"] == "-":
-            display.display(json.dumps(found, sort_keys=True), screen_only=True)
-        elif args["dest"]:
-            write(Path(args["dest"]), json.dumps(found, indent=2, sort_keys=True) + "\n")
-        failed = not found["well"] and args["fail_on"] != "never"
-        result.update(changed=False, failed=failed, counts=found["counts"], _ansible_verbose_override=True)
-        if failed:
-            result["msg"] = found["reason"]  # and nothing else: Ansible prints the whole result of a task that failed
-        else:
-            result.update({key: found[key] for key in ("well", "reason", "hosts", "findings")})
-        return result
+        return conclude(result, found, args, "well", "reason", "hosts", "findings")
 
 
 def about(asked: dict[str, Any]) -> dict[str, Any]:

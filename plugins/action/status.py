@@ -51,17 +51,22 @@ class ActionModule(ActionBase):
         found = fleet_status.report(rows, hosts, now.isoformat(timespec="seconds"), args["fail_on"])
         if args["show"] != "none":
             display.display(fleet_status.text(found, args["show"]))
-        if args["dest"] == "-":
-            display.display(json.dumps(found, sort_keys=True), screen_only=True)
-        elif args["dest"]:
-            write(Path(args["dest"]), json.dumps(found, indent=2, sort_keys=True) + "\n")
-        failed = not found["well"] and args["fail_on"] != "never"
-        result.update(changed=False, failed=failed, counts=found["counts"], _ansible_verbose_override=True)
-        if failed:
-            result["msg"] = found["reason"]  # and nothing else: Ansible prints the whole result of a task that failed
-        else:
-            result.update({key: found[key] for key in ("well", "reason", "hosts", "services")})
-        return result
+        return conclude(result, found, args, "well", "reason", "hosts", "services")
+
+
+def conclude(result: dict[str, Any], found: dict[str, Any], args: dict[str, Any], *keys: str) -> dict[str, Any]:
+    """Keep a report where C(dest) of the task wants it, and end the task as C(fail_on) wants it; C(keys) go into its result."""
+    if args["dest"] == "-":
+        display.display(json.dumps(found, sort_keys=True), screen_only=True)
+    elif args["dest"]:
+        write(Path(args["dest"]), json.dumps(found, indent=2, sort_keys=True) + "\n")
+    failed = not found["well"] and args["fail_on"] != "never"
+    result.update(changed=False, failed=failed, counts=found["counts"], _ansible_verbose_override=True)
+    if failed:
+        result["msg"] = found["reason"]  # and nothing else: Ansible prints the whole result of a task that failed
+    else:
+        result.update({key: found[key] for key in keys})
+    return result
 
 
 def write(path: Path, text: str) -> None:

@@ -18,6 +18,8 @@ options:
   action:
     description:
       - V(record) makes a new generation when the host is not what the current one says, and nothing else when it is.
+      - V(confirm) notes that the current generation was proved again, with O(facts), where the host still is what it says. No
+        generation is made.
       - V(look) says what there is, whether the host still is what its generation says, and what going back would do.
       - V(compare) says in what the host differs from its current generation, file by file, and which files of O(models) are not
         as they should be. M(dgxspark.vllm.drift) judges it. Nothing is written, and no content of a file is returned.
@@ -27,7 +29,7 @@ options:
       - V(restore) brings a generation back, once it is known that its images and weights are there.
       - V(forget) removes all generations and the names that they gave to images.
     type: str
-    choices: [record, look, compare, settled, restore, forget]
+    choices: [record, confirm, look, compare, settled, restore, forget]
     required: true
   proven:
     description:
@@ -50,7 +52,8 @@ options:
     type: dict
   facts:
     description:
-      - With O(action=record) and O(action=settled), RV(dgxspark.vllm.spark_info#module:spark), of which the action plugin sends kernel, driver and DGX OS.
+      - With O(action=record), O(action=confirm) and O(action=settled), RV(dgxspark.vllm.spark_info#module:spark), of which the action plugin
+        sends kernel, driver and DGX OS.
     type: dict
     default: {}
   models:
@@ -140,6 +143,12 @@ EXAMPLES = r"""
     action: record
     proven: true
     plan: "{{ spark_plan }}"
+  become: true
+
+- name: Note that it was proved with the kernel and driver of today
+  dgxspark.vllm.generation:
+    action: confirm
+    facts: "{{ spark_measured.spark }}"
   become: true
 
 - name: See what going back would do
@@ -624,6 +633,18 @@ class Host:
         self.store(manifest)
         self.set_current(number=manifest["number"], **{"from": None, "restoring": None})
         return {"recorded": True, "removed": self.prune(), "changed": True}
+
+    def confirm(self) -> bool:
+        """Note that the current generation was proved again; returns whether that says anything new."""
+        current, facts = self.now(), self.params["facts"]
+        if current is None or not self.same():
+            return False
+        changed = not current["proven"] or (bool(facts) and facts != current.get("facts"))
+        current.update(proven=True, reason="", receipts=self.receipts)
+        current.update({"facts": facts} if facts else {})
+        if changed and not self.check:
+            self.store(current)
+        return changed
 
     def prune(self) -> list[str]:
         """Remove what is not kept, and give the images of what is kept a name; returns what was removed."""
@@ -1149,7 +1170,7 @@ def main() -> None:
         argument_spec={
             "action": {
                 "type": "str",
-                "choices": ["record", "look", "compare", "settled", "restore", "forget"],
+                "choices": ["record", "confirm", "look", "compare", "settled", "restore", "forget"],
                 "required": True,
             },
             "proven": {"type": "bool"},
@@ -1177,6 +1198,9 @@ def main() -> None:
         if action == "record":
             result = host.record(module.params["proven"])
             result = host.answer(**result)
+        elif action == "confirm":
+            changed = host.confirm()
+            result = host.answer(changed=changed)
         elif action == "look":
             found = host.look()
             result = host.answer(changed=False, **found)

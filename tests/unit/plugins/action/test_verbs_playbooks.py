@@ -165,6 +165,8 @@ case "$*" in get-updates*) echo '{"Devices": [{"Name": "EC", "Version": "1", "Re
     "dpkg": "",
     "dpkg-query": "echo 'curl 7.0-1 installed'",
     "apt-mark": "",
+    # An engine that has no images.
+    "docker": 'for last; do :; done; echo "[]"; echo "Error response from daemon: No such image: $last" >&2; exit 1',
 }
 
 

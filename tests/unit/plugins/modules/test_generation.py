@@ -559,6 +559,23 @@ def test_kernel_and_driver_are_those_of_the_last_proof(spark: Spark, call: Call)
     assert facts() == SPARK_FACTS
 
 
+def test_a_proof_after_an_update_is_noted_and_the_plan_stays(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    assert call("confirm", facts=SPARK_FACTS)["changed"] is False  # nothing was recorded that could be confirmed
+    call("record", facts=SPARK_FACTS, wanted="w")
+    newer = {**SPARK_FACTS, "driver": "595.1"}
+    assert call("confirm", facts=newer, _ansible_check_mode=True)["changed"] is True
+    assert call("compare")["recorded"]["facts"] == SPARK_FACTS
+    told = call("confirm", facts=newer)
+    assert (told["changed"], told["current"]["proven"], told["current"]["wanted"]) == (True, True, "w")
+    assert call("compare")["recorded"]["facts"] == newer
+    assert call("confirm", facts=newer)["changed"] is False
+    # By hand since: what was proved is not what the generation says.
+    spark.write("/etc/dgxspark/env/heavy.env", "A=9\n")
+    assert call("confirm", facts=SPARK_FACTS)["changed"] is False
+    assert call("compare")["recorded"]["facts"] == newer
+
+
 def test_of_a_host_s_facts_three_are_kept() -> None:
     assert engine.facts_of(SPARK) == SPARK_FACTS
     assert engine.facts_of({"kernel": "6.17.0", "gpu": None, "dgx_os": None}) == {"kernel": "6.17.0"}
