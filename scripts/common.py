@@ -24,6 +24,9 @@ def tool_env(**extra: str) -> dict[str, str]:
         key for key in env if key.startswith(("ANSIBLE_", "MOLECULE_")) or key in ("VIRTUAL_ENV", "PYTHONHOME")
     ]:
         del env[name]
+    # Hundreds of short programs run; each would compile Ansible anew where the caller wants no bytecode in his trees.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    env["PYTHONPYCACHEPREFIX"] = str(CACHE / "pycache")
     env["PATH"] = f"{BIN}{os.pathsep}{env['PATH']}"
     env["LC_ALL"] = "C.UTF-8"
     env["PYTHONPATH"] = str(ROOT / "collections")

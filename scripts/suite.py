@@ -218,11 +218,9 @@ def docs_lint() -> list[Result]:
 
 def unit(*options: str) -> list[Result]:
     """pytest over tests/unit, tests/repo, and tests/monitoring with its real Prometheus."""
-    # One more than there are cores: the tests of the supervisors mostly wait.
-    workers = str((os.cpu_count() or 1) + 1)
-    return [
-        execute(simple("pytest", "pytest", "-n", workers, *options, "tests/unit", "tests/repo", "tests/monitoring"))
-    ]
+    # More than there are cores: the tests of the supervisors mostly wait. Who has none left takes some of the others'.
+    spread = ("-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal")
+    return [execute(simple("pytest", "pytest", *spread, *options, "tests/unit", "tests/repo", "tests/monitoring"))]
 
 
 def unit_quick() -> list[Result]:

@@ -51,6 +51,9 @@ def wanted(plan: Mapping[str, Any], around: Mapping[str, Any] | None, sources: M
     templates and programs are part of what is put there.
     """
     services = [{key: service.get(key) for key in DEPLOYED} for service in plan.get("services") or []]
+    for service in services:
+        # Where it stands in the lock file is no part of what it is; a host may get another name.
+        service["lock"] = {name: value for name, value in (service["lock"] or {}).items() if name != "key"}
     others = {name: body for name, body in (around or {}).items() if name != "findings"}
     return mark([services, plan.get("firewall"), plan.get("settings"), others, dict(sources), made_by])
 

@@ -111,6 +111,13 @@ def test_the_mark_follows_what_is_deployed_and_not_what_the_host_measures() -> N
         rollout.wanted(plan, {"watchdog": {}}, {}, "d"),
     ):
         assert other != mark
+    locks = [
+        {"key": "spark-1/heavy", "image": "a"},
+        {"key": "spark-2/heavy", "image": "a"},
+        {"key": "spark-1/heavy", "image": "b"},
+    ]
+    one, renamed, moved = (rollout.wanted({**plan, "services": [service(lock=lock)]}, {}, {}, "c") for lock in locks)
+    assert one == renamed != moved
     assert rollout.sources_of([{"secrets": [{"source": "/k", "path": "/p"}]}, {"source": None}]) == {"/k"}
 
 
