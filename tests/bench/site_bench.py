@@ -108,13 +108,17 @@ def verdicts(rows: list[tuple[int, str, Measured, float]]) -> list[str]:
     said = []
     second = {size: (found, bound) for size, label, found, bound in rows if label == "second run"}
     for size, (found, bound) in second.items():
-        tasks, ratio = found.most("tasks"), found.seconds / bound
-        parts = [f"{tasks} tasks (at most {MOST_TASKS})", f"{ratio:.2f} times the pings (at most {MOST_RATIO})"]
-        good = tasks <= MOST_TASKS and ratio <= MOST_RATIO
+        targets = [
+            ("tasks", found.most("tasks"), MOST_TASKS),
+            ("times the pings", found.seconds / bound, MOST_RATIO),
+        ]
         if size in MOST_SECONDS:
-            parts.append(f"{found.seconds:.1f} s (at most {MOST_SECONDS[size]} s)")
-            good = good and found.seconds <= MOST_SECONDS[size]
-        said.append(f"{size:>4} hosts, second run: {', '.join(parts)}: {'reached' if good else 'missed'}")
+            targets.append(("s", found.seconds, MOST_SECONDS[size]))
+        parts = [
+            f"{value:.4g} {unit} ({'reached' if value <= most else 'missed'}: at most {most})"
+            for unit, value, most in targets
+        ]
+        said.append(f"{size:>4} hosts, second run: {', '.join(parts)}")
     sizes = sorted(size for size in second if size >= 10)
     for smaller, larger in zip(sizes, sizes[1:], strict=False):
         slope = (second[larger][0].seconds - second[smaller][0].seconds) / (larger - smaller)
