@@ -18,8 +18,8 @@ options:
   action:
     description:
       - V(record) makes a new generation when the host is not what the current one says, and nothing else when it is.
-      - V(confirm) notes that the current generation was proved again, with O(facts), where the host still is what it says. No
-        generation is made.
+      - V(confirm) notes O(facts) in the current generation, with which it was proved again, where it is proven and the host still is what
+        it says. No generation is made, and none becomes proven.
       - V(look) says what there is, whether the host still is what its generation says, and what going back would do.
       - V(compare) says in what the host differs from its current generation, file by file, and which files of O(models) are not
         as they should be. M(dgxspark.vllm.drift) judges it. Nothing is written, and no content of a file is returned.
@@ -635,16 +635,17 @@ class Host:
         return {"recorded": True, "removed": self.prune(), "changed": True}
 
     def confirm(self) -> bool:
-        """Note that the current generation was proved again; returns whether that says anything new."""
+        """Note that a proven generation was proved again, with the facts of today; returns whether they are new.
+
+        Never makes one proven: services that were stopped, or failed when it was recorded, may not have been tried.
+        """
         current, facts = self.now(), self.params["facts"]
-        if current is None or not self.same():
+        if current is None or not current["proven"] or not facts or facts == current.get("facts") or not self.same():
             return False
-        changed = not current["proven"] or (bool(facts) and facts != current.get("facts"))
-        current.update(proven=True, reason="", receipts=self.receipts)
-        current.update({"facts": facts} if facts else {})
-        if changed and not self.check:
+        current["facts"] = facts
+        if not self.check:
             self.store(current)
-        return changed
+        return True
 
     def prune(self) -> list[str]:
         """Remove what is not kept, and give the images of what is kept a name; returns what was removed."""

@@ -562,8 +562,11 @@ def test_kernel_and_driver_are_those_of_the_last_proof(spark: Spark, call: Call)
 def test_a_proof_after_an_update_is_noted_and_the_plan_stays(spark: Spark, call: Call) -> None:
     spark.deploy()
     assert call("confirm", facts=SPARK_FACTS)["changed"] is False  # nothing was recorded that could be confirmed
-    call("record", facts=SPARK_FACTS, wanted="w")
     newer = {**SPARK_FACTS, "driver": "595.1"}
+    call("record", facts=SPARK_FACTS, wanted="w")
+    told = call("confirm", facts=newer)  # what failed, or was never tried, is not proved by what happens to run
+    assert (told["changed"], told["current"]["proven"]) == (False, False)
+    call("record", facts=SPARK_FACTS, proven=True, wanted="w")
     assert call("confirm", facts=newer, _ansible_check_mode=True)["changed"] is True
     assert call("compare")["recorded"]["facts"] == SPARK_FACTS
     told = call("confirm", facts=newer)
