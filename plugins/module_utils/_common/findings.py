@@ -1,0 +1,55 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Findings: what the engine says about a deployment, in one shape for every part of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SEVERITIES = ("error", "warning", "info")
+"""The worst first."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a person should know before a start.
+
+    rule: stable id, for example C(SPK101) or C(memory.free_at_start); one of C(register.py), or of a rule about launches.
+    severity: C(error) fails or gives wrong output, C(warning) costs speed or is fragile, C(info) is the rest.
+    service: name of the service that it is about, empty for the whole host.
+    message: what is wrong, where and why, in one or two sentences.
+    fix: what to change, with the value where it can be known.
+    vllm_error: the text that vLLM itself would print, where vLLM would refuse.
+    source: where the knowledge comes from.
+    basis: C(inventory), C(measured) or C(probed): what the statement rests on.
+    stage: how far vLLM would come before it prints that: C(arguments), C(device), C(load), C(profile), C(kv_cache), C(graphs).
+    seconds: into the start at which it would print it, C(low), C(typical) and C(high); an estimate.
+    changes: what C(fix) says first, for machines: C({service, args}), where C(null) takes an argument out.
+    """
+
+    rule: str
+    severity: str
+    message: str
+    fix: str = ""
+    service: str = ""
+    vllm_error: str = ""
+    source: str = ""
+    basis: str = "inventory"
+    stage: str = ""
+    seconds: dict[str, int] = field(default_factory=dict)
+    changes: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.severity not in SEVERITIES:
+            raise ValueError(f"severity of {self.rule} is {self.severity!r}, expected one of {', '.join(SEVERITIES)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as a plain dict; what is empty is left out."""
+        return {key: value for key, value in asdict(self).items() if value or key == "service"}
+
+
+def has_errors(findings: list[dict[str, Any]]) -> bool:
+    """Tell whether any of C(findings) (plain dicts) is an error."""
+    return any(finding["severity"] == "error" for finding in findings)

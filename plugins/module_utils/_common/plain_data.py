@@ -1,0 +1,244 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What may come in from outside at all: plain data that can be counted with, compared, written to a file and read back.
+
+C(unfit) is for what people write, before anything looks at its meaning. C(misfits) compares what a program said with the form
+that it is meant to have. Whoever reads checked data needs no care of his own for numbers without end or texts that no file takes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+LARGEST = 2**63
+"""No size, port, count or time is larger, and neither systemd nor Docker reads a larger number."""
+LONGEST_TEXT = 60_000
+"""Bytes; docker reads no line of an env file that is longer than 64 KiB."""
+DEEPEST = 40
+"""Levels of lists and mappings; no setting of vLLM, Docker or LiteLLM has more than ten."""
+EVERYWHERE = ("*",)
+"""For C(endless) of C(unfit): numbers without end are allowed at any place."""
+MOST_MESSAGES = 10
+"""For one value; a file that is broken as a whole is broken once."""
+
+
+class InputError(ValueError):
+    """The input itself is wrong; C(messages) has one sentence for every mistake."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__("; ".join(messages))
+        self.messages = messages
+
+
+def kind(value: Any) -> str:
+    """Name a value's type as a person who writes YAML knows it."""
+    names = {dict: "a mapping", list: "a list", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
+    return "nothing" if value is None else next((n for t, n in names.items() if isinstance(value, t)), "that")
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message: on one line, short, and such that any terminal and file takes it."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST:
+        return "a number of more than 19 digits"
+    text = ascii(value) if not isinstance(value, str) or CONTROL.search(value) or _unfit_text(value) else repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def unfit(value: Any, where: str, endless: Collection[str] = ()) -> list[str]:
+    """Return what of a value nothing can be done with, each with its place; an empty list where all is plain.
+
+    :param value: anything that an inventory or an answer holds
+    :param where: its name, for messages
+    :param endless: keys below which numbers without end are allowed, as in a model's config.json
+    :returns: messages
+    """
+    messages: list[str] = []
+    for place, why in _unfit(value, where, endless, 0):
+        if len(messages) == MOST_MESSAGES:
+            messages.append(f"{where} has more of the kind.")
+            break
+        messages.append(f"{place} {why}")
+    return messages
+
+
+def _unfit(value: Any, place: str, endless: Collection[str], depth: int) -> Iterator[tuple[str, str]]:
+    if value is None or isinstance(value, bool):
+        return
+    if isinstance(value, str):
+        if why := _unfit_text(value):
+            yield place, why
+    elif isinstance(value, int):
+        if abs(value) > LARGEST:
+            yield place, "is a number of more than 19 digits."
+    elif isinstance(value, float):
+        if endless is not EVERYWHERE and not abs(value) <= LARGEST:
+            finite = math.isfinite(value)
+            yield place, "is a number of more than 19 digits." if finite else f"is {value}, which is no number."
+    elif depth == DEEPEST:
+        yield place, f"has more than {DEEPEST} levels of lists and mappings."
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                yield place, f"has the key {shown(key)}, which is {kind(key)}; a key is a text."
+            elif why := _unfit_text(key):
+                yield f"{place}, a key of it", why
+            else:
+                yield from _unfit(item, f"{place}.{key}", EVERYWHERE if key in endless else endless, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _unfit(item, f"{place}[{index}]", endless, depth + 1)
+    else:
+        yield (
+            place,
+            f"is of the type {type(value).__name__}, which is neither text, number, list nor mapping; quote it.",
+        )
+
+
+def several_lines(value: Any, where: str, free: Collection[str] = ()) -> list[str]:
+    """Return the places of texts with a line break or a control character.
+
+    :param value: plain data
+    :param where: its name, for the places
+    :param free: keys below which they are allowed, because what is written there is quoted
+    :returns: places
+    """
+    if isinstance(value, str):
+        shows = f"{where} is {shown(value)}; it must be one line of text without control characters."
+        return [shows] if CONTROL.search(value) else []
+    if isinstance(value, Mapping):
+        items = [(f"{where}.{key}", item) for key, item in value.items() if key not in free]
+        return [
+            *(text for key in value for text in several_lines(key, f"{where}, a key of it", free)),
+            *(text for place, item in items for text in several_lines(item, place, free)),
+        ]
+    items = [(f"{where}[{index}]", item) for index, item in enumerate(value)] if isinstance(value, list) else []
+    return [text for place, item in items for text in several_lines(item, place, free)]
+
+
+def _unfit_text(text: str) -> str:
+    if text.isascii():
+        if "\x00" in text:
+            return "holds U+0000, which ends a text for every program. Take it out."
+    elif found := NO_TEXT.search(text):
+        return f"holds U+{ord(found[0]):04X}, which is no character, so nothing can be started with it. Take it out."
+    if len(text) > LONGEST_TEXT // 4 and len(text.encode()) > LONGEST_TEXT:
+        return f"is longer than {LONGEST_TEXT} bytes, which no line of a unit or of an env file may be; put it into a file."
+    return ""
+
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+"""What ends a line or steers a terminal, in one program or another."""
+# Halves of a surrogate pair, and what Unicode says is no character; systemd skips a line with one of them.
+NO_TEXT = re.compile("[\x00\ud800-\udfff\ufdd0-\ufdef" + "".join(f"{chr(n + 0xFFFE)}{chr(n + 0xFFFF)}" for n in range(0, 0x110000, 0x10000)) + "]")  # fmt: skip
+HOST_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
+
+
+def is_line(value: Any) -> bool:
+    """Tell whether a value is a text with something in it, on one line."""
+    return isinstance(value, str) and bool(value.strip()) and not CONTROL.search(value)
+
+
+def is_whole(value: Any, least: int, most: int = LARGEST) -> bool:
+    """Tell whether a value is a whole number within bounds.
+
+    :param value: anything
+    :param least: allowed
+    :param most: allowed
+    :returns: whether it is; a boolean is not
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_number(value: Any, least: float, most: float = LARGEST) -> bool:
+    """Tell whether a value is a number within bounds.
+
+    :param value: anything
+    :param least: allowed
+    :param most: allowed
+    :returns: whether it is; a boolean is not
+    """
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+
+
+def is_port(value: Any) -> bool:
+    """Tell whether a value is a TCP or UDP port."""
+    return is_whole(value, 1, 65535)
+
+
+def is_address(value: Any) -> bool:
+    """Tell whether a value is an IP address or the name of a host."""
+    if not isinstance(value, str):
+        return False
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return HOST_NAME.fullmatch(value) is not None
+    return True
+
+
+def web_address(value: Any) -> SplitResult | None:
+    """Return the parts of an address of the web with host and a port that exists, C(None) where it is none."""
+    if not is_line(value) or " " in value:
+        return None
+    try:
+        parts = urlsplit(value)
+        fits = parts.scheme in ("http", "https") and is_address(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not match, a port that is no number
+        return None
+    return parts if fits else None
+
+
+# --- forms --------------------------------------------------------------------------------------------------------------
+
+
+class Required(NamedTuple):
+    """A form that may not be missing; all others may be C(None)."""
+
+    form: Any
+
+
+class MappingOf(NamedTuple):
+    """A mapping of any names to one form."""
+
+    form: Any
+
+
+NUMBER = (int, float)
+
+
+def misfits(value: Any, form: Any, where: str) -> list[str]:
+    """Return where a value has not the form that it is meant to have.
+
+    :param value: plain data
+    :param form: a type or several, C([form]) for a list, C({key: form}) for a mapping that may have further keys,
+        C(MappingOf) and C(Required)
+    :param where: its name, for messages
+    :returns: messages
+    """
+    if isinstance(form, Required):
+        return [f"{where} is missing"] if value is None else misfits(value, form.form, where)
+    if value is None:
+        return []
+    if isinstance(form, MappingOf):
+        if not isinstance(value, Mapping):
+            return [f"{where} is {kind(value)}, not a mapping"]
+        return [text for key, item in value.items() for text in misfits(item, form.form, f"{where}.{key}")]
+    if isinstance(form, dict):
+        if not isinstance(value, Mapping):
+            return [f"{where} is {kind(value)}, not a mapping"]
+        return [text for key, inner in form.items() for text in misfits(value.get(key), inner, f"{where}.{key}")]
+    if isinstance(form, list):
+        if not isinstance(value, (list, tuple)):
+            return [f"{where} is {kind(value)}, not a list"]
+        inner = form[0] if isinstance(form[0], Required) else Required(form[0])
+        return [text for index, item in enumerate(value) for text in misfits(item, inner, f"{where}[{index}]")]
+    types = form if isinstance(form, tuple) else (form,)
+    if isinstance(value, bool) is not (bool in types) or not isinstance(value, types):
+        return [f"{where} is {kind(value)}, not {kind(types[0]())}"]
+    return []

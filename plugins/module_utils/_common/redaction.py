@@ -1,0 +1,563 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is a secret, and taking secrets out of texts that are to leave a host. Pure functions.
+
+Two nets, one behind the other: the values that the host is known to keep secret, in every spelling they may have, and everything
+that looks like a secret by its form or by the name before it. Where the two are in doubt, the text loses.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+MARK = "<redacted>"
+SHORTEST = 4
+"""A value that is shorter is in too many words to be taken out everywhere."""
+
+SHORTEST_PATH = 8
+"""Of a secret address; shorter paths are words of other addresses, too."""
+
+MOST_NESTED = 4096
+"""Characters of a list or mapping below the name of a secret; one without an end is no text."""
+MOST_BLOCK = 200
+"""Lines of YAML below the name of a secret."""
+
+# Names are judged by their words: token is one, tokens and tokenizer are counts and programs.
+_SECRET_WORDS = {
+    "token", "secret", "secrets", "password", "passwords", "passwd", "pwd", "passphrase", "apikey", "apikeys", "credential",
+    "credentials", "auth", "authorization", "cookie", "bearer", "psk", "jwt", "otp",
+}  # fmt: skip
+_SECRET_ENDS = ("password", "passwd", "passphrase", "secret", "apikey", "authtoken", "accesstoken", "hftoken")
+_KEY_BEFORE = {
+    "api", "access", "secret", "private", "master", "auth", "client", "ngc", "hf", "openai", "encryption", "signing", "account",
+    "shared", "storage", "salt", "ssh", "service", "license", "session", "webhook", "deploy", "admin", "root", "jwt", "fernet",
+}  # fmt: skip
+_NO_VALUE = {
+    "file", "path", "dir", "folder", "url", "name", "names", "id", "ids", "type", "count", "limit", "mode", "env", "ms", "seconds",
+    "rate", "latency", "size", "length", "usage", "time",
+}  # fmt: skip
+"""As the last word of a name they say that what follows is about a secret, and not the secret."""
+_ABOUT_ONE = ("FILE", "PATH", "DIR", "PREFIX", "SUFFIX", "NAME", "TYPE", "MODE", "COUNT", "LENGTH", "SIZE", "THRESHOLD")
+"""The same of variables; an ID of a key is kept back like the key."""
+_TEXT_TOKENS = {
+    "eos", "bos", "pad", "unk", "sep", "cls", "mask", "image", "video", "audio", "think", "start", "end", "stop", "special", "draft", "boi", "eoi",
+}  # fmt: skip
+"""Tokens of a text, as a model's config names them (eos_token)."""
+_QUERY_WORDS = {"key", "sig", "signature", "code"}
+"""In the query of a URL these are secrets, too."""
+_HEADERS = {"authorization", "cookie"}
+"""Headers whose value goes up to the end of the line."""
+_HARMLESS = re.compile(
+    r"-?\d{1,8}|-?\d*\.\d+(?:e-?\d+)?|true|false|null|none|nil|yes|no|on|off|~|unset|\*+|x{3,}|\.{3}|\$\{?[A-Z_]+\}?|os\.environ/\w+|(?:<redacted>)+",
+    re.IGNORECASE,
+)
+# A secret of base64 begins with a slash now and then, so a path is one that lies somewhere.
+_PATH = re.compile(
+    r"/(?:etc|run|srv|var|home|root|tmp|usr|opt|mnt|media|data|dev|proc|sys|secrets|models|workspace|boot|lib)/.*|(?:/[\w.@-]+){3,}/?"
+)
+
+# From its beginning, which may follow an escaped end of a line, and of bounded length: a log may have a megabyte without a blank.
+_BEGIN = r"(?:(?<![\w.\-\\])|(?<=\\[nrt])|(?<=%2[27]))"
+_NAME = rf"{_BEGIN}-{{0,2}}[A-Za-z_][A-Za-z0-9_.\-]{{0,80}}"
+_QUOTE = r"(?:\\{0,15}[\"']|%22|%27|&quot;|&#3[49];)"
+_EQUALS = r"(?::=|=>|->|==?|:|%3[DdAa]|\\{1,15}u003[DdAa]|&#(?:61|58);)"
+# "name": value   name = value   name: value   NAME=value, also as URLs, HTML and JSON in JSON write it
+_PAIR = re.compile(rf"(?P<name>{_NAME}){_QUOTE}?[ \t]*(?P<equals>{_EQUALS})(?:[ \t]|%20)*")
+# --name value   "--name", "value"   ('name', 'value')   b'name', b'value'
+_OPTION = re.compile(
+    rf"(?P<name>{_NAME})(?P<between>[ \t]+(?:\\\r?\n[ \t]*)?|{_QUOTE}?\r?\n[ \t]*(?:-[ \t]+)?|{_QUOTE}\s*,\s*b?(?={_QUOTE}))"
+)
+# {"name": "NAME", "value": "value"}, as containers are described
+_ENTRY = re.compile(
+    rf"(?P<begin>{_QUOTE}(?:name|key|variable){_QUOTE}\s*:\s*{_QUOTE}(?P<name>[\w.-]{{1,80}}){_QUOTE}\s*,\s*{_QUOTE}value{_QUOTE}\s*:\s*)",
+    re.IGNORECASE,
+)
+_OPEN = re.compile(rf"b?(?P<quote>{_QUOTE})")
+# Up to a blank or a quote. What ends a value also may stand in it: it is the end where a blank or another pair follows.
+_BARE = re.compile(
+    r"(?:<redacted>|[^\s\"'\\,;&)}\]|<>]|\\(?![\"'nrt])|[\"'](?=\w)"
+    r"|[,;&)}\]|](?![\s\"'\\,;&)}\]|]|$|-|[A-Za-z_][\w.\-]{0,60}[\"']?[ \t]?[=:]))+",
+    re.MULTILINE,
+)
+_LEAF = re.compile(
+    r"(?P<quote>\\{0,15}[\"'])(?P<inner>.*?)(?P=quote)(?P<key>\s*:)?|[^\s,\[\](){}\"':=\\]+(?=\s*(?:[,\])}]|$))",
+    re.DOTALL,
+)
+_SCALAR = re.compile(r"(?:![\w/!.]*[ \t]*)?(?P<block>[|>][-+0-9]*)?[ \t]*(?:#.*)?")
+_ITEM = re.compile(r"(?P<lead>[ \t]*(?:-[ \t]+)?(?:[\w.\-]+:[ \t]+)?)(?P<value>.*)")
+_GLUED = re.compile(r"(?:[\w$+/=@#!%^*~.\-]|[\"'](?=\w))[^\s,;)}\]]*")
+"""Behind a closed quote: 'a'"b" is one word of a shell."""
+_NEXT_OPTION = re.compile(r"[\\\"'b]*(?:--|-\w{0,10}(?![\w-]))")
+_BLANKS, _COMMA = re.compile(r"[ \t]+(?=[\w\"'])"), re.compile(r"\s*,\s*(?=\\*[\"'])")
+_ESCAPED = re.compile(r"\\{1,15}[nr\"']")
+_CLOSERS = {mark: re.compile(rf"\\{{0,15}}{mark}") for mark in "\"'"}
+_ABOUT = re.compile(r"(?P<name>[A-Za-z_]+)\\*[\"']?\s*[:=]\s*\Z")
+_BRACKETS = {"[": "]", "(": ")", "{": "}"}
+_NEST = re.compile(r"[\[\](){}]|(?P<over>\n(?![ \t\])}]))|(?P<quote>\\{0,15}[\"'])")
+
+_WORD = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+"""A word begins here, also after an escaped end of a line and after an underscore."""
+_RANDOM = r"(?![/~.])(?=[\w.+/~\-]*\d)(?=[\w.+/~\-]*[A-Za-z])[\w.+/~\-]{8,}=*(?![\w=(])"
+"""Letters with digits, as words of a sentence are not."""
+_FORMS = tuple(
+    re.compile(pattern, flags)
+    for pattern, flags in (
+        (
+            r"-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            re.DOTALL,
+        ),
+        (r"\bbearer(?:\s|%20|\+)+(?P<secret>[A-Za-z0-9._~+/=-]{4,})", re.IGNORECASE),
+        (r"\bbasic(?:\s|%20)+(?P<secret>[A-Za-z0-9+/]{8,}={0,2})", re.IGNORECASE),
+        (rf"{_WORD}hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{{8,}}|[a-z]{{16,}})", 0),  # and not hf_endpoint
+        (rf"{_WORD}(?:gsk_|r8_|npm_|dop_v1_)[A-Za-z0-9]{{16,}}", 0),
+        (rf"{_WORD}(?:ya29\.|tvly-|xai-|pplx-|tskey-)[A-Za-z0-9_-]{{8,}}", 0),
+        (rf"{_WORD}sk-[A-Za-z0-9_-]{{6,}}|{_WORD}(?:sk|rk|pk)[-_](?:live|test|lf)[-_][A-Za-z0-9-]{{8,}}", 0),
+        (rf"{_WORD}nvapi-[A-Za-z0-9_-]{{8,}}", 0),
+        (rf"{_WORD}(?:gh[pousr]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{20,}}|glpat-[A-Za-z0-9_-]{{16,}})", 0),
+        (rf"{_WORD}xox[abeposr]-[A-Za-z0-9-]{{8,}}", 0),
+        (rf"{_WORD}(?:AKIA|ASIA)[0-9A-Z]{{16}}\b|{_WORD}AIza[A-Za-z0-9_-]{{30,}}", 0),
+        (rf"{_WORD}eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*", 0),
+        (r"(?<!\d)\d{8,10}:[A-Za-z0-9_-]{34,}", 0),  # a bot of Telegram
+        (r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+", 0),
+        # A webhook's address is its secret; it is known by its name or by its path.
+        (
+            r"\b(?:\w{0,40}(?:webhook|ntfy|notify|discord|slack|teams)\w{0,40})_?(?:url|address)?(?:\\{0,4}[\"'])?[ \t]*[:=][ \t]*"
+            r"(?:\\{0,4}[\"'])?https?://[^/\s\"']+/(?P<secret>[^\s\"'\\,;)}\]]{4,})",
+            re.IGNORECASE,
+        ),
+        (r"://[^/\s\"']+/(?:[\w/-]*/)?(?:web)?hooks?/(?P<secret>[\w./?=&%+-]{8,})", re.IGNORECASE),
+        (r"(?<=://)[^/\s:@\"']{0,200}:(?!\d{1,5}/)[^\s@\"']{1,400}(?=@)", 0),
+        (r"(?<=https://)[^/\s:@\"'<]{8,400}(?=@)|(?<=http://)[^/\s:@\"'<]{8,400}(?=@)", 0),
+        (r"\b(?:curl|wget)\b[^\n]{0,400}?\s(?:-u|--user)[= ]?[\"']?[^\s:\"']+:(?P<secret>[^\s\"']+)", 0),
+        (r"\bSecretStr\([\"'](?P<secret>[^\"']+)", 0),
+        (r"<(?:\w*(?:password|passwd|secret|token|apikey|api_key))>(?P<secret>[^<]{1,4096})</", re.IGNORECASE),
+    )
+)
+
+_CERTAIN = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"-----BEGIN [A-Z ]*PRIVATE KEY",
+        rf"{_WORD}hf_[A-Za-z0-9]{{16,}}",
+        rf"{_WORD}(?:gsk_|r8_|npm_|dop_v1_)[A-Za-z0-9]{{16,}}",
+        rf"{_WORD}(?:ya29\.|tvly-|xai-|pplx-|tskey-)(?:[A-Za-z0-9]{{1,12}}-)?(?=[A-Za-z]*\d)[A-Za-z0-9_]{{20,}}",
+        rf"{_WORD}sk-(?:[a-z]{{1,8}}[0-9]{{0,3}}-){{0,3}}(?=[A-Za-z_]*\d)[A-Za-z0-9_]{{16,}}",
+        rf"{_WORD}nvapi-[A-Za-z0-9_-]{{16,}}",
+        rf"{_WORD}(?:gh[pousr]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{20,}}|glpat-[A-Za-z0-9_-]{{16,}})",
+        rf"{_WORD}xox[abeposr]-[A-Za-z0-9-]{{8,}}",
+        rf"{_WORD}(?:AKIA|ASIA)[0-9A-Z]{{16}}\b|{_WORD}AIza[A-Za-z0-9_-]{{30,}}",
+        rf"{_WORD}eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*",
+        r"(?<!\d)\d{8,10}:[A-Za-z0-9_-]{34,}",
+        r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+",
+        r"(?<=://)[^/\s:@\"']{0,200}:(?!\d{1,5}/)[^\s@\"']{1,400}(?=@)",
+        r"(?<=://)(?=[A-Za-z_-]*\d)[\w.-]{16,400}(?=@)",
+        r"(?i:\bbearer)\s+(?=[A-Za-z._~+/-]*[0-9=])[A-Za-z0-9._~+/=-]{16,}",
+        r"(?i:authorization)[\"']?\s*[:=]\s*[\"']?(?i:basic|bearer)\s+\S{8,}",
+    )
+)
+"""What nobody writes by chance."""
+
+_SAID = re.compile(
+    r"(?i:\b(?:api[ _-]?key|password|passphrase|token|secret)|\b[A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD))"
+    rf"(?i: (?:is|was|value|given|used|provided))?[:=]?[ \t]+[\"'`]?(?P<secret>{_RANDOM})"
+)
+"""What a sentence calls a secret, and looks like one."""
+
+
+def _words(name: str) -> list[str]:
+    return [part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell by its words whether the value of a name is a secret: HF_TOKEN and apiKey are, max_tokens and api_key_file are not."""
+    parts = _words(name)
+    if not parts or parts[-1] in _NO_VALUE:
+        return False
+    if parts[-1] == "pass" or any(part in _SECRET_WORDS or part.endswith(_SECRET_ENDS) for part in parts):
+        return True
+    return any(part in ("key", "keys") and before in _KEY_BEFORE for before, part in zip(parts, parts[1:]))
+
+
+def is_secret_variable(name: str) -> bool:
+    """The same for a variable of an environment, where anything with KEY is one, except what says where it lies."""
+    parts = [part for part in name.upper().split("_") if part]
+    if parts and parts[-1] in _ABOUT_ONE:
+        return False
+    return is_secret_name(name) or any(
+        part in ("KEY", "KEYS", "TOKEN", "SECRET", "PAT") or part.startswith(("PASSW", "CRED")) for part in parts
+    )
+
+
+def is_secret_option(name: str) -> bool:
+    """The same for an option of a program and a key of its settings: the last words decide, token-budget is none."""
+    parts = _words(name)
+    if not parts:
+        return False
+    last = "_".join(parts[-2:])
+    if parts[-1] == "token" and parts[-2:-1] and parts[-2] in _TEXT_TOKENS:
+        return False
+    return is_secret_name(parts[-1]) or (parts[-1] in ("pass", "key") and is_secret_name(last))
+
+
+def could_be_secret(value: Any, name: str = "") -> bool:
+    """Tell whether a value can be that of a secret: nothing, switches, counts and paths of files cannot.
+
+    name: that of the secret; a short number may well be a password.
+    """
+    return isinstance(value, (str, int, float)) and not isinstance(value, bool) and not _keeps(str(value), name)
+
+
+def holds_secret(value: Any) -> bool:
+    """Tell whether a text is sure to have a token of a known form in it, a private key, or a password in a URL.
+
+    It refuses what people write; C(clean_forms), which takes out what leaves a host, takes more for a secret.
+    """
+    return isinstance(value, str) and any(form.search(value) for form in _CERTAIN)
+
+
+def clean_forms(text: str, mark: str = MARK) -> str:
+    """Return a text without tokens of a known form, private keys and passwords in URLs."""
+
+    def taken(found: re.Match[str]) -> str:
+        if "secret" not in found.re.groupindex:
+            return mark
+        if _keeps(found["secret"]) or found["secret"].isdigit():
+            return found[0]
+        begin, end = (place - found.start() for place in found.span("secret"))
+        return f"{found[0][:begin]}{mark}{found[0][end:]}"
+
+    for form in _FORMS:
+        text = form.sub(taken, text)
+    return text
+
+
+def without_secrets(words: Iterable[Any], secrets: Iterable[str] = ()) -> list[str]:
+    """Return the words of a command without its secrets, each word for itself: a program inside a word (C(bash -c)) included.
+
+    secrets: values that are known to be secret, as those of the environment of the same program.
+    """
+    redactor = Redactor(secrets)
+    found: list[str] = []
+    option = ""  # whose values follow
+    for word in map(str, words):
+        name, equals, value = word.partition("=")
+        if word.startswith("-") and len(word) > 1:
+            option = name.lstrip("-") if not equals and is_secret_option(name.lstrip("-")) else ""
+            secret = equals and is_secret_option(name.lstrip("-")) and could_be_secret(value, name)
+            found.append(f"{name}={MARK}" if secret else redactor.clean(word))
+        elif option and could_be_secret(word, option):
+            found.append(MARK)
+        else:
+            secret = equals and name.isidentifier() and is_secret_variable(name) and could_be_secret(value, name)
+            found.append(f"{name}={MARK}" if secret else redactor.clean(word))
+    return found
+
+
+def spellings(value: str) -> set[str]:
+    """Return a value as it may stand in a text: plain, quoted, in JSON, URL, HTML, base64; of several lines each by itself, too."""
+    found: set[str] = set()
+    # Of an address, as that of a webhook, the path is the secret; logs and messages may show it without the host.
+    paths = {address.partition("://")[2].partition("/")[2] for address in value.split() if "://" in address}
+    for part in {value, value.strip(), *value.split("\n"), *(path for path in paths if len(path) >= SHORTEST_PATH)}:
+        plain = part.strip()
+        if len(plain) < SHORTEST or plain.startswith("-----"):
+            continue
+        raw = plain.encode()
+        escaped = {json.dumps(plain, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+        # A log of JSON in JSON has it escaped twice.
+        twice = {json.dumps(text, ensure_ascii=ascii_only)[1:-1] for text in escaped for ascii_only in (True, False)}
+        urls = {quote(plain, safe=""), quote(plain), quote_plus(plain)}
+        found |= {plain, repr(plain)[1:-1], html.escape(plain), *escaped, *twice, *urls}
+        found |= {re.sub(r"%[0-9A-F]{2}", lambda code: code[0].lower(), url) for url in urls}
+        # YAML and shells in single quotes; units and compose files.
+        found |= {plain.replace("'", other) for other in ("''", "'\\''", "'\"'\"'")}
+        found |= {plain.replace("%", "%%"), plain.replace("$", "$$"), plain.replace("%", "%%").replace("$", "$$")}
+        # Of base64 only the part that does not depend on what stands before and after it in the same word.
+        for shift in range(3):
+            coded = base64.b64encode(b"\0" * shift + raw).decode()
+            first = -(-shift * 8 // 6)
+            stable = coded[first : (shift + len(raw)) * 8 // 6]
+            if len(stable) >= 8:
+                found |= {stable, stable.replace("+", "-").replace("/", "_")}
+    return found
+
+
+def _keeps(value: str, name: str = "") -> bool:
+    """Whether a value is none of a secret: nothing, a word like none, a place, a short number where no password is meant."""
+    text = value.strip()
+    if not text or _HARMLESS.fullmatch(text):
+        return not ("pass" in name.lower() and re.fullmatch(r"[\d.]{4,}", text))
+    # The name of a variable says where a secret comes from.
+    return bool(_PATH.fullmatch(text)) or bool("_" in text and text.isupper() and is_secret_variable(text))
+
+
+def _is_secret(name: str) -> bool:
+    """Judge a name in a text: one in capitals is a variable of an environment."""
+    return is_secret_name(name) or (name.isupper() and is_secret_variable(name))
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _end_of_quoted(text: str, found: re.Match[str]) -> tuple[int, int]:
+    """Return where the inside of a quoted value ends, and where the value does; without an end both are that of the line."""
+    mark = found["quote"]
+    line = _line_end(text, found.end())
+    if mark[-1] not in "\"'":
+        end = text.find(mark, found.end(), line)
+        return (end, end + len(mark)) if end >= 0 else (line, line)
+    deep = len(mark) - 1
+    pattern = _CLOSERS[mark[-1]]
+    at = found.end()
+    while at < line:
+        close = pattern.search(text, at, line)
+        if not close:
+            return line, line
+        before = len(close[0]) - 1
+        ends = before <= deep if deep else before % 2 == 0
+        doubled = (
+            deep == 0 and mark == "'" and text[close.end() : close.end() + 1] == "'" and close.start() > found.end()
+        )
+        if ends and not doubled:
+            return close.end() - 1 - min(before, deep), close.end()
+        at = close.end() + (1 if doubled else 0)
+    return line, line
+
+
+def _end_of_nested(text: str, start: int) -> int:
+    """Return where a list or mapping ends that begins at C(start); without an end, where it is over."""
+    waiting: list[str] = []
+    at, most = start, min(len(text), start + MOST_NESTED)
+    while at < most:
+        found = _NEST.search(text, at, most)
+        if not found:
+            break
+        # A line that is not indented is another one.
+        if found["over"]:
+            return found.start()
+        at = found.end()
+        if found["quote"]:
+            at = _end_of_quoted(text, found)[1]
+        elif found[0] in _BRACKETS:
+            waiting.append(_BRACKETS[found[0]])
+        elif waiting and found[0] == waiting[-1]:
+            waiting.pop()
+            if not waiting:
+                return at
+    return max(at, most)
+
+
+class Redactor:
+    """Takes secrets out of texts; counts how many it took."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        known = {spelling for secret in secrets for spelling in spellings(secret)}
+        # The longest first: one value may be a part of another.
+        ordered = sorted(known, key=lambda text: (-len(text), text))
+        self._known = re.compile("|".join(re.escape(text) for text in ordered)) if ordered else None
+        self.taken = 0
+
+    def clean(self, text: str) -> str:
+        """Return a text without what is, or looks like, a secret."""
+        if self._known:
+            text = self._known.sub(self._form, text)
+        for form in _FORMS:
+            text = form.sub(self._form, text)
+        text = _walk(text, _ENTRY, self._entry)
+        text = _walk(text, _OPTION, self._option)
+        text = _walk(text, _PAIR, self._pair)
+        return _SAID.sub(self._form, text)
+
+    def _form(self, found: re.Match[str]) -> str:
+        """Take out the group secret of a form, or all of it."""
+        if "secret" not in found.re.groupindex:
+            return self._replaced(MARK, 0)[0]
+        if _keeps(found["secret"]) or found["secret"].isdigit():
+            return found[0]
+        begin, end = (place - found.start() for place in found.span("secret"))
+        return self._replaced(f"{found[0][:begin]}{MARK}{found[0][end:]}", 0)[0]
+
+    def _replaced(self, by: str, end: int) -> tuple[str, int]:
+        self.taken += 1
+        return by, end
+
+    def _value(self, text: str, at: int, name: str) -> tuple[str, int] | None:
+        """Return what stands in place of the value at a place, and where it ends; nothing when it may stay."""
+        opened = _OPEN.match(text, at)
+        if opened:
+            inner_end, end = _end_of_quoted(text, opened)
+            glued = _GLUED.match(text, end)
+            if glued:
+                return self._replaced(MARK, glued.end())
+            if _keeps(text[opened.end() : inner_end], name):
+                return None
+            return self._replaced(f"{opened[0]}{MARK}{text[inner_end:end]}", end)
+        if text[at : at + 1] in ("[", "(", "{"):
+            end = _end_of_nested(text, at)
+            glued = _GLUED.match(text, end)
+            return self._replaced(MARK, glued.end()) if glued else (_LEAF.sub(self._leaf, text[at:end]), end)
+        bare = _BARE.match(text, at)
+        return None if not bare or _keeps(bare[0], name) else self._replaced(MARK, bare.end())
+
+    def _leaf(self, found: re.Match[str]) -> str:
+        """Take out a text in a list or mapping below the name of a secret, except names and places."""
+        mark = found["quote"] or ""
+        inner = found["inner"] if mark else found[0]
+        about = _ABOUT.search(found.string[max(found.start() - 40, 0) : found.start()])
+        if found["key"] or (about and _words(about["name"])[-1] in _NO_VALUE):
+            return found[0]
+        if _keeps(inner):
+            return found[0]
+        return self._replaced(f"{mark}{MARK}{mark}", 0)[0]
+
+    def _pair(self, text: str, found: re.Match[str]) -> tuple[str, int] | None:
+        """Take out the value behind a name and what stands for an equals sign."""
+        name, at, before = found["name"].lstrip("-"), found.end(), text[found.start() - 1 : found.start()]
+        in_query = before in ("?", "&", ";") and bool(_QUERY_WORDS & set(_words(name)))
+        if (
+            not in_query
+            and not _is_secret(name)
+            and not (name[0] == "e" and _is_secret(name[1:]) and name[1:].isupper())
+        ):
+            return None
+        line_end = _line_end(text, at)
+        if found["equals"] != ":":
+            return self._value(text, at, name)
+        scalar = _SCALAR.fullmatch(text, at, line_end)
+        if scalar:
+            return self._block(text, found, line_end, bool(scalar["block"]))
+        bare = _BARE.match(text, at)
+        if _OPEN.match(text, at) or text[at] in "[({" or (bare and _keeps(bare[0], name)):
+            return self._value(text, at, name)
+        # A header, or a line of YAML, goes on up to its end; in a command that of the quotes around it.
+        first = not text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip(" \t-?")
+        if _HEADERS & set(_words(name)) or first:
+            around = text.find(before, at, line_end) if before and before in "\"'" else -1
+            escaped = _ESCAPED.search(text, at, line_end)
+            return self._replaced(
+                MARK, min(end for end in (around, escaped.start() if escaped else -1, line_end) if end >= 0)
+            )
+        return self._value(text, at, name)
+
+    def _block(self, text: str, found: re.Match[str], line_end: int, literal: bool) -> tuple[str, int] | None:
+        """Take out the lines of YAML below the name of a secret: all of a text, the values of a list or a mapping."""
+        begins = text.rfind("\n", 0, found.start()) + 1
+        indent = found.start() - begins if not text[begins : found.start()].strip() else _depth(text[begins:line_end])
+        lines = [text[found.end() : line_end]]
+        end = line_end
+        while end < len(text) and len(lines) <= MOST_BLOCK:
+            line = text[end + 1 : _line_end(text, end + 1)]
+            depth = _depth(line)
+            if line.strip() and depth <= indent and (literal or depth < indent or not line[depth:].startswith("- ")):
+                break
+            end += 1 + len(line)
+            lines.append(self._line(line, literal))
+        return ("\n".join(lines), end) if len(lines) > 1 else None
+
+    def _line(self, line: str, literal: bool) -> str:
+        item = _ITEM.fullmatch(line)
+        lead, value = (item["lead"], item["value"]) if item and not literal else (line[: _depth(line)], line.strip())
+        if value.strip() in ("", MARK) or (
+            not literal and (_keeps(value.strip("\"', ")) or value.rstrip()[-1] in ":{[" or value[0] in "}])")
+        ):
+            return line
+        return self._replaced(f"{lead}{MARK}", 0)[0]
+
+    def _option(self, text: str, found: re.Match[str]) -> tuple[str, int] | None:
+        """Take out the argument behind an option, and the other one of two texts where the first names it."""
+        name, option, between = found["name"].lstrip("-"), found["name"].startswith("-"), found["between"]
+        blank = "," not in between
+        if (blank and not option) or not _is_secret(name) or not (option or self._is_first_of_two(text, found)):
+            return None
+        # An argument on the next line belongs to an option that has a line of its own.
+        if blank and between.lstrip("\"' ")[:1] in ("\r", "\n"):
+            begin = text.rfind("\n", 0, found.start()) + 1
+            if text[begin : found.start()].strip(" \t-\"'"):
+                return None
+        out, end = "", found.end()
+        gap: re.Match[str] | None = None
+        while not out or gap:
+            at = gap.end() if gap else end
+            taken = None if _NEXT_OPTION.match(text, at) else self._value(text, at, name)
+            if not taken:
+                break
+            out, end = f"{out}{gap[0] if gap else ''}{taken[0]}", taken[1]
+            # vLLM takes several keys behind one --api-key.
+            several = option and "key" in _words(name)
+            gap = (_BLANKS if blank else _COMMA).match(text, end) if several else None
+        return (out, end) if out else None
+
+    @staticmethod
+    def _is_first_of_two(text: str, found: re.Match[str]) -> bool:
+        before = text[max(found.start() - 20, 0) : found.start()].rstrip("\\\"'b").rstrip()
+        opened = _OPEN.match(text, found.end())
+        end = _end_of_quoted(text, opened)[1] if opened else len(text)
+        return before[-1:] in ("(", "[") and text[end : end + 20].lstrip()[:1] in (")", "]", "")
+
+    def _entry(self, text: str, found: re.Match[str]) -> tuple[str, int] | None:
+        return self._value(text, found.end(), found["name"]) if _is_secret(found["name"]) else None
+
+
+def _walk(text: str, head: re.Pattern[str], take: Callable[[str, re.Match[str]], tuple[str, int] | None]) -> str:
+    """Go through the heads of values; C(take) returns what stands in place of a value, and where the value ends."""
+    parts: list[str] = []
+    done = 0
+    found = head.search(text)
+    while found:
+        taken, at = take(text, found), found.end()
+        if taken:
+            parts += [text[done : found.end()], taken[0]]
+            done = at = max(taken[1], at)
+        found = head.search(text, at)
+    return "".join([*parts, text[done:]])
+
+
+def clean_environment(variables: Iterable[str]) -> list[str]:
+    """Return NAME=VALUE lines with the values of secrets taken out."""
+    found = []
+    for line in variables:
+        name, equals, value = line.partition("=")
+        found.append(f"{name}={MARK}" if equals and value and is_secret_variable(name.strip()) else line)
+    return found
+
+
+def secrets_of_environment(variables: Iterable[str]) -> list[str]:
+    """Return the values that C(clean_environment) would take out, so that they are taken out elsewhere too."""
+    pairs = (line.partition("=") for line in variables)
+    found = (value.strip().strip("\"'") for name, equals, value in pairs if equals and is_secret_variable(name.strip()))
+    return [value for value in found if value and not _HARMLESS.fullmatch(value) and not value.startswith("/")]
+
+
+def secrets_of_account(account: Mapping[str, Any]) -> list[str]:
+    """Return the secrets of an account of C(config.json) of Docker; C(auth) is user and password in base64."""
+    found = [str(value) for key, value in account.items() if value and key not in ("email", "username")]
+    with contextlib.suppress(ValueError):
+        found.append(base64.b64decode(str(account.get("auth") or "")).decode().partition(":")[2])
+    return [value for value in found if value]
+
+
+def clean_inspect(text: str) -> str:
+    """Return the JSON of C(docker inspect) without the secrets of its environments; empty when it is none."""
+    try:
+        items = json.loads(text)
+    except ValueError:
+        return ""
+    for item in items if isinstance(items, list) else []:
+        config = item.get("Config") if isinstance(item, Mapping) else None
+        if isinstance(config, dict) and isinstance(config.get("Env"), list):
+            config["Env"] = clean_environment(str(line) for line in config["Env"])
+    return json.dumps(items, indent=1, sort_keys=True)

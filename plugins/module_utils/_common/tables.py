@@ -1,0 +1,204 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tables for people, and the status of hosts as one. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from .sizes import GIB
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return an aligned text table; columns whose cells are all figures are flush right."""
+    cells = [list(header), *[list(row) for row in rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    right = [
+        bool(rows) and all(row[column][:1].isdigit() or row[column] in ("", "-") for row in rows)
+        for column in range(len(header))
+    ]
+    lines = []
+    for index, row in enumerate(cells):
+        parts = [cell.rjust(width) if flush else cell.ljust(width) for cell, width, flush in zip(row, widths, right)]
+        lines.append("  ".join(parts).rstrip())
+        if index == 0:
+            lines.append("  ".join("-" * width for width in widths))
+    return "\n".join(lines)
+
+
+def gib(size: Any, already_gib: bool = False) -> str:
+    """Write a size in GiB with one decimal; C(-) for what is not known."""
+    return "-" if size is None else f"{float(size) if already_gib else float(size) / GIB:.1f}"
+
+
+NOT_KNOWN = "not known"
+"""State of a unit that systemctl did not tell in time."""
+
+
+def status_rows(
+    host: str,
+    planned: Mapping[str, Any],
+    measured: Mapping[str, Any] | None,
+    answers: Sequence[Mapping[str, Any]] | None,
+    now: datetime,
+) -> list[dict[str, Any]]:
+    """Join the plan of a host with what it said; a host that said nothing has services that are not ready.
+
+    A rank that answers no requests is ready when its unit is active: that means that the whole model serves.
+
+    :param host: its name
+    :param planned: the host's part of the plan
+    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None for a host that said nothing
+    :param answers: of M(dgxspark.vllm.service_info), likewise
+    :param now: with its time zone, for the uptime
+    :returns: a row a service
+    """
+    resident = {entry["name"]: entry["gib"] for entry in (measured or {}).get("resident") or []}
+    answered = {answer["name"]: answer for answer in answers or []}
+    return [
+        {
+            "host": host,
+            **_service_row(service, measured, answered.get(service["name"]) or {}, now),
+            "residency_gib": resident.get(service["name"]),
+        }
+        for service in planned.get("services") or []
+    ]
+
+
+def _service_row(
+    service: Mapping[str, Any], measured: Mapping[str, Any] | None, answer: Mapping[str, Any], now: datetime
+) -> dict[str, Any]:
+    """answer: of M(dgxspark.vllm.service_info) for the service, empty where it gave none."""
+    units = {unit["name"]: unit for unit in (measured or {}).get("units") or []}
+    unit = units.get(service["unit"]) or {}
+    since = unit.get("active_since")
+    silent = ((measured or {}).get("unknown") or {}).get("systemctl")
+    state = unit.get("active_state") or (NOT_KNOWN if silent else "absent" if measured else "unreachable")
+    active = state == "active"
+    rank, span = service.get("rank") or 0, service.get("cluster") or {}
+    error = answer.get("error") or ""
+    if rank and not active:
+        error = silent if state == NOT_KNOWN else f"its unit is {state}"
+    return {
+        "service": service["name"],
+        "cluster": span.get("name"),
+        "rank": rank,
+        "size": span.get("size", 1),
+        "executor": span.get("executor"),
+        "model": service["model"]["repo"] or service["recipe"],
+        "meant": service.get("state") or "started",
+        "exclusive": service.get("exclusive") or "",
+        "unit": state,
+        "status": "" if active else unit.get("status_text") or "",
+        "ready": active if rank else bool(answer.get("ready")),
+        "stage": "unit" if rank else answer.get("stage") or "-",
+        "error": error,
+        "kv_cache_usage": answer.get("kv_cache_usage"),
+        "requests_running": answer.get("requests_running"),
+        "requests_waiting": answer.get("requests_waiting"),
+        "planned_gib": (service["memory"].get("residency_gib") or {}).get("typical"),
+        "uptime_seconds": int((now - datetime.fromisoformat(since)).total_seconds()) if active and since else None,
+        "restarts": unit.get("n_restarts"),
+        "decode_tokens_per_second": answer.get("decode_tokens_per_second"),
+        "decode_ratio": answer.get("decode_ratio"),
+        "fast_path": answer.get("fast_path"),
+    }
+
+
+def join_ranks(rows: Sequence[dict[str, Any]]) -> None:
+    """Judge the ranks of each service that spans hosts together, over the rows of all hosts of the play.
+
+    The model serves when the first rank answers and the units of all ranks are active. One that is not makes all of them
+    not ready; C(stage) of the others then names it.
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["cluster"]:
+            groups.setdefault((row["cluster"], row["service"]), []).append(row)
+    for ranks in groups.values():
+        for row in ranks:
+            if row["ready"] and row["unit"] not in ("active", NOT_KNOWN):
+                row["ready"], row["stage"], row["error"] = False, "unit", f"it answers, but its unit is {row['unit']}"
+        behind = sorted((row["rank"], row["host"]) for row in ranks if not row["ready"])
+        for row in ranks if behind else ():
+            if row["ready"]:
+                row["ready"], row["stage"] = False, f"rank {behind[0][0]}"
+
+
+def services(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:
+    """Return whether each service is ready, by the name that people call it: its host's or cluster's, and its own."""
+    ready: dict[str, bool] = {}
+    for row in rows:
+        name = f"{row['cluster'] or row['host']}/{row['service']}"
+        ready[name] = ready.get(name, True) and row["ready"]
+    return ready
+
+
+def part(row: Mapping[str, Any]) -> str:
+    """Say which part of a service a row is, C(-) for the whole."""
+    return f"rank {row['rank']} of {row['size']} ({row['executor']})" if row["cluster"] else "-"
+
+
+def uptime(seconds: Any) -> str:
+    """Write a duration by its two largest units."""
+    if seconds is None:
+        return "-"
+    minutes, hours, days = int(seconds) // 60, int(seconds) // 3600, int(seconds) // 86400
+    if days:
+        return f"{days}d {hours % 24}h"
+    return f"{hours}h {minutes % 60}m" if hours else f"{minutes}m {int(seconds) % 60}s"
+
+
+def decode(row: Mapping[str, Any]) -> str:
+    """Write what bench.yml measured last, with how it compares with its baseline where it does."""
+    figure, ratio = row["decode_tokens_per_second"], row["decode_ratio"]
+    if figure is None:
+        return "-"
+    return f"{figure:.1f}" if ratio is None or abs(ratio - 1) < 0.005 else f"{figure:.1f} ({100 * (ratio - 1):+.0f} %)"
+
+
+def status_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the status table, then why each service that is not ready is not, or what its unit waits for."""
+    header = ["host", "service", "part", "model", "unit", "ready", "KV use", "requests"]
+    header += ["GiB", "planned", "uptime", "restarts", "tok/s", "fast path"]
+    cells = []
+    for row in rows:
+        use, running = row["kv_cache_usage"], row["requests_running"]
+        cells.append(
+            [
+                row["host"],
+                row["service"],
+                part(row),
+                str(row["model"] or "-"),
+                row["unit"],
+                "yes" if row["ready"] else f"no ({row['stage']})",
+                "-" if use is None else f"{100 * use:.1f} %",
+                "-" if running is None else f"{running}+{row['requests_waiting'] or 0}",
+                gib(row["residency_gib"], already_gib=True),
+                gib(row["planned_gib"], already_gib=True),
+                uptime(row["uptime_seconds"]),
+                "-" if row["restarts"] is None else str(row["restarts"]),
+                decode(row),
+                row["fast_path"] or "-",
+            ]
+        )
+    if not any(row["fast_path"] for row in rows):  # no receipt says it yet
+        header.pop()
+        cells = [line[:-1] for line in cells]
+    if not any(row["decode_tokens_per_second"] for row in rows):  # nor was anything measured by bench.yml
+        place = header.index("tok/s")
+        header.remove("tok/s")
+        cells = [[*line[:place], *line[place + 1 :]] for line in cells]
+    if not any(row["cluster"] for row in rows):
+        header.remove("part")
+        cells = [[*row[:2], *row[3:]] for row in cells]
+    reasons = []
+    for row in rows:
+        texts = dict.fromkeys(text for text in (row["status"], row["error"]) if text)
+        if texts:
+            of = f" ({part(row)})" if row["cluster"] else ""
+            reasons.append(f"{row['host']}/{row['service']}{of}: {'; '.join(texts)}")
+    return "\n".join([table(header, cells) if cells else "no services", *reasons])

@@ -1,0 +1,66 @@
+"""The register of findings: what is in it may be said, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import speech
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import register
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import fast_path, receipts
+
+
+def test_severities_stand_the_worst_first() -> None:
+    assert register.REGISTER["memory.load"] == ("error", "warning", "info")
+    assert register.REGISTER["doctor.disk"] == ("error", "warning")
+    assert register.REGISTER["bundle.pip"] == ("warning",)
+
+
+def test_rules_about_launches_are_known_by_their_form() -> None:
+    assert len(RULES) > 150
+    assert [rule.id for rule in RULES if not register.known(rule.id)] == []
+
+
+@pytest.mark.parametrize("rule", ["memory.lod", "memory", "", "SPK1", "SPK1010", "xSPK101", "SPK101\n"])
+def test_a_finding_that_is_not_registered_is_refused(rule: str) -> None:
+    assert not register.known(rule)
+    with pytest.raises(AssertionError, match="is not registered"):
+        Finding(rule, "error", "no")
+
+
+def test_a_severity_is_one_of_three() -> None:
+    with pytest.raises(ValueError, match=r"severity of memory\.load is 'fatal'"):
+        Finding("memory.load", "fatal", "no")
+
+
+# Ids that are put together from a table: each row of the table has to be registered.
+
+
+def test_each_figure_of_a_receipt_may_get_worse() -> None:
+    assert [name for name in receipts.FIGURES if f"receipt.{name}" not in register.REGISTER] == []
+
+
+def test_each_sign_of_a_log_is_registered_with_its_severity() -> None:
+    signs = [*doctor.KERNEL_SIGNS, *doctor.ENGINE_SIGNS]
+    assert [sign.rule for sign in signs if sign.severity not in register.REGISTER.get(sign.rule, ())] == []
+
+
+def test_each_kind_of_kernels_and_each_fact_of_a_host_may_be_another() -> None:
+    assert [name for name in fast_path.KERNELS if f"fast_path.{name}" not in register.REGISTER] == []
+    assert [name for name in drift.FACTS if f"drift.{name}" not in register.REGISTER] == []
+
+
+@pytest.mark.parametrize("subject", ["speech", "ollama"])
+def test_what_speech_and_ollama_share(subject: str) -> None:
+    assert [finding.rule for finding in speech.moving_tag(subject, "one", "one/server")] == [f"{subject}.moving_tag"]
+    server = endpoints.make("spark-1", "192.168.1.11", "one", "asr", 8000, "127.0.0.1")
+    other = {**endpoints.make("spark-1", "", "one", "vllm", 8000, "127.0.0.1"), "key": "spark-1/other"}
+    stranger = [{"port": 8000, "address": "127.0.0.1", "process": "nc"}]
+    found = speech.check_endpoint(subject, server, [other], stranger, "forge", True)
+    server["listen"] = "192.168.1.11"
+    found += speech.check_endpoint(subject, server, [], [], "forge", True)
+    words = ("port", "name", "port_taken", "unreachable", "open")
+    assert [finding.rule for finding in found] == [f"{subject}.{word}" for word in words]

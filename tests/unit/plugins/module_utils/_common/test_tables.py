@@ -1,0 +1,186 @@
+"""What people read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
+
+NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=timezone.utc)
+PLANNED: dict[str, Any] = {
+    "services": [
+        {
+            "name": "heavy",
+            "unit": "spark-heavy.service",
+            "recipe": "r",
+            "model": {"repo": "Org/Model"},
+            "memory": {"residency_gib": {"typical": 96.7}},
+        },
+    ]
+}
+MEASURED: dict[str, Any] = {
+    "units": [
+        {
+            "name": "spark-heavy.service",
+            "active_state": "active",
+            "n_restarts": 1,
+            "active_since": "2026-11-20T09:30:00+00:00",
+        }
+    ],
+    "resident": [{"name": "heavy", "gib": 93.54}],
+}
+ANSWERS = [
+    {
+        "name": "heavy",
+        "ready": True,
+        "stage": "completion",
+        "error": "",
+        "kv_cache_usage": 0.031,
+        "requests_running": 2,
+        "requests_waiting": 1,
+    }
+]
+
+
+def test_columns_are_aligned_and_figures_flush_right() -> None:
+    assert tables.table(["name", "GiB"], [["a", "1.0"], ["long", "10.0"]]).splitlines() == [
+        "name   GiB",
+        "----  ----",
+        "a      1.0",
+        "long  10.0",
+    ]
+
+
+def test_a_ready_service() -> None:
+    rows = tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW)
+    text = tables.status_text(rows)
+    assert "spark-1" in text
+    for cell in ("active", "yes", "3.1 %", "2+1", "93.5", "96.7", "2h 30m"):
+        assert cell in text
+
+
+def test_a_service_that_is_stuck_says_where_and_why() -> None:
+    answers = [{**ANSWERS[0], "ready": False, "stage": "completion", "error": "no token came"}]
+    text = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers, NOW))
+    assert "no (completion)" in text
+    assert "spark-1/heavy: no token came" in text
+
+
+@pytest.mark.parametrize(("measured", "unit"), [(None, "unreachable"), ({"units": []}, "absent")])
+def test_a_host_that_said_nothing(measured: Any, unit: str) -> None:
+    row = tables.status_rows("spark-1", PLANNED, measured, None, NOW)[0]
+    assert row["unit"] == unit
+    assert row["ready"] is False
+    assert row["uptime_seconds"] is None
+
+
+def test_no_services_at_all() -> None:
+    assert tables.status_text([]) == "no services"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(None, "-"), (59, "0m 59s"), (3700, "1h 1m"), (90000, "1d 1h")])
+def test_uptime(seconds: Any, text: str) -> None:
+    assert tables.uptime(seconds) == text
+
+
+# --- one model over several hosts
+
+HOSTS = ["spark-1", "spark-2"]
+SPAN = {"name": "pair_a", "size": 2, "head": "spark-1", "executor": "mp", "hosts": HOSTS}
+WAITS = "waits for spark-1 (rank 0): no heartbeat for 320 s"
+
+
+def ranks(
+    units: tuple[str, str] = ("active", "active"),
+    answers: bool = True,
+    says: str = "",
+    hosts: Sequence[str] = ("spark-1", "spark-2"),
+) -> list[dict[str, Any]]:
+    """Rows of a pair in the given states, seen by a play of C(hosts); the ranks that are not active say C(says)."""
+    rows = []
+    for rank, host in enumerate(HOSTS):
+        if host not in hosts:
+            continue
+        service = {**PLANNED["services"][0], "rank": rank, "cluster": SPAN}
+        unit = {**MEASURED["units"][0], "active_state": units[rank], "status_text": says or "serving with the other"}
+        answer = {**ANSWERS[0], "ready": answers, "error": "" if answers else "connection refused", "stage": "health"}
+        if rank:
+            answer = {"name": "heavy", "ready": None, "stage": "unit", "error": ""}
+        rows += tables.status_rows(host, {"services": [service]}, {**MEASURED, "units": [unit]}, [answer], NOW)
+    tables.join_ranks(rows)
+    return rows
+
+
+def test_a_model_that_all_ranks_serve() -> None:
+    rows = ranks()
+    assert [row["ready"] for row in rows] == [True, True]
+    assert tables.services(rows) == {"pair_a/heavy": True}
+    text = tables.status_text(rows)
+    assert "rank 0 of 2 (mp)" in text and "rank 1 of 2 (mp)" in text
+    assert "serving with" not in text  # what an active unit says is no news
+
+
+def test_a_rank_that_waits_says_for_what_and_the_model_is_not_ready() -> None:
+    rows = ranks(("active", "activating"), says=WAITS)
+    assert [row["ready"] for row in rows] == [False, False]
+    assert tables.services(rows) == {"pair_a/heavy": False}
+    text = tables.status_text(rows)
+    assert "no (rank 1)" in text and "no (unit)" in text
+    assert f"spark-2/heavy (rank 1 of 2 (mp)): {WAITS}; its unit is activating" in text
+
+
+def test_a_first_rank_that_does_not_answer() -> None:
+    rows = ranks(answers=False)
+    assert [row["ready"] for row in rows] == [False, False]
+    text = tables.status_text(rows)
+    assert "no (health)" in text and "no (rank 0)" in text
+    assert "spark-1/heavy (rank 0 of 2 (mp)): connection refused" in text
+
+
+def test_a_first_rank_that_answers_while_its_unit_is_on_its_way_down() -> None:
+    rows = ranks(("deactivating", "active"))
+    assert tables.services(rows) == {"pair_a/heavy": False}
+    assert rows[0]["error"] == "it answers, but its unit is deactivating"
+
+
+def test_only_the_hosts_of_the_play_count() -> None:
+    assert tables.services(ranks(("active", "activating"), hosts=["spark-1"])) == {"pair_a/heavy": True}
+    assert tables.services(ranks(("activating", "active"), answers=False, hosts=["spark-2"])) == {"pair_a/heavy": True}
+
+
+def test_a_host_of_a_pair_that_said_nothing() -> None:
+    service = {**PLANNED["services"][0], "rank": 1, "cluster": SPAN}
+    rows = [*ranks(hosts=["spark-1"]), *tables.status_rows("spark-2", {"services": [service]}, None, None, NOW)]
+    tables.join_ranks(rows)
+    assert [row["ready"] for row in rows] == [False, False]
+    assert "spark-2/heavy (rank 1 of 2 (mp)): its unit is unreachable" in tables.status_text(rows)
+
+
+def test_services_of_one_name_on_two_hosts_are_two_services() -> None:
+    rows = tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW)
+    rows += tables.status_rows("spark-2", PLANNED, MEASURED, None, NOW)
+    tables.join_ranks(rows)
+    assert tables.services(rows) == {"spark-1/heavy": True, "spark-2/heavy": False}
+    assert "rank" not in tables.status_text(rows)
+
+
+def test_what_was_measured_last_has_a_column_once_there_is_something() -> None:
+    without = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW))
+    assert "tok/s" not in without
+    for ratio, cell in ((0.9, "38.0 (-10 %)"), (1.0, "38.0"), (None, "38.0")):
+        answers = [{**ANSWERS[0], "decode_tokens_per_second": 38.0, "decode_ratio": ratio}]
+        lines = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers, NOW)).splitlines()
+        assert lines[0].split()[-1] == "tok/s" and lines[2].endswith(f"  {cell}")
+
+
+def test_the_mark_of_the_kernels_is_shown_once_a_receipt_has_it() -> None:
+    plain = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW))
+    assert "fast path" not in plain
+    answers = [{**ANSWERS[0], "fast_path": "2 off"}, *ANSWERS[1:]]
+    text = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers, NOW))
+    assert text.splitlines()[0].rstrip().endswith("fast path")
+    assert text.splitlines()[2].rstrip().endswith("2 off")
