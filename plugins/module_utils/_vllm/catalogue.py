@@ -1,0 +1,333 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known of vLLM versions, and the lookups that the rest of the engine uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from . import catalogue_data
+from .versions import Version, at_most, version
+
+# --- versions -----------------------------------------------------------------------------------------------------
+
+
+def versions() -> tuple[Version, ...]:
+    """Return the versions whose packages were read, oldest first."""
+    return _versions()[0]
+
+
+@cache
+def _versions() -> tuple[tuple[Version, ...], dict[Version, int]]:
+    known = tuple(version(text) for text in catalogue_data.VERSIONS.split())
+    return known, {one: number for number, one in enumerate(known)}
+
+
+class _Window(NamedTuple):
+    """The versions read that a version may be like, as bits, and whether it lies outside of all that were read."""
+
+    bits: int
+    older: bool = False
+    newer: bool = False
+
+
+@cache
+def _window(wanted: Version) -> _Window:
+    """Return what C(wanted) may be like: itself, or what was published before and after it.
+
+    A development build may already have what the next minor release brings.
+    """
+    known, numbers = _versions()
+    if wanted in numbers:
+        return _Window(1 << numbers[wanted])
+    near = at_most(wanted)
+    before = sum(1 for one in known if one < wanted)
+    behind = sum(1 for one in known if one < near)
+    first, last = max(before - 1, 0), min(behind, len(known) - 1)
+    return _Window((1 << (last + 1)) - (1 << first), before == 0, behind == len(known))
+
+
+@dataclass(frozen=True)
+class Span:
+    """Versions that have something: bit n stands for the n-th version that was read."""
+
+    bits: int
+
+    def has(self, wanted: Version) -> bool | None:
+        """Tell whether C(wanted) has it; C(None) if that is not known."""
+        window = _window(wanted)
+        found = self.bits & window.bits
+        if not found:
+            return False
+        return True if found == window.bits and not window.older else None
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Return the first and last number of every unbroken run of versions."""
+        found: list[tuple[int, int]] = []
+        for number in range(self.bits.bit_length()):
+            if not self.bits >> number & 1:
+                continue
+            if found and found[-1][1] == number - 1:
+                found[-1] = (found[-1][0], number)
+            else:
+                found.append((number, number))
+        return found
+
+    def text(self) -> str:
+        """Say the span in words, for a message."""
+        known = versions()
+        newest = len(known) - 1
+        runs = self.runs()
+        if runs == [(0, newest)]:
+            return "in every version known"
+        if len(runs) == 1:
+            first, last = runs[0]
+            parts = [f"since {known[first]}"] if first else []
+            parts += [f"removed in {known[last + 1]}"] if last < newest else []
+            return ", ".join(parts)
+        words = []
+        for first, last in runs:
+            if last == newest:
+                words.append(f"since {known[first]}")
+            elif first == 0:
+                words.append(f"up to {known[last]}")
+            else:
+                words.append(f"in {known[first]}" + (f" to {known[last]}" if last > first else ""))
+        return " and ".join(words)
+
+
+@cache
+def parse_span(text: str) -> Span:
+    """Read a span as C(catalogue_data) writes it: runs of versions with commas between; nothing is every version."""
+    known, numbers = _versions()
+    bits = 0
+    for run in text.split(","):
+        first, dash, last = run.partition("-")
+        start = numbers[version(first)] if first else 0
+        end = numbers[version(last)] if last else (len(known) - 1 if dash or not first else start)
+        bits |= (1 << (end + 1)) - (1 << start)
+    return Span(bits)
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+
+class Item(NamedTuple):
+    """One line of a table with the lines that belong to it; each part is followed by the versions that have it.
+
+    C(tokens) are what C(catalogue_data) writes with a sign in front: C(-) another spelling, C(=) a choice, C(~) a
+    suggestion, C(!) a remark.
+    """
+
+    name: str
+    span: Span
+    kinds: tuple[tuple[str, Span], ...]
+    defaults: tuple[tuple[str, Span], ...]
+    tokens: tuple[tuple[str, Span], ...]
+
+
+@cache
+def items(table: str) -> dict[str, Item]:
+    """Return a table of C(catalogue_data) as it is written there."""
+    found: dict[str, Item] = {}
+    kinds: list[tuple[str, Span]] = []
+    defaults: list[tuple[str, Span]] = []
+    tokens: list[tuple[str, Span]] = []
+    head: tuple[str, Span] | None = None
+    for line in (*catalogue_data.TABLES[table].splitlines(), ""):
+        if line.startswith(" "):
+            if head is None:
+                raise ValueError(f"catalogue_data.TABLES[{table!r}] begins with a detail of no item")
+            token, _bar, rest = line[1:].partition("|")
+            if token in (":", ">"):
+                span, _bar, value = rest.partition("|")
+                (kinds if token == ":" else defaults).append((value, parse_span(span)))
+            else:
+                tokens.append((token, parse_span(rest) if rest else head[1]))
+            continue
+        if head is not None:
+            found[head[0]] = Item(*head, tuple(kinds), tuple(defaults), tuple(tokens))
+        if line:
+            name, span, kind, default = (*line.split("|", 3), "", "", "")[:4]
+            head = (name, parse_span(span))
+            kinds = [(kind, head[1])] if kind else []
+            defaults = [(default, head[1])] if default else []
+            tokens = []
+    return found
+
+
+@cache
+def _views() -> dict[str, dict[str, Span]]:
+    """Tables under the names that the rules know them by, made of those that are written."""
+    spec = {
+        name.partition(".")[2]: item.span
+        for name, item in items("json_keys").items()
+        if name.startswith("speculative-config.")
+    }
+    environment = {
+        name[len("VLLM_") :]: item.span for name, item in items("environment").items() if name.startswith("VLLM_")
+    }
+    return {"spec_keys": spec, "environment": environment}
+
+
+@cache
+def names(table: str) -> dict[str, Span]:
+    """Return the names of one table with their spans.
+
+    C(environment) has the variables without C(VLLM_), C(spec_keys) the keys of C(--speculative-config).
+    """
+    views = _views()
+    return views[table] if table in views else {name: item.span for name, item in items(table).items()}
+
+
+def has(table: str, name: str, wanted: Version | None) -> bool | None:
+    """Tell whether a version of vLLM knows a name.
+
+    :param table: of the catalogue
+    :param name: the entry of it
+    :param wanted: the version, None where it is not known
+    :returns: None if that cannot be known (newer or older than what was read)
+    """
+    known = names(table)
+    if wanted is None:
+        return None
+    if name in known:
+        return known[name].has(wanted)
+    window = _window(wanted)
+    return None if window.older or window.newer else False
+
+
+def requirement(package: str, wanted: Version) -> str | None:
+    """Return what C(wanted) asks of a package (C(==2.11.0)); empty for any version, C(None) if it asks for nothing.
+
+    C(python) is the range of Pythons. Raises C(KeyError) for a package that was not read.
+    """
+    item = items("requirements")[package]
+    return _at(item.defaults, _window(wanted).bits)
+
+
+def _at(variants: tuple[tuple[str, Span], ...], bits: int) -> str | None:
+    """Return the variant of the newest of these versions that has one."""
+    having = [(value, span.bits & bits) for value, span in variants if span.bits & bits]
+    return max(having, key=lambda one: one[1])[0] if having else None
+
+
+# --- options ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of C(vllm serve), as one version reads it.
+
+    kind: flag (no value, cannot be negated), switch (no value, has a C(--no-) form), int, float, size (takes C(64k)
+    and C(64K)), size-auto (size or C(auto)), json, text. values: C(+) several, C(?) none or one, C(*) may be repeated,
+    nothing for one. span: the versions that have it. aliases: other spellings, long ones without dashes. choices:
+    what the parser takes and nothing else. suggested: what it shows; whether another value works turns out later.
+    default: JSON. optional: C(None) or nothing as a value means none. lowered: C(Marlin-X) is read as C(marlin_x).
+    plain_text: a text that is no JSON is taken as well. level: a bare number is. read_into_class: JSON for one of
+    vLLM's configuration classes, so that keys it does not know are refused at once. deprecated: it will go.
+    """
+
+    name: str
+    aliases: tuple[str, ...]
+    kind: str
+    values: str
+    span: Span
+    choices: tuple[str, ...] = ()
+    suggested: tuple[str, ...] = ()
+    default: str = "null"
+    optional: bool = False
+    lowered: bool = False
+    plain_text: bool = False
+    level: bool = False
+    read_into_class: bool = False
+    deprecated: bool = False
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether it is followed by a value at all."""
+        return self.kind not in ("flag", "switch")
+
+
+KINDS = ("flag", "switch", "int", "float", "size", "size-auto", "json", "text")
+
+
+@cache
+def options(wanted: Version | None = None) -> dict[str, Option]:
+    """Return the options by their long names without dashes: those C(wanted) may have, or every option ever read.
+
+    What changed over the versions in question is that of the newest; spellings and choices are those of all of them.
+    """
+    bits = _window(wanted).bits if wanted else (1 << len(versions())) - 1
+    return {
+        name: _option(item, item.span.bits & bits) for name, item in items("options").items() if item.span.bits & bits
+    }
+
+
+def _option(item: Item, bits: int) -> Option:
+    kind, *marks = (_at(item.kinds, bits) or "text").split("/")
+    last = marks.pop() if marks else kind
+    values = last[-1] if last[-1] in "+*?" else ""
+    marks.append(last.rstrip("+*?"))
+    tokens = [token for token, span in item.tokens if span.bits & bits]
+    return Option(
+        name=item.name,
+        aliases=tuple(token[2:] if token.startswith("--") else token for token in tokens if token[0] == "-"),
+        kind=kind.rstrip("+*?").replace("json-text", "json"),
+        values=values,
+        span=item.span,
+        choices=_choices(tokens, "=", bits),
+        suggested=_choices(tokens, "~", bits),
+        default=_at(item.defaults, bits) or "null",
+        optional="none" in marks,
+        lowered="lower_" in marks,
+        plain_text=kind.startswith("json-text"),
+        level="int" in marks,
+        read_into_class="class" in marks,
+        deprecated="!deprecated" in tokens,
+    )
+
+
+def _choices(tokens: list[str], sign: str, bits: int) -> tuple[str, ...]:
+    """Return the words behind a sign; C(@table) stands for all names of that table."""
+    found: list[str] = []
+    for token in tokens:
+        if token[0] != sign:
+            continue
+        if token[1] == "@":
+            found += [name for name, item in items(token[2:]).items() if item.span.bits & bits]
+        else:
+            found.append(token[1:])
+    return tuple(dict.fromkeys(found))
+
+
+@cache
+def json_keys(option: str, wanted: Version | None) -> dict[str, Span]:
+    """Return the keys that C(wanted) may know in the JSON of an option; empty where vLLM has no class for it."""
+    bits = _window(wanted).bits if wanted else (1 << len(versions())) - 1
+    return {
+        name.partition(".")[2]: item.span
+        for name, item in items("json_keys").items()
+        if name.partition(".")[0] == option and item.span.bits & bits
+    }
+
+
+def choice_span(option: str, choice: str) -> Span | None:
+    """Return the versions whose parser offers a choice of an option, C(None) if none ever did."""
+    bits = 0
+    for token, span in items("options")[option].tokens:
+        if token[0] in "=~" and token[1] == "@" and choice in items(token[2:]):
+            bits |= items(token[2:])[choice].span.bits & span.bits
+        elif token[0] in "=~" and token[1:] == choice:
+            bits |= span.bits
+    return Span(bits) if bits else None
+
+
+def trait(name: str, wanted: Version | None) -> bool:
+    """Tell whether the parser of C(wanted) may have a trait of C(catalogue_data); without a version, of the newest."""
+    item = items("traits").get(name)
+    bits = _window(wanted).bits if wanted else 1 << (len(versions()) - 1)
+    return item is not None and bool(item.span.bits & bits)

@@ -1,0 +1,313 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known of container images with vLLM in them, and the lookup by reference."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .._common.plain_data import MappingOf, Required, misfits
+from .versions import parse_version, version
+
+FAMILIES = ("serve", "passthrough")
+"""Entrypoint families: C(serve) runs C(vllm serve) itself, C(passthrough) runs the command that it is given."""
+
+# image: pattern of repository:tag as in a shell. vllm_version: what is inside. cuda: toolkit release inside.
+# native_driver: driver branch that this CUDA needs when there is no forward compatibility. ray: whether it ships Ray.
+# moving: the tag is pushed again and again. defects: what is wrong with it as shipped; `when` limits that to launches
+# that offer tools (tools), load an NVFP4 Gemma 4 MoE (gemma4_nvfp4_moe) or cache prefixes of a model with state-space or linear
+# attention (hybrid_prefixes), `package` is what causes it.
+# nccl: the library that torch loads there, its library and version as in C(nccl_data). caches: compile caches that the image brings
+# along, variable to folder.
+# features: names that a development build has although its version number does not say so. options: all that its vllm
+# serve takes, where it was asked. Anything left out is not known.
+_NGC = "NVIDIA's release notes and start-up logs of these images"
+_HUB = "Docker Hub tags of vllm/vllm-openai as seen in use, in reports and logs"
+_COMMUNITY = "recipes and documents that use the image"
+_MOVING_TAGS = ("latest", "nightly", "main", "master", "dev", "edge", "stable", "head", "rolling")
+
+IMAGES: tuple[dict[str, Any], ...] = (
+    {"image": "nvcr.io/nvidia/vllm:25.09-py3", "vllm_version": "0.10.1.1", "cuda": "13.0"},
+    {"image": "nvcr.io/nvidia/vllm:25.10-py3", "vllm_version": "0.10.2", "cuda": "13.0"},
+    {"image": "nvcr.io/nvidia/vllm:25.11-py3", "vllm_version": "0.11.0", "ray": True},
+    {"image": "nvcr.io/nvidia/vllm:25.12-py3", "vllm_version": "0.11.1"},
+    {
+        "image": "nvcr.io/nvidia/vllm:25.12.post1-py3",
+        "vllm_version": "0.12.0",
+        "cuda": "13.1",
+        "native_driver": "590.44",
+    },
+    {
+        "image": "nvcr.io/nvidia/vllm:26.01-py3",
+        "vllm_version": "0.13.0",
+        "cuda": "13.1",
+        "note": "NVIDIA's release notes say vLLM 0.11.1; the images' own logs say 0.13.0.",
+    },
+    {"image": "nvcr.io/nvidia/vllm:26.02-py3", "vllm_version": "0.15.1", "ray": True},
+    {"image": "nvcr.io/nvidia/vllm:26.03-py3", "vllm_version": "0.17.1", "cuda": "13.2"},
+    {"image": "nvcr.io/nvidia/vllm:26.04-py3", "vllm_version": "0.19.0", "cuda": "13.2", "ray": False},
+    {"image": "nvcr.io/nvidia/vllm:26.05-py3", "vllm_version": "0.20.1", "cuda": "13.2", "ray": False},
+    {"image": "nvcr.io/nvidia/vllm:26.05.post1-py3", "vllm_version": "0.21.0", "ray": False},
+    {
+        "image": "nvcr.io/nvidia/vllm:26.06-py3",
+        "vllm_version": "0.22.1",
+        "ray": False,
+        "defects": [
+            {
+                "text": "every request is answered with HTTP 500 ('_IncludedRouter' object has no attribute 'path'): the image "
+                "ships prometheus-fastapi-instrumentator 8.0.0",
+                "package": "prometheus-fastapi-instrumentator==8.0.0",
+                "fix": "Use 26.05.post1-py3 or 26.08-py3, or an image of your own with prometheus-fastapi-instrumentator 8.0.2.",
+            }
+        ],
+    },
+    {
+        "image": "nvcr.io/nvidia/vllm:26.07-py3",
+        "vllm_version": "0.24.0",
+        "cuda": "13.3",
+        "ray": False,
+        "defects": [
+            {
+                "text": "requests with tools are answered with HTTP 500 (cannot import normalize_tool_choice): the image ships "
+                "xgrammar 0.2.0",
+                "when": "tools",
+                "package": "xgrammar==0.2.0",
+                "fix": "Use 26.08-py3 or vllm/vllm-openai:v0.24.0-ubuntu2404 for a service that offers tools.",
+            }
+        ],
+    },
+    {
+        "image": "nvcr.io/nvidia/vllm:26.08-py3",
+        "vllm_version": "0.27.1",
+        "cuda": "13.4",
+        "native_driver": "615.65",
+        "ray": False,
+    },
+    {
+        "image": "nvcr.io/nvidia/vllm:26.09-py3",
+        "vllm_version": "0.29.0",
+        "cuda": "13.4",
+        "native_driver": "615.65",
+        "ray": False,
+    },
+    {
+        "image": "nvcr.io/nvidia/vllm:26.10-py3",
+        "vllm_version": "0.31.0",
+        "cuda": "13.4",
+        "native_driver": "615.65",
+        "ray": False,
+    },
+    {"image": "nvcr.io/nvidia/vllm:*"},
+    {"image": "vllm/vllm-openai:gemma4", "vllm_version": "0.18.2rc1.dev73", "cuda": "12.9"},
+    {
+        "image": "vllm/vllm-openai:gemma4-cu130",
+        "vllm_version": "0.19.1.dev6",
+        "cuda": "13.0",
+        "ray": False,
+        "defects": [
+            {
+                "text": "its loader cannot map the per-expert scales of an NVFP4 Gemma 4 MoE",
+                "when": "gemma4_nvfp4_moe",
+                "fix": "Use vllm/vllm-openai:v0.24.0-ubuntu2404, or serve the BF16 checkpoint with --quantization fp8.",
+            }
+        ],
+    },
+    {
+        "image": "vllm/vllm-openai:gemma4-0505-cu129",
+        "vllm_version": "0.20.2rc1.dev49",
+        "cuda": "12.9",
+        "features": ["gemma4_mtp"],
+    },
+    {
+        "image": "vllm/vllm-openai:gemma4-0505-cu130",
+        "vllm_version": "0.20.2rc1.dev49",
+        "cuda": "13.0",
+        "ray": False,
+        "features": ["gemma4_mtp"],
+    },
+    {
+        "image": "vllm/vllm-openai:gemma4-0505-arm64-cu130",
+        "vllm_version": "0.20.2rc1.dev49",
+        "cuda": "13.0",
+        "ray": False,
+        "features": ["gemma4_mtp"],
+    },
+    {
+        "image": "vllm/vllm-openai:qwen38-flash-next",
+        "arm64": True,
+        "ray": False,
+        "note": "A preview of one model family; releases have it from 0.29.0 on.",
+        "defects": [
+            {
+                "text": "prefixes that are found in the cache come back with a state of zeros: wrong answers",
+                "when": "hybrid_prefixes",
+                "fix": "Set enable-prefix-caching to false, or use vLLM 0.32.0 or newer (vllm-project/vllm#55601 reads like the fix).",
+            }
+        ],
+    },
+    {"image": "vllm/vllm-openai:v0.28.0rc2", "vllm_version": "0.28.0rc2", "arm64": False},
+    {"image": "vllm/vllm-openai:latest", "moving": True},
+    {"image": "vllm/vllm-openai:latest-cu129", "moving": True, "cuda": "12.9"},
+    {"image": "vllm/vllm-openai:latest-cu130", "moving": True, "cuda": "13.0"},
+    {"image": "vllm/vllm-openai:cu130-nightly", "moving": True, "cuda": "13.0"},
+    {"image": "vllm/vllm-openai:nightly-*"},
+    {"image": "vllm/vllm-openai:nightly", "moving": True},
+    {"image": "vllm/vllm-openai:*"},
+    # Builds for the Spark with forks of vLLM: tables by version number do not hold for them, so the image is asked.
+    {
+        "image": "eugr/spark-vllm:*",
+        "entrypoint": "passthrough",
+        "arm64": True,
+        "source": _COMMUNITY,
+        "note": "Nightly tags may be removed again.",
+    },
+    {
+        "image": "eugr/spark-vllm-b12x:*",
+        "arm64": True,
+        "source": _COMMUNITY,
+        "note": "A fork with kernels and VLLM_USE_B12X_* variables of its own. Nightly tags may be removed again.",
+    },
+    {"image": "ghcr.io/spark-arena/dgx-vllm-eugr-nightly*:*", "arm64": True, "source": _COMMUNITY},
+    {"image": "ghcr.io/aeon-7/*:*", "source": _COMMUNITY, "note": "Started by environment variables, not by options."},
+    {"image": "scitrera/dgx-spark-vllm:0.17.0-t5", "vllm_version": "0.17.0", "arm64": True, "source": _COMMUNITY},
+    {"image": "scitrera/dgx-spark-vllm:*", "arm64": True, "source": _COMMUNITY},
+    {"image": "ghcr.io/z-lab/vllm-openai:*", "entrypoint": "serve", "source": _COMMUNITY},
+)
+
+_PUBLISHERS: dict[str, dict[str, Any]] = {
+    "nvcr.io/nvidia/vllm": {"entrypoint": "passthrough", "arm64": True, "source": _NGC},
+    "vllm/vllm-openai": {"entrypoint": "serve", "source": _HUB},
+}
+EXTRA_KEYS = (
+    "image",
+    "vllm_version",
+    "cuda",
+    "native_driver",
+    "arm64",
+    "ray",
+    "moving",
+    "entrypoint",
+    "defects",
+    "features",
+    "options",
+    "nccl",
+    "caches",
+    "source",
+    "note",
+)
+"""Keys of a catalogue entry; users' own entries take the same."""
+
+
+def split_image(image: str) -> tuple[str, str | None, str | None]:
+    """Split an image reference into repository, tag and digest; Docker Hub's own name is taken off."""
+    rest, _at, digest = image.strip().partition("@")
+    head, slash, leaf = rest.rpartition("/")
+    leaf, _colon, tag = leaf.partition(":")
+    repository = re.sub(r"^(?:index\.)?docker\.io/", "", f"{head}{slash}{leaf}")
+    return repository, tag or None, digest or None
+
+
+def names_of_image(image: Mapping[str, Any]) -> set[str]:
+    """Return all names of an image of C(docker image inspect), with and without Docker Hub's own."""
+    names = {str(image.get("Id") or "")} | set(image.get("RepoTags") or []) | set(image.get("RepoDigests") or [])
+    plain = set()
+    for name in names - {""}:
+        repository, tag, digest = split_image(name)
+        if name.startswith("sha256:"):
+            plain.add(name)
+            continue
+        plain |= {f"{repository}:{tag or 'latest'}"} if not digest else {f"{repository}@{digest}"}
+    return (names | plain) - {""}
+
+
+def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
+    """Return what is known of an image, or C(None) for a repository nobody has described.
+
+    extra: entries of the same form that go before the built-in ones; C(image) is a pattern.
+    The result always has C(repository), C(tag), C(digest), C(vllm_version), C(cuda), C(native_driver), C(arm64),
+    C(ray), C(moving), C(entrypoint), C(defects), C(features), C(source) and C(note); what is not known is C(None).
+    An image named by digest alone keeps what its repository says (the entrypoint), nothing of a tag.
+    """
+    repository, tag, digest = split_image(image)
+    if tag is None and digest is None:
+        tag = "latest"
+    name = f"{repository}:{tag or ''}"
+    found = next(
+        (candidate for candidate in (*extra, *IMAGES) if _matches(str(candidate.get("image", "")), name)), None
+    )
+    if found is None:
+        return None
+    match = {key: value for key, value in found.items() if value is not None}
+    if repository == "vllm/vllm-openai" and tag and set(match) == {"image"}:
+        match.update(_read_hub_tag(tag))
+    entry: dict[str, Any] = {**dict.fromkeys(EXTRA_KEYS), **_PUBLISHERS.get(repository, {}), **match}
+    entry.update(
+        repository=repository,
+        tag=tag,
+        digest=digest,
+        defects=list(entry["defects"] or []),
+        features=list(entry["features"] or []),
+        moving=bool(tag is not None and tag_moves(tag) if entry["moving"] is None else entry["moving"])
+        and digest is None,
+    )
+    if entry["ray"] is None and entry["vllm_version"] and repository == "vllm/vllm-openai":
+        entry["ray"] = version(entry["vllm_version"]) < version("0.18.0")  # Ray left the requirements with 0.18.0
+    return entry
+
+
+def wrong_entries(entries: Any, where: str) -> list[str]:
+    """Return what is wrong with entries that somebody wrote. where: what they are called, for messages."""
+    form = [
+        {
+            **dict.fromkeys(("vllm_version", "cuda", "native_driver", "entrypoint", "source", "note"), str),
+            **dict.fromkeys(("arm64", "ray", "moving"), bool),
+            **{key: [str] for key in ("features", "options")},
+            "nccl": {"library": str, "version": str},
+            "caches": MappingOf(str),
+            "image": Required(str),
+            "defects": [{"text": Required(str), "when": str, "fix": str, "package": str}],
+        }
+    ]
+    if entries is not None and not isinstance(entries, (list, tuple)):
+        return [f"'{where}' must be a list of mappings"]
+    wrong = misfits(entries, form, where)
+    for index, entry in enumerate([] if wrong else entries or []):
+        for key in entry:
+            if key not in EXTRA_KEYS:
+                wrong.append(f"{where}[{index}] has the unknown key '{key}'; known: {', '.join(EXTRA_KEYS)}")
+        if entry.get("entrypoint") not in (None, *FAMILIES):
+            wrong.append(f"{where}[{index}]: entrypoint must be one of {', '.join(FAMILIES)}")
+        if entry.get("vllm_version") and parse_version(entry["vllm_version"]) is None:
+            wrong.append(f"{where}[{index}]: vllm_version {entry['vllm_version']!r} is no version of vLLM")
+    return wrong
+
+
+def tag_moves(tag: str | None) -> bool:
+    """Tell whether a tag is pushed again and again by its name; C(nightly-<commit>) is not. Without a tag, latest is meant."""
+    return tag is None or tag in _MOVING_TAGS or tag.endswith(("-nightly", "-latest")) or tag.startswith("latest-")
+
+
+def _matches(pattern: str, name: str) -> bool:
+    repository, tag, _digest = split_image(pattern)
+    return fnmatch.fnmatchcase(name, f"{repository}:{tag or '*'}")
+
+
+def _read_hub_tag(tag: str) -> dict[str, Any]:
+    """Read a release tag of C(vllm/vllm-openai): C(v0.19.0-aarch64-cu130-ubuntu2404)."""
+    match = re.fullmatch(r"v(\d+\.\d+\.\d+(?:\.\d+)?(?:rc\d+|\.post\d+)?)((?:-[a-z0-9_]+)*)", tag)
+    parts = (match.group(2) if match else f"-{tag}").split("-")
+    found: dict[str, Any] = {}
+    cuda = next((part for part in parts if re.fullmatch(r"cu1\d\d", part)), None)
+    if cuda:
+        found["cuda"] = f"{cuda[2:4]}.{cuda[4:]}"
+    if match:
+        found["vllm_version"] = match.group(1)
+        if not cuda:  # the default build went from CUDA 12 to CUDA 13 with 0.20.0
+            found["cuda"] = "13.0" if version(match.group(1)) >= version("0.20.0") else "12"
+        if "x86_64" in parts:
+            found["arm64"] = False
+    return found

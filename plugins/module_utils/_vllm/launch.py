@@ -1,0 +1,861 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command line of C(vllm serve), read as vLLM reads it and written back as plain argv.
+
+C(parse) takes what a person wrote, a mapping or an argv list, and returns one mapping of long names to native values
+together with everything that vLLM's parser would refuse. C(render) turns such a mapping into the exact argv.
+The parser's behaviour is that of C(FlexibleArgumentParser) (vllm/utils/argparse_utils.py) on top of argparse; what
+differs between versions comes from M(catalogue). Two things are stricter here than there, as nobody means them:
+C(--option.key) of an option that takes a plain text, and a C(--) between words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Optional
+
+from .._common import validation
+from . import catalogue, versions
+from .catalogue import Option
+from .versions import Version
+
+SERVICE_KEYS = {
+    "host": "host",
+    "port": "port",
+    "served-model-name": "served_model_name",
+    "model": "model",
+    "name": "name",
+}
+"""What belongs to a service itself rather than to its C(args), with the key of the service that sets it."""
+
+_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that vLLM's parser refuses or that does not belong here.
+
+    kind: unknown, ambiguous, no_value, value_to_switch, bad_value, bad_choice, bad_key, doubled, model_option, extra_word,
+    service_key. option: as it was written. detail: what exactly is wrong. fix: what to write instead.
+    vllm_error: vLLM's own text. value: what was written as the value, where that is what is wrong.
+    """
+
+    kind: str
+    option: str
+    detail: str = ""
+    fix: str = ""
+    vllm_error: str = ""
+    value: Any = None
+
+
+@dataclass
+class Parsed:
+    """A launch as vLLM would understand it.
+
+    model: the positional argument, if one was given. args: long names without leading dashes, in native values
+    (C(true) flag set, C(false) its C(--no-) form, numbers, text, lists, mappings for JSON). An option that is not
+    known stays in as it was written: a fork may have it, and what was asked for is not silently dropped.
+    problems: what is wrong.
+    """
+
+    model: str | None = None
+    args: dict[str, Any] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class _Refused(Exception):
+    """One option cannot be used as it stands."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+class _BadChoice(_Refused):
+    """A value is not on offer; it stays in the arguments, as whoever judges them may know more about it."""
+
+    def __init__(self, problem: Problem, native: Any) -> None:
+        super().__init__(problem)
+        self.native = native
+
+
+def long_name(name: str) -> str:
+    """Return an option's long name without leading dashes: C(--gpu_memory_util) and C(gpu-memory-utilization) meet.
+
+    Short forms (C(tp), C(-tp)), aliases and unique prefixes become the long name; a name that is none of these comes
+    back with dashes only, so that whoever checks it later can complain about it.
+    """
+    dashed = _dashes(name)
+    known = catalogue.options()
+    if dashed in known:
+        return dashed
+    short = _aliases()
+    for spelled in (dashed, f"-{dashed}"):
+        if spelled in short:
+            return short[spelled]
+    starting = [option for option in known if option.startswith(dashed)] if len(dashed) > 1 else []
+    return starting[0] if len(starting) == 1 else dashed
+
+
+def parse(
+    launch: Mapping[str, Any] | Sequence[str], version: str | None = None, config: Mapping[str, Any] | None = None
+) -> Parsed:
+    """Read a launch.
+
+    :param launch: a mapping of options (C(null) takes an option out) or the words that a person would type, with
+        or without C(vllm serve) in front
+    :param version: the vLLM that will read it; options that it does not have become problems
+    :param config: what the file of C(--config) holds; without it the option is left as it is
+    :returns: model, options and problems
+    :raises TypeError: for anything else
+    :raises ValueError: for a version that is none
+    """
+    wanted = versions.version(version) if version else None
+    if isinstance(launch, Mapping):
+        return _parse_mapping(launch, wanted)
+    if isinstance(launch, (str, bytes)) or not all(isinstance(word, (str, int, float)) for word in launch):
+        raise TypeError("an argv is a list of texts")
+    return _parse_argv([_word(word) for word in launch], wanted, config)
+
+
+def command(family: str, model: str, args: Mapping[str, Any]) -> list[str]:
+    """Return what stands behind the image's name: C(serve) images run C(vllm serve) themselves.
+
+    :param family: of the image's entrypoint
+    :param model: repository or path
+    :param args: normalised options
+    :returns: words
+    :raises ValueError: for a family that is none
+    """
+    heads = {"serve": [], "passthrough": ["vllm", "serve"]}
+    if family not in heads:
+        raise ValueError(f"entrypoint is {family!r}, expected one of {', '.join(heads)}")
+    return [*heads[family], model, *render(args)]
+
+
+def render(args: Mapping[str, Any]) -> list[str]:
+    """Return the argv of normalised C(args), in alphabetical order, the same for the same input.
+
+    C(true) becomes C(--flag), C(false) C(--no-flag), C(null) nothing, a list its values one after another, a mapping
+    compact JSON with sorted keys.
+    """
+    argv: list[str] = []
+    known = catalogue.options()
+    for name in sorted(args):
+        value = args[name]
+        option = known.get(name)
+        if value is None:
+            continue
+        if value is True:
+            argv.append(f"--{name}")
+        elif value is False:
+            argv.append(f"--no-{name}")
+        elif isinstance(value, (list, tuple)) and option is not None and option.values == "*":
+            for item in value:
+                argv.extend([f"--{name}", _text(item)])
+        elif isinstance(value, (list, tuple)) and (option is None or option.kind != "json"):
+            argv.extend([f"--{name}", *map(_text, value)])
+        else:
+            argv.append(f"--{name}")
+            argv.append(_text(value))
+    return argv
+
+
+def service_keys(args: Mapping[str, Any]) -> list[Problem]:
+    """Return a problem for every option in C(args) that is a key of the service itself."""
+    return [
+        Problem(
+            "service_key",
+            name,
+            f"belongs to the service, not to its args: the key is '{SERVICE_KEYS[name]}'",
+            f"Move the value to the service's key '{SERVICE_KEYS[name]}'.",
+        )
+        for name in sorted(args)
+        if name in SERVICE_KEYS
+    ]
+
+
+def human_int(text: str) -> int:
+    """Read C(64k) (64000), C(64K) (65536), C(25.6k) or a plain number, as vLLM does; raises C(ValueError)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT])", text.strip())
+    if not match:
+        return int(text)
+    number, suffix = match.groups()
+    if suffix in _DECIMAL:
+        return int(float(number) * _DECIMAL[suffix])
+    return int(number) * _BINARY[suffix]
+
+
+# --- names --------------------------------------------------------------------------------------------------------
+
+
+def _dashes(name: str) -> str:
+    head, dot, tail = name.strip().lstrip("-").partition(".")
+    return head.replace("_", "-") + dot + tail
+
+
+@cache
+def _aliases() -> dict[str, str]:
+    return {alias: option.name for option in catalogue.options().values() for alias in option.aliases}
+
+
+# What a spelling means: the option, and what it sets a switch to. C(None) is --help.
+_Meaning = Optional[tuple[Option, bool]]
+
+
+@cache
+def _spellings(version: Version | None) -> dict[str, _Meaning]:
+    """Return every spelling with its dashes that C(version) may know."""
+    pairs = catalogue.trait("enable-disable-pairs", version)
+    negative: dict[str, _Meaning] = {}
+    positive: dict[str, _Meaning] = {"-h": None, "--help": None}
+    for option in catalogue.options(version).values():
+        for name in (option.name, *option.aliases):
+            positive[name if name.startswith("-") else f"--{name}"] = (option, True)
+            if option.kind != "switch" or name.startswith("-"):
+                continue
+            negative[f"--no-{name}"] = (option, False)
+            verb, _dash, rest = name.partition("-")
+            if pairs and verb in ("enable", "disable"):
+                negative[f"--{'disable' if verb == 'enable' else 'enable'}-{rest}"] = (option, False)
+    return {**negative, **positive}
+
+
+def _candidates(word: str, version: Version | None) -> list[tuple[str, _Meaning, str | None]]:
+    """Return what an option word can mean, as C(argparse) finds it: spelling, meaning and the value inside the word."""
+    known = _spellings(version)
+    if word in known:
+        return [(word, known[word], None)]
+    head, equals, inline = word.partition("=")
+    value = inline if equals else None
+    if equals and head in known:
+        return [(head, known[head], value)]
+    if head.startswith("--"):
+        return [(spelling, known[spelling], value) for spelling in known if spelling.startswith(head)]
+    found: list[tuple[str, _Meaning, str | None]] = []
+    for spelling in known:
+        if spelling == word[:2]:
+            found.append((spelling, known[spelling], word[2:]))  # -n2
+        elif spelling.startswith(word):
+            found.append((spelling, known[spelling], None))
+    return found
+
+
+def _resolve(word: str, version: Version | None) -> tuple[Option, bool, str | None]:
+    """Return option, what it sets a switch to, and the value inside the word; raises C(_Refused)."""
+    found = _candidates(word, version)
+    head = word.partition("=")[0]
+    if len(found) > 1:
+        could = ", ".join(sorted(spelling for spelling, _meaning, _value in found))
+        raise _Refused(
+            Problem(
+                "ambiguous",
+                head,
+                f"could be {could}",
+                "Write the option in full.",
+                f"ambiguous option: {head} could match {could}",
+            )
+        )
+    if not found:
+        raise _Refused(_unknown(head, version))
+    _spelling, meaning, value = found[0]
+    if meaning is None:
+        raise _Refused(Problem("unknown", head, "only prints vLLM's help and starts nothing", "Take it out."))
+    return (*meaning, value)
+
+
+def _unknown(word: str, version: Version | None) -> Problem:
+    """Say what an unknown spelling may have been meant to be, or which versions have it."""
+    error = f"unrecognized arguments: {word}"
+    written = word.lstrip("-")
+    other = long_name(written[3:] if written.startswith("no-") else written)
+    option = catalogue.options().get(other)
+    if option is not None and version is not None and option.span.has(version) is False:
+        return Problem(
+            "unknown",
+            f"--{other}",
+            f"is not in vLLM {version}: {option.span.text()}",
+            _REPLACED.get(other, "Take it out, or use an image whose vLLM has it."),
+            error,
+        )
+    where = f"vLLM {version}" if version else "any vLLM known"
+    known = _spellings(version)
+    if option is not None:
+        # The option is there, this way to spell it is not.
+        off = f"--no-{other}"
+        wanted = off if off in known and written.startswith(("no-", "disable-")) else f"--{other}"
+        return Problem("unknown", word, f"is no option of {where}", f"Write {wanted}.", error)
+    off = f"--no-enable-{written[8:]}" if written.startswith("disable-") else ""
+    near = off if off in known else validation.nearest_word(word, known)
+    return Problem(
+        "unknown",
+        word,
+        f"is no option of {where}",
+        _REPLACED.get(written) or (f"Did you mean {near}?" if near else "Take it out."),
+        error,
+    )
+
+
+# What to write instead of options that are gone or never were.
+_REPLACED = {
+    "swap-space": "Take it out: vLLM's V1 engine never swaps the KV cache.",
+    "disable-log-requests": "Take it out: requests are only logged with --enable-log-requests.",
+    "disable-frontend-multiprocessing": "Take it out.",
+    "task": "Use --runner (generate, pooling) and --convert.",
+    "cuda-graph-sizes": "Use --cudagraph-capture-sizes.",
+    "max-seq-len-to-capture": "Use --max-cudagraph-capture-size, which counts tokens of a batch.",
+    "rope-scaling": "Use --hf-overrides with rope_scaling (rope_parameters for transformers 5) in it.",
+    "rope-theta": "Use --hf-overrides with rope_theta (rope_parameters for transformers 5) in it.",
+    "disable-mm-preprocessor-cache": "Use --mm-processor-cache-gb 0.",
+    "guided-decoding-backend": "Use --structured-outputs-config.backend.",
+    "speculative-disable-by-batch-size": "Take it out; see rule SPK109.",
+}
+
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+
+def _word(word: Any) -> str:
+    return word if isinstance(word, str) else str(word)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _bad(option: Option, value: Any, kind: str) -> _Refused:
+    return _Refused(
+        Problem(
+            "bad_value",
+            f"--{option.name}",
+            f"is {value!r}, which is no {kind}",
+            f"Give --{option.name} a {kind}.",
+            f"argument --{option.name}: invalid value: {_text(value)!r}",
+            value,
+        )
+    )
+
+
+def _scalar(option: Option, value: Any, version: Version | None) -> Any:
+    """Turn one value into its native form, C(None) where it says that there is none; raises C(_Refused)."""
+    if option.optional and isinstance(value, str) and value in ("", "None"):
+        return None
+    if option.kind == "json":
+        return _json(option, value, version)
+    if isinstance(value, (dict, list)):
+        raise _bad(option, value, {"text": "text"}.get(option.kind, "number"))
+    native = _native(option, value)
+    if option.choices and version in catalogue.versions() and _text(native) not in option.choices:
+        raise _BadChoice(_bad_choice(option, _text(value).strip(), _text(native), version), native)
+    return native
+
+
+def _native(option: Option, value: Any) -> Any:
+    text = _text(value).strip()
+    try:
+        if option.kind == "size-auto" and text.lower() in ("auto", "-1"):
+            return "auto"
+        if option.kind in ("size", "size-auto"):
+            return human_int(text)
+        if option.kind == "int":
+            return int(text)
+        if option.kind == "float":
+            number = float(text)
+            return int(number) if re.fullmatch(r"-?\d+", text) else number
+    except ValueError:
+        raise _bad(option, value, "whole number" if option.kind != "float" else "number") from None
+    return text.lower().replace("-", "_") if option.lowered else text
+
+
+def _bad_choice(option: Option, text: str, native: str, version: Version | None) -> Problem:
+    span = catalogue.choice_span(option.name, native)
+    near = validation.nearest_word(text.lower(), option.choices)
+    elsewhere = f"Use an image whose vLLM has it ({span.text()}), or another value." if span else ""
+    return Problem(
+        "bad_choice",
+        f"--{option.name}",
+        f"is {text!r}, which in vLLM {version} is none of {', '.join(option.choices)}",
+        elsewhere or (f"Did you mean {near}?" if near else "Use one of these."),
+        f"argument --{option.name}: invalid choice: {text!r} (choose from {', '.join(option.choices)})",
+        text,
+    )
+
+
+def _json(option: Option, value: Any, version: Version | None) -> Any:
+    """Read a JSON option; some take a plain word as well, for example C(--hf-overrides module:function)."""
+    if isinstance(value, str):
+        if option.plain_text and not re.fullmatch(r"(?s)\s*\{.*\}\s*", value):
+            return value
+        sizes = option.read_into_class and catalogue.trait("json-size", version)
+        try:
+            found = json.loads(_sizes_in_json(value) if sizes else value)
+        except ValueError:
+            raise _Refused(
+                Problem(
+                    "bad_value",
+                    f"--{option.name}",
+                    f"is {value!r}, which is no JSON",
+                    "Quote it as one JSON text.",
+                    f"argument --{option.name}: Value {value} cannot be converted to JSON",
+                    value,
+                )
+            ) from None
+    else:
+        found = copy.deepcopy(value)
+    if not isinstance(found, (dict, list)) and not option.level and not option.plain_text:
+        raise _bad(option, value, "JSON object")
+    return found
+
+
+def _sizes_in_json(text: str) -> str:
+    """Write C(64k) outside of texts as the number that it stands for."""
+    parts = re.split(r'("(?:[^"\\]|\\.)*")', text)
+    for number in range(0, len(parts), 2):
+        parts[number] = re.sub(
+            r"\b\d+(?:\.\d+)?[kmgtKMGT]\b", lambda match: str(human_int(match.group())), parts[number]
+        )
+    return "".join(parts)
+
+
+def _values(option: Option, value: Any, version: Version | None) -> Any:
+    if option.values in ("+", "*"):
+        given = value if isinstance(value, (list, tuple)) else [value]
+        return [_scalar(option, item, version) for item in given]
+    return _scalar(option, value, version)
+
+
+def _store(args: dict[str, Any], option: Option, value: Any) -> None:
+    """Set an option; none is what leaving it out gives, unless its default is something else."""
+    args.pop(option.name, None)
+    if value is not None:
+        args[option.name] = value
+    elif option.default != "null":
+        args[option.name] = "None"
+
+
+# --- mappings -----------------------------------------------------------------------------------------------------
+
+
+def _parse_mapping(given: Mapping[str, Any], version: Version | None) -> Parsed:
+    parsed = Parsed()
+    for name, value in given.items():
+        written = _dashes(str(name))
+        if written == "O" and isinstance(value, (int, str)):  # -O 3 means what it means on a command line
+            old = catalogue.trait("short-level=compilation-config", version)
+            written = "compilation-config.level" if old else "optimization-level"
+        head, _dot, path = written.partition(".")
+        try:
+            option, sets = _find_named(head, version)
+            if value is None:
+                parsed.args.pop(option.name, None)
+            elif path:
+                _merge_path(parsed.args, option, path.split("."), value, version)
+            else:
+                native = _mapping_value(option, sets, value, version)
+                if option.takes_value:
+                    _store(parsed.args, option, native)
+                else:
+                    parsed.args.pop(option.name, None)
+                    parsed.args.update({} if native is None else {option.name: native})
+        except _Refused as refused:
+            if value is not None:
+                _note(parsed, refused, written, value)
+    return _finish(parsed, version)
+
+
+def _note(parsed: Parsed, refused: _Refused, written: str, value: Any) -> None:
+    """Keep what is wrong, and what was asked for where that can still be judged."""
+    parsed.problems.append(refused.problem)
+    if isinstance(refused, _BadChoice):
+        parsed.args[refused.problem.option.lstrip("-")] = refused.native
+    elif refused.problem.kind == "unknown":
+        parsed.args[written] = value
+
+
+def _find_named(written: str, version: Version | None) -> tuple[Option, bool]:
+    """Find the option that a key of a mapping means: a long spelling, or a short form with or without its dash."""
+    short = f"-{written}"
+    if f"--{written}" not in _spellings(version) and short in _spellings(version):
+        written = written if written.startswith("-") else short[1:]
+        option, sets, _value = _resolve(short, version)
+        return option, sets
+    option, sets, _value = _resolve(f"--{written}", version)
+    return option, sets
+
+
+def _mapping_value(option: Option, sets: bool, value: Any, version: Version | None) -> Any:
+    if option.takes_value:
+        if value is True and option.values == "?":
+            return True
+        if isinstance(value, bool):
+            raise _Refused(_needs_value(option))
+        return _values(option, value, version)
+    if isinstance(value, str) and value.strip().lower() in ("true", "false", "yes", "no"):
+        value = value.strip().lower() in ("true", "yes")  # what a Jinja expression leaves of a boolean
+    if not isinstance(value, bool):
+        raise _Refused(_switch_value(option, value))
+    wanted = value if sets else not value
+    return None if option.kind == "flag" and not wanted else wanted  # a plain flag is off unless it is there
+
+
+def _needs_value(option: Option) -> Problem:
+    return Problem(
+        "no_value",
+        f"--{option.name}",
+        "needs a value",
+        f"Give --{option.name} a value.",
+        f"argument --{option.name}: expected {'at least ' if option.values == '+' else ''}one argument",
+    )
+
+
+def _switch_value(option: Option, value: Any, inline: bool = False) -> Problem:
+    off = str(value).strip().lower() in ("false", "0", "no", "off")
+    instead = f"--no-{option.name}" if off and option.kind == "switch" else f"--{option.name}"
+    return Problem(
+        "value_to_switch",
+        f"--{option.name}",
+        f"takes no value, but was given {_text(value)!r}",
+        f"Write {instead} alone ({option.name}: {'false' if off else 'true'}).",
+        f"argument --{option.name}: ignored explicit argument {_text(value)!r}"
+        if inline
+        else f"unrecognized arguments: {_text(value)}",
+        value,
+    )
+
+
+def _merge_path(args: dict[str, Any], option: Option, path: list[str], value: Any, version: Version | None) -> None:
+    """Put C(--option.a.b value) into the JSON of C(option)."""
+    if option.kind != "json":
+        raise _Refused(
+            Problem(
+                "unknown",
+                f"--{option.name}.{'.'.join(path)}",
+                f"is no option: --{option.name} takes no JSON",
+                "Take it out.",
+                f"unrecognized arguments: --{option.name}.{'.'.join(path)}",
+            )
+        )
+    if path[-1].endswith("+"):
+        path = [*path[:-1], path[-1][:-1]]
+        value = value if isinstance(value, list) else str(value).split(",")
+    elif isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            if catalogue.trait("dotted-size", version):
+                with contextlib.suppress(ValueError):  # a plain word stays one
+                    value = human_int(value)
+    where = args.setdefault(option.name, {})
+    for key in path[:-1]:
+        where = where.setdefault(key, {}) if isinstance(where, dict) else where
+    if not isinstance(where, dict):
+        raise _bad(option, where, "JSON object that a key could be added to")
+    known = where.get(path[-1])
+    where[path[-1]] = known + value if isinstance(known, list) and isinstance(value, list) else value
+
+
+# --- argv ---------------------------------------------------------------------------------------------------------
+
+
+def _parse_argv(argv: list[str], version: Version | None, config: Mapping[str, Any] | None) -> Parsed:
+    parsed = Parsed()
+    words = argv
+    if words[:2] == ["vllm", "serve"]:
+        words = words[2:]
+    elif words[:1] in (["python"], ["python3"]) and words[1:3] == ["-m", "vllm.entrypoints.openai.api_server"]:
+        words = words[3:]
+    if words[:2] == ["vllm", "serve"]:
+        parsed.problems.append(
+            Problem(
+                "doubled",
+                "vllm serve",
+                "stands there twice",
+                "Write vllm serve once.",
+                f"unrecognized arguments: serve {' '.join(words[2:3])}".rstrip(),
+            )
+        )
+        words = words[2:]
+    _check_served_name(parsed, words, version)
+    words = _with_config(words, config, version)
+    dotted: dict[str, dict[str, Any]] = {}
+    position = 0
+    while position < len(words):
+        word = _normal(words[position])
+        position += 1
+        head, dot, path = word.partition("=")[0].partition(".")
+        level = _optimization_level(words, position)
+        if level and catalogue.trait("short-level=compilation-config", version):
+            if not level[0].isdecimal():
+                parsed.problems.append(_bad(catalogue.options()["compilation-config"], level[0], "level").problem)
+            _add_key(parsed, dotted, "-O", "level", level[0], version)
+            position = level[1]
+        elif level:
+            parsed.args["optimization-level"], position = level
+        elif word.startswith("-") and dot:
+            position = _take_dotted(parsed, dotted, words, head, path, position, version)
+        elif _is_option(word, version):
+            position = _take_option(parsed, words, word, position, version)
+        elif parsed.model is None and word != "--":
+            parsed.model = words[position - 1]
+        else:
+            parsed.problems.append(_extra_word(words[position - 1]))
+    _put_dotted(parsed, dotted, version)
+    return _finish(parsed, version, words)
+
+
+def _normal(word: str) -> str:
+    """Write an option's name with dashes, as the parser does before it looks at anything else."""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    head, dot, path = name.partition(".")
+    return head.replace("_", "-") + dot + path + equals + value
+
+
+def _is_option(word: str, version: Version | None) -> bool:
+    """Tell an option from a value, as C(argparse) does."""
+    if not word.startswith("-") or len(word) == 1:
+        return False
+    if word == "--":
+        return False
+    if re.fullmatch(r"-\d+|-\d*\.\d+", word) or " " in word:
+        return bool(_candidates(word, version))
+    return True
+
+
+def _extra_word(word: str) -> Problem:
+    return Problem(
+        "extra_word", word, "stands there without an option", "Take it out.", f"unrecognized arguments: {word}"
+    )
+
+
+def _check_served_name(parsed: Parsed, words: list[str], version: Version | None) -> None:
+    """vLLM wants the model first when --served-model-name is there, as that takes every word behind it."""
+    plain = [_normal(word).partition("=")[0] for word in words]
+    if not plain or not plain[0].startswith("-") or "--config" in words or "--model" in plain:
+        return
+    if "--served-model-name" in plain and not catalogue.trait("served-name-anywhere", version):
+        parsed.problems.append(
+            Problem(
+                "bad_value",
+                "--served-model-name",
+                "stands in a launch that does not begin with the model",
+                "Put the model right behind vllm serve.",
+                "`model` should be provided as the first positional argument when using `vllm serve`.",
+            )
+        )
+
+
+def _with_config(words: list[str], config: Mapping[str, Any] | None, version: Version | None) -> list[str]:
+    """Put what the file of --config says behind the model, so that what was typed wins."""
+    if config is None or "--config" not in words:
+        return words
+    index = words.index("--config")
+    rest = [*words[:index], *words[index + 2 :]]
+    model = 1 if rest and not rest[0].startswith("-") else 0
+    return [*rest[:model], *config_words(config, version), *rest[model:]]
+
+
+def config_words(config: Mapping[str, Any], version: Version | None = None) -> list[str]:
+    """Return the words that vLLM makes of the content of a --config file."""
+    words: list[str] = []
+    for key, value in config.items():
+        if isinstance(value, bool):
+            if value:
+                words.append(f"--{key}")
+            elif catalogue.trait("config-false", version) and _normal(f"--no-{key}") in _spellings(version):
+                words.append(f"--no-{key}")
+        elif isinstance(value, list):
+            words += [f"--{key}", *map(str, value)] if value else []
+        elif isinstance(value, Mapping):
+            words += [f"--{key}", json.dumps(value)]
+        else:
+            words += [f"--{key}", str(value)]
+    return words
+
+
+def _following(words: list[str], position: int, version: Version | None, limit: int | None) -> list[str]:
+    """Return the values behind an option."""
+    end = position
+    while (
+        end < len(words) and (limit is None or end - position < limit) and not _is_option(_normal(words[end]), version)
+    ):
+        end += 1
+    return words[position:end]
+
+
+def _take_option(parsed: Parsed, words: list[str], word: str, position: int, version: Version | None) -> int:
+    """Read the option C(word) and its values; returns where to go on."""
+    try:
+        option, sets, inline = _resolve(word, version)
+        if not option.takes_value:
+            return _take_switch(parsed, words, position, version, (option, sets, inline))
+        given = [] if inline is None else [inline]
+        if not given:
+            given = _following(words, position, version, None if option.values == "+" else 1)
+            position += len(given)
+        if not given:
+            if option.values != "?":
+                raise _Refused(_needs_value(option))
+            parsed.args[option.name] = True
+        elif option.values == "*":
+            parsed.args.setdefault(option.name, []).append(_scalar(option, given[0], version))
+        elif option.values == "+":
+            parsed.args[option.name] = [_scalar(option, item, version) for item in given]
+        else:
+            _store(parsed.args, option, _scalar(option, given[0], version))
+    except _Refused as refused:
+        spelled, equals, value = word.partition("=")
+        given = [value]
+        if refused.problem.kind in ("unknown", "ambiguous") and not equals:
+            given = _following(words, position, version, None if parsed.model is not None else 1)
+            position += len(given)
+        named = _dashes(spelled) if spelled.startswith("--") else spelled
+        _note(parsed, refused, named, given[0] if len(given) == 1 else given or True)
+    return position
+
+
+def _take_switch(
+    parsed: Parsed, words: list[str], position: int, version: Version | None, found: tuple[Option, bool, str | None]
+) -> int:
+    option, sets, inline = found
+    if inline is not None:
+        raise _Refused(_switch_value(option, inline, inline=True))
+    parsed.args[option.name] = sets
+    stray = _following(words, position, version, 1)
+    # What follows a switch is the model if none was given yet, unless it can only have been meant as a value.
+    if stray and (parsed.model is not None or stray[0].lower() in ("true", "false")):
+        parsed.problems.append(_switch_value(option, stray[0]))
+        return position + 1
+    return position
+
+
+def _optimization_level(words: list[str], position: int) -> tuple[str, int] | None:
+    """Return the level in C(-O3), C(-O=3) and C(-O 3) and where to go on, C(None) if that is not what stands there."""
+    word, following = words[position - 1], words[position : position + 1]
+    if not word.startswith("-O") or word.startswith("-O."):
+        return None
+    if word != "-O":
+        return word[3:] if word[2] == "=" else word[2:], position
+    return (following[0], position + 1) if following in (["0"], ["1"], ["2"], ["3"]) else None
+
+
+def _take_dotted(
+    parsed: Parsed,
+    dotted: dict[str, dict[str, Any]],
+    words: list[str],
+    head: str,
+    path: str,
+    position: int,
+    version: Version | None,
+) -> int:
+    """Keep the value of C(--option.key) for later: vLLM puts what was said of one option together in the end."""
+    word = _normal(words[position - 1])
+    value: str | None = word.partition("=")[2] if "=" in word else None
+    if value is None and position < len(words):
+        value, position = words[position], position + 1
+    _add_key(parsed, dotted, head, path, value, version)
+    return position
+
+
+def _add_key(
+    parsed: Parsed,
+    dotted: dict[str, dict[str, Any]],
+    head: str,
+    path: str,
+    value: str | None,
+    version: Version | None,
+) -> None:
+    try:
+        option, _sets, _inline = _resolve(_short_dotted(head, version), version)
+        if value is None:
+            raise _Refused(_needs_value(option))
+        _merge_path(dotted.setdefault(head, {}), option, path.split("."), value, version)
+    except _Refused as refused:
+        parsed.problems.append(refused.problem)
+        if refused.problem.kind == "unknown" and head.startswith("--"):
+            parsed.args[_dashes(f"{head}.{path}")] = value
+
+
+def _short_dotted(head: str, version: Version | None) -> str:
+    """C(-O.key) is the compilation configuration where it is anything."""
+    return "--compilation-config" if head == "-O" and catalogue.trait("short-dotted", version) else head
+
+
+def _put_dotted(parsed: Parsed, dotted: dict[str, dict[str, Any]], version: Version | None) -> None:
+    """Set the options of which keys were given; vLLM forgets what else was said of them."""
+    for found in dotted.values():
+        for name, value in found.items():
+            if name in parsed.args:
+                parsed.problems.append(
+                    Problem(
+                        "bad_value",
+                        f"--{name}",
+                        "is given more than once, as keys and in another way; vLLM keeps only the keys of the last spelling",
+                        f"Give --{name} as one JSON text.",
+                        value=value,
+                    )
+                )
+            parsed.args[name] = value
+
+
+# --- the end ------------------------------------------------------------------------------------------------------
+
+
+def _finish(parsed: Parsed, version: Version | None, words: Sequence[str] = ()) -> Parsed:
+    """Take the model out of the options, and check the keys of what vLLM reads into a class when it parses."""
+    if "model" in parsed.args:
+        model = parsed.args.pop("model")
+        taken = catalogue.trait("model-option", version) or "--model" not in words
+        refused = "" if taken else "With `vllm serve`, you should provide the model as a positional argument"
+        if parsed.model is not None and words:
+            parsed.problems.append(_extra_word(parsed.model))
+        parsed.problems.append(
+            Problem(
+                "model_option",
+                "--model",
+                "names the model as an option",
+                f"Put {model} right behind vllm serve.",
+                refused,
+            )
+        )
+        parsed.model = str(model)
+    if version in catalogue.versions():
+        options = catalogue.options(version)
+        for name, value in parsed.args.items():
+            option = options.get(name)
+            if option is not None and option.read_into_class and isinstance(value, dict):
+                parsed.problems.extend(_bad_keys(option, value, version))
+    return parsed
+
+
+def _bad_keys(option: Option, value: Mapping[str, Any], version: Version | None) -> list[Problem]:
+    known = catalogue.json_keys(option.name, version)
+    found = []
+    for key in value:
+        if key in known or "*" in known or not known:
+            continue
+        near = validation.nearest_word(key, known)
+        found.append(
+            Problem(
+                "bad_key",
+                f"--{option.name}",
+                f"has the key {key!r}, which vLLM {version} does not know",
+                f"Did you mean {near}?" if near else f"Use one of {', '.join(sorted(known))}.",
+                f"argument --{option.name}: Unexpected keyword argument {key!r}",
+                key,
+            )
+        )
+    return found

@@ -1,0 +1,50 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Versions of vLLM: read, compared."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Version(NamedTuple):
+    """A vLLM version, ordered: a development build comes before the release that it is named after."""
+
+    release: tuple[int, ...]
+    final: bool
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.release)) + ("" if self.final else " (development build)")
+
+
+def parse_version(text: str) -> Version | None:
+    """Read C(0.19.0), C(v0.20.2rc1.dev49+g9b4e839) or C(0.19.0+ab12.nv26.04); C(None) if it is no version.
+
+    What stands behind C(+) says who built it, not what it can do, and is ignored.
+    """
+    match = re.fullmatch(r"v?(\d+(?:\.\d+)+)((?:(?:a|b|rc)\d+)?(?:\.post\d+)?(?:\.dev\d*)?)(?:\+.*)?", text.strip())
+    if not match:
+        return None
+    release = tuple(int(part) for part in match.group(1).split("."))
+    return Version((*release, 0, 0)[: max(3, len(release))], not re.search(r"a|b|rc|dev", match.group(2)))
+
+
+def version(text: str) -> Version:
+    """Like C(parse_version) for a text that is known to be a version; raises C(ValueError) otherwise."""
+    found = parse_version(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a version of vLLM")
+    return found
+
+
+def compare(left: str, right: str) -> int:
+    """Return -1, 0 or 1 as C(left) is older than, the same as or newer than C(right)."""
+    one, two = version(left), version(right)
+    return (one > two) - (one < two)
+
+
+def at_most(of: Version) -> Version:
+    """Return the newest release whose features C(of) can have: itself, or the next minor for a development build."""
+    return of if of.final else Version((of.release[0], of.release[1] + 1, 0), True)
