@@ -1,0 +1,1086 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Readiness of an OpenAI-compatible server, in stages.
+
+/health answering 200 says little: vLLM keeps answering it with a dead scheduler, or with the other node of a pair
+gone. Ready means that a real request came back with tokens, on the path that users take. That first request is also
+the one that compiles the kernels, so it is better made here than by a person.
+
+Stages: health -> models -> completion -> tools -> reasoning (the last two only when asked for).
+
+This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import json
+import socket
+import ssl
+import time
+import unicodedata
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+STAGES = ("health", "models", "completion", "tools", "reasoning")
+
+# Most tokens of an answer to the tool and reasoning checks: models that think spend a thousand and more before they call a tool.
+CHECK_TOKENS = 4096
+# What the prompt of a check takes of the context, with the tool in it and what a chat template says around it.
+CHECK_PROMPT_TOKENS = 1024
+
+DEFAULT_PROMPT = "Say hello and name three colours."
+MAX_BODY_BYTES = 4 * 1024 * 1024
+MAX_TEXT = 400
+
+# One 500 can be a hiccup of the first compile; the same answer three times in a row will not change by waiting.
+MAX_SERVER_ERRORS = 3
+
+# An answer counts as one piece over and over from this many pieces on, when they make up most of it.
+REPEATS = 8
+REPEATED_SHARE = 0.75
+LONGEST_PIECE = 40
+# What a model without chat may well write by the line, as a form to fill in or a rule below a heading.
+FILLERS = frozenset("_-=.*# ")
+GARBAGE_FIX = (
+    "no prompt is at fault, the engine computes wrong: weights in FP4 want other kernels (moe-backend: marlin in args, or an image "
+    "that was built for sm_121), weights in another format may have been read with the wrong quantization, and an FP8 KV cache may "
+    "not suit the model (try kv-cache-dtype: auto)"
+)
+
+# Below this many tokens the decode rate says more about the clock than about the engine.
+MIN_TOKENS_FOR_RATE = 4
+
+WEATHER_TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Get the current weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string", "description": "Name of the city"}},
+            "required": ["city"],
+        },
+    },
+}
+
+
+class Problem(Exception):
+    """Why a stage is not passed yet.
+
+    message: what was seen. fix: what to change. final: waiting longer cannot help. kind: C(refused), C(timeout),
+    C(broken), C(http), C(answer), C(length), for decisions inside this file. status: the HTTP status for kind C(http).
+    """
+
+    def __init__(self, message: str, fix: str = "", final: bool = False, kind: str = "answer", status: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.final = final
+        self.kind = kind
+        self.status = status
+
+
+def read_api_key(path: str | None) -> str:
+    """Return the key in the file at C(path), or an empty text without a path. Raises Problem when it has none."""
+    if not path:
+        return ""
+    try:
+        key = Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise Problem(
+            f"the API key file {path} cannot be read: {reason}", "create it, or correct its path", True
+        ) from error
+    if not key:
+        raise Problem(
+            f"the API key file {path} is empty", "write the key that the server was started with into it", True
+        )
+    if not key.isprintable() or not key.isascii() or " " in key:
+        raise Problem(
+            f"the API key file {path} holds more than one key or a sign that no HTTP header can carry",
+            "leave exactly one key in it, on one line",
+            True,
+        )
+    return key
+
+
+class ResponseTooLarge(OSError):
+    """An answer is longer than anybody wants."""
+
+
+class Deadline:
+    """The moment by which something is over: C(remaining) seconds from now on; at the end C(remaining) raises TimeoutError."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = max(timeout, 0.1)
+        self.renew()
+
+    def renew(self) -> None:
+        """Give the whole time once more."""
+        self.until = time.monotonic() + self.timeout
+
+    def remaining(self) -> float:
+        """Seconds until then."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left
+
+
+class _Reader(io.RawIOBase):
+    """What comes from a socket, until a deadline: a server that sends a byte now and then does not move it."""
+
+    def __init__(self, owner: _Socket) -> None:
+        super().__init__()
+        self.owner = owner
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self.owner.sock.settimeout(self.owner.deadline.remaining())
+        return self.owner.sock.recv_into(buffer)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self.owner.release()
+
+
+class _Socket:
+    """A connected socket, as http.client uses it, of which every step ends by a deadline."""
+
+    def __init__(self, sock: socket.socket, deadline: Deadline) -> None:
+        self.sock, self.deadline, self.users = sock, deadline, 1
+
+    def sendall(self, data: Any) -> None:
+        self.sock.settimeout(self.deadline.remaining())
+        self.sock.sendall(data)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        self.users += 1
+        return io.BufferedReader(_Reader(self))
+
+    def close(self) -> None:
+        """Close it once nobody reads from it any more; http.client lets go of it before the body is read."""
+        self.release()
+
+    def release(self) -> None:
+        self.users -= 1
+        if self.users == 0:
+            self.sock.close()
+
+
+def connect(host: str, port: int, tls: bool, deadline: Deadline, proxy: str = "") -> http.client.HTTPConnection:
+    """Connect to a server; connecting, sending and reading of the connection all end by the deadline.
+
+    :param host: name or address
+    :param port: TCP port
+    :param tls: whether to speak TLS, with the certificate checked
+    :param deadline: of the connection and all that is done with it
+    :param proxy: URL of a proxy; what is not TLS is asked of it by whole URLs
+    :returns: the connection, open
+    :raises OSError: where it cannot be made
+    """
+    connection = http.client.HTTPConnection(host, port)
+    via = urlsplit(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
+    sock = _dial(*((via.hostname or "", via.port or 80) if via else (host, port)), deadline)
+    try:
+        if via and tls:
+            raw: Any = _Socket(sock, deadline)
+            connection.sock = raw
+            connection.request("CONNECT", f"{host}:{port}", headers=_proxy_headers(proxy))
+            reply = connection.response_class(raw, method="CONNECT")
+            reply.begin()
+            if reply.status != 200:
+                raise ConnectionError(f"the proxy {via.hostname} answered {reply.status} for {host}:{port}")
+            connection = http.client.HTTPConnection(host, port)
+        if tls:
+            sock.settimeout(deadline.remaining())
+            sock = ssl.create_default_context().wrap_socket(sock, server_hostname=host)
+        connection.sock = _Socket(sock, deadline)
+        connection.default_port = 443 if tls else 80  # decides whether the header Host has the port
+    except BaseException:
+        sock.close()
+        raise
+    return connection
+
+
+def _proxy_headers(proxy: str) -> dict[str, str]:
+    """What a proxy wants to see of who asks."""
+    account = urlsplit(proxy).netloc.rpartition("@")[0]
+    return {"Proxy-Authorization": "Basic " + base64.b64encode(unquote(account).encode()).decode()} if account else {}
+
+
+def _dial(host: str, port: int, deadline: Deadline) -> socket.socket:
+    """Open a TCP connection to the first address of a name that takes one."""
+    last: OSError = OSError(f"{host} has no address")
+    for family, kind, protocol, _name, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.settimeout(deadline.remaining())
+            sock.connect(address)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as error:
+            sock.close()
+            last = error
+    raise last
+
+
+def read_body(response: http.client.HTTPResponse) -> bytes:
+    """Read what follows the headers; raises ResponseTooLarge for more than C(MAX_BODY_BYTES)."""
+    raw = response.read(MAX_BODY_BYTES + 1)
+    if len(raw) > MAX_BODY_BYTES:
+        raise ResponseTooLarge(f"the answer is longer than {MAX_BODY_BYTES} bytes")
+    return raw
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP answer. headers: by their names in small letters."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def fetch(
+    url: str,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    data: bytes | None = None,
+    timeout: float = 10.0,
+    proxies: bool = False,
+) -> Reply:
+    """Make one HTTP request; a redirect is an answer and not followed.
+
+    :param url: with http or https
+    :param method: of HTTP
+    :param headers: by name
+    :param data: the body
+    :param timeout: seconds in all
+    :param proxies: go by the proxies of the environment
+    :returns: status, headers and body
+    :raises OSError: also for an answer that is longer than C(MAX_BODY_BYTES) or no HTTP
+    :raises ValueError: for what is no URL
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("it is not the URL of a server")
+    tls = parts.scheme == "https"
+    proxy = urllib.request.getproxies().get(parts.scheme, "") if proxies else ""
+    if proxy and urllib.request.proxy_bypass(parts.netloc):
+        proxy = ""
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    further: dict[str, str] = {}
+    if proxy and not tls:
+        target, further = f"http://{parts.netloc}{target}", _proxy_headers(proxy)
+    try:
+        connection = connect(parts.hostname, parts.port or (443 if tls else 80), tls, Deadline(timeout), proxy)
+        try:
+            connection.request(method, target, data, {"User-Agent": "dgxspark", **(headers or {}), **further})
+            response = connection.getresponse()
+            try:
+                found = {name.lower(): value for name, value in response.getheaders()}
+                return Reply(response.status, found, read_body(response))
+            finally:
+                response.close()
+        finally:
+            connection.close()
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"the answer is no HTTP ({type(error).__name__})") from error
+
+
+def lines(url: str, headers: Mapping[str, str], data: bytes, timeout: float) -> Iterator[bytes]:
+    """POST something to a server near by and yield the lines of its answer.
+
+    :param url: of the server, with the path
+    :param headers: by name
+    :param data: the body
+    :param timeout: seconds for every wait for the next whole line
+    :returns: lines, with their ends
+    :raises OSError: with what the server said where it refuses
+    """
+    parts, deadline = urlsplit(url), Deadline(timeout)
+    try:
+        connection = connect(parts.hostname or "", parts.port or 80, parts.scheme == "https", deadline)
+        try:
+            connection.request("POST", parts.path, data, dict(headers))
+            response = connection.getresponse()
+            try:
+                if response.status != 200:
+                    raise OSError(f"{response.status} {read_body(response)[:500].decode('utf-8', 'replace')}")
+                while line := response.readline(MAX_BODY_BYTES):
+                    yield line
+                    deadline.renew()
+            finally:
+                response.close()
+        finally:
+            connection.close()
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"the answer is no HTTP ({type(error).__name__})") from error
+
+
+class Client:
+    """HTTP client for one server; never uses a proxy, since it talks to engines of its own host or rack."""
+
+    def __init__(self, url: str, api_key: str = "", api_key_file: str = "") -> None:
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+            parts = urlsplit("")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise Problem(f"{url!r} is not the URL of a server", "give it like http://127.0.0.1:8000", True)
+        self.url = url
+        self.host = parts.hostname
+        self.port = port or (443 if parts.scheme == "https" else 80)
+        self.tls = parts.scheme == "https"
+        path = parts.path.rstrip("/")
+        self.prefix = path[: -len("/v1")] if path.endswith("/v1") else path
+        self.api_key = api_key
+        self.api_key_file = api_key_file
+
+    def redact(self, text: str) -> str:
+        """Take the API key out of a text that a server or a log may have echoed."""
+        return text.replace(self.api_key, "********") if self.api_key else text
+
+    def _open(
+        self, method: str, path: str, body: dict[str, Any] | None, deadline: Deadline
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        connection = connect(self.host, self.port, self.tls, deadline)
+        headers = {"Accept": "application/json, text/event-stream", "User-Agent": "dgxspark"}
+        data = None
+        if body is not None:
+            data = json.dumps(body).encode()
+            headers["Content-Type"] = "application/json"
+        if self.api_key:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        try:
+            connection.request(method, self.prefix + path, data, headers)
+            return connection, connection.getresponse()
+        except BaseException:
+            connection.close()
+            raise
+
+    def _explain(self, error: Exception, path: str, timeout: float) -> Problem:
+        where = f"{self.host}:{self.port}"
+        if isinstance(error, ConnectionRefusedError):
+            return Problem(
+                f"connection refused: nothing listens on {where}",
+                "see the unit's log; check that the port is the one that the engine was given",
+                kind="refused",
+            )
+        if isinstance(error, socket.gaierror):
+            return Problem(f"the name {self.host} does not resolve", "correct the host name of the URL", kind="refused")
+        if isinstance(error, (socket.timeout, TimeoutError)):
+            return Problem(
+                f"no answer from {where}{path} within {seconds(timeout)}",
+                kind="timeout",
+                fix="see the unit's log: the engine is still loading, or it hangs",
+            )
+        if isinstance(error, ssl.SSLError):
+            return Problem(
+                f"TLS with {where} failed: {error.reason or error}",
+                "use http:// for an engine without TLS, or install its certificate authority",
+                True,
+                "broken",
+            )
+        if isinstance(error, ResponseTooLarge):
+            return Problem(
+                f"the answer of {where}{path} is longer than {MAX_BODY_BYTES} bytes",
+                "check that the port belongs to an OpenAI-compatible server",
+                True,
+                "broken",
+            )
+        if isinstance(error, (ConnectionError, http.client.HTTPException)):
+            return Problem(
+                f"{where} closed the connection during {path} ({type(error).__name__})",
+                "see the unit's log: the server died or is not an HTTP server",
+                kind="broken",
+            )
+        return Problem(f"{where} cannot be reached: {error}", "check the address and the route to it", kind="refused")
+
+    def status_problem(self, status: int, raw: bytes, path: str) -> Problem:
+        """Say what an HTTP status means and what to do about it.
+
+        :param status: other than 200
+        :param raw: the body
+        :param path: that was asked, for the message
+        :returns: the problem, without the key
+        """
+        text = self.redact(error_text(raw))
+        said = f"HTTP {status} at {path}" + (f": {text}" if text else "")
+        if status in (401, 403):
+            if self.api_key:
+                return Problem(
+                    f"{said}. The server does not accept the API key in {self.api_key_file or 'use'}",
+                    "restart the service after changing its key, or point api_key_file to the key it was started with",
+                    True,
+                    "http",
+                    status,
+                )
+            return Problem(
+                f"{said}. The server wants an API key and none was given", "set api_key_file", True, "http", status
+            )
+        if status >= 500:
+            return Problem(said, "see the unit's log for the engine's own error", kind="http", status=status)
+        return Problem(said, "see the message of the server", True, "http", status)
+
+    def call(
+        self, method: str, path: str, body: dict[str, Any] | None = None, timeout: float = 10.0
+    ) -> tuple[int, bytes]:
+        """Make one request.
+
+        :param method: of HTTP
+        :param path: from the root of the server
+        :param body: sent as JSON
+        :param timeout: seconds for all of it
+        :returns: status and body
+        :raises Problem: when there is no HTTP answer by then, or one of more than C(MAX_BODY_BYTES)
+        """
+        try:
+            connection, response = self._open(method, path, body, Deadline(timeout))
+            try:
+                return response.status, read_body(response)
+            finally:
+                response.close()
+                connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._explain(error, path, timeout) from error
+
+    def metrics(self, timeout: float) -> tuple[int, str]:
+        """Ask for the figures of vLLM; return status and text. Raises Problem as C(call) does. timeout: seconds."""
+        status, raw = self.call("GET", "/metrics", timeout=timeout)
+        return status, raw.decode("utf-8", "replace")
+
+    def request_json(
+        self, method: str, path: str, body: dict[str, Any] | None = None, timeout: float = 10.0
+    ) -> dict[str, Any]:
+        """Make one request whose answer is a JSON object.
+
+        :param method: of HTTP
+        :param path: from the root of the server
+        :param body: sent as JSON
+        :param timeout: seconds for all of it
+        :returns: the object
+        :raises Problem: for every other answer, and for none
+        """
+        status, raw = self.call(method, path, body, timeout)
+        if status != 200:
+            raise self.status_problem(status, raw, path)
+        try:
+            answer = json.loads(raw)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise Problem(
+                f"the answer of {path} is not JSON", "check that the port belongs to an OpenAI-compatible server", True
+            )
+        return answer
+
+    def events(self, path: str, body: dict[str, Any], timeout: float) -> Iterator[dict[str, Any]]:
+        """Stream a completion.
+
+        :param path: from the root of the server
+        :param body: sent as JSON
+        :param timeout: seconds for every wait for the next whole event
+        :returns: the events, as they come
+        :raises Problem: when the stream breaks off before its [DONE] or carries an error of the engine
+        """
+        deadline = Deadline(timeout)
+        try:
+            connection, response = self._open("POST", path, body, deadline)
+            try:
+                if response.status != 200:
+                    raise self.status_problem(response.status, read_body(response), path)
+                while True:
+                    line = response.readline(MAX_BODY_BYTES)
+                    if not line:
+                        raise Problem(
+                            f"the stream of {path} was cut before its end",
+                            "see the unit's log: the engine died during the request",
+                            kind="broken",
+                        )
+                    field, _sep, value = line.decode("utf-8", "replace").strip().partition(":")
+                    if field != "data":
+                        continue
+                    if value.strip() == "[DONE]":
+                        return
+                    try:
+                        event = json.loads(value)
+                    except ValueError:
+                        event = None
+                    if not isinstance(event, dict):
+                        raise Problem(f"the stream of {path} carries something that is not JSON", kind="broken")
+                    if "error" in event:
+                        raise Problem(
+                            f"the engine failed during {path}: {self.redact(error_text(value.encode()))}",
+                            "see the unit's log for the engine's own error",
+                            kind="http",
+                            status=500,
+                        )
+                    yield event
+                    deadline.renew()
+            finally:
+                response.close()
+                connection.close()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._explain(error, path, timeout) from error
+
+
+def seconds(value: float) -> str:
+    """Write a duration as a person would."""
+    return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
+
+
+def error_text(raw: bytes) -> str:
+    """Return the message inside an error body of vLLM (either of its two shapes) or FastAPI, else the text itself."""
+    text = raw.decode("utf-8", "replace").strip()
+    try:
+        body = json.loads(text)
+    except ValueError:
+        return text[:MAX_TEXT]
+    message: Any = body
+    if isinstance(body, dict):
+        inner = body.get("error", body)
+        message = inner.get("message", inner.get("detail", inner)) if isinstance(inner, dict) else inner
+    return (message if isinstance(message, str) else json.dumps(message))[:MAX_TEXT]
+
+
+def chat_unsupported(problem: Problem) -> bool:
+    """Tell whether a refusal means that model or server has no chat, so that plain completions are the real path."""
+    if problem.kind != "http" or problem.status not in (400, 404, 405, 501):
+        return False
+    text = problem.message.lower()
+    signs = (
+        "chat template",
+        "chat_template",
+        "does not support chat",
+        ": not found",
+        "method not allowed",
+        "not implemented",
+    )
+    return "does not exist" not in text and any(sign in text for sign in signs)
+
+
+def blank_figures(model: str | None) -> dict[str, Any]:
+    """What a wait finds out about the server, before it found anything."""
+    return {
+        "model": model,
+        "max_model_len": None,
+        "server_version": None,
+        "api": None,
+        "warmup_seconds": None,
+        "ttft_seconds": None,
+        "decode_tokens_per_second": None,
+        "completion_tokens": None,
+        "reply": None,
+    }
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What is asked of a server until it counts as ready.
+
+    timeout: seconds of each small request. completion_timeout: seconds of each wait on tokens; the first ones come only after
+    the kernels are compiled, so it is long, and an attempt that times out is made again until the deadline.
+    tools, reasoning: whether a tool call and the reasoning split are checked. check_tokens, check_temperature: most tokens and
+    sampling temperature of their answers. measure: make a second, warm request for the figures, and judge whether its text is garbage.
+    """
+
+    timeout: float = 10.0
+    completion_timeout: float = 300.0
+    prompt: str = DEFAULT_PROMPT
+    max_tokens: int = 64
+    tools: bool = False
+    reasoning: bool = False
+    check_tokens: int = CHECK_TOKENS
+    check_temperature: float = 0.0
+    measure: bool = True
+
+    @property
+    def stages(self) -> list[str]:
+        """The stages to pass, in order, each a method of C(Readiness)."""
+        optional = [stage for stage, asked in (("tools", self.tools), ("reasoning", self.reasoning)) if asked]
+        return ["health", "models", "completion", *optional]
+
+
+class Readiness:
+    """One wait for one server; C(wait_ready) is the way in."""
+
+    def __init__(
+        self,
+        client: Client,
+        model: str | None,
+        requests: Requests,
+        remaining: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self.client = client
+        self.model = model
+        self.requests = requests
+        self.remaining = remaining
+        self.clock = clock
+        self.attempts = 0
+        self.tokens_asked_at: float | None = None
+        self.found = blank_figures(model)
+
+    def _short(self) -> float:
+        return min(self.requests.timeout, max(self.remaining(), 0.1))
+
+    def _long(self) -> float:
+        return min(self.requests.completion_timeout, max(self.remaining(), 0.1))
+
+    def health(self) -> None:
+        """Pass when the server answers; a server without /health is judged by the next stages."""
+        status, raw = self.client.call("GET", "/health", timeout=self._short())
+        if status not in (200, 204, 404):
+            raise self.client.status_problem(status, raw, "/health")
+
+    def models(self) -> None:
+        """Pass when the wanted name is served; note the context length and the version."""
+        answer = self.client.request_json("GET", "/v1/models", timeout=self._short())
+        listed = answer.get("data")
+        served = {
+            str(entry["id"]): entry
+            for entry in (listed if isinstance(listed, list) else [])
+            if isinstance(entry, dict) and "id" in entry
+        }
+        if not served:
+            raise Problem("the server lists no model yet", "see the unit's log")
+        if self.model is None:
+            self.model = next(iter(served))
+        if self.model not in served:
+            names = ", ".join(sorted(served))
+            raise Problem(
+                f"the server serves {names}, not {self.model}",
+                f"another server may hold port {self.client.port}, or --served-model-name is not the name asked for",
+                True,
+            )
+        length = served[self.model].get("max_model_len")
+        self.found["model"] = self.model
+        self.found["max_model_len"] = length if isinstance(length, int) else None
+        try:
+            version = self.client.request_json("GET", "/version", timeout=self._short()).get("version")
+            self.found["server_version"] = version if isinstance(version, str) else None
+        except Problem:
+            pass  # not every OpenAI-compatible server has /version
+
+    def completion(self) -> None:
+        """Pass when a streamed request came back whole, with tokens. The first one warms up, the second is measured."""
+        self.attempts += 1
+        if self.tokens_asked_at is None:
+            self.tokens_asked_at = self.clock()
+        warmup = self._completion_once()
+        self.found["warmup_seconds"] = warmup["seconds"]
+        figures = self._completion_once() if self.requests.measure else warmup
+        # A unit does not judge (it measures nothing): a start would not mend what the image computes, and takes a quarter of an hour.
+        wrong = garbage(figures["text"], self.found["api"] != "completions") if self.requests.measure else ""
+        if wrong:
+            raise Problem(
+                f"the answer is garbage, {wrong}: {figures['reply'][:60]!r}", GARBAGE_FIX, kind="http", status=500
+            )
+        for name in ("ttft_seconds", "decode_tokens_per_second", "completion_tokens", "reply"):
+            self.found[name] = figures[name]
+
+    def _completion_once(self) -> dict[str, Any]:
+        try:
+            if self.found["api"] != "completions":
+                try:
+                    figures = self._stream_chat()
+                    self.found["api"] = "chat"
+                    return figures
+                except Problem as problem:
+                    if not chat_unsupported(problem):
+                        raise
+                    self.found["api"] = "completions"
+            return self._stream_text()
+        except Problem as problem:
+            if problem.kind == "timeout":
+                raise self._name_the_hang(problem) from problem
+            raise
+
+    def _name_the_hang(self, problem: Problem) -> Problem:
+        try:
+            status, _body = self.client.call("GET", "/health", timeout=min(self.requests.timeout, 10.0))
+        except Problem as health:
+            return Problem(
+                f"{problem.message}, and /health fails now too: {health.message}", health.fix, kind="timeout"
+            )
+        if status != 200:
+            return Problem(f"{problem.message}, and /health answers HTTP {status} now", problem.fix, kind="timeout")
+        waited = self.clock() - (self.tokens_asked_at or self.clock())
+        if waited < self.requests.completion_timeout:
+            return Problem(
+                f"the time ran out {seconds(waited)} into the first completion, with /health still 200",
+                "give more time: the first completion may be compiling kernels",
+                kind="timeout",
+            )
+        return Problem(
+            f"the engine is wedged: /health answers 200, but no completion came back in {seconds(waited)} "
+            f"(requests made: {self.attempts}; the last: {problem.message})",
+            "restart the unit; if it comes back wedged, look in its log for a compile that never ends or a lost peer",
+            kind="timeout",
+        )
+
+    def _stream_chat(self) -> dict[str, Any]:
+        body = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": self.requests.prompt}],
+            "max_tokens": self.requests.max_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        return self._measured("/v1/chat/completions", body, _chat_delta)
+
+    def _stream_text(self) -> dict[str, Any]:
+        body = {
+            "model": self.model,
+            "prompt": self.requests.prompt,
+            "max_tokens": self.requests.max_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        return self._measured("/v1/completions", body, _text_delta)
+
+    def _measured(self, path: str, body: dict[str, Any], delta: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+        start = self.clock()
+        first = last = None
+        chunks = 0
+        tokens: int | None = None
+        text = ""
+        try:
+            for event in self.client.events(path, body, self._long()):
+                piece = delta(event)
+                if piece:
+                    last = self.clock()
+                    first = first if first is not None else last
+                    chunks += 1
+                    text += piece
+                usage = event.get("usage")
+                if isinstance(usage, dict) and isinstance(usage.get("completion_tokens"), int):
+                    tokens = usage["completion_tokens"]
+                if self.remaining() <= 0:
+                    raise Problem(
+                        f"the answer was still going on at the deadline ({chunks} pieces so far)",
+                        "give more time, or see why the engine is this slow",
+                        kind="answer",
+                    )
+        except Problem as problem:
+            if problem.kind in ("timeout", "broken") and chunks:
+                problem.message = f"{problem.message}, after {chunks} pieces of the answer"
+            raise
+        if first is None or last is None:
+            # Where the token 0 is a special one, what an engine computes wrong is taken out of the text.
+            unseen = tokens is not None and tokens >= REPEATS
+            raise Problem(
+                f"{path} ended without a text, after {tokens} tokens that none is made of"
+                if unseen
+                else f"{path} ended without a single token",
+                GARBAGE_FIX if unseen else "see the unit's log; check the chat template of the model",
+                kind="http",
+                status=500,
+            )
+        count = tokens if tokens is not None else chunks
+        rate = None
+        if count >= MIN_TOKENS_FOR_RATE and last > first:
+            rate = round((count - 1) / (last - first), 2)
+        return {
+            "seconds": round(self.clock() - start, 3),
+            "ttft_seconds": round(first - start, 3),
+            "decode_tokens_per_second": rate,
+            "completion_tokens": count,
+            "reply": self.client.redact(text)[:MAX_TEXT],
+            "text": text,
+        }
+
+    def _chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        most = self.requests.check_tokens
+        if self.found["max_model_len"]:
+            # vLLM refuses a request whose prompt and answer could be longer than the context.
+            most = min(most, max(self.found["max_model_len"] - CHECK_PROMPT_TOKENS, self.found["max_model_len"] // 2))
+        request = {"model": self.model, "temperature": self.requests.check_temperature, "max_tokens": most, **body}
+        # An engine that decodes 10 tokens a second or more gets to the end of it.
+        timeout = min(max(self.requests.completion_timeout, most / 10), max(self.remaining(), 0.1))
+        answer = self.client.request_json("POST", "/v1/chat/completions", request, timeout=timeout)
+        choices = answer.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
+            raise Problem(
+                "the chat answer has no choices[0].message", "check that the server is OpenAI-compatible", True
+            )
+        return choice
+
+    def _ended_by_length(self, missing: str) -> Problem:
+        """The verdict on an answer that was cut off: it tells nothing of parsers and templates."""
+        length = self.found["max_model_len"]
+        short = length and length - CHECK_PROMPT_TOKENS < self.requests.check_tokens
+        return Problem(
+            f"the answer was ended by length before {missing}: {self.requests.check_tokens} tokens at most"
+            + (f", less in a context of {length}" if short else ""),
+            "raise max-model-len, so that the model can finish its thought"
+            if short
+            else "raise checks.max_tokens of the recipe or the service; a model that repeats itself needs another checks.temperature",
+            True,
+            kind="length",
+        )
+
+    def tools(self) -> None:
+        """Pass when an offered tool is called in OpenAI's form, not as text."""
+        try:
+            choice = self._chat(
+                {
+                    "messages": [{"role": "user", "content": "What is the weather in Paris now? Use the tool."}],
+                    "tools": [WEATHER_TOOL],
+                    "tool_choice": "auto",
+                }
+            )
+        except Problem as problem:
+            if problem.kind == "http" and "tool" in problem.message.lower():
+                problem.fix = "set enable-auto-tool-choice and the tool-call-parser of this model"
+            raise
+        message = choice["message"]
+        calls = message.get("tool_calls") or []
+        content = str(message.get("content") or "")
+        parser = "set the tool-call-parser (and chat template) that this model was trained with"
+        if choice.get("finish_reason") == "length":
+            raise self._ended_by_length("a tool was called")
+        if not calls:
+            seen = f"as plain text: {content[:120]!r}" if content else "and said nothing"
+            raise Problem(f"the model did not call the offered tool, it answered {seen}", parser, True)
+        function = calls[0].get("function") if isinstance(calls[0], dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        raw = function.get("arguments") if isinstance(function, dict) else None
+        if name != "get_weather":
+            raise Problem(f"the tool call names {name!r} instead of 'get_weather'", parser, True)
+        try:
+            arguments = json.loads(raw) if isinstance(raw, str) else raw
+        except ValueError:
+            arguments = None
+        if not isinstance(arguments, dict):
+            raise Problem(f"the arguments of the tool call are not a JSON object: {str(raw)[:120]!r}", parser, True)
+        if choice.get("finish_reason") != "tool_calls":
+            raise Problem(
+                f"the tool call came with finish_reason {choice.get('finish_reason')!r} instead of 'tool_calls'",
+                parser,
+                True,
+            )
+
+    def reasoning(self) -> None:
+        """Pass when the thinking comes in a field of its own and not inside the content."""
+        body: dict[str, Any] = {"messages": [{"role": "user", "content": "What is 17 + 25? Think first."}]}
+        try:
+            # The switches that templates know: Qwen and Gemma use the first, DeepSeek the second.
+            choice = self._chat({**body, "chat_template_kwargs": {"enable_thinking": True, "thinking": True}})
+        except Problem as problem:
+            if problem.kind != "http" or problem.status != 400:
+                raise
+            choice = self._chat(body)  # Mistral's tokenizers refuse template arguments
+        message = choice["message"]
+        # vLLM renamed the field; old versions say reasoning_content, new ones reasoning.
+        thought = message.get("reasoning") or message.get("reasoning_content")
+        content = str(message.get("content") or "")
+        fix = "set the reasoning-parser of this model"
+        if "<think>" in content or "</think>" in content:
+            raise Problem("the thinking of the model is inside the content (<think> tags)", fix, True)
+        if not thought:
+            if choice.get("finish_reason") == "length" and not content:
+                raise self._ended_by_length("it had any text")
+            raise Problem(
+                "the answer has no reasoning: neither 'reasoning' nor 'reasoning_content' is set",
+                fix + ", or leave this check out for a model that does not think",
+                True,
+            )
+
+
+def _first_choice(event: dict[str, Any]) -> dict[str, Any]:
+    choices = event.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, dict) else {}
+
+
+def _chat_delta(event: dict[str, Any]) -> str:
+    delta = _first_choice(event).get("delta")
+    if not isinstance(delta, dict):
+        return ""
+    return "".join(str(delta.get(name) or "") for name in ("reasoning", "reasoning_content", "content"))
+
+
+def _text_delta(event: dict[str, Any]) -> str:
+    return str(_first_choice(event).get("text") or "")
+
+
+def garbage(text: str, chat: bool = True) -> str:
+    """Say what makes an answer garbage, as of an engine whose kernels compute wrong; empty when nothing does.
+
+    Only what no working model says counts: signs that nobody can read, or one sign or word over and over. Whether an answer is right
+    is not judged, nor a phrase that comes again and again, which a model without chat may do by itself.
+    """
+    said = text.strip()
+    signs = [sign for sign in said if not sign.isspace()]
+    if not signs:
+        return "nothing but blanks and line breaks" if chat and len(text) >= 2 * REPEATS else ""
+    unreadable = sum(sign == "\ufffd" or unicodedata.category(sign) in ("Cc", "Co", "Cn") for sign in signs)
+    if unreadable == len(signs) or (unreadable >= REPEATS and 2 * unreadable > len(signs)):
+        return f"{unreadable} of its {len(signs)} signs cannot be read"
+    if not chat and set(said) <= FILLERS:
+        return ""
+    if len(set(signs)) == 1 and len(signs) >= REPEATS // 2 and not signs[0].isalnum():
+        return f"{signs[0]!r} {len(signs)} times and nothing else"
+    tail = said[-4000:]
+    for length in range(1, min(LONGEST_PIECE, len(tail) // REPEATS) + 1):
+        same = 0
+        while same < len(tail) - length and tail[-1 - same] == tail[-1 - same - length]:
+            same += 1
+        piece = tail[len(tail) - length :].strip()
+        enough = (same + length) // length >= REPEATS and same + length >= REPEATED_SHARE * len(tail)
+        if enough and len(piece.split()) == 1 and (chat or not set(piece) <= FILLERS):
+            return f"{piece!r} over and over"
+    return ""
+
+
+def one_token(client: Client, model: str, timeout: float) -> dict[str, Any]:
+    """Ask a model for one token.
+
+    The whole answer counts and not its text: of a model that thinks, the first token may be the mark of a
+    thought, which
+    no field shows.
+
+    :param client: of the server
+    :param model: served name
+    :param timeout: seconds for each request
+    :returns: C({api, seconds})
+    :raises Problem: when there is no token by then
+    """
+    start = time.monotonic()
+    body: dict[str, Any] = {"model": model, "max_tokens": 1, "temperature": 0, "stream": False}
+    messages = [{"role": "user", "content": "Hi"}]
+    api, path = "chat", "/v1/chat/completions"
+    try:
+        answer = client.request_json("POST", path, {**body, "messages": messages}, timeout)
+    except Problem as problem:
+        if not chat_unsupported(problem):
+            raise
+        api, path = "completions", "/v1/completions"
+        answer = client.request_json("POST", path, {**body, "prompt": "Hi"}, timeout)
+    usage = answer.get("usage")
+    generated = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if not _first_choice(answer) or generated == 0:
+        raise Problem(
+            f"{path} answered without a token", "see the unit's log for the engine's own error", kind="http", status=500
+        )
+    return {"api": api, "seconds": round(time.monotonic() - start, 3)}
+
+
+@dataclass
+class _Attempts:
+    """How long, and how often, a stage is tried."""
+
+    timeout: float  # s
+    interval: float  # s
+    start: float  # of the clock
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    alive: Callable[[], str | None]
+    on_event: Callable[[str, str], None]
+
+    def remaining(self) -> float:
+        """Seconds to the deadline."""
+        return self.timeout - (self.clock() - self.start)
+
+    def last_problem(self, stage: str, ask: Callable[[], None]) -> Problem | None:
+        """Try a stage until it is passed; returns None then, else what the wait ends with."""
+        self.on_event(stage, "waiting")
+        last: Problem | None = None
+        server_errors = 0
+        while True:
+            reason = self.alive()
+            if reason:
+                seen = f"; last seen: {last.message}" if last else ""
+                return Problem(f"{reason}{seen}", "see the log of the engine for why it ended")
+            try:
+                ask()
+                return None
+            except Problem as problem:
+                failed_inside = problem.kind == "http" and problem.status == 500 and stage not in ("health", "models")
+                server_errors = server_errors + 1 if failed_inside else 0
+                if last is None or last.message != problem.message:
+                    self.on_event(stage, problem.message)
+                last = problem
+            if last.final or server_errors >= MAX_SERVER_ERRORS:
+                return last
+            if self.remaining() <= self.interval:  # a last attempt cut short would only blur what was seen
+                return Problem(f"not ready after {seconds(self.timeout)}: {last.message}", last.fix)
+            self.sleep(self.interval)
+
+
+def wait_ready(
+    url: str,
+    model: str | None = None,
+    requests: Requests | None = None,
+    *,
+    api_key_file: str | None = None,
+    timeout: float = 600.0,
+    interval: float = 2.0,
+    alive: Callable[[], str | None] | None = None,
+    on_event: Callable[[str, str], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Any]:
+    """Wait until a server is ready, stage by stage; raises nothing for anything that the server does.
+
+    :param url: of the server, without /v1
+    :param model: the served name that must be there; None takes the first one listed
+    :param requests: what it is asked; the defaults when left out
+    :param api_key_file: file with the key; the key is in no result and no message
+    :param timeout: seconds for all stages together
+    :param interval: seconds between two attempts
+    :param alive: called before each attempt; says why the server is gone for good, or None
+    :param on_event: called with stage and text when a stage begins or what is seen changes
+    :param clock: monotonic seconds
+    :param sleep: waits for seconds
+    :returns: C({ready, stage, elapsed_seconds, warmup_seconds, ttft_seconds, decode_tokens_per_second, completion_tokens,
+        reply, api: chat|completions|None, model, max_model_len, server_version, checks: {health, models, completion, tools,
+        reasoning: true|false|None}, error, fix}). stage: the last one, or the one it is stuck in. error: empty when ready.
+    """
+    start, requests = clock(), requests or Requests()
+    checks: dict[str, bool | None] = dict.fromkeys(STAGES)
+    found, stage = blank_figures(model), "health"
+    failed: Problem | None = None
+    try:
+        client = Client(url, read_api_key(api_key_file), api_key_file or "")
+    except Problem as problem:
+        failed = problem
+    else:
+        tries = _Attempts(
+            timeout, interval, start, clock, sleep, alive or (lambda: None), on_event or (lambda *_text: None)
+        )
+        run = Readiness(client, model, requests, tries.remaining, clock)
+        found = run.found
+        for stage in requests.stages:
+            failed = tries.last_problem(stage, getattr(run, stage))
+            checks[stage] = not failed
+            if failed:
+                break
+    return {
+        "ready": failed is None,
+        "stage": stage,
+        "elapsed_seconds": round(clock() - start, 2),
+        **found,
+        "checks": checks,
+        "error": failed.message if failed else "",
+        "fix": failed.fix if failed else "",
+    }

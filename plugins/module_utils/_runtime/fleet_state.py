@@ -1,0 +1,376 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a fleet monitor remembers, what counts as a change, and what it says about it; no clock, no I/O.
+
+A state is a plain dict, kept as JSON::
+
+    {run, endpoints: {KEY: entry}, outbox: {NOTIFIER: [change]}, delivery: {NOTIFIER: {error, since}}, heartbeat}
+
+A change goes into the outbox of every notifier and stays there until that notifier has taken it, so none is lost while a
+network is gone. A run sends one message at most to each of them, with all that is in its outbox.
+
+An endpoint that comes and goes is told about once, as unsteady, and again when it has become steady.
+
+This file is copied to hosts as it is (the monitor runs it), so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Any
+
+DOWN, UP, UNSTEADY, STEADY, GONE, HEARTBEAT = "down", "up", "unsteady", "steady", "gone", "heartbeat"
+HISTORY = 16
+"""Checks that are remembered of an endpoint."""
+FLAPS = 5
+"""So many turns within the remembered checks make an endpoint unsteady."""
+STEADY_CHECKS = 8
+"""So many checks in a row with one result make it steady again."""
+OUTBOX = 300
+"""Changes that are kept for one notifier; beyond that the oldest are counted only."""
+LIMIT = 3500
+"""Characters of a message: what Telegram (4096) and ntfy (4096 bytes) take, with room for other alphabets."""
+TEXT = 300
+"""Characters of one error."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one check of one endpoint found. C(completion) is the model that was asked for a token, if one was."""
+
+    key: str
+    where: str
+    ok: bool
+    error: str = ""
+    hint: str = ""
+    completion: str | None = None
+
+
+def fresh(given: Any) -> dict[str, Any]:
+    """Return a state that has everything, of what was read from a file, or of nothing."""
+    state = dict(given) if isinstance(given, Mapping) else {}
+    for key in ("endpoints", "outbox", "delivery"):
+        value = state.get(key)
+        state[key] = dict(value) if isinstance(value, Mapping) else {}
+    state["run"] = state["run"] if isinstance(state.get("run"), int) else 0
+    state["heartbeat"] = state["heartbeat"] if isinstance(state.get("heartbeat"), str) else ""
+    return state
+
+
+def wants_completion(state: Mapping[str, Any], key: str, models: Sequence[str], every: int) -> str | None:
+    """Return the model of an endpoint that is to be asked for a token in the run that begins, or None.
+
+    Every n-th run asks, and the names of an endpoint take turns. One that failed is asked in every run until it
+    answers;
+    else the checks between would hide that it cannot make tokens.
+
+    :param state: of the monitor
+    :param key: of the endpoint
+    :param models: its served names
+    :param every: n, 0 to ask only what failed
+    :returns: the model, empty to take the first that the server lists
+    """
+    failed = (state["endpoints"].get(key) or {}).get("completion_failed")
+    if isinstance(failed, str) and (failed in models or not models):
+        return failed
+    if every < 1 or state["run"] % every:
+        return None
+    return models[state["run"] // every % len(models)] if models else ""
+
+
+def judge(
+    state: dict[str, Any], results: Sequence[Result], now: float, failures: int, watched: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """Take in the results of a run.
+
+    :param state: of the monitor, which is changed
+    :param results: one an endpoint
+    :param now: seconds since 1970
+    :param failures: checks in a row that have to fail before an endpoint is down
+    :param watched: keys of all endpoints that are watched; what the state knows beyond them is forgotten
+    :returns: the changes, in the order of the results
+    """
+    changes = []
+    entries = state["endpoints"]
+    for result in results:
+        change = _judge_one(entries.setdefault(result.key, {}), result, now, failures)
+        if change:
+            changes.append({"key": result.key, "where": result.where, "at": now, **change})
+    known = set(watched if watched is not None else [result.key for result in results])
+    for key in [key for key in entries if key not in known]:
+        entry = entries.pop(key)
+        if entry.get("down") or entry.get("unsteady"):
+            since = entry.get("down_since") or now
+            changes.append({"what": GONE, "key": key, "where": entry.get("where", ""), "at": now, "since": since})
+    state["run"] += 1
+    return changes
+
+
+def _judge_one(entry: dict[str, Any], result: Result, now: float, failures: int) -> dict[str, Any] | None:
+    history = (str(entry.get("history") or "") + ("U" if result.ok else "F"))[-HISTORY:]
+    was_down, unsteady = bool(entry.get("down")), bool(entry.get("unsteady"))
+    if result.ok:
+        count, since = 0, None
+    else:
+        count = int(entry.get("failures") or 0) + 1
+        since = entry.get("failing_since") or now
+    entry.update(
+        history=history,
+        where=result.where,
+        checked=now,
+        failures=count,
+        failing_since=since,
+        error=result.error,
+        hint=result.hint,
+    )
+    if result.completion is not None:
+        entry["completion_failed"] = None if result.ok else result.completion
+    elif result.ok:
+        entry.setdefault("completion_failed", None)
+    turned: dict[str, Any] | None = None
+    if not result.ok and not was_down and count >= failures:
+        entry.update(down=True, down_since=since)
+        turned = {"what": DOWN, "since": since, "failures": count, "error": result.error, "hint": result.hint}
+    elif result.ok and was_down:
+        began = float(entry.get("down_since") or now)
+        entry.update(down=False, down_since=None)
+        turned = {"what": UP, "since": began, "seconds": max(now - began, 0)}
+    entry.setdefault("down", False)
+    entry.setdefault("unsteady", False)
+    if unsteady:
+        if len(set(history[-STEADY_CHECKS:])) > 1 or len(history) < STEADY_CHECKS:
+            return None
+        entry.update(unsteady=False, history=history[-STEADY_CHECKS:])
+        return {
+            "what": STEADY,
+            "down": not result.ok,
+            "checks": STEADY_CHECKS,
+            "error": result.error,
+            "hint": result.hint,
+        }
+    if sum(one != other for one, other in zip(history, history[1:])) >= FLAPS:
+        entry["unsteady"] = True
+        failed = {"failed": history.count("F"), "checks": len(history)}
+        return {"what": UNSTEADY, **failed, "error": result.error, "hint": result.hint, "down": not result.ok}
+    return turned
+
+
+def heartbeat(state: dict[str, Any], at: str, local: datetime) -> dict[str, Any] | None:
+    """Return a sign of life when the first run at or after C(at) (HH:MM, or C(off)) of a day is due.
+
+    :param state: of the monitor, which notes the day
+    :param at: the time of day
+    :param local: now, in the time zone that C(at) is meant in
+    :returns: the change, None when none is due
+    """
+    if at == "off":
+        return None
+    day, due = local.date().isoformat(), minute(at) <= local.hour * 60 + local.minute
+    if not state["heartbeat"]:  # the monitor has just been installed; the first one comes at its time
+        state["heartbeat"] = day if due else "never"
+        return None
+    if state["heartbeat"] == day or not due:
+        return None
+    state["heartbeat"] = day
+    entries = state["endpoints"]
+    down = [[key, entry.get("down_since")] for key, entry in sorted(entries.items()) if entry.get("down")]
+    return {"what": HEARTBEAT, "key": "", "where": "", "at": local.timestamp(), "total": len(entries), "down": down}
+
+
+def minute(text: str) -> int:
+    """Return HH:MM as minutes of the day; raises ValueError where it is none."""
+    hours, colon, minutes = text.partition(":")
+    if not (
+        colon
+        and hours.isdecimal()
+        and minutes.isdecimal()
+        and len(hours) < 3
+        and len(minutes) == 2
+        and int(hours) < 24
+        and int(minutes) < 60
+    ):
+        raise ValueError(f"{text!r} is no time like 08:30")
+    return int(hours) * 60 + int(minutes)
+
+
+def is_quiet(spans: Sequence[str], local: datetime) -> bool:
+    """Tell whether a moment lies in one of some spans HH:MM-HH:MM; one may go past midnight."""
+    now = local.hour * 60 + local.minute
+    for span in spans:
+        first, _dash, last = span.partition("-")
+        begin, end = minute(first.strip()), minute(last.strip())
+        if (begin <= now < end) if begin <= end else (now >= begin or now < end):
+            return True
+    return False
+
+
+def post(state: dict[str, Any], notifiers: Sequence[str], changes: Sequence[Mapping[str, Any]], now: float) -> None:
+    """Put changes into the outbox of every notifier; those of notifiers that are no more go.
+
+    A notifier that is new hears of what is down already.
+
+    :param state: of the monitor, which is changed
+    :param notifiers: their names
+    :param changes: of this run
+    :param now: seconds since 1970
+    """
+    outbox = state["outbox"]
+    for name in [name for name in outbox if name not in notifiers]:
+        del outbox[name]
+    for name in [name for name in state["delivery"] if name not in notifiers]:
+        del state["delivery"][name]
+    for name in notifiers:
+        queue = outbox.get(name)
+        if not isinstance(queue, list):
+            told = {change["key"] for change in changes if change["what"] in (DOWN, UNSTEADY, STEADY)}
+            queue = outbox[name] = [_still_down(key, entry, now) for key, entry in state["endpoints"].items()
+                                    if entry.get("down") and not entry.get("unsteady") and key not in told]  # fmt: skip
+        if any(change["what"] == HEARTBEAT for change in changes):
+            queue[:] = [change for change in queue if change["what"] != HEARTBEAT]  # yesterday's says nothing
+        queue += [dict(change) for change in changes]
+        if len(queue) > OUTBOX:
+            lost = len(queue) - OUTBOX
+            del queue[:lost]
+            queue[0]["left_out"] = int(queue[0].get("left_out") or 0) + lost
+
+
+def _still_down(key: str, entry: Mapping[str, Any], now: float) -> dict[str, Any]:
+    told = {name: entry.get(name) for name in ("where", "failures", "error", "hint")}
+    return {"what": DOWN, "key": key, "at": now, "since": entry.get("down_since") or now, **told}
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def clock(moment: float, zone: tzinfo, now: float) -> str:
+    """Write a moment as people say it: the time, with the day where it is another.
+
+    :param moment: seconds since 1970
+    :param zone: that of the reader
+    :param now: seconds since 1970
+    :returns: HH:MM, or YYYY-MM-DD HH:MM
+    """
+    then, today = datetime.fromtimestamp(moment, zone), datetime.fromtimestamp(now, zone)
+    return then.strftime("%H:%M") if then.date() == today.date() else then.strftime("%Y-%m-%d %H:%M")
+
+
+def duration(seconds: float) -> str:
+    """Write a duration in the two largest of days, hours, minutes."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{max(round(seconds), 0)} s"
+    parts = [(minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "min")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count) if minutes < 1440 else _days(parts)
+
+
+def _days(parts: Sequence[tuple[int, str]]) -> str:
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
+
+
+def short(text: str) -> str:
+    """One line of bounded length."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= TEXT else line[: TEXT - 1] + "…"
+
+
+def line(change: Mapping[str, Any], zone: tzinfo, now: float) -> str:
+    """Write one change.
+
+    :param change: of C(judge) or C(heartbeat)
+    :param zone: that of the reader
+    :param now: seconds since 1970
+    :returns: one line
+    """
+    what, key = change["what"], f"{change['key']} ({change['where']})"
+    reason = short(change.get("error") or "")
+    hint = f" Look: {short(change['hint'])}" if change.get("hint") else ""
+    if what == DOWN:
+        count = change.get("failures")
+        checks = f", {count} checks failed" if isinstance(count, int) and count > 1 else ""
+        return f"DOWN {key} since {clock(change['since'], zone, now)}{checks}: {reason}.{hint}"
+    if what == UP:
+        since = clock(change["since"], zone, now)
+        return f"UP {key} again at {clock(change['at'], zone, now)}, after {duration(change['seconds'])} (down since {since})."
+    if what == UNSTEADY:
+        last = f" The last error: {reason}." if reason else ""
+        return (
+            f"UNSTEADY {key}: {change['failed']} of the last {change['checks']} checks failed, in turns. It is not reported "
+            f"again until {STEADY_CHECKS} checks in a row agree.{last}{hint}"
+        )
+    if what == STEADY:
+        if change["down"]:
+            return f"DOWN {key} for the last {change['checks']} checks, after it was unsteady: {reason}.{hint}"
+        return f"UP {key} for the last {change['checks']} checks, after it was unsteady."
+    if what == GONE:
+        return f"GONE {key} is not watched any more; it was down since {clock(change['since'], zone, now)}."
+    total, down = int(change["total"]), list(change["down"])
+    if not down:
+        return f"ALIVE All {total} endpoints are up." if total != 1 else "ALIVE The one endpoint is up."
+    names = ", ".join(f"{key} since {clock(since or now, zone, now)}" for key, since in down)
+    return f"ALIVE {total - len(down)} of {total} endpoints are up. Down: {short(names)}."
+
+
+def title(host: str, changes: Sequence[Mapping[str, Any]]) -> str:
+    """What a message is about, in a few words."""
+    words = {DOWN: "down", UP: "up again", UNSTEADY: "unsteady", STEADY: "steady again", GONE: "not watched any more"}
+    counts = [(sum(change["what"] == what for change in changes), text) for what, text in words.items()]
+    text = ", ".join(f"{count} {text}" for count, text in counts if count)
+    return f"Fleet monitor on {host}: {text or 'alive'}"
+
+
+def compose(
+    host: str, changes: Sequence[Mapping[str, Any]], zone: tzinfo, now: float, total: int = 0
+) -> tuple[str, str, int]:
+    """Make one message of the first changes of an outbox. What does not fit stays for the next message, and is said.
+
+    :param host: the monitor's
+    :param changes: the outbox
+    :param zone: that of the reader
+    :param now: seconds since 1970
+    :param total: endpoints that are watched
+    :returns: title, text, and how many changes are in it
+    """
+    head = []
+    lost = sum(int(change.get("left_out") or 0) for change in changes)
+    if lost:
+        head.append(f"{lost} older changes could not be delivered and are left out.")
+    down = [change for change in changes if change["what"] == DOWN]
+    if total > 1 and len({change["key"] for change in down}) == total and len({change["at"] for change in down}) == 1:
+        head.append(f"All {total} endpoints went at once: look at the network of {host} first.")
+    lines: list[str] = []
+    room = LIMIT - sum(len(text) + 1 for text in head) - 60
+    for change in changes:
+        text = line(change, zone, now)
+        if lines and len(text) + 1 > room:
+            break
+        lines.append(text[: max(room, 200)])
+        room -= len(text) + 1
+    rest = len(changes) - len(lines)
+    tail = [f"{rest} further changes follow in the next message."] if rest else []
+    return title(host, changes[: len(lines)]), "\n".join([*head, *lines, *tail]), len(lines)
+
+
+def delivered(state: dict[str, Any], name: str, count: int) -> None:
+    """Note that a notifier has taken the first changes of its outbox.
+
+    :param state: of the monitor, which is changed
+    :param name: of the notifier
+    :param count: changes of the message
+    """
+    del state["outbox"][name][:count]
+    state["delivery"].pop(name, None)
+
+
+def not_delivered(state: dict[str, Any], name: str, error: str, now: float) -> None:
+    """Note that a notifier has not taken its message; the changes stay.
+
+    :param state: of the monitor, which is changed
+    :param name: of the notifier
+    :param error: what it said
+    :param now: seconds since 1970
+    """
+    since = (state["delivery"].get(name) or {}).get("since") or now
+    state["delivery"][name] = {"error": short(error), "since": since}

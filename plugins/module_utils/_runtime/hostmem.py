@@ -1,0 +1,187 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Memory of a host with one unified pool: what is free, dropping the page cache, waiting for room.
+
+On GB10 the GPU has no memory of its own, so C(/proc/meminfo) is the only account of it (nvidia-smi answers [N/A]).
+vLLM compares its share with C(MemAvailable), the driver allocates from C(MemFree); the page cache is what lies
+between the two, which is why it is dropped before an engine loads.
+
+This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+KIB_PER_GIB = 1024 * 1024
+
+# A tree that is kept up to date by a process instead of the kernel follows a moment later.
+SETTLE_SECONDS = 1.5
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """Parse the text of C(/proc/meminfo) into C({name: KiB}); lines in pages (C(HugePages_Total)) keep their count."""
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        match = re.match(r"([A-Za-z0-9_()]+):\s+(\d+)(?:\s+kB)?\s*$", line)
+        if match:
+            found[match.group(1)] = int(match.group(2))
+    return found
+
+
+def read_meminfo(root: str = "/") -> dict[str, int]:
+    """Read C(<root>/proc/meminfo); see C(parse_meminfo). Raises OSError when it cannot be read."""
+    return parse_meminfo((Path(root) / "proc/meminfo").read_text(encoding="utf-8", errors="replace"))
+
+
+def gib(meminfo: dict[str, int], name: str) -> float:
+    """Return one field of C(meminfo) in GiB, 0.0 when the kernel does not have it."""
+    return meminfo.get(name, 0) / KIB_PER_GIB
+
+
+def mem_available_gib(meminfo: dict[str, int]) -> float:
+    """What vLLM takes as free on an integrated GPU."""
+    return gib(meminfo, "MemAvailable")
+
+
+def mem_free_gib(meminfo: dict[str, int]) -> float:
+    """What cudaMemGetInfo reports as free and the driver allocates from."""
+    return gib(meminfo, "MemFree")
+
+
+def page_cache_gib(meminfo: dict[str, int]) -> float:
+    """What a write of 3 to drop_caches can give back: page cache, buffers, reclaimable slab; not shared memory."""
+    kib = sum(meminfo.get(name, 0) for name in ("Cached", "Buffers", "SReclaimable")) - meminfo.get("Shmem", 0)
+    return max(kib, 0) / KIB_PER_GIB
+
+
+def summary(meminfo: dict[str, int]) -> dict[str, float]:
+    """Return C({available_gib, free_gib, page_cache_gib}) rounded to MiB-ish precision, for results and messages."""
+    return {
+        "available_gib": round(mem_available_gib(meminfo), 3),
+        "free_gib": round(mem_free_gib(meminfo), 3),
+        "page_cache_gib": round(page_cache_gib(meminfo), 3),
+    }
+
+
+def drop_caches(root: str = "/", threshold_gib: float = 0.0, clean_only: bool = False) -> dict[str, Any]:
+    """Write dirty pages back and drop page cache, dentries and inodes.
+
+    :param root: where C(/proc) is
+    :param threshold_gib: do nothing when the page cache is smaller
+    :param clean_only: drop the page cache as it is. What was only read is clean, and nothing is waited for
+    :returns: C({dropped, freed_mib, before, after}); before and after are C(summary) dicts, freed_mib is the
+        growth of MemFree
+    :raises OSError: when the kernel refuses, PermissionError for anyone but root
+    """
+    before = read_meminfo(root)
+    if page_cache_gib(before) < threshold_gib:
+        return {"dropped": False, "freed_mib": 0, "before": summary(before), "after": summary(before)}
+    if not clean_only:
+        os.sync()
+    (Path(root) / "proc/sys/vm/drop_caches").write_text("1\n" if clean_only else "3\n", encoding="ascii")
+    after = read_meminfo(root)
+    if os.path.realpath(root) != "/" and page_cache_gib(before) > 0:
+        give_up = time.monotonic() + SETTLE_SECONDS
+        while after.get("MemFree") == before.get("MemFree") and time.monotonic() < give_up:
+            time.sleep(0.1)
+            after = read_meminfo(root)
+    freed_kib = max(after.get("MemFree", 0) - before.get("MemFree", 0), 0)
+    return {"dropped": True, "freed_mib": freed_kib // 1024, "before": summary(before), "after": summary(after)}
+
+
+def compact(root: str = "/") -> None:
+    """Have the kernel move what it can, so that free memory lies together. Raises OSError when it refuses."""
+    (Path(root) / "proc/sys/vm/compact_memory").write_text("1\n", encoding="ascii")
+
+
+def read_buddyinfo(root: str = "/") -> str:
+    """Return the text of C(/proc/buddyinfo), empty where it cannot be read (it is for root alone on some kernels)."""
+    try:
+        return (Path(root) / "proc/buddyinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def wait_for_memory(
+    need_gib: float,
+    root: str = "/",
+    timeout_seconds: float = 0.0,
+    interval_seconds: float = 2.0,
+    free_grace_seconds: float = 10.0,
+    on_wait: Callable[[dict[str, float]], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Any]:
+    """Wait until memory is there, both as MemAvailable and as MemFree.
+
+    A stopped engine gives its memory back only after a while, so the wait has a time limit and not one look.
+    MemAvailable is what vLLM checks: short of it there is no start. MemFree alone being short (something refills
+    the page cache) is waited for briefly, then C(free_short) tells it.
+
+    :param need_gib: that has to be there
+    :param root: where C(/proc) is
+    :param timeout_seconds: for all of it
+    :param interval_seconds: between two looks
+    :param free_grace_seconds: for MemFree alone
+    :param on_wait: called with the summary before every sleep
+    :param clock: monotonic seconds
+    :param sleep: waits for seconds
+    :returns: C({ok, free_short, waited_seconds, available_gib, free_gib, page_cache_gib})
+    """
+    start = clock()
+    enough_since: float | None = None
+    while True:
+        now = summary(read_meminfo(root))
+        waited = clock() - start
+        enough = now["available_gib"] >= need_gib
+        free_short = now["free_gib"] < need_gib
+        if not enough:
+            enough_since = None
+        elif enough_since is None:
+            enough_since = waited
+        if enough and not free_short:
+            return {"ok": True, "free_short": False, "waited_seconds": waited, **now}
+        out_of_time = waited >= timeout_seconds
+        if enough_since is not None and (out_of_time or waited - enough_since >= free_grace_seconds):
+            return {"ok": True, "free_short": True, "waited_seconds": waited, **now}
+        if out_of_time:
+            return {"ok": False, "free_short": free_short, "waited_seconds": waited, **now}
+        if on_wait is not None:
+            on_wait(now)
+        sleep(min(interval_seconds, max(timeout_seconds - waited, 0.05)))
+
+
+COMPUTE_APPS_QUERY = [
+    "nvidia-smi",
+    "--query-compute-apps=pid,process_name,used_memory",
+    "--format=csv,noheader,nounits",
+]
+
+
+def parse_compute_apps(text: str) -> list[dict[str, Any]]:
+    """Parse what C(COMPUTE_APPS_QUERY) prints into C([{pid, name, used_mib}]), biggest first.
+
+    C(used_mib) is None where nvidia-smi says [N/A]. Lines that are no process (messages) are left out. A process name
+    may hold commas, so it is what lies between the first and the last field.
+    """
+    found: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(",")]
+        if len(fields) < 3 or not fields[0].isdigit():
+            continue
+        used = fields[-1].split()[0] if fields[-1] else ""
+        found.append(
+            {
+                "pid": int(fields[0]),
+                "name": ", ".join(fields[1:-1]),
+                "used_mib": int(used) if used.isdigit() else None,
+            }
+        )
+    return sorted(found, key=lambda app: (-(app["used_mib"] or 0), app["pid"]))

@@ -1,0 +1,190 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The load guard: what to do about free memory while a service loads. Decisions; no I/O. C(_addons/load_guard.py) has its settings.
+
+Reading weights fills the page cache, and on GB10 the driver allocates from C(MemFree): the cache that could be given back
+does not count. So caches are dropped whenever C(MemFree) is below a floor, from the start of the container to the first
+answer. Memory that is free in small pieces only is of no use to the driver either, so the kernel is asked to compact it.
+
+Dropping what does not come back is no help and costs the disk twice, so the guard waits longer after each drop that gave
+little. It sets nothing: both files that it writes are commands to the kernel, and there is nothing to restore.
+
+This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+GIB = 2**30
+MIB = 2**20
+
+LITTLE_SHARE = 0.05
+"""A drop that gave back less than this share of the floor was of no use."""
+LONGEST_PAUSE = 60.0
+"""Seconds between two drops when none is of use."""
+LARGE_BLOCK = 2 * MIB
+"""What the driver wants in one piece."""
+COMPACT_PAUSE = 15.0
+"""Seconds between two compactions: each costs a core a moment."""
+
+DROP, COMPACT = "drop", "compact"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the guard goes by on a host.
+
+    floor_gib: caches are dropped while C(MemFree) is below it. interval_seconds: between two looks.
+    """
+
+    floor_gib: float = 8.0
+    interval_seconds: float = 1.0
+
+
+def from_service(service: Mapping[str, Any]) -> Settings | None:
+    """Read the key C(load_guard) of a service's settings; C(None) where it is off, missing, or makes no sense."""
+    given = service.get("load_guard")
+    if not isinstance(given, Mapping) or given.get("enabled") is not True:
+        return None
+    settings = Settings(*(given.get(each.name, each.default) for each in fields(Settings)))
+    right = _is_positive(settings.floor_gib) and _is_positive(settings.interval_seconds)
+    return settings if right else None
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Memory of the host at one moment, in bytes; C(large) is what is free in blocks that the driver can use."""
+
+    free: int
+    cache: int
+    large: int | None = None
+
+
+class Guard:
+    """Decides, look by look, what is to be done, and keeps the account of it."""
+
+    def __init__(self, settings: Settings, now: float) -> None:
+        self.floor = int(settings.floor_gib * GIB)
+        self.shortest = settings.interval_seconds
+        self.began = self.ended = now
+        self.drops = self.compactions = self.looks = self.below = self.given_back = 0
+        self.lowest: int | None = None
+        self.errors: list[str] = []
+        self._pause = settings.interval_seconds
+        self._next_drop = self._next_compaction = now
+
+    def decide(self, now: float, look: Sample) -> list[str]:
+        """Take in one look; return what is to be done, in order."""
+        self.looks += 1
+        self.ended = now
+        self.lowest = look.free if self.lowest is None else min(self.lowest, look.free)
+        todo = []
+        short = look.free < self.floor
+        self.below += short
+        if not short:
+            self._pause = self.shortest  # whatever made drops useless is over
+        # Less cache than a useful drop gives back is left alone.
+        if short and now >= self._next_drop and look.cache >= LITTLE_SHARE * self.floor:
+            todo.append(DROP)
+        enough = look.free >= self.floor / 16
+        scattered = look.large is not None and look.large < self.floor / 8 and look.free > 2 * look.large and enough
+        if scattered and now >= self._next_compaction:
+            todo.append(COMPACT)
+        return todo
+
+    def dropped(self, now: float, given_back: int) -> None:
+        """Note a drop of caches and what it gave back, bytes."""
+        self.ended = now
+        self.drops += 1
+        self.given_back += max(given_back, 0)
+        useful = given_back >= LITTLE_SHARE * self.floor
+        self._pause = self.shortest if useful else min(self._pause * 2, max(LONGEST_PAUSE, self.shortest))
+        # A hair early rather than a whole interval late: looks come once an interval.
+        self._next_drop = now + self._pause - self.shortest / 2
+
+    def compacted(self, now: float) -> None:
+        """Note a compaction."""
+        self.ended = now
+        self.compactions += 1
+        self._next_compaction = now + COMPACT_PAUSE
+
+    def failed(self, now: float, what: str, text: str) -> bool:
+        """Note that the kernel refused; it is not asked for the same again.
+
+        :param now: seconds of the guard's clock
+        :param what: C(DROP), C(COMPACT) or another step
+        :param text: the kernel's error
+        :returns: whether this is worth a line
+        """
+        if what == DROP:
+            self._next_drop = math.inf
+        elif what == COMPACT:
+            self._next_compaction = math.inf
+        self.ended = now
+        if text in self.errors:
+            return False
+        self.errors.append(text)
+        return True
+
+    @property
+    def acted(self) -> bool:
+        """Whether it did anything at all."""
+        return bool(self.drops or self.compactions)
+
+    def account(self) -> dict[str, Any]:
+        """Return what it did, for the record of the start."""
+        return {
+            "drops": self.drops,
+            "given_back_mib": self.given_back // MIB,
+            "compactions": self.compactions,
+            "lowest_free_gib": None if self.lowest is None else round(self.lowest / GIB, 2),
+            "floor_gib": round(self.floor / GIB, 2),
+            "seconds": round(self.ended - self.began, 1),
+            "looks": self.looks,
+            "looks_below": self.below,
+            "errors": self.errors,
+        }
+
+    def text(self) -> str:
+        """Say what it did in one line."""
+        lowest = "never read" if self.lowest is None else f"{self.lowest / GIB:.2f} GiB"
+        did = f"dropped caches {times(self.drops)}, {self.given_back // MIB} MiB given back"
+        if self.compactions:
+            did += f", compacted memory {times(self.compactions)}"
+        if not self.acted:
+            did = "had nothing to do" if not self.below else "had nothing to give back"
+        return (
+            f"{did}; lowest MemFree {lowest} (floor {self.floor / GIB:g} GiB, below it at {self.below} of {self.looks} "
+            f"looks) in {self.ended - self.began:.0f} s"
+        )
+
+
+def times(count: int) -> str:
+    """Write a count as people say it."""
+    return {0: "not once", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def large_blocks(buddyinfo: str, page_bytes: int) -> int | None:
+    """Return what is free in blocks of at least C(LARGE_BLOCK), bytes, by the text of C(/proc/buddyinfo).
+
+    Each line is a zone with the number of free blocks of 1, 2, 4 ... pages. C(None) where the text has no such line.
+    """
+    total = None
+    for line in buddyinfo.splitlines():
+        head, comma, rest = line.partition(",")
+        words = rest.split()
+        if not comma or not head.startswith("Node ") or words[:1] != ["zone"]:
+            continue
+        counts = [int(word) for word in words[2:] if word.isdigit()]
+        sizes = [page_bytes << order for order in range(len(counts))]
+        total = (total or 0) + sum(count * size for count, size in zip(counts, sizes) if size >= LARGE_BLOCK)
+    return total

@@ -1,0 +1,63 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The few figures of vLLM's /metrics that a status table shows, and those that tell whether an engine moves.
+
+This file is copied to hosts as it is (watchdog and fleet monitor run it), so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# Our name -> vLLM's gauge (vllm/v1/metrics/loggers.py; the second KV name is the one before 0.9).
+GAUGES = {
+    "kv_cache_usage": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    "requests_running": ("vllm:num_requests_running",),
+    "requests_waiting": ("vllm:num_requests_waiting",),
+}
+# What only grows while an engine works: tokens out, tokens in, steps of the scheduler (prometheus adds _total and _count).
+COUNTERS = {
+    "generation_tokens": ("vllm:generation_tokens_total", "vllm:generation_tokens"),
+    "prompt_tokens": ("vllm:prompt_tokens_total", "vllm:prompt_tokens"),
+    "iterations": ("vllm:iteration_tokens_total_count",),
+}
+SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{.*\})?\s+(\S+)(?:\s+\d+)?")
+
+
+def samples(text: str) -> dict[str, list[float]]:
+    """Read the exposition format; returns the values of each name, whatever their labels."""
+    found: dict[str, list[float]] = {}
+    for line in text.splitlines():
+        match = None if line.startswith("#") else SAMPLE.fullmatch(line.strip())
+        if match:
+            try:
+                found.setdefault(match.group(1), []).append(float(match.group(2)))
+            except ValueError:
+                continue
+    return found
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Read the exposition format; returns each figure of C(GAUGES) or None.
+
+    KV use is a share from 0 to 1, the largest of several engines; requests are summed.
+    """
+    known = samples(text)
+    figures: dict[str, Any] = {}
+    for figure, names in GAUGES.items():
+        values = next((known[name] for name in names if name in known), None)
+        if values is None:
+            figures[figure] = None
+        else:
+            figures[figure] = max(values) if figure == "kv_cache_usage" else int(sum(values))
+    return figures
+
+
+def progress(text: str) -> dict[str, float | None]:
+    """Read what tells whether an engine moves: C(COUNTERS), requests running and waiting; each summed, or None."""
+    known = samples(text)
+    wanted = {**COUNTERS, **{name: GAUGES[name] for name in ("requests_running", "requests_waiting")}}
+    found = {figure: next((known[name] for name in names if name in known), None) for figure, names in wanted.items()}
+    return {figure: None if values is None else sum(values) for figure, values in found.items()}

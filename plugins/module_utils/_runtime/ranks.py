@@ -1,0 +1,542 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a rank of a model that spans hosts does next: the decisions, without sockets, containers and clocks.
+
+Ranks of one model live and die together. vLLM does not see to that: the first rank answers /health with the other host
+dead, the others outlive it, and a rank that is restarted alone hangs. So every host has a supervisor that tells the
+others its state and takes the whole model up and down with them.
+
+A supervisor process is an incarnation, named by a random C(boot). When all ranks hear each other, run the same settings,
+the same image and the same weights, each of them pins the others' incarnations: these are the members. From then on one
+rank that is silent, stops, or comes back as another incarnation ends the start or the engine on all hosts; all supervisors
+exit, come back as new incarnations and meet again::
+
+    waiting -> joined -> gating -> armed -> starting -> serving       any of them -> stopping (asked to) or down -> exit
+
+This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+MAGIC = "dgxspark-rank-1"
+
+WAITING = "waiting"  # nothing is held; looks for the other ranks
+JOINED = "joined"  # the members are pinned; other hosts have their turn at the gate
+GATING = "gating"  # waits for the start lock and the memory of its host
+ARMED = "armed"  # has both
+STARTING = "starting"  # its container was started
+SERVING = "serving"  # the model has answered
+STOPPING = "stopping"  # was asked to stop
+DOWN = "down"  # something failed, here or there
+PHASES = (WAITING, JOINED, GATING, ARMED, STARTING, SERVING, STOPPING, DOWN)
+UP = {phase: number for number, phase in enumerate(PHASES[:6])}
+
+# What a tick asks the supervisor to do.
+GATE = "gate"
+START_FIRST = "start the first container"
+AWAIT_NODES = "wait for the nodes of Ray"
+START_ENGINE = "start the engine"
+AWAIT_ANSWER = "wait for the answer"
+ACTIVE = "active"
+STOP = "stop"
+EXIT = "exit"
+
+EXIT_STOPPED = 0
+EXIT_AGAIN = 1
+EXIT_FOR_GOOD = 78  # EX_CONFIG; the unit does not restart after it
+
+MAX_TEXT = 300  # of a reason: a datagram is to fit into one packet
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another rank."""
+
+    rank: int
+    host: str
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.host} (rank {self.rank})"
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the settings of a service say of its rank, and the times that only tests change."""
+
+    service: str
+    unit: str
+    cluster: str
+    rank: int
+    address: str
+    port: int
+    peers: tuple[Peer, ...]
+    fingerprint: str
+    executor: str = "mp"
+    parts: int = 1
+    peer_timeout: float = 45.0
+    starts: int = 3
+    start_interval: float = 9300.0
+    fresh: float = 5.0  # a peer heard within this many seconds is there
+    stable_after: float = 600.0  # an engine that served this long was no failed start
+    engine_starts: int = 10  # of any cause, within:
+    engine_interval: float = 3600.0
+
+    @property
+    def order(self) -> list[int]:
+        """Ranks in the order of their addresses, which all services of a pair of hosts share.
+
+        Two services that were to take the start locks of two hosts in different orders could wait for each other.
+        """
+        addresses = {peer.rank: peer.address for peer in self.peers}
+        addresses[self.rank] = self.address
+        return sorted(addresses, key=lambda rank: (int(ipaddress.ip_address(addresses[rank])), rank))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What this host would run. C(content) says what is in the image: stores of Docker may name one image differently."""
+
+    image: str = ""
+    content: str = ""
+    commit: str = ""
+    problem: str = ""  # why nothing can be started here, or empty
+
+
+@dataclass(frozen=True)
+class Message:
+    """One datagram."""
+
+    cluster: str
+    service: str
+    rank: int
+    boot: str
+    seq: int
+    phase: str
+    fingerprint: str
+    facts: Facts
+    members: dict[int, str] | None  # the pinned incarnations
+    reachable_peers: dict[int, str]  # the incarnations that were heard just now
+    reason: str = ""
+    final: bool = False  # it does not come back by itself
+
+    def encode(self) -> bytes:
+        return json.dumps({"magic": MAGIC, **asdict(self)}, separators=(",", ":")).encode()
+
+
+def decode(data: bytes) -> Message | None:
+    """Read a datagram; None when it is not one of a supervisor of this version."""
+    try:
+        given = json.loads(data)
+        if not isinstance(given, dict) or given.pop("magic", None) != MAGIC:
+            return None
+        given["facts"] = Facts(**{each.name: str(given["facts"][each.name]) for each in fields(Facts)})
+        members = given["members"]
+        given["members"] = None if members is None else _boots(members)
+        given["reachable_peers"] = _boots(given["reachable_peers"])
+        message = Message(**given)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    texts = (message.cluster, message.service, message.boot, message.fingerprint, message.reason)
+    numbers = isinstance(message.rank, int) and isinstance(message.seq, int)
+    return message if numbers and message.phase in PHASES and all(isinstance(text, str) for text in texts) else None
+
+
+def _boots(given: Mapping[str, Any]) -> dict[int, str]:
+    return {int(rank): str(boot) for rank, boot in given.items()}
+
+
+@dataclass
+class Attempts:
+    """The starts that count against a bound. Kept across incarnations, so times are those of the host's monotonic clock."""
+
+    fingerprint: str = ""
+    failed: list[float] = field(default_factory=list)  # starts that this rank's own engine made fail
+    starts: list[float] = field(default_factory=list)  # starts of the engine, whatever became of them
+    words: dict[int, str] = field(default_factory=dict)  # what peers said last before they went away
+
+    @classmethod
+    def read(cls, given: Any, fingerprint: str, now: float) -> Attempts:
+        """Take over what was kept; failures of other settings are no failures of these.
+
+        :param given: plain data that an earlier run kept
+        :param fingerprint: of the settings now
+        :param now: seconds of the same clock as the times that were kept; later ones are left out
+        :returns: the attempts
+        """
+        kept = cls(fingerprint)
+        if not isinstance(given, dict):
+            return kept
+        for name in ("failed", "starts") if given.get("fingerprint") == fingerprint else ("starts",):
+            times = given.get(name)
+            if isinstance(times, list):
+                setattr(kept, name, [float(at) for at in times if isinstance(at, (int, float)) and at <= now])
+        words = given.get("words")
+        if isinstance(words, dict):
+            kept.words = {int(rank): str(text) for rank, text in words.items() if str(rank).isdigit()}
+        return kept
+
+
+@dataclass
+class _Received:
+    message: Message
+    at: float
+
+
+class Rank:
+    """The state of one rank. Events change it, C(tick) moves it on and returns what is to be done."""
+
+    def __init__(self, config: Config, boot: str, attempts: Attempts, now: float) -> None:
+        self.config = config
+        self.boot = boot
+        self.attempts = attempts
+        self.born = now
+        self.phase = WAITING
+        self.facts: Facts | None = None
+        self.members: dict[int, str] | None = None
+        self.reason = ""
+        self.final = False
+        self.code: int | None = None
+        self.received: dict[int, _Received] = {}
+        self.peers = {peer.rank: peer for peer in config.peers}
+        self._gone: dict[int, deque[str]] = {peer.rank: deque(maxlen=16) for peer in config.peers}
+        self._seq = 0
+        self._joined = now
+        self._served: float | None = None
+        self._gated = self._nodes = self._answered = self._engine = self._stopped = False
+        self._todo: list[str] = []
+
+    # --- what is said ---------------------------------------------------------------------------------------------
+
+    def message(self, now: float) -> Message:
+        """Return what the other ranks are told, with the number of the last datagram."""
+        reachable_peers = {
+            rank: received.message.boot
+            for rank, received in self.received.items()
+            if now - received.at <= self.config.fresh
+        }
+        return Message(
+            cluster=self.config.cluster,
+            service=self.config.service,
+            rank=self.config.rank,
+            boot=self.boot,
+            seq=self._seq,
+            phase=self.phase,
+            fingerprint=self.config.fingerprint,
+            facts=self.facts or Facts(problem="has not looked for its image yet"),
+            members=self.members,
+            reachable_peers=reachable_peers,
+            reason=self.reason[:MAX_TEXT],
+            final=self.final,
+        )
+
+    def next_datagram(self, now: float) -> bytes:
+        self._seq += 1
+        return self.message(now).encode()
+
+    def receive(self, message: Message, now: float) -> None:
+        """Take in what a peer said; what is not for this service, late, or from a past incarnation is nothing."""
+        mine = (self.config.cluster, self.config.service)
+        if (message.cluster, message.service) != mine or message.rank not in self.peers:
+            return
+        last = self.received.get(message.rank)
+        if last is not None and last.message.boot == message.boot:
+            if message.seq <= last.message.seq:
+                return
+        elif last is not None:
+            if message.boot in self._gone[message.rank] and now - last.at <= self.config.fresh:
+                return
+            self._gone[message.rank].append(last.message.boot)
+        self.received[message.rank] = _Received(message, now)
+        if message.phase not in (STOPPING, DOWN):
+            self.attempts.words.pop(message.rank, None)
+            return
+        self.attempts.words[message.rank] = _last_words(message)
+        if message.final:
+            self.attempts.starts.clear()  # somebody has to act before it is tried again, so the count begins afresh
+
+    # --- what happens here ----------------------------------------------------------------------------------------
+
+    def found(self, facts: Facts, now: float) -> None:
+        """The image and the weights of this host were looked at."""
+        if self.phase == WAITING:
+            self.facts = facts
+        elif facts != self.facts and UP.get(self.phase, UP[STARTING]) < UP[STARTING]:
+            changed = "the image or the weights of this host changed while the start was under way"
+            self._leave(DOWN, facts.problem or changed, EXIT_AGAIN)
+
+    def gated(self) -> None:
+        self._gated = True
+
+    def nodes_there(self) -> None:
+        self._nodes = True
+
+    def answered(self) -> None:
+        self._answered = True
+
+    def failed(self, text: str, now: float) -> None:
+        """The start or the engine of this host failed, by itself."""
+        if self.phase not in UP:
+            return
+        if self._served is not None and now - self._served >= self.config.stable_after:
+            self.attempts.failed.clear()
+        since = now - self.config.start_interval
+        self.attempts.failed = [*(at for at in self.attempts.failed if at > since), now]
+        count = len(self.attempts.failed)
+        if count >= self.config.starts:
+            within = _span(self.config.start_interval)
+            self._give_up(f"gave up after {count} failed starts within {within}, the last one: {text}")
+        else:
+            self._leave(DOWN, text, EXIT_AGAIN)
+
+    def terminate(self) -> None:
+        """Somebody stopped the unit. That is no failure, and a start after it begins afresh."""
+        self.attempts.failed.clear()
+        if self.phase in UP:
+            self._leave(STOPPING, "it was stopped on purpose", EXIT_STOPPED)
+        elif not self.final:
+            self.code = EXIT_STOPPED
+
+    def stopped(self) -> None:
+        """No container of this rank is left."""
+        self._stopped = True
+
+    def _give_up(self, text: str) -> None:
+        self.final = True
+        self._leave(DOWN, text, EXIT_FOR_GOOD)
+
+    def _leave(self, phase: str, reason: str, code: int) -> None:
+        self.phase, self.reason, self.code = phase, reason, code
+        self._todo.append(STOP)
+
+    # --- what follows ---------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[str]:
+        """Move on as far as it goes and return what is to be done."""
+        if self.phase in UP and self.members is not None:
+            lost = self._lost(now, self.members)
+            if lost:
+                self._leave(DOWN, lost, EXIT_AGAIN)
+        while self._advance(now):
+            pass
+        todo, self._todo = self._todo, []
+        return todo
+
+    def _lost(self, now: float, members: Mapping[int, str]) -> str:
+        """Say which member is gone and how that is known; empty when all are there."""
+        for rank, peer in self.peers.items():
+            received = self.received[rank]
+            message = received.message
+            silent = now - received.at
+            if message.boot != members[rank]:
+                return f"{peer} was started anew"
+            if message.phase not in UP:
+                return f"{peer}: {_last_words(message)}"
+            if silent > self.config.peer_timeout:
+                return f"{peer} sent no heartbeat for {silent:.0f} s"
+            if message.members is None and now - self._joined > self.config.peer_timeout:
+                return f"{peer} did not join within {self.config.peer_timeout:.0f} s"
+            if message.members is not None and message.members != members:
+                return f"{peer} has joined other incarnations"
+        return ""
+
+    def _reached(self, rank: int, phase: str) -> bool:
+        """Tell whether a peer has come as far as C(phase), with the very members of this rank."""
+        message = self.received[rank].message
+        return message.members == self.members and UP.get(message.phase, -1) >= UP[phase]
+
+    def _advance(self, now: float) -> bool:
+        """Make one step; tell whether there may be another."""
+        leads = self.config.rank == 0
+        before = self.phase
+        if self.phase == WAITING:
+            if not self.waits(now):
+                self.members = {self.config.rank: self.boot}
+                self.members.update({rank: received.message.boot for rank, received in self.received.items()})
+                self.phase, self._joined = JOINED, now
+        elif self.phase == JOINED:
+            if all(self._reached(rank, ARMED) for rank in self._before_me()):
+                self.phase = GATING
+                self._todo.append(GATE)
+        elif self.phase == GATING:
+            if self._gated:
+                self.phase = ARMED
+        elif self.phase == ARMED:
+            # Ray's own start waits for its nodes; without Ray the first rank comes last.
+            needed = STARTING if leads and self.config.executor != "ray" else ARMED
+            if all(self._reached(rank, needed) for rank in self.peers):
+                self._start(now)
+        elif self.phase == STARTING:
+            if leads and self._nodes and not self._engine:
+                self._engine = True
+                self._todo += [START_ENGINE, AWAIT_ANSWER]
+            if self._answered if leads else self._reached(0, SERVING):
+                self.phase, self._served = SERVING, now
+                self._todo.append(ACTIVE)
+        elif self._stopped:
+            self._stopped = False
+            self._todo.append(EXIT)
+        return self.phase != before
+
+    def _before_me(self) -> list[int]:
+        order = self.config.order
+        return order[: order.index(self.config.rank)]
+
+    def _start(self, now: float) -> None:
+        since = now - self.config.engine_interval
+        self.attempts.starts = [at for at in self.attempts.starts if at > since]
+        if len(self.attempts.starts) >= self.config.engine_starts:
+            last = "; ".join(f"{self.peers[rank]}: {text}" for rank, text in self.attempts.words.items())
+            self._give_up(
+                f"gave up after {len(self.attempts.starts)} starts of the engine within "
+                f"{_span(self.config.engine_interval)}, whatever ended them (each can leave memory behind on a GB10)"
+                + (f"; last reported: {last}" if last else "")
+            )
+            return
+        self.attempts.starts.append(now)
+        self.phase = STARTING
+        self._todo.append(START_FIRST)
+        if self.config.parts > 1:
+            self._todo.append(AWAIT_NODES)
+        elif self.config.rank == 0:
+            self._todo.append(AWAIT_ANSWER)
+
+    # --- why nothing happens --------------------------------------------------------------------------------------
+
+    def waits(self, now: float) -> list[tuple[str, str]]:
+        """Return what a waiting rank waits for: (what tells one cause from another, text)."""
+        found: list[tuple[str, str]] = []
+        if self.facts is None:
+            found.append(("facts", "looks for its image"))
+        elif self.facts.problem:
+            found.append((f"cannot start: {self.facts.problem}", self.facts.problem))
+        for rank, peer in self.peers.items():
+            cause = self._silence(peer, now) or self._refusal(peer, self.received[rank].message, now)
+            if cause is not None:
+                found.append((f"{rank} {cause[0]}", cause[1]))
+        return found
+
+    def _silence(self, peer: Peer, now: float) -> tuple[str, str] | None:
+        received = self.received.get(peer.rank)
+        silent = now - (received.at if received is not None else self.born)
+        words = self.attempts.words.get(peer.rank)
+        quiet = "" if received is not None and silent <= self.config.fresh else f"no heartbeat for {silent:.0f} s"
+        if words and (quiet or (received is not None and received.message.phase not in UP)):
+            return words, f"waits for {peer}: {quiet + '; last word: ' if quiet else ''}{words}"
+        return ("silent", f"waits for {peer}: {quiet}") if quiet else None
+
+    def _refusal(self, peer: Peer, message: Message, now: float) -> tuple[str, str] | None:
+        """Say why there is no start with a peer that is heard."""
+        if message.facts.problem:
+            return f"cannot start: {message.facts.problem}", f"waits for {peer}: {message.facts.problem}"
+        for what, fix, mine, theirs in self._differences(message):
+            text = f"{what} here and on {peer} differ: {mine or 'none'} here, {theirs or 'none'} there; {fix}"
+            return f"{what} {theirs}", text
+        known = {rank: received.message.boot for rank, received in self.received.items()} | {
+            self.config.rank: self.boot
+        }
+        if message.members is not None and any(message.members.get(rank) != boot for rank, boot in known.items()):
+            return "held", f"waits for {peer}: it has not let go of an earlier start yet ({message.phase})"
+        for rank, boot in known.items():
+            if rank != peer.rank and message.reachable_peers.get(rank) != boot:
+                who = "this host" if rank == self.config.rank else str(self.peers[rank])
+                return f"deaf {rank}", f"waits for {peer}: it does not hear {who} (UDP port {self.config.port})"
+        return None
+
+    def _differences(self, message: Message) -> list[tuple[str, str, str, str]]:
+        """Return (what differs, what helps, here, there)."""
+        fix = f"run site.yml for all hosts of {self.config.cluster}"
+        found = []
+        if message.fingerprint != self.config.fingerprint:
+            found.append(("the settings", fix, self.config.fingerprint, message.fingerprint))
+        mine, theirs = self.facts, message.facts
+        if mine is None or mine.problem:
+            return found
+        same = bool(mine.content) and mine.content == theirs.content
+        if mine.image != theirs.image and not same:
+            found.append(("the images", f"{fix}, with the image by digest or a fixed tag", mine.image, theirs.image))
+        if mine.commit != theirs.commit:
+            found.append(("the weights", fix, mine.commit, theirs.commit))
+        return found
+
+    def status(self, now: float) -> str:
+        """One line for `systemctl status`."""
+        if self.phase == WAITING:
+            return "; ".join(text for _key, text in self.waits(now)) or "meets the others"
+        if self.phase in (STOPPING, DOWN):
+            return f"{self.phase}: {self.reason}"
+        others = ", ".join(peer.host for peer in self.peers.values())
+        if self.phase == SERVING:
+            return f"serving with {others}"
+        behind = [str(peer) for rank, peer in self.peers.items() if not self._reached(rank, ARMED)]
+        late = ", ".join(behind) or others
+        return {
+            JOINED: f"joined with {others}; other hosts make room first: {late}",
+            GATING: "waits for its turn and for memory on this host",
+            ARMED: f"has its memory; waits for {late}",
+            STARTING: f"starting with {others}",
+        }[self.phase]
+
+
+def _last_words(message: Message) -> str:
+    if message.final:
+        return f"it does not come back by itself: {message.reason}"
+    return f"went down: {message.reason}" if message.phase == DOWN else message.reason
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+def read_config(service: Mapping[str, Any]) -> Config:
+    """Read the settings of a service. Raises ValueError with what is wrong with them."""
+    rank = service.get("rank")
+    if not isinstance(rank, Mapping):
+        raise ValueError("this service has no ranks ('rank' is missing)")
+    needed = ("cluster", "rank", "size", "executor", "address", "port", "peers", "fingerprint", "image", "parts")
+    missing = [name for name in needed if rank.get(name) in (None, "", [])]
+    if missing:
+        raise ValueError(f"'rank' lacks {', '.join(missing)}")
+    try:
+        peers = tuple(Peer(int(each["rank"]), str(each["host"]), _address(each["address"])) for each in rank["peers"])
+        config = Config(
+            service=str(service["name"]),
+            unit=str(service["unit"]),
+            cluster=str(rank["cluster"]),
+            rank=int(rank["rank"]),
+            address=_address(rank["address"]),
+            port=int(rank["port"]),
+            peers=peers,
+            fingerprint=str(rank["fingerprint"]),
+            executor=str(rank["executor"]),
+            parts=_parts(rank["parts"]),
+        )
+        limits = {"peer_timeout": "peer_timeout_seconds", "starts": "starts", "start_interval": "start_interval"}
+        given = {name: type(getattr(config, name))(rank[key]) for name, key in limits.items() if rank.get(key)}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"'rank' cannot be read: {error!r}") from error
+    if sorted([config.rank, *(peer.rank for peer in peers)]) != list(range(int(rank["size"]))):
+        raise ValueError(f"'rank' names the ranks {config.rank} and {[peer.rank for peer in peers]} of {rank['size']}")
+    return replace(config, **given)
+
+
+def _address(given: Any) -> str:
+    """The one way to write it that sockets use too."""
+    return str(ipaddress.ip_address(str(given)))
+
+
+def _parts(parts: Sequence[Mapping[str, Any]]) -> int:
+    for part in parts:
+        if not part["container"] or not all(isinstance(word, str) for word in part["argv"]) or not part["argv"]:
+            raise ValueError("a part needs a container and an argv of texts")
+    if len(parts) > 1 and not (parts[1].get("after") or {}).get("ray"):
+        raise ValueError("the second part does not say what it comes after")
+    return len(parts)

@@ -1,0 +1,26 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a program tells the service manager that runs it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+
+def journal_line(text: str, level: int) -> str:
+    """Return a line for the journal with its priority (3 error, 4 warning, 6 information), which only the journal is told."""
+    line = " ".join(text.split())
+    return f"<{level}>{line}" if os.environ.get("JOURNAL_STREAM") else line
+
+
+def notify(state: str) -> None:
+    """Send C(READY=1), C(STATUS=...), C(WATCHDOG=1) and their like, as sd_notify(3) does; without systemd it is nothing."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
+        stream.sendto(state.encode("utf-8", "replace"), address)

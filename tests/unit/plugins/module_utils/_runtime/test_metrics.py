@@ -1,0 +1,55 @@
+"""vLLM's exposition format; the sample lines are those of a real server."""
+
+from __future__ import annotations
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import metrics
+
+TEXT = """\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="heavy"} 3.0
+vllm:num_requests_running{engine="1",model_name="heavy"} 1.0
+vllm:num_requests_waiting{engine="0",model_name="heavy"} 1.0
+vllm:kv_cache_usage_perc{engine="0",model_name="a {b} c"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="heavy"} 0.42
+broken line
+vllm:num_requests_waiting{engine="1"} not-a-number
+"""
+
+
+def test_figures_of_several_engines() -> None:
+    assert metrics.parse(TEXT) == {"kv_cache_usage": 0.42, "requests_running": 4, "requests_waiting": 1}
+
+
+def test_the_old_name_of_the_kv_gauge() -> None:
+    assert metrics.parse('vllm:gpu_cache_usage_perc{model_name="x"} 0.5')["kv_cache_usage"] == 0.5
+
+
+def test_nothing_known() -> None:
+    assert metrics.parse("") == {"kv_cache_usage": None, "requests_running": None, "requests_waiting": None}
+
+
+MOVING = """\
+vllm:num_requests_running{engine="0"} 2.0
+vllm:num_requests_waiting{engine="0"} 0.0
+vllm:prompt_tokens_total{engine="0"} 3.1290591e+07
+vllm:generation_tokens_total{engine="0"} 197122.0
+vllm:generation_tokens_total{engine="1"} 8.0
+vllm:iteration_tokens_total_bucket{engine="0",le="1.0"} 5.0
+vllm:iteration_tokens_total_count{engine="0"} 77.0
+vllm:iteration_tokens_total_sum{engine="0"} 9999.0
+"""
+
+
+def test_what_moves() -> None:
+    assert metrics.progress(MOVING) == {
+        "generation_tokens": 197130.0,
+        "prompt_tokens": 31290591.0,
+        "iterations": 77.0,
+        "requests_running": 2.0,
+        "requests_waiting": 0.0,
+    }
+
+
+def test_what_moves_is_not_known_of_another_server() -> None:
+    assert set(metrics.progress("up 1\n").values()) == {None}

@@ -1,0 +1,858 @@
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import ranks
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.ranks import (
+    ACTIVE,
+    ARMED,
+    AWAIT_ANSWER,
+    AWAIT_NODES,
+    DOWN,
+    EXIT,
+    GATE,
+    GATING,
+    JOINED,
+    SERVING,
+    START_ENGINE,
+    START_FIRST,
+    STARTING,
+    STOP,
+    STOPPING,
+    WAITING,
+    Attempts,
+    Config,
+    Facts,
+    Message,
+    Peer,
+    Rank,
+    decode,
+    read_config,
+)
+
+FACTS = Facts("sha256:aaa", "c0", "r0")
+RESTART_SECONDS = 5
+
+
+def config(rank: int = 0, size: int = 2, **changes: Any) -> Config:
+    base = Config(
+        service="big",
+        unit="spark-big.service",
+        cluster="pair",
+        rank=rank,
+        address=f"192.168.100.{10 + rank}",
+        port=29470,
+        peers=tuple(
+            Peer(other, f"spark-{other + 1}", f"192.168.100.{10 + other}") for other in range(size) if other != rank
+        ),
+        fingerprint="f0",
+    )
+    return replace(base, **changes)
+
+
+class World:
+    """Hosts with a rank each, their containers, the links between them and what systemd does; time goes by in seconds."""
+
+    def __init__(self, size: int = 2, **changes: Any) -> None:
+        self.size, self.changes = size, changes
+        self.now = 1000.0
+        self.ranks: dict[int, Rank] = {}
+        self.kept: dict[int, Attempts] = {}
+        self.containers: dict[int, set[str]] = {rank: set() for rank in range(size)}
+        self.facts = dict.fromkeys(range(size), FACTS)
+        self.fingerprints = dict.fromkeys(range(size), "f0")
+        self.back: dict[int, float] = {}  # when systemd starts a unit again
+        self.failed: set[int] = set()  # units that are not started again
+        self.cut: set[tuple[int, int]] = set()
+        self.held_gates: set[int] = set()
+        self.mute: set[int] = set()  # engines that never answer
+        self.todo: list[tuple[int, str]] = []
+        self.log: list[tuple[int, str]] = []
+        self.boots = itertools.count(1)
+        for rank in range(size):
+            self.start(rank)
+
+    def start(self, rank: int) -> Rank:
+        self.failed.discard(rank)
+        self.back.pop(rank, None)
+        kept = self.kept.get(rank)
+        attempts = Attempts.read(
+            None if kept is None else json.loads(json.dumps(vars(kept))), self.fingerprints[rank], self.now
+        )
+        made = config(rank, self.size, fingerprint=self.fingerprints[rank], **self.changes)
+        self.ranks[rank] = Rank(made, f"boot{next(self.boots)}", attempts, self.now)
+        self.ranks[rank].found(self.facts[rank], self.now)
+        return self.ranks[rank]
+
+    def kill(self, rank: int) -> None:
+        """The supervisor is gone at once; its unit removes the containers."""
+        gone = self.ranks.pop(rank, None)
+        if gone is not None:
+            self.kept[rank] = gone.attempts
+            self.containers[rank].clear()
+            self.todo = [each for each in self.todo if each[0] != rank]
+            self.back[rank] = self.now + RESTART_SECONDS
+
+    def stop(self, rank: int) -> None:
+        if rank in self.ranks:
+            self.ranks[rank].terminate()
+        else:
+            self.back.pop(rank, None)
+
+    def end_engine(self, rank: int) -> None:
+        if self.containers[rank]:
+            self.containers[rank].clear()
+            self.ranks[rank].failed("the container ended", self.now)
+
+    def second(self) -> None:
+        self.now += 1
+        for rank, at in list(self.back.items()):
+            if self.now >= at:
+                self.start(rank)
+        self.talk()
+        for rank in range(self.size):
+            if rank in self.ranks:
+                self.todo += [(rank, what) for what in self.ranks[rank].tick(self.now)]
+        todo, self.todo = self.todo, []
+        for rank, what in todo:
+            self.act(rank, what)
+        self.check()
+
+    def talk(self) -> None:
+        for rank in list(self.ranks):
+            message = decode(self.ranks[rank].next_datagram(self.now))
+            assert message is not None
+            for other in self.ranks:
+                if other != rank and (rank, other) not in self.cut:
+                    self.ranks[other].receive(message, self.now)
+
+    def act(self, rank: int, what: str) -> None:
+        if rank not in self.ranks:
+            return
+        me = self.ranks[rank]
+        self.log.append((rank, what))
+        if what == GATE:
+            if rank in self.held_gates:
+                self.todo.append((rank, what))
+            else:
+                me.gated()
+        elif what in (START_FIRST, START_ENGINE) and me.phase == STARTING:
+            self.containers[rank].add(what)
+        elif what == AWAIT_NODES and me.phase == STARTING and rank == 0:
+            if all(self.containers.values()):
+                me.nodes_there()
+            else:
+                self.todo.append((rank, what))
+        elif what == AWAIT_ANSWER and me.phase == STARTING:
+            if all(self.containers.values()) and 0 not in self.mute:
+                me.answered()
+            else:
+                self.todo.append((rank, what))
+        elif what == STOP:
+            self.containers[rank].clear()
+            me.stopped()
+        elif what == EXIT:
+            self.talk()
+            self.kept[rank] = me.attempts
+            del self.ranks[rank]
+            if me.code == ranks.EXIT_AGAIN:
+                self.back[rank] = self.now + RESTART_SECONDS
+            elif me.code == ranks.EXIT_FOR_GOOD:
+                self.failed.add(rank)
+                self.kept[rank] = Attempts(words=me.attempts.words)
+
+    def check(self) -> None:
+        """Never do containers of different groups run, and never one without a supervisor that knows of it."""
+        groups = set()
+        for rank, running in self.containers.items():
+            if running:
+                assert rank in self.ranks and self.ranks[rank].phase in (STARTING, SERVING, STOPPING, DOWN)
+                if self.ranks[rank].phase in (STARTING, SERVING):
+                    members = self.ranks[rank].members
+                    assert members is not None and members[rank] == self.ranks[rank].boot
+                    groups.add(tuple(sorted(members.items())))
+        started = {
+            tuple(sorted((self.ranks[rank].members or {}).items()))
+            for rank in self.ranks
+            if self.ranks[rank].phase == SERVING
+        }
+        assert len(groups | started) <= 1
+
+    def run(self, seconds: int) -> World:
+        for _second in range(seconds):
+            self.second()
+        return self
+
+    def phases(self) -> dict[int, str]:
+        return {rank: me.phase for rank, me in sorted(self.ranks.items())}
+
+    def serves(self) -> bool:
+        return self.phases() == dict.fromkeys(range(self.size), SERVING)
+
+    def until_serving(self, limit: int = 300) -> World:
+        for _second in range(limit):
+            if self.serves():
+                return self
+            self.second()
+        raise AssertionError(f"never served: {self.phases()} {[me.status(self.now) for me in self.ranks.values()]}")
+
+
+SIZES = pytest.mark.parametrize("size", [2, 3, 4])
+KINDS = pytest.mark.parametrize("kind", [{}, {"executor": "ray"}], ids=["mp", "ray"])
+
+
+def world(size: int = 2, **changes: Any) -> World:
+    if changes.get("executor") == "ray":
+        changes["parts"] = 1
+        made = World(size, **changes)
+        made.ranks[0].config = replace(made.ranks[0].config, parts=2)
+        old = made.start
+
+        def start(rank: int) -> Rank:
+            me = old(rank)
+            if rank == 0:
+                me.config = replace(me.config, parts=2)
+            return me
+
+        made.start = start  # type: ignore[method-assign]
+        return made
+    return World(size, **changes)
+
+
+# --- coming up ------------------------------------------------------------------------------------------------------
+
+
+@SIZES
+@KINDS
+def test_all_come_up_together(size: int, kind: dict[str, Any]) -> None:
+    hosts = world(size, **kind).until_serving()
+    assert sorted(rank for rank, what in hosts.log if what == ACTIVE) == list(range(size))
+    assert len({tuple(sorted((me.members or {}).items())) for me in hosts.ranks.values()}) == 1
+    assert hosts.ranks[0].status(hosts.now).startswith("serving with spark-2")
+
+
+@SIZES
+def test_without_ray_the_first_rank_starts_last(size: int) -> None:
+    log = world(size).until_serving().log
+    starts = [rank for rank, what in log if what == START_FIRST]
+    assert sorted(starts) == list(range(size)) and starts[-1] == 0
+    assert next(rank for rank, what in log if what == AWAIT_ANSWER) == 0
+    assert not any(what in (AWAIT_NODES, START_ENGINE) for _rank, what in log)
+
+
+def test_with_ray_the_engine_starts_when_the_nodes_are_there() -> None:
+    log = world(2, executor="ray").until_serving().log
+    whats = [what for rank, what in log if rank == 0 and what != AWAIT_NODES]
+    assert whats == [GATE, START_FIRST, START_ENGINE, AWAIT_ANSWER, ACTIVE]
+    assert [what for rank, what in log if rank == 1] == [GATE, START_FIRST, ACTIVE]
+
+
+def test_gates_are_passed_in_the_order_of_addresses_whoever_leads() -> None:
+    """10.0.0.9 is before 10.0.0.10, and the head may be the later one."""
+    first, second = Peer(0, "spark-1", "10.0.0.10"), Peer(1, "spark-2", "10.0.0.9")
+    head = config(0, address=first.address, peers=(second,))
+    assert head.order == config(1, address=second.address, peers=(first,)).order == [1, 0]
+
+
+def test_a_host_whose_turn_has_not_come_holds_no_lock() -> None:
+    hosts = world()
+    hosts.held_gates.add(0)
+    hosts.run(60)
+    assert hosts.phases() == {0: GATING, 1: JOINED}
+    assert hosts.ranks[1].status(hosts.now) == "joined with spark-1; other hosts make room first: spark-1 (rank 0)"
+    assert hosts.ranks[0].status(hosts.now) == "waits for its turn and for memory on this host"
+    hosts.held_gates.clear()
+    hosts.until_serving()
+
+
+def test_armed_says_for_whom_it_waits() -> None:
+    hosts = world(3)
+    hosts.held_gates.add(2)
+    hosts.run(30)
+    assert hosts.phases() == {0: ARMED, 1: ARMED, 2: GATING}
+    assert hosts.ranks[0].status(hosts.now) == "has its memory; waits for spark-3 (rank 2)"
+    assert not any(hosts.containers.values())
+
+
+def test_a_peer_that_is_not_there_is_waited_for_without_holding_anything() -> None:
+    hosts = World(2)
+    hosts.stop(1)
+    hosts.run(100)
+    assert hosts.phases() == {0: WAITING} and hosts.ranks[0].members is None
+    assert "waits for spark-2 (rank 1): " in hosts.ranks[0].status(hosts.now)
+    assert not any(what == GATE for _rank, what in hosts.log)
+    hosts.start(1)
+    hosts.until_serving()
+
+
+def test_a_rank_that_never_heard_its_peer_says_for_how_long() -> None:
+    me = Rank(config(), "a", Attempts(), 0.0)
+    me.found(FACTS, 0.0)
+    assert me.tick(12.0) == [] and me.status(12.0) == "waits for spark-2 (rank 1): no heartbeat for 12 s"
+
+
+@pytest.mark.parametrize("deaf", [(0, 1), (1, 0)])
+def test_one_way_links_do_not_start_anything(deaf: tuple[int, int]) -> None:
+    hosts = World(2)
+    hosts.cut.add(deaf)
+    hosts.run(120)
+    assert set(hosts.phases().values()) == {WAITING}
+    status = hosts.ranks[deaf[0]].status(hosts.now)
+    assert f"waits for spark-{deaf[1] + 1} (rank {deaf[1]}): it does not hear this host (UDP port 29470)" == status
+    hosts.cut.clear()
+    hosts.until_serving()
+
+
+def test_of_three_two_that_do_not_hear_each_other_are_named() -> None:
+    hosts = World(3)
+    hosts.cut.add((1, 2))
+    hosts.run(60)
+    assert set(hosts.phases().values()) == {WAITING}
+    assert "spark-3 (rank 2): it does not hear spark-2 (rank 1)" in hosts.ranks[0].status(hosts.now)
+
+
+# --- what has to be equal -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (replace(FACTS, image="sha256:bbb", content="c1"), ["the images", "sha256:aaa here", "sha256:bbb there"]),
+        (replace(FACTS, commit="r1"), ["the weights", "r0 here", "r1 there"]),
+        (replace(FACTS, commit=""), ["the weights", "r0 here", "none there"]),
+    ],
+)
+def test_hosts_that_differ_wait_and_name_both_values(facts: Facts, words: list[str]) -> None:
+    hosts = World(2)
+    hosts.ranks[1].found(facts, hosts.now)
+    hosts.run(60)
+    assert set(hosts.phases().values()) == {WAITING} and not hosts.log
+    status = hosts.ranks[0].status(hosts.now)
+    for word in [*words, "spark-2 (rank 1)", "run site.yml for all hosts of pair"]:
+        assert word in status
+    hosts.ranks[1].found(FACTS, hosts.now)  # it was looked at again
+    hosts.until_serving()
+
+
+def test_other_settings_are_named_until_both_have_the_same() -> None:
+    hosts = World(2)
+    hosts.fingerprints[1] = "f1"
+    hosts.kill(1)
+    hosts.run(60)
+    assert set(hosts.phases().values()) == {WAITING}
+    assert "the settings here and on spark-2 (rank 1) differ: f0 here, f1 there" in hosts.ranks[0].status(hosts.now)
+    hosts.fingerprints[0] = "f1"
+    hosts.kill(0)
+    hosts.until_serving()
+
+
+def test_one_image_in_two_kinds_of_store_is_one_image() -> None:
+    hosts = World(2)
+    hosts.ranks[1].found(replace(FACTS, image="sha256:bbb"), hosts.now)
+    hosts.until_serving()
+    empty = Facts("sha256:aaa"), Facts("sha256:bbb")  # nothing is known of the content: the ids are what counts
+    hosts = World(2)
+    for rank in (0, 1):
+        hosts.ranks[rank].found(empty[rank], hosts.now)
+    hosts.run(30)
+    assert set(hosts.phases().values()) == {WAITING}
+
+
+def test_a_host_without_the_image_is_told_apart() -> None:
+    hosts = World(2)
+    hosts.ranks[1].found(Facts(problem="the image x is not there"), hosts.now)
+    hosts.run(20)
+    assert hosts.ranks[1].status(hosts.now) == "the image x is not there"
+    assert hosts.ranks[0].status(hosts.now) == "waits for spark-2 (rank 1): the image x is not there"
+
+
+def test_nothing_starts_before_this_host_was_looked_at() -> None:
+    me = Rank(config(), "a", Attempts(), 0.0)
+    me.receive(Message("pair", "big", 1, "b", 1, WAITING, "f0", FACTS, None, {0: "a"}), 1.0)
+    assert me.tick(1.0) == [] and me.status(1.0) == "looks for its image"
+    assert me.message(1.0).facts.problem
+    me.found(FACTS, 1.0)
+    assert me.tick(1.0) == [GATE]
+
+
+def test_a_tag_that_moved_between_meeting_and_start_ends_the_start() -> None:
+    hosts = World(2)
+    hosts.held_gates.add(0)
+    hosts.run(10)
+    hosts.ranks[0].found(replace(FACTS, image="sha256:new"), hosts.now)
+    me = hosts.ranks[0]
+    assert (me.phase, me.code, me.attempts.failed) == (DOWN, ranks.EXIT_AGAIN, [])
+    assert me.status(hosts.now) == ("down: the image or the weights of this host changed while the start was under way")
+
+
+def test_an_image_that_went_away_between_meeting_and_start_is_named() -> None:
+    hosts = World(2)
+    hosts.held_gates.add(0)
+    hosts.run(10)
+    hosts.ranks[0].found(Facts(problem="the image x is not there"), hosts.now)
+    assert hosts.ranks[0].reason == "the image x is not there"
+
+
+def test_a_look_that_comes_late_does_not_touch_an_engine() -> None:
+    hosts = World(2).until_serving()
+    hosts.ranks[0].found(replace(FACTS, image="sha256:new"), hosts.now)
+    assert hosts.run(5).serves()
+
+
+# --- losing one ----------------------------------------------------------------------------------------------------
+
+
+def reach(hosts: World, phase: str) -> World:
+    """Let the ranks come as far as C(phase) and stay there."""
+    if phase in (GATING, JOINED):
+        hosts.held_gates.add(0 if phase == GATING else 1)
+    elif phase == STARTING:
+        hosts.mute.add(0)
+    hosts.run(30)
+    return hosts
+
+
+@SIZES
+@pytest.mark.parametrize("phase", [GATING, STARTING, SERVING])
+@pytest.mark.parametrize("how", ["kill", "stop", "cut", "end"])
+def test_a_lost_rank_takes_all_down_and_all_come_back(size: int, phase: str, how: str) -> None:
+    for victim in range(size):
+        hosts = reach(World(size), phase)
+        boots = {me.boot for me in hosts.ranks.values()}
+        if how == "kill":
+            hosts.kill(victim)
+        elif how == "stop":
+            hosts.stop(victim)
+        elif how == "cut":
+            hosts.cut = {pair for pair in itertools.permutations(range(size), 2) if victim in pair}
+        else:
+            hosts.end_engine(victim)
+            if phase == GATING:
+                hosts.ranks[victim].failed("the gate was refused", hosts.now)
+        hosts.run(100)
+        if how == "stop":
+            assert victim not in hosts.ranks and not any(hosts.containers.values())
+            assert set(hosts.phases().values()) == {WAITING}
+            hosts.start(victim)
+        if how == "cut":
+            assert set(hosts.phases().values()) == {WAITING} and not any(hosts.containers.values())
+        hosts.cut.clear()
+        hosts.held_gates.clear()
+        hosts.mute.clear()
+        hosts.until_serving()
+        if how != "kill" or phase != GATING:
+            assert not boots & {me.boot for me in hosts.ranks.values()}
+
+
+@SIZES
+def test_a_short_break_changes_nothing(size: int) -> None:
+    for phase in (GATING, STARTING, SERVING):
+        hosts = reach(World(size), phase)
+        boots = {me.boot for me in hosts.ranks.values()}
+        hosts.cut = set(itertools.permutations(range(size), 2))
+        hosts.run(40)
+        hosts.cut.clear()
+        hosts.held_gates.clear()
+        hosts.mute.clear()
+        hosts.until_serving()
+        assert {me.boot for me in hosts.ranks.values()} == boots
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (lambda hosts: hosts.kill(1), "spark-2 (rank 1) was started anew"),
+        (lambda hosts: hosts.stop(1), "spark-2 (rank 1): it was stopped on purpose"),
+        (lambda hosts: hosts.end_engine(1), "spark-2 (rank 1): went down: the container ended"),
+        (lambda hosts: hosts.cut.update({(0, 1), (1, 0)}), "spark-2 (rank 1) sent no heartbeat for 46 s"),
+    ],
+)
+def test_the_reason_names_who_and_how(what: Any, words: str) -> None:
+    hosts = World(2).until_serving()
+    head = hosts.ranks[0]
+    what(hosts)
+    hosts.run(60)
+    assert head.reason == words and head.code == ranks.EXIT_AGAIN
+
+
+def test_what_a_peer_said_last_is_known_to_the_next_incarnation() -> None:
+    hosts = World(2).until_serving()
+    hosts.stop(1)
+    hosts.run(30)
+    assert "no heartbeat for" in (status := hosts.ranks[0].status(hosts.now))
+    assert status.endswith("last word: it was stopped on purpose")
+    hosts.start(1)
+    assert hosts.until_serving().ranks[0].attempts.words == {}
+
+
+def test_a_peer_that_pins_nobody_is_not_waited_for_with_the_lock() -> None:
+    """One that hears but does not join, for whatever reason, is given up after a while."""
+    me = Rank(config(), "a", Attempts(), 0.0)
+    me.found(FACTS, 0.0)
+    theirs = Message("pair", "big", 1, "b", 1, WAITING, "f0", FACTS, None, {0: "a"})
+    me.receive(theirs, 1.0)
+    assert me.tick(1.0) == [GATE]
+    for second in range(2, 60):
+        me.receive(replace(theirs, seq=second), float(second))
+        me.tick(float(second))
+    assert me.phase == DOWN and me.reason == "spark-2 (rank 1) did not join within 45 s"
+
+
+def test_a_peer_that_joined_others_is_lost() -> None:
+    me = Rank(config(), "a", Attempts(), 0.0)
+    me.found(FACTS, 0.0)
+    me.receive(Message("pair", "big", 1, "b", 1, WAITING, "f0", FACTS, None, {0: "a"}), 1.0)
+    me.tick(1.0)
+    me.receive(Message("pair", "big", 1, "b", 2, JOINED, "f0", FACTS, {0: "old", 1: "b"}, {0: "a"}), 2.0)
+    assert STOP in me.tick(2.0) and me.reason == "spark-2 (rank 1) has joined other incarnations"
+
+
+def test_a_peer_that_still_holds_an_earlier_start_is_waited_for() -> None:
+    me = Rank(config(), "a2", Attempts(), 0.0)
+    me.found(FACTS, 0.0)
+    me.receive(Message("pair", "big", 1, "b", 1, SERVING, "f0", FACTS, {0: "a1", 1: "b"}, {0: "a2"}), 1.0)
+    assert me.tick(1.0) == []
+    assert me.status(1.0) == "waits for spark-2 (rank 1): it has not let go of an earlier start yet (serving)"
+
+
+# --- datagrams ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_said_survives_the_wire_and_fits_into_a_packet() -> None:
+    me = World(4).until_serving().ranks[0]
+    me.reason = "x" * 5000
+    me.facts = Facts("sha256:" + "a" * 64, "c" * 16, "r" * 40)
+    message = me.message(1.0)
+    assert decode(message.encode()) == message
+    assert len(message.encode()) < 1400
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b"7",
+        b"{}",
+        b"[" * 4000,
+        b'{"magic": "dgxspark-rank-1"}',
+        b'{"magic": "dgxspark-rank-2"}',
+        *(
+            json.dumps(
+                {"magic": "dgxspark-rank-1", **{**json.loads(World(2).ranks[0].next_datagram(0.0)), **change}}
+            ).encode()
+            for change in (
+                {"magic": "other"},
+                {"phase": "dancing"},
+                {"phase": []},
+                {"rank": "0"},
+                {"seq": None},
+                {"boot": 7},
+                {"members": []},
+                {"members": {"a": "b"}},
+                {"reachable_peers": None},
+                {"facts": None},
+                {"facts": {"image": "x"}},
+                {"more": 1},
+                {"reason": {}},
+            )
+        ),
+    ],
+)
+def test_what_is_no_datagram_of_a_supervisor_is_nothing(data: bytes) -> None:
+    assert decode(data) is None
+
+
+@pytest.mark.parametrize("change", [{"cluster": "other"}, {"service": "other"}, {"rank": 7}, {"rank": 0}])
+def test_what_is_for_others_is_nothing(change: dict[str, Any]) -> None:
+    me = Rank(config(), "a", Attempts(), 0.0)
+    me.receive(replace(Message("pair", "big", 1, "b", 1, WAITING, "f0", FACTS, None, {0: "a"}), **change), 1.0)
+    assert me.received == {}
+
+
+def test_late_and_doubled_datagrams_are_nothing() -> None:
+    hosts = World(2).until_serving()
+    head, worker = hosts.ranks[0], hosts.ranks[1]
+    old = decode(worker.next_datagram(hosts.now))
+    new = decode(worker.next_datagram(hosts.now))
+    assert old is not None and new is not None
+    head.receive(new, hosts.now)
+    head.receive(replace(old, phase=WAITING, members=None), hosts.now)
+    head.receive(replace(new, phase=DOWN), hosts.now)
+    assert head.tick(hosts.now) == [] and head.phase == SERVING
+
+
+def test_a_past_incarnation_is_not_believed() -> None:
+    me = Rank(config(), "a", Attempts(), 0.0)
+    theirs = Message("pair", "big", 1, "b1", 50, WAITING, "f0", FACTS, None, {})
+    me.receive(theirs, 1.0)
+    me.receive(replace(theirs, boot="b2", seq=1), 2.0)
+    me.receive(replace(theirs, seq=51), 3.0)
+    assert me.received[1].message.boot == "b2"
+
+
+def test_a_ghost_that_is_believed_is_forgotten_again() -> None:
+    """A datagram of an incarnation that this process never met comes late, between those of the one that is there."""
+    hosts = World(2).until_serving()
+    ghost = decode(hosts.ranks[1].next_datagram(hosts.now))
+    assert ghost is not None
+    hosts.kill(1)
+    hosts.kill(0)
+    hosts.run(6)
+    hosts.ranks[0].receive(replace(ghost, seq=10**6), hosts.now)
+    hosts.until_serving()
+
+
+def test_a_ghost_heard_first_joins_nothing() -> None:
+    """A datagram of the past incarnation that arrives first: it does not hear this one, so nothing is pinned."""
+    me = Rank(config(), "a2", Attempts(), 0.0)
+    me.found(FACTS, 0.0)
+    me.receive(Message("pair", "big", 1, "b1", 50, WAITING, "f0", FACTS, None, {0: "a1"}), 1.0)
+    assert me.tick(1.0) == [] and me.members is None
+    me.receive(Message("pair", "big", 1, "b2", 1, WAITING, "f0", FACTS, None, {0: "a2"}), 1.5)
+    assert me.tick(1.5) == [GATE] and me.members == {0: "a2", 1: "b2"}
+
+
+# --- bounds ---------------------------------------------------------------------------------------------------------
+
+
+def test_three_failed_starts_are_the_end_and_the_other_side_says_why() -> None:
+    hosts = World(2)
+    for _attempt in range(3):
+        hosts.until_serving()
+        hosts.end_engine(1)
+        hosts.run(3)
+    hosts.run(60)
+    assert hosts.failed == {1} and set(hosts.phases().values()) == {WAITING}
+    status = hosts.ranks[0].status(hosts.now)
+    assert "does not come back by itself: gave up after 3 failed starts within 155 min" in status
+    assert status.endswith("the last one: the container ended")
+    assert hosts.ranks[0].attempts.failed == [] and hosts.ranks[0].attempts.starts == []
+    hosts.start(1)  # by hand: a new count
+    hosts.until_serving()
+    hosts.end_engine(1)
+    hosts.run(30)
+    hosts.until_serving()
+
+
+def test_failures_of_the_other_do_not_count_here() -> None:
+    hosts = World(2)
+    for _attempt in range(2):
+        hosts.until_serving()
+        hosts.end_engine(0)
+        hosts.run(3)
+    hosts.until_serving()
+    assert len(hosts.ranks[0].attempts.failed) == 2 and hosts.ranks[1].attempts.failed == []
+
+
+def test_failures_long_ago_do_not_count() -> None:
+    hosts = World(2, start_interval=1000.0)
+    for _attempt in range(5):
+        hosts.until_serving()
+        hosts.end_engine(1)
+        hosts.run(550)
+    assert not hosts.failed
+
+
+def test_an_engine_that_served_for_long_was_no_failed_start() -> None:
+    hosts = World(2, stable_after=100.0)
+    for _attempt in range(5):
+        hosts.until_serving().run(110)
+        hosts.end_engine(1)
+        hosts.run(3)
+    assert not hosts.failed
+    assert hosts.until_serving() and len(hosts.ranks[1].attempts.failed) == 1
+
+
+def test_a_stop_on_purpose_begins_afresh_and_fails_nothing() -> None:
+    hosts = World(2)
+    for _attempt in range(2):
+        hosts.until_serving()
+        hosts.end_engine(1)
+        hosts.run(3)
+    hosts.until_serving()
+    hosts.stop(1)
+    hosts.run(10)
+    assert hosts.kept[1].failed == [] and 1 not in hosts.failed
+
+
+def test_other_settings_begin_afresh() -> None:
+    kept = {"fingerprint": "f0", "failed": [1.0, 2.0], "starts": [1.0, 3.0], "words": {"1": "x"}}
+    same, other = Attempts.read(kept, "f0", 10.0), Attempts.read(kept, "f1", 10.0)
+    assert (same.failed, same.starts, same.words) == ([1.0, 2.0], [1.0, 3.0], {1: "x"})
+    assert (other.failed, other.starts) == ([], [1.0, 3.0])
+    assert Attempts.read(kept, "f0", 2.5).starts == [1.0]  # the clock of another boot
+
+
+@pytest.mark.parametrize(
+    "kept", [None, [], "x", {}, {"failed": "x", "starts": [None], "words": []}, {"words": {"a": 1}}]
+)
+def test_a_damaged_record_is_no_record(kept: Any) -> None:
+    read = Attempts.read(kept, "f0", 1.0)
+    assert (read.failed, read.starts, read.words) == ([], [], {})
+
+
+def test_starts_of_any_cause_have_a_bound_of_their_own() -> None:
+    hosts = World(2)
+    for _attempt in range(10):
+        hosts.until_serving()
+        hosts.kill(0)
+        hosts.run(3)
+    hosts.run(60)
+    assert hosts.failed and not any(hosts.containers.values())
+    (gone,) = hosts.failed
+    status = hosts.ranks[1 - gone].status(hosts.now)
+    assert "gave up after 10 starts of the engine within 60 min" in status
+    assert hosts.ranks[1 - gone].attempts.starts == []  # so that a start by hand there is not refused here
+    hosts.start(gone)
+    hosts.until_serving()
+
+
+def test_ten_starts_in_more_than_an_hour_are_none_too_many() -> None:
+    hosts = World(2)
+    for _attempt in range(15):
+        hosts.until_serving()
+        hosts.kill(0)
+        hosts.run(400)
+    assert not hosts.failed
+
+
+def test_stopping_while_it_goes_down_is_a_stop() -> None:
+    me = World(2).until_serving().ranks[1]
+    me.failed("the container ended", 2000.0)
+    me.terminate()
+    assert me.code == ranks.EXIT_STOPPED
+    assert me.phase == DOWN
+
+
+def test_what_comes_after_the_end_changes_nothing() -> None:
+    hosts = World(2).until_serving()
+    me = hosts.ranks[0]
+    me.terminate()
+    before = (me.phase, me.reason, me.code, list(me.attempts.failed))
+    me.failed("the container ended", hosts.now)
+    me.answered()
+    me.gated()
+    me.found(Facts(), hosts.now)
+    assert (
+        (me.phase, me.reason, me.code, me.attempts.failed) == before == (STOPPING, "it was stopped on purpose", 0, [])
+    )
+    assert me.tick(hosts.now) == [STOP] and me.tick(hosts.now) == []
+    me.stopped()
+    assert me.tick(hosts.now) == [EXIT] and me.tick(hosts.now) == []
+
+
+# --- whatever happens ----------------------------------------------------------------------------------------------
+
+EVENTS = ("kill", "stop", "start", "cut", "heal", "hold", "let", "mute", "unmute", "end", "wait", "long")
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int]]]:
+    size = draw(st.integers(2, 3))
+    event = st.tuples(st.sampled_from(EVENTS), st.integers(0, size - 1), st.integers(0, size - 1))
+    return size, draw(st.lists(event, max_size=25))
+
+
+def happen(hosts: World, event: str, rank: int, other: int) -> None:
+    if event == "kill":
+        hosts.kill(rank)
+    elif event == "stop":
+        hosts.stop(rank)
+    elif event == "start" and rank not in hosts.ranks:
+        hosts.start(rank)
+    elif event == "cut":
+        hosts.cut.add((rank, other))
+    elif event == "heal":
+        hosts.cut.clear()
+    elif event == "hold":
+        hosts.held_gates.add(rank)
+    elif event == "let":
+        hosts.held_gates.discard(rank)
+    elif event in ("mute", "unmute"):
+        (hosts.mute.add if event == "mute" else hosts.mute.discard)(0)
+    elif event == "end":
+        hosts.end_engine(rank)
+    hosts.run({"wait": 7, "long": 70}.get(event, 1))
+
+
+@settings(max_examples=150)
+@given(histories())
+def test_after_anything_all_serve_again(given_history: tuple[int, list[tuple[str, int, int]]]) -> None:
+    """World.check looks after every second that no two groups ever run; in the end all run as one."""
+    size, history = given_history
+    hosts = World(size, starts=10**6, engine_starts=10**6)  # with no bound it must always come back
+    for event in history:
+        happen(hosts, *event)
+    hosts.cut.clear()
+    hosts.held_gates.clear()
+    hosts.mute.clear()
+    hosts.run(3)
+    for rank in range(size):
+        if rank not in hosts.ranks and rank not in hosts.back:
+            hosts.start(rank)
+    hosts.until_serving()
+
+
+# --- settings -------------------------------------------------------------------------------------------------------
+
+
+def service(**changes: Any) -> dict[str, Any]:
+    rank = {
+        "cluster": "pair_a",
+        "rank": 0,
+        "size": 2,
+        "executor": "mp",
+        "address": "192.168.100.10",
+        "port": 29470,
+        "peers": [{"rank": 1, "host": "spark-2", "address": "192.168.100.11"}],
+        "fingerprint": "0123456789abcdef",
+        "image": "sha256:abc",
+        "model": {"repo": "org/name", "revision": "main", "hub": "/srv/huggingface/hub"},
+        "peer_timeout_seconds": 30,
+        "starts": 4,
+        "start_interval": 5000,
+        "parts": [{"container": "spark-x", "argv": ["/usr/bin/docker", "run"]}],
+        **changes,
+    }
+    return {"name": "x", "unit": "spark-x.service", "rank": rank}
+
+
+def test_settings_are_read() -> None:
+    made = read_config(service())
+    assert (made.service, made.cluster, made.peers) == ("x", "pair_a", (Peer(1, "spark-2", "192.168.100.11"),))
+    assert (made.peer_timeout, made.starts, made.start_interval, made.parts) == (30.0, 4, 5000.0, 1)
+    assert read_config(service(peer_timeout_seconds=None)).peer_timeout == 45.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"peers": []}, "lacks peers"),
+        ({"fingerprint": "", "port": None}, "lacks port, fingerprint"),
+        ({"address": "spark-1"}, "spark-1"),
+        ({"size": 3}, "names the ranks 0 and [1] of 3"),
+        ({"rank": 1}, "names the ranks 1 and [1] of 2"),
+        ({"peers": [{"rank": 1}]}, "host"),
+        ({"parts": [{"container": "x", "argv": []}]}, "argv"),
+        ({"parts": [{"container": "x", "argv": ["a"]}, {"container": "y", "argv": ["a"]}]}, "comes after"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        read_config(service(**changes))
+    assert words in str(caught.value)
+
+
+def test_a_service_without_ranks_has_no_supervisor() -> None:
+    with pytest.raises(ValueError, match="no ranks"):
+        read_config({"name": "x", "unit": "spark-x.service"})
