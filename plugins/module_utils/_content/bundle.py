@@ -1,0 +1,373 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A bundle: images and weights in a folder, for machines without internet. What goes in, what is in it, what is taken out.
+
+C(images/NAME-ID/NNNN) are the pieces of an archive of docker save; C(hub/models--ORG--NAME) is what HF_HOME has, without links,
+so that it can lie on any file system. C(manifest.json) has size and SHA-256 of everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .._common import untrusted, validation
+from .._common.findings import Finding
+
+SCHEMA = 1
+MANIFEST = "manifest.json"
+STAGING = "/var/lib/dgxspark/bundle"
+"""Folder on a host where pieces wait, those that are to leave it and those that came."""
+PIECE_BYTES = 2**30
+
+
+def image_folder(ref: str, image_id: str) -> str:
+    """Return the folder of an image in the bundle."""
+    plain = re.sub(r"[^\w.-]+", "--", ref.partition("@")[0])
+    return f"images/{plain}-{image_id.partition(':')[2][:12]}"
+
+
+def repo_folder(repo: str) -> str:
+    """Return the folder of a model in the bundle: that which it has below HF_HOME."""
+    return "hub/models--" + repo.replace("/", "--")
+
+
+def model_file(repo: str, commit: str, name: str) -> str:
+    """Return where a file of a model lies in the bundle.
+
+    :param repo: ORG/NAME
+    :param commit: of the snapshot
+    :param name: of the file below the snapshot
+    :returns: path below the bundle
+    """
+    return f"{repo_folder(repo)}/snapshots/{commit}/{name}"
+
+
+def findings(service: Mapping[str, Any]) -> list[Finding]:
+    """Return what of a planned service no bundle has."""
+    if not service["pip"]:
+        return []
+    packages = [validation.package_name(package) for package in service["pip"]]
+    return [
+        Finding(
+            "bundle.pip",
+            "warning",
+            f"{', '.join(packages)} of 'pip' {'is' if len(packages) == 1 else 'are'} installed over the network at every start; a "
+            "bundle has no packages, so without a network the engine does not start.",
+            "Build an image that has them (FROM the present one, RUN pip install ...), name it in 'image', leave 'pip' out, and pack again.",
+            service["name"],
+        )
+    ]
+
+
+# --- what goes in --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What the services of some hosts need: images and models, each with the hosts that need it."""
+
+    images: Mapping[str, Sequence[str]]  # by reference
+    bases: Mapping[str, str]  # tag of an image with Ray -> id of the image that it was made of
+    models: Mapping[tuple[str, str], Sequence[str]]  # by repository and revision
+
+
+def survey(
+    plan: Mapping[str, Any],
+    play: Sequence[str],
+    images: Mapping[str, Mapping[str, Any]],
+    models: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """Choose a host for each image and model that the services of the play need.
+
+    :param plan: hosts to C({services, images, models, images_locked, images_beside})
+    :param play: the hosts that take part
+    :param images: host to reference to M(dgxspark.vllm.image_info)
+    :param models: host to the list of M(dgxspark.vllm.snapshot_info)
+    :returns: what each host is to hand over, spread by bytes over the hosts that have it, and refusals
+    """
+    refusals: list[str] = []
+    load: dict[str, int] = {host: 0 for host in play}
+    work: dict[str, list[dict[str, Any]]] = {host: [] for host in play}
+
+    def give(holders: Mapping[str, dict[str, Any]]) -> None:
+        host = min(sorted(holders), key=lambda name: load[name])
+        work[host].append(holders[host])
+        load[host] += holders[host]["bytes"]
+
+    needs = needs_of(plan, play)
+    for ref, hosts in sorted(needs.images.items()):
+        there = {host: (images.get(host) or {}).get(ref) or {} for host in play}
+        holders, refusal = _image_holders(ref, hosts, there, needs.bases.get(ref, ""))
+        if refusal:
+            refusals.append(refusal)
+        else:
+            give(holders)
+    for (repo, revision), hosts in sorted(needs.models.items()):
+        entries = {
+            host: [entry for entry in models.get(host) or [] if (entry["repo"], entry["revision"]) == (repo, revision)]
+            for host in play
+        }
+        holders, refusal = _model_holders(f"{repo}@{revision}", hosts, entries)
+        if refusal:
+            refusals.append(refusal)
+        else:
+            give(holders)
+    return work, refusals
+
+
+def needs_of(plan: Mapping[str, Any], play: Sequence[str]) -> Needs:
+    """List what the services of the hosts in C(play) need; plan: see C(survey)."""
+    images: dict[str, list[str]] = {}
+    bases: dict[str, str] = {}
+    models: dict[tuple[str, str], list[str]] = {}
+    for host in play:
+        for service in plan[host]["services"]:
+            images.setdefault(service["image"]["ref"], []).append(host)
+            if service.get("ray_image"):
+                images.setdefault(service["ray_image"]["tag"], []).append(host)
+                bases[service["ray_image"]["tag"]] = str(service["image"]["id"])
+        for ref in plan[host].get("images_beside") or []:
+            images.setdefault(ref, []).append(host)
+        for model in plan[host]["models"]:
+            if model.get("repo"):
+                models.setdefault((model["repo"], model["revision"]), []).append(host)
+    return Needs(images, bases, models)
+
+
+def _image_holders(
+    ref: str, hosts: Sequence[str], there: Mapping[str, Mapping[str, Any]], base: str
+) -> tuple[dict[str, dict[str, Any]], str]:
+    """Return the hosts that have an image, each with its entry of a bundle, and why it cannot be taken, or an empty text.
+
+    there: host to what M(dgxspark.vllm.image_info) says of the image. base: id of the image that it was made of, for one with Ray.
+    """
+    holders = {host: image_item(ref, image, base) for host, image in there.items() if image.get("present")}
+    if not holders:
+        return {}, f"image {ref}: none of {', '.join(dict.fromkeys(hosts))} has it; run site.yml there first."
+    if len({item["id"] for item in holders.values()}) > 1:
+        told = "; ".join(f"{host}: {item['id'][7:19]}" for host, item in sorted(holders.items()))
+        return {}, f"image {ref}: hosts have different builds of it ({told}); lock one with dgxspark.vllm.lock first."
+    return holders, ""
+
+
+def _model_holders(
+    name: str, hosts: Sequence[str], entries: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> tuple[dict[str, dict[str, Any]], str]:
+    """Return the hosts that have a model whole, each with its entry of a bundle, and why it cannot be taken, or an empty text.
+
+    entries: host to what M(dgxspark.vllm.snapshot_info) says of that model there.
+    """
+    holders: dict[str, dict[str, Any]] = {}
+    broken = []
+    for host, of_host in entries.items():
+        for entry in of_host:
+            if not entry.get("commit"):
+                continue
+            if entry["problems"]:
+                broken.append(f"{host}: {', '.join(entry['problems'])}")
+            else:
+                holders[host] = model_item(entry)
+    if not holders:
+        why = f" whole ({'; '.join(broken)})" if broken else ""
+        return {}, f"model {name}: none of {', '.join(dict.fromkeys(hosts))} has it{why}; run site.yml there first."
+    if len({item["commit"] for item in holders.values()}) > 1:
+        told = "; ".join(f"{host}: {item['commit'][:12]}" for host, item in sorted(holders.items()))
+        return {}, f"model {name}: hosts have different commits of it ({told}); lock one with dgxspark.vllm.lock first."
+    return holders, ""
+
+
+def image_item(ref: str, image: Mapping[str, Any], base: str = "") -> dict[str, Any]:
+    """Return what is packed of an image; the bytes are those that it takes unpacked.
+
+    :param ref: its reference
+    :param image: of M(dgxspark.vllm.image_info)
+    :param base: id of the image that it is made from
+    :returns: its entry of the manifest
+    """
+    return {
+        "kind": "image",
+        "ref": ref.partition("@")[0] if ":" in ref.partition("@")[0].rpartition("/")[2] else ref,
+        "id": str(image["id"]),
+        "digests": list(image.get("repo_digests") or []),
+        "platform": f"{image.get('os') or 'linux'}/{image.get('architecture') or 'arm64'}",
+        "folder": image_folder(ref, str(image["id"])),
+        "bytes": int(float(image.get("size_gib") or 0) * 2**30),
+        "base": base,
+    }
+
+
+def model_item(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is packed of a model."""
+    return {
+        "kind": "model",
+        "repo": entry["repo"],
+        "revisions": [entry["revision"]],
+        "commit": entry["commit"],
+        "path": entry["path"],
+        "files": {name: dict(file) for name, file in sorted(entry["files"].items())},
+        "bytes": sum(int(file["size"]) for file in entry["files"].values()),
+    }
+
+
+def no_room(need: int, free: int, where: str, what: str) -> str:
+    """Say that there is no room, with the numbers; an empty text if there is.
+
+    :param need: bytes
+    :param free: bytes
+    :param where: the folder, for the message
+    :param what: that is to lie there
+    :returns: the message
+    """
+    if need <= free:
+        return ""
+    return f"{where} has {free / 1e9:.2f} GB free, and {what} needs {need / 1e9:.2f} GB: {(need - free) / 1e9:.2f} GB are missing."
+
+
+# --- what is in it -------------------------------------------------------------------------------------------------
+
+
+def make_manifest(images: Sequence[Mapping[str, Any]], models: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the manifest of what was packed; it carries its own sum, so that half of one is not taken for one."""
+    body = {
+        "schema": SCHEMA,
+        "images": sorted((dict(image) for image in images), key=lambda image: (image["ref"], image["id"])),
+        "models": sorted((dict(model) for model in models), key=lambda model: (model["repo"], model["commit"])),
+    }
+    return {**body, "sha256": own_sum(body)}
+
+
+def own_sum(manifest: Mapping[str, Any]) -> str:
+    """Return the sum of a manifest without the one that it carries."""
+    body = {key: value for key, value in manifest.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
+    """Check what was read from a manifest; returns C((manifest, messages))."""
+    again = "Copy the bundle again, or run dgxspark.vllm.bundle again."
+    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+        return {}, [f"{where} is no manifest of a bundle that this release reads. {again}"]
+    if data.get("sha256") != own_sum(data):
+        return {}, [f"{where} is not as it was written: its sum does not fit. {again}"]
+    try:
+        # The bundle may have come on a stick: what it says is checked like what a host says.
+        read = MANIFEST_SHAPE(data, where)
+    except untrusted.Untrusted as error:
+        return {}, [f"{error}. {again}"]
+    return dict(read), []
+
+
+def _inside(value: Any, where: str) -> str:
+    folder = untrusted.relative(value, where)
+    if not folder.startswith("images/"):
+        raise untrusted.Untrusted(f"{where} is {folder!r}, not a folder below images")
+    return folder
+
+
+MANIFEST_SHAPE = untrusted.record(
+    {
+        "images": untrusted.listing(
+            untrusted.record(
+                {
+                    "ref": untrusted.text,
+                    "id": untrusted.image_id,
+                    "digests": untrusted.listing(untrusted.text),
+                    "folder": _inside,
+                    "bytes": untrusted.size,
+                    "compression": untrusted.one_of("zstd", "gzip"),
+                    "pieces": untrusted.listing(
+                        untrusted.record(
+                            {"name": untrusted.file_name, "size": untrusted.size, "sha256": untrusted.sha256}
+                        )
+                    ),
+                },
+                rest=True,
+            )
+        ),
+        "models": untrusted.listing(
+            untrusted.record(
+                {
+                    "repo": untrusted.repo,
+                    "commit": untrusted.commit,
+                    "revisions": untrusted.listing(untrusted.revision),
+                    "files": untrusted.table(
+                        untrusted.relative,
+                        untrusted.record(
+                            {"size": untrusted.size, "sha256": untrusted.sha256},
+                            {"blob": untrusted.maybe(untrusted.blob, "")},
+                        ),
+                    ),
+                },
+                rest=True,
+            )
+        ),
+    },
+    rest=True,
+)
+
+
+# --- what is taken out ---------------------------------------------------------------------------------------------
+
+
+def find_image(
+    manifest: Mapping[str, Any], ref: str, locked: Mapping[str, Any] | None, where: str
+) -> tuple[dict[str, Any] | None, str]:
+    """Return the image of the bundle for a reference, or why there is none.
+
+    What is locked is found by its id, anything else by name, and by the digest if it has one.
+
+    :param manifest: of the bundle
+    :param ref: the reference
+    :param locked: C({name, ids}) of the plan
+    :param where: the bundle, for messages
+    :returns: its entry and an empty text, or None and the reason
+    """
+    name, _at, digest = ref.partition("@")
+    named = [image for image in manifest["images"] if image["ref"] in (ref, (locked or {}).get("name"), name)]
+    # A tag may have been packed twice; it stands for the last.
+    named.sort(key=lambda image: image.get("current") is False)
+    if locked:
+        found = [image for image in manifest["images"] if image["id"] in locked["ids"]]
+        if not found and named:
+            has = ", ".join(image["id"][7:19] for image in named)
+            wanted = ", ".join(image_id[7:19] for image_id in locked["ids"])
+            return None, (
+                f"the bundle {where} has {locked['name']} as {has}, the lock file says {wanted}. Make the bundle again from hosts "
+                "that were deployed with this lock file, or lock again."
+            )
+    else:
+        found = [
+            image for image in named if not digest or any(each.endswith(f"@{digest}") for each in image["digests"])
+        ]
+    if found:
+        return dict(found[0]), ""
+    has = ", ".join(sorted({image["ref"] for image in manifest["images"]})) or "no image"
+    return (
+        None,
+        f"the bundle {where} has no image {ref}; it has {has}. Add it with dgxspark.vllm.bundle on a host that has it.",
+    )
+
+
+def find_model(manifest: Mapping[str, Any], repo: str, revision: str, where: str) -> tuple[dict[str, Any] | None, str]:
+    """Return the model of the bundle for a revision, or why there is none.
+
+    :param manifest: of the bundle
+    :param repo: ORG/NAME
+    :param revision: branch, tag or commit
+    :param where: the bundle, for messages
+    :returns: its entry and an empty text, or None and the reason
+    """
+    own = [model for model in manifest["models"] if model["repo"] == repo]
+    found = next((model for model in own if revision == model["commit"] or revision in model["revisions"]), None)
+    if found:
+        return dict(found), ""
+    has = ", ".join(f"{model['repo']}@{model['commit'][:12]}" for model in (own or manifest["models"])) or "no model"
+    return None, (
+        f"the bundle {where} has no {repo}@{revision}; it has {has}. Add it with dgxspark.vllm.bundle on a host that has it."
+    )

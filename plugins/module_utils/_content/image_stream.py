@@ -1,0 +1,376 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An archive of docker save on its way into docker load: only the names that were asked for come through.
+
+docker load gives images every name that an archive has. So the archive is read while it passes, and the files of it that hold names
+are looked at before docker gets them; they are the last ones, and without them nothing is loaded. Standard library alone: hosts run
+a byte copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+BLOCK = 512
+CHUNK = 2**20
+MOST_OF_A_LIST = 16 * 2**20
+"""Bytes of a file of the archive that holds names."""
+LISTS = ("manifest.json", "index.json", "repositories")
+HASH = "[0-9a-f]{64}"
+# All that docker save writes, in either of its layouts. What is not in it might be another way to one of the lists.
+MEMBER = re.compile(
+    rf"(?:oci-layout|{'|'.join(map(re.escape, LISTS))}|blobs|blobs/sha256|blobs/sha256/{HASH}|{HASH}\.json|{HASH}|{HASH}/(?:VERSION|json|layer\.tar))"
+)
+LAYER_LINK = re.compile(rf"\.\./{HASH}/layer\.tar")
+MANIFEST_KEYS = {"Config", "RepoTags", "Layers", "Parent", "LayerSources"}
+NAME_ANNOTATIONS = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
+
+
+class UnexpectedContent(Exception):
+    """An archive holds something else than was asked for, or is none; the message says what."""
+
+
+def full_name(ref: str) -> str:
+    """Return a name of an image as Docker keeps it: with its registry, and with a tag unless it has a digest."""
+    name, at, digest = ref.partition("@")
+    first, slash, _rest = name.partition("/")
+    if not slash or not ("." in first or ":" in first or first == "localhost"):
+        name = f"docker.io/{name}" if slash else f"docker.io/library/{name}"
+    if at:
+        return f"{name}@{digest}"
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"
+
+
+class ArchiveGuard:
+    """Looks at an archive that passes in pieces of any size.
+
+    names: those that images may have. C(feed) returns what may go on to docker; C(end) has to be called when all has come.
+    Both raise C(UnexpectedContent).
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        asked = [name for name in names if name and not name.startswith("sha256:")]
+        self.names = {full_name(name) for name in asked}
+        self.tags = {name.rpartition(":")[2] for name in self.names if "@" not in name}
+        self.waiting = b""
+        self.remaining = 0
+        """Bytes of the present member that are to come, with what fills its last block."""
+        self.kept: bytearray | None = None
+        """The present member, where it is one to look at."""
+        self.name = ""
+        self.length = 0
+        self.extended: dict[str, str] = {}
+        self.ended = False
+        self.members = 0
+
+    def feed(self, piece: bytes) -> bytes:
+        """Take in what came; returns what can go on."""
+        if not self.waiting and self.kept is None and len(piece) <= self.remaining:
+            self.remaining -= len(piece)
+            return piece
+        self.waiting += piece
+        out = bytearray()
+        while self.waiting:
+            if self.ended:
+                if self.waiting.strip(b"\0"):
+                    raise UnexpectedContent("there is something behind the end of the archive")
+                out += self.waiting
+                self.waiting = b""
+            elif self.remaining:
+                some = self.waiting[: self.remaining]
+                self.waiting = self.waiting[len(some) :]
+                self.remaining -= len(some)
+                if self.kept is None:
+                    out += some
+                else:
+                    self.kept += some
+                    if not self.remaining:
+                        self._look(bytes(self.kept[BLOCK : BLOCK + self.length]))
+                        out += self.kept
+                        self.kept = None
+            elif len(self.waiting) < BLOCK:
+                break
+            else:
+                header, self.waiting = self.waiting[:BLOCK], self.waiting[BLOCK:]
+                self._enter(header)
+                if self.kept is None:
+                    out += header
+                elif not self.remaining:
+                    self._look(b"")
+                    out += self.kept
+                    self.kept = None
+        return bytes(out)
+
+    def end(self) -> None:
+        """Say that all has come."""
+        if not self.members:
+            raise UnexpectedContent("what came is no archive of docker save")
+        if self.remaining or self.waiting or not self.ended:
+            raise UnexpectedContent("the archive of docker save ends too early")
+
+    def _enter(self, header: bytes) -> None:
+        """Read the header of a member."""
+        if not header.strip(b"\0"):
+            self.ended = True  # what follows has to be zeros as well
+            if self.extended:
+                raise UnexpectedContent("the archive ends within a member")
+            return
+        if header[257:262] != b"ustar" or sum(header[:148]) + 8 * 32 + sum(header[156:]) != _octal(header[148:156]):
+            raise UnexpectedContent("what came is no archive of docker save")
+        self.members += 1
+        kind, size = header[156:157], _octal(header[124:136])
+        if kind == b"x":
+            if size > MOST_OF_A_LIST:
+                raise UnexpectedContent("the archive has a header of an impossible size")
+            self._begin(".extended", size, header, look=True)
+            return
+        prefix = header[345:500] if header[257:263] == b"ustar\0" else b""
+        name = "/".join(filter(None, [_text(prefix), _text(header[:100])]))
+        target = _text(header[157:257])
+        extended, self.extended = self.extended, {}
+        name, target = extended.get("path", name), extended.get("linkpath", target)
+        size = int(extended["size"]) if "size" in extended else size
+        plain = name[:-1] if name.endswith("/") and kind == b"5" else name
+        if not MEMBER.fullmatch(plain):
+            raise UnexpectedContent(f"the archive has a member {name[:200]!r}, which docker save does not write")
+        listed = plain in LISTS
+        if (kind == b"2" and plain.endswith("/layer.tar") and LAYER_LINK.fullmatch(target)) or (
+            kind == b"5" and not listed
+        ):
+            size = 0
+        elif kind not in (b"0", b"\0"):
+            raise UnexpectedContent(
+                f"the archive has a member {name[:200]!r} of the kind {kind!r}, which docker save does not write"
+            )
+        if listed and size > MOST_OF_A_LIST:
+            raise UnexpectedContent(f"{plain} in the archive has {size} bytes")
+        self._begin(plain, size, header, listed)
+
+    def _begin(self, name: str, size: int, header: bytes, look: bool) -> None:
+        self.name, self.length = name, size
+        self.remaining = -(-size // BLOCK) * BLOCK
+        self.kept = bytearray(header) if look else None
+
+    def _look(self, content: bytes) -> None:
+        """Look at a member that holds names."""
+        if self.name == ".extended":
+            self.extended = _extended(content)
+            return
+        body = _json(content, self.name)
+        names: list[str] = []
+        if self.name == "manifest.json":
+            names = _of_manifest(body)
+        elif self.name == "repositories":
+            names = _of_repositories(body)
+        else:
+            self._index(body)
+        unwanted = [name for name in names if full_name(name) not in self.names]
+        if unwanted:
+            raise UnexpectedContent(_unasked(unwanted, self.names))
+
+    def _index(self, body: Any) -> None:
+        """Judge the names that an OCI index gives; a reference's name is a whole one or its tag alone."""
+        unwanted = []
+        for key, value in _annotations(body):
+            if key in NAME_ANNOTATIONS and not (
+                isinstance(value, str)
+                and (full_name(value) in self.names or (key == NAME_ANNOTATIONS[1] and value in self.tags))
+            ):
+                unwanted.append(str(value))
+        if unwanted:
+            raise UnexpectedContent(_unasked(unwanted, self.names))
+
+
+def _unasked(unwanted: Sequence[str], names: Collection[str]) -> str:
+    asked = f", not {', '.join(sorted(names))} alone" if names else ", and was to have none"
+    return f"the archive names images {', '.join(repr(name[:200]) for name in unwanted[:5])}{asked}; nothing was loaded"
+
+
+def _octal(field: bytes) -> int:
+    if field[:1] in (b"\x80", b"\xff"):
+        if field[:1] == b"\xff":
+            raise UnexpectedContent("the archive has a member of an impossible size")
+        return int.from_bytes(field[1:], "big")
+    text = field.strip(b" \0")
+    if not re.fullmatch(rb"[0-7]*", text):
+        raise UnexpectedContent("what came is no archive of docker save")
+    return int(text or b"0", 8)
+
+
+def _text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+
+
+def _extended(content: bytes) -> dict[str, str]:
+    """Read the records of an extended header: those that say what the next member is."""
+    found: dict[str, str] = {}
+    while content:
+        length, space, _rest = content[:20].partition(b" ")
+        if not space or not re.fullmatch(rb"[1-9][0-9]*", length) or int(length) > len(content):
+            raise UnexpectedContent("the archive has a broken header")
+        record, content = content[len(length) + 1 : int(length)], content[int(length) :]
+        key, equals, value = record.partition(b"=")
+        if not equals or not value.endswith(b"\n"):
+            raise UnexpectedContent("the archive has a broken header")
+        name, text = key.decode("utf-8", "surrogateescape"), value[:-1].decode("utf-8", "surrogateescape")
+        if name.startswith("GNU.") or name in found or (name == "size" and not re.fullmatch(r"[0-9]{1,15}", text)):
+            raise UnexpectedContent("the archive has a header that docker save does not write")
+        if name in ("path", "linkpath", "size"):
+            found[name] = text
+    return found
+
+
+def _json(content: bytes, where: str) -> Any:
+    """Read JSON so that no other reader can understand something else: keys that differ by case alone are one to Docker's."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key.lower() for key, _value in items]
+        if len(set(keys)) < len(keys) or not all(key.isascii() for key in keys):
+            raise ValueError("keys that can be taken for each other")
+        return dict(items)
+
+    try:
+        return json.loads(content.decode("utf-8"), object_pairs_hook=pairs)
+    except (ValueError, RecursionError) as error:
+        raise UnexpectedContent(f"{where} in the archive cannot be read: {error}") from None
+
+
+def _of_manifest(body: Any) -> list[str]:
+    names: list[str] = []
+    if not isinstance(body, list):
+        raise UnexpectedContent("manifest.json in the archive is no list")
+    for entry in body:
+        if not isinstance(entry, dict) or not set(entry) <= MANIFEST_KEYS:
+            raise UnexpectedContent("manifest.json in the archive has entries that docker save does not write")
+        tags = entry.get("RepoTags")
+        if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
+            raise UnexpectedContent("manifest.json in the archive has names that are no texts")
+        names += tags or []
+    return names
+
+
+def _of_repositories(body: Any) -> list[str]:
+    if not isinstance(body, dict) or not all(isinstance(tags, dict) for tags in body.values()):
+        raise UnexpectedContent("repositories in the archive is no mapping of names to tags")
+    return [f"{name}:{tag}" for name, tags in body.items() for tag in tags]
+
+
+def _annotations(body: Any) -> Iterable[tuple[str, Any]]:
+    """Yield all annotations of an index, at whatever depth."""
+    if isinstance(body, dict):
+        for key, value in body.items():
+            if key.lower() == "annotations" and value is not None:
+                if not isinstance(value, dict):
+                    raise UnexpectedContent("index.json in the archive has annotations that are no mapping")
+                yield from value.items()
+            else:
+                yield from _annotations(value)
+    elif isinstance(body, list):
+        for value in body:
+            yield from _annotations(value)
+
+
+class _Program(subprocess.Popen[bytes]):
+    """One of the two ends of a pipe that bytes go through here; Ansible's own run_command would keep them all."""
+
+
+def load(
+    files: Sequence[Path],
+    unpack: Sequence[str],
+    names: Sequence[str],
+    docker: str = "docker",
+    seconds: float = 6 * 3600,
+) -> str:
+    """Unpack an archive that lies in pieces, and load it if it holds the named images alone.
+
+    :param files: the pieces, in order
+    :param unpack: command that reads them and writes the archive
+    :param names: references that it may hold
+    :param docker: command of docker
+    :param seconds: what all of it may take
+    :returns: what docker printed
+    :raises UnexpectedContent: with the reason where it holds something else, or where a program fails
+    """
+    with (
+        tempfile.TemporaryFile() as errors,
+        _Program(list(unpack), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as unpacking,
+        _Program(
+            [docker, "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as loading,
+    ):
+        if not (unpacking.stdin and unpacking.stdout and loading.stdin and loading.stdout):
+            raise UnexpectedContent("the programs have no pipes")
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            unpacking.kill()
+            loading.kill()
+
+        deadline = threading.Timer(seconds, end)
+        deadline.daemon = True
+        deadline.start()
+        feeding = threading.Thread(target=_feed, args=(files, unpacking.stdin), daemon=True)
+        feeding.start()
+        why = pump(unpacking.stdout.read, loading.stdin.write, names)
+        unpacking.stdout.close()  # ends the program where it is not through
+        feeding.join()
+        if why:
+            loading.kill()
+        with contextlib.suppress(BrokenPipeError):
+            loading.stdin.close()
+        said = loading.stdout.read().decode("utf-8", "replace")
+        codes = unpacking.wait(), loading.wait()
+        deadline.cancel()
+        if late.is_set():
+            raise UnexpectedContent(f"docker load was not through within {seconds:.0f} s")
+        if codes[0] > 0:
+            errors.seek(0)
+            raise UnexpectedContent(
+                errors.read().decode("utf-8", "replace").strip() or f"{unpack[0]} ended with {codes[0]}"
+            )
+        if why:
+            raise UnexpectedContent(why)
+        if codes[1]:
+            raise UnexpectedContent(said.strip() or f"docker load ended with {codes[1]}")
+    return said
+
+
+def _feed(files: Iterable[Path], into: IO[bytes]) -> None:
+    """Write files one after the other into a program."""
+    with contextlib.suppress(OSError):
+        for file in files:
+            with file.open("rb") as stream:
+                shutil.copyfileobj(stream, into, CHUNK)
+    with contextlib.suppress(OSError):
+        into.close()
+
+
+def pump(read: Callable[[int], bytes], write: Callable[[bytes], Any], names: Iterable[str]) -> str:
+    """Pass an archive on as far as it is what was asked for.
+
+    :param read: returns at most so many bytes of it
+    :param write: takes them
+    :param names: references that it may hold
+    :returns: why it is not, or an empty text
+    """
+    guard = ArchiveGuard(names)
+    try:
+        while piece := read(CHUNK):
+            write(guard.feed(piece))
+        guard.end()
+    except UnexpectedContent as error:
+        return str(error)
+    except BrokenPipeError:
+        return ""  # docker refused what came; its own words follow
+    return ""

@@ -1,0 +1,189 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Asking the vLLM of an image what it would plan for a launch: the question, the container, the answer's place in the cache.
+
+C(_memory/image_answer.py) reads the answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from .._common.sizes import GIB
+from .._host import containers
+from . import image_probe, image_probe_program, plan_probe_program
+
+SCHEMA = 1
+"""Of the cached answers; one of another schema is asked for again."""
+CACHE_DIR = "/var/lib/dgxspark/image_plans"
+TIMEOUT = 300
+"""Seconds after which a container that was started to ask is ended; a probe takes 10 to 60 on an idle host."""
+MEMORY_GIB = 4
+"""Most memory of that container; a probe takes up to 3 GiB."""
+CPUS = 2
+MOST_FILE = 8 * 2**20
+"""Bytes of one file of a model that says what it is; the largest known is a tenth of it."""
+FILE = re.compile(r"[A-Za-z0-9_][\w.-]*\.(?:json|py|jinja|txt)", re.ASCII)
+# Total memory that CUDA reports on a GB10, where the host's own is not known.
+GB10: Mapping[str, Any] = {
+    **{"name": "NVIDIA GB10", "capability": [12, 1], "memory": int(119.67 * GIB), "processors": 48, "count": 1},
+}
+# Options that change nothing in what is planned: the front end's, those of logs, those that say where this rank is, and those
+# that only work out how much memory there is, which the question says.
+BESIDE = re.compile(
+    r"(?:api-key|host|port|uds|served-model-name|root-path|headless|model|tokenizer|tokenizer-(?:mode|revision)|revision|code-revision"
+    r"|chat-template.*|tool-.*|enable-auto-tool-choice|reasoning-parser.*|.*log-.*|.*-log|uvicorn-.*|ssl-.*|allowed-.*|allow-credentials"
+    r"|middleware|return-tokens-as-token-ids|response-role|enable-prompt-tokens-details|enable-server-load-tracking|download-dir"
+    r"|generation-config|override-generation-config|seed|load-format|model-loader-extra-config|gpu-memory-utilization"
+    r"|kv-cache-memory-bytes|master-(?:addr|port)|node-rank|otlp-.*|collect-detailed-traces|disable-fastapi-docs"
+    r"|enable-request-id-headers|trust-remote-code|use-tqdm-on-load|safetensors-load-strategy)\Z"
+)
+
+
+def relevant(argv: Iterable[str]) -> list[str]:
+    """Return the words of a command line that may change its memory: options of C(BESIDE) are left out with their values.
+
+    argv: options by their long names, each value a word of its own or behind C(=), as C(_vllm/launch.py) renders them.
+    """
+    found, kept = [], True
+    for word in argv:
+        if word.startswith("--"):
+            kept = not BESIDE.match(word[2:].partition("=")[0].removeprefix("no-"))
+        if kept:
+            found.append(word)
+    return found
+
+
+def trusts(argv: Sequence[str]) -> bool:
+    """Tell whether a command line trusts code of the model's repository."""
+    return "--trust-remote-code" in argv
+
+
+def problems(files: Mapping[str, str], trust: bool, where: str = "files") -> list[str]:
+    """Return what is wrong with the files of a model that are to be given to an image.
+
+    :param files: their texts, by name
+    :param trust: whether the service trusts code of the model's repository
+    :param where: what they are called in messages
+    :returns: messages
+    """
+    found = []
+    if "config.json" not in files and "params.json" not in files:
+        found.append(f"{where} has neither config.json nor params.json: there is nothing to plan from")
+    for name, content in files.items():
+        if not FILE.fullmatch(name):
+            found.append(f"{where}: {name!r} is no plain name of a .json, .py, .jinja or .txt file")
+        elif name.endswith(".py") and not trust:
+            found.append(f"{where}: {name} is code of the model's repository; it is run only with trust-remote-code")
+        elif len(content.encode()) > MOST_FILE:
+            found.append(f"{where}: {name} has more than {MOST_FILE} bytes")
+    return found
+
+
+def question(
+    files: Mapping[str, str],
+    argv: Sequence[str],
+    available: Iterable[int],
+    draft: Mapping[str, str] | None = None,
+    memory: int | None = None,
+) -> dict[str, Any]:
+    """Return what the program in the image is asked.
+
+    :param files: texts of the model's config.json, hf_quant_config.json and the like, by name
+    :param argv: options of the launch, see C(relevant)
+    :param available: bytes that the KV cache of each rank may have
+    :param draft: files of a drafter that is a model of its own
+    :param memory: total memory of the host, bytes
+    :returns: the question, for JSON
+    """
+    device = {**GB10, **({"memory": memory} if memory else {})}
+    return {
+        "files": dict(files),
+        "draft": dict(draft) if draft else None,
+        "args": relevant(argv),
+        "trust": trusts(argv),
+        "available": sorted(set(available)),
+        "device": device,
+    }
+
+
+def digest(asked: Mapping[str, Any]) -> str:
+    """Return a name for a question, whatever sizes it asks for; another program may answer otherwise, so it counts."""
+    content = {**asked, "available": None, "program": program()}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def cache_name(image_id: str, asked: Mapping[str, Any]) -> str:
+    """Return the file name of the cached answer of an image to a question."""
+    return f"{image_probe.cache_name(image_id)[: -len('.json')]}-{digest(asked)[:32]}.json"
+
+
+@cache
+def program() -> str:
+    """Return the text that runs inside the image: its file is joined to that of the other probe, which it imports."""
+    parts = []
+    for module in (image_probe_program, plan_probe_program):
+        loader: Any = module.__loader__
+        parts.append(str(loader.get_source(module.__name__)))
+    own = [
+        line for line in parts[1].splitlines() if not line.startswith(("from __future__", "from .image_probe_program"))
+    ]
+    return "\n".join((parts[0], *own, "main()", ""))
+
+
+def command(image_id: str, container: str, timeout: int = TIMEOUT, memory_gib: int = MEMORY_GIB) -> list[str]:
+    """Return the command that asks an image; the question is its standard input.
+
+    No GPU, no network, nothing written outside of its own /tmp, bounded memory and processors.
+
+    :param image_id: of the image
+    :param container: name of the container
+    :param timeout: seconds after which it is ended
+    :param memory_gib: GiB that it may take
+    :returns: the command
+    """
+    return [
+        *("timeout", "--kill-after=5", str(timeout)),
+        *("docker", "run", "--rm", "--interactive", "--pull", "never", "--name", container),
+        *containers.restricted(containers.HELPER_PIDS),
+        *("--network", "none", "--read-only", "--tmpfs", "/tmp:rw,nosuid,nodev,size=512m,mode=1777"),
+        *("--memory", f"{memory_gib}g", "--memory-swap", f"{memory_gib}g", "--cpus", str(CPUS), "--cpu-shares", "128"),
+        *("--log-driver", "none", "--env", "NVIDIA_VISIBLE_DEVICES=void"),
+        *("--entrypoint", "python3", image_id, "-c", program()),
+    ]
+
+
+def parse(
+    rc: int, out: str, err: str, timeout: int = TIMEOUT, memory_gib: int = MEMORY_GIB
+) -> tuple[dict[str, Any] | None, str]:
+    """Return the answer as the image gave it, or None and why there is none.
+
+    Nothing in it is checked yet: C(_memory/image_answer.py) does that.
+
+    :param rc: how the container ended
+    :param out: its standard output
+    :param err: its standard error
+    :param timeout: seconds that it had
+    :param memory_gib: GiB that it had
+    :returns: the answer, or None and a reason
+    """
+    line = next((line for line in out.splitlines() if line.startswith(plan_probe_program.PLAN_MARK)), None)
+    if line is not None:
+        try:
+            found = json.loads(line[len(plan_probe_program.PLAN_MARK) :])
+        except ValueError:
+            found = None
+        if isinstance(found, dict):
+            return found, ""
+        return None, "its answer cannot be read"
+    if rc in image_probe.TIMED_OUT:
+        return None, f"no answer within {timeout} seconds and {memory_gib} GiB of memory"
+    if rc == 127 and "python3" in err:
+        return None, "the image has no python3"
+    return None, err.strip().splitlines()[-1][:400] if err.strip() else f"exit code {rc}"

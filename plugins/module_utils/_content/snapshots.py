@@ -1,0 +1,608 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Model snapshots in the layout of HF_HOME: what is there, what is whole, and the program that fetches one.
+
+Layout (huggingface_hub): C(hub/models--ORG--NAME/{refs,snapshots,blobs}); a ref is a file that holds a commit, a
+snapshot a folder of links to blobs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from .._host import beneath, containers
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+SUMS_DIR = "/var/lib/dgxspark/models"
+"""Where a host keeps the sums of files that it has read, a file per model."""
+MOST_OF_A_REF = 4096
+MOST_OF_AN_INDEX = 64 * 2**20
+PAPERS = (
+    "*.md",
+    "license*",
+    "notice*",
+    ".gitattributes",
+    ".gitignore",
+    "*.png",
+    "*.jpg",
+    "*.jpeg",
+    "*.gif",
+    "*.svg",
+    "*.pdf",
+)
+"""Files of a repository, in lower case, that no engine reads."""
+WEIGHT_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+TOKENIZER_FILES = ("*.jinja", "*.json", "*.model", "*.txt")
+"""What an engine reads of a repository that it has for the tokenizer alone; none has files of every kind."""
+
+# Runs in a container of the serving image, which carries huggingface_hub; prints one JSON line of totals, then the
+# path of the snapshot. Its arguments come as JSON on the command line, the token by HF_TOKEN_PATH.
+FETCH_PROGRAM = """\
+import fnmatch, glob, json, os, shutil, sys
+from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
+want = json.loads(sys.argv[1])
+api = HfApi(endpoint=want["endpoint"] or None)
+info = api.model_info(want["repo"], revision=want["revision"], files_metadata=True)
+only = want["only"] or None
+files = [f for f in info.siblings if not only or any(fnmatch.fnmatch(f.rfilename, p) for p in only)]
+print(json.dumps({"commit": info.sha, "files": len(files), "bytes": sum(f.size or 0 for f in files)}), flush=True)
+home = os.environ["HF_HOME"]
+parts = glob.glob(home + "/hub/models--" + want["repo"].replace("/", "--") + "/blobs/*.incomplete")
+there = [isinstance(try_to_load_from_cache(want["repo"], f.rfilename, revision=info.sha), str) for f in files]
+need = sum(f.size or 0 for f, has in zip(files, there) if not has) - sum(os.path.getsize(part) for part in parts)
+free = shutil.disk_usage(home).free
+if need > free:
+    sys.exit(f"No space left: {need / 1e9:.2f} GB are to come, {free / 1e9:.2f} GB are free; nothing was fetched")
+path = snapshot_download(want["repo"], revision=want["revision"], allow_patterns=only, endpoint=want["endpoint"] or None)
+print(path, flush=True)
+"""
+
+
+def repo_folder(hf_home: Path, repo: str) -> Path:
+    """Return the folder of a model below HF_HOME."""
+    return hf_home / "hub" / ("models--" + repo.replace("/", "--"))
+
+
+class File(NamedTuple):
+    """A file of a snapshot."""
+
+    real: str
+    """Where its bytes are, below the folder of the model."""
+    size: int
+
+    @property
+    def blob(self) -> str:
+        """Name of the blob that it is a link to, empty for a plain file."""
+        return self.real[len("blobs/") :] if self.real.startswith("blobs/") else ""
+
+
+def _model(snapshot: Path) -> AbstractContextManager[int]:
+    """Open the folder of the model that a snapshot is of; nothing below HF_HOME that is a link is followed."""
+    folder = snapshot.parents[1]
+    return beneath.folder(folder.parents[1], f"{folder.parent.name}/{folder.name}")
+
+
+def listing(snapshot: Path) -> tuple[dict[str, File], dict[str, str]]:
+    """Return the files of a snapshot by their names in the repository, and what is wrong with the names that are none.
+
+    A file is there when it, or what it is a link to, is a regular file of the model's own folder. What a link elsewhere leads to is
+    neither looked at nor used.
+    """
+    files: dict[str, File] = {}
+    wrong: dict[str, str] = {}
+    top = f"snapshots/{snapshot.name}"
+    try:
+        with _model(snapshot) as model:
+            for path, _info in beneath.walk(model, top):
+                name = path[len(top) + 1 :]
+                try:
+                    real = beneath.find(model, path)
+                    size = beneath.size(model, real)
+                except FileNotFoundError:
+                    wrong[name] = "is missing"
+                except beneath.Refused:
+                    wrong[name] = "leads out of the model's folder"
+                else:
+                    if size is None:
+                        wrong[name] = "is no regular file"
+                    else:
+                        files[name] = File(real, size)
+    except FileNotFoundError:
+        pass
+    return files, wrong
+
+
+def commit_of(hf_home: Path, repo: str, revision: str) -> str | None:
+    """Return the commit that a revision stands for on this host, or None.
+
+    :param hf_home: of the host
+    :param repo: ORG/NAME
+    :param revision: branch, tag or commit
+    :returns: 40 hexadecimal digits, or None
+    """
+    if COMMIT.fullmatch(revision):
+        return revision
+    try:
+        content = beneath.read(hf_home, f"hub/{repo_folder(hf_home, repo).name}/refs/{revision}", MOST_OF_A_REF)
+    except OSError:
+        return None
+    text = content.decode("utf-8", "replace").strip()
+    return text if COMMIT.fullmatch(text) else None
+
+
+def _missing(
+    snapshot: Path, files: Mapping[str, File], wrong: Mapping[str, str], only: Sequence[str] = ()
+) -> list[str]:
+    """Return what a snapshot lacks: shards that its index names, links that lead nowhere or out of the model's folder."""
+    missing = set(wrong)
+    for index in WEIGHT_INDEXES:
+        if index not in files:
+            continue
+        try:
+            with _model(snapshot) as model:
+                content = beneath.read(model, files[index].real, MOST_OF_AN_INDEX)
+            shards = {str(shard) for shard in json.loads(content)["weight_map"].values()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+        # The index of a repository of which selected files are wanted names others too.
+        meant = {shard for shard in shards if not only or any(fnmatch.fnmatch(shard, pattern) for pattern in only)}
+        missing |= meant - set(files)
+    return sorted(missing)
+
+
+def look(hf_home: Path, repo: str, revision: str, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Say what the host has of a model at a revision.
+
+    A snapshot of selected files is complete when its folder holds any of them.
+
+    :param hf_home: of the host
+    :param repo: ORG/NAME
+    :param revision: branch, tag or commit
+    :param only: patterns of the files that are wanted; all when empty
+    :returns: C(commit) (or None), C(path) of the snapshot, C(complete), C(missing) (why it is not complete) and
+        C(bytes)
+    """
+    commit = commit_of(hf_home, repo, revision)
+    state: dict[str, Any] = {"commit": commit, "path": None, "complete": False, "missing": [], "bytes": 0}
+    if commit is None:
+        return state
+    snapshot = repo_folder(hf_home, repo) / "snapshots" / commit
+    try:
+        with beneath.folder(hf_home, f"hub/{snapshot.parents[1].name}/snapshots/{commit}"):
+            pass
+    except beneath.Refused as error:
+        state["missing"] = [str(error)]
+        return state
+    except OSError:
+        return state
+    state["path"] = str(snapshot)
+    files, wrong = listing(snapshot)
+    state["missing"] = _missing(snapshot, files, wrong, only)
+    state["bytes"] = sum(file.size for file in files.values())
+    has_weights = any(name.endswith((".safetensors", ".bin", ".gguf")) for name in files)
+    state["complete"] = bool(files) and not state["missing"] and (has_weights or bool(only))
+    return state
+
+
+def present(hf_home: Path) -> dict[str, dict[str, Any]]:
+    """Return the models, ORG/NAME, that have at least one whole snapshot, weights or selected files.
+
+    Each with the C(commits) that are whole, and C(refs), the commit that each branch or tag stands for on this host; where there
+    are some, with C(selected), the commits of which there are the files of a tokenizer and not the weights that they name.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for folder in models_of(hf_home):
+        repo = folder[len("models--") :].replace("--", "/", 1)
+        commits = entries(hf_home, f"hub/{folder}/snapshots")
+        whole = [commit for commit in commits if look(hf_home, repo, commit, only=["*"])["complete"]]
+        top = f"hub/{folder}/refs"
+        names = [path[len(top) + 1 :] for path, _info in _walk(hf_home, top)]
+        refs = {name: commit for name in names if (commit := commit_of(hf_home, repo, name))}
+        rest = [commit for commit in commits if commit not in whole]
+        selected = [commit for commit in rest if look(hf_home, repo, commit, only=TOKENIZER_FILES)["complete"]]
+        if whole or selected:
+            found[repo] = {"commits": whole, "refs": refs, **({"selected": selected} if selected else {})}
+    return found
+
+
+def models_of(hf_home: Path) -> list[str]:
+    """Return the names of the folders of models below HF_HOME."""
+    return [name for name in entries(hf_home, "hub") if name.startswith("models--")]
+
+
+def entries(hf_home: Path, relative: str) -> list[str]:
+    """Return what a folder below HF_HOME holds; nothing where it is none, or a link."""
+    try:
+        with beneath.folder(hf_home, relative) as at:
+            return beneath.names(at)
+    except OSError:
+        return []
+
+
+def _walk(hf_home: Path, relative: str) -> list[tuple[str, os.stat_result]]:
+    try:
+        return list(beneath.walk(hf_home, relative))
+    except OSError:
+        return []
+
+
+class Sums:
+    """SHA-256 of files, kept between runs: a file that was not touched since is not read again."""
+
+    def __init__(self, folder: Path, repo: str) -> None:
+        self.path = folder / (repo.replace("/", "--") + ".json")
+        self.read_bytes = 0
+        self._known: dict[str, list[Any]] = {}
+        self._new = False
+        try:
+            known = json.loads(self.path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            known = None
+        if isinstance(known, dict):
+            self._known = {str(name): value for name, value in known.items() if isinstance(value, list)}
+
+    def of(self, handle: IO[bytes], name: str, again: bool = False) -> str:
+        """Return the SHA-256 of a file, as it was read before where the file has not changed since.
+
+        :param handle: the file, open
+        :param name: that it is noted by
+        :param again: read it all the same
+        :returns: 64 hexadecimal digits
+        """
+        key = beneath.stat_key(os.fstat(handle.fileno()))
+        known = self._known.get(name)
+        if known and known[:-1] == key and not again:
+            return str(known[-1])
+        found = beneath.sha256_of(handle)
+        self.read_bytes += key[0]
+        self.note(key, name, found)
+        return found
+
+    def note(self, key: Sequence[int], name: str, found: str) -> None:
+        """Keep the sum of a file.
+
+        :param key: what tells whether it changed
+        :param name: that it is noted by
+        :param found: its SHA-256
+        """
+        self._known[name] = [*key, found]
+        self._new = True
+
+    def follow(self, marks: Mapping[str, tuple[list[int], list[int]]]) -> None:
+        """Take other stat keys for files whose content is what it was; each with the one before, by path."""
+        for name, (before, after) in marks.items():
+            known = self._known.get(name)
+            if known and known[:-1] == before:
+                self.note(after, name, str(known[-1]))
+
+    def save(self) -> None:
+        """Keep what was read, by one rename; entries of files that are gone are dropped."""
+        if not self._new:
+            return
+        kept = {name: value for name, value in sorted(self._known.items()) if Path(name).exists()}
+        self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        draft = self.path.with_name(f".{self.path.name}.new")
+        draft.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        draft.replace(self.path)
+
+
+def sha256_of(file: Path) -> str:
+    """Return the sum of a file that nobody else can exchange."""
+    with file.open("rb", buffering=0) as handle:
+        return beneath.sha256_of(handle)
+
+
+def names_of(snapshot: Path, only: Sequence[str] = ()) -> list[str]:
+    """Return the files of a snapshot that are there, by their names in the repository."""
+    return _chosen(listing(snapshot)[0], only)
+
+
+def _chosen(names: Iterable[str], only: Sequence[str]) -> list[str]:
+    return sorted(name for name in names if not only or any(fnmatch.fnmatch(name, pattern) for pattern in only))
+
+
+def describe_files(
+    snapshot: Path, sums: Sums, only: Sequence[str] = (), verify: bool = False
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return size, sum and blob of each file of a snapshot, and what is wrong with them.
+
+    The hub library names the blobs of large files by their sum; those are read only on request. All others are.
+
+    :param snapshot: its folder
+    :param sums: what was read before
+    :param only: patterns of the files that are meant; all when empty
+    :param verify: read large files too
+    :returns: C({size, sha256, blob}) by file, and what is wrong
+    """
+    files: dict[str, dict[str, Any]] = {}
+    there, wrong = listing(snapshot)
+    problems = [f"{name} {wrong.get(name, 'is missing')}" for name in _missing(snapshot, there, wrong, only)]
+    if not there:
+        return files, problems
+    with _model(snapshot) as model:
+        for name in _chosen(there, only):
+            file = there[name]
+            named = file.blob if SHA256.fullmatch(file.blob) else ""
+            with beneath.open_file(model, file.real) as handle:
+                found = named if named and not verify else sums.of(handle, _path(snapshot, file), again=verify)
+                wanted = _safetensors_size(handle) if name.endswith(".safetensors") else None
+            if named and found != named:
+                problems.append(f"{name} is damaged: its sha256 is {found}, the hub names it {named}")
+            if wanted is not None and wanted != file.size:
+                problems.append(f"{name} has {file.size} bytes, by its own header it is one of {wanted}")
+            files[name] = {"size": file.size, "sha256": found, "blob": file.blob}
+    return files, problems
+
+
+def _path(snapshot: Path, file: File) -> str:
+    return str(snapshot.parents[1] / file.real)
+
+
+def _safetensors_size(handle: IO[bytes]) -> int | None:
+    try:
+        handle.seek(0)
+        length = int.from_bytes(handle.read(8), "little")
+        if not 2 <= length <= 100 * 2**20:
+            return None
+        header = json.loads(handle.read(length))
+        ends = [int(entry["data_offsets"][1]) for name, entry in header.items() if name != "__metadata__"]
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return None
+    return 8 + length + max(ends, default=0)
+
+
+def check(snapshot: Path, files: Mapping[str, Mapping[str, Any]], sums: Sums, verify: str) -> list[dict[str, str]]:
+    """Compare a snapshot with what its files are to be.
+
+    :param snapshot: its folder
+    :param files: of the lock file, by name
+    :param sums: what was read before
+    :param verify: C(size) looks at sizes alone, C(changed) reads what is new or was touched, C(all) reads
+        everything
+    :returns: C([{file, why}]), empty when all is well
+    """
+    wrong = []
+    there, strange = listing(snapshot)
+    for name, wanted in sorted(files.items()):
+        file = there.get(name)
+        if file is None:
+            wrong.append({"file": name, "why": strange.get(name, "is missing")})
+        elif file.size != int(wanted["size"]):
+            wrong.append({"file": name, "why": f"has {file.size} bytes instead of {wanted['size']}"})
+        elif verify != "size":
+            with _model(snapshot) as model, beneath.open_file(model, file.real) as handle:
+                found = sums.of(handle, _path(snapshot, file), again=verify == "all")
+            if found != wanted["sha256"]:
+                wrong.append(
+                    {"file": name, "why": f"has the sha256 {found[:12]} instead of {str(wanted['sha256'])[:12]}"}
+                )
+    return wrong
+
+
+def unlisted(snapshot: Path, files: Mapping[str, Any], only: Sequence[str] = ()) -> list[str]:
+    """Return what lies in a snapshot and is not among the files of its lock entry, but for what nobody reads as a program or weights.
+
+    An engine reads what it finds: weights in another format, a chat template, code of the model.
+
+    :param snapshot: its folder
+    :param files: of the lock entry, by name
+    :param only: patterns of the files that the entry is about; what they do not name may belong to another
+        service
+    :returns: names below the snapshot
+    """
+    there, strange = listing(snapshot)
+    return [
+        name
+        for name in _chosen([*there, *strange], only)
+        if name not in files and not any(fnmatch.fnmatch(name.rpartition("/")[2].lower(), each) for each in PAPERS)
+    ]
+
+
+def check_own(snapshot: Path, sums: Sums, verify: str, only: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Compare a snapshot with what it says of itself, where no lock file says what it is to be; returns as C(check) does.
+
+    A safetensors file is as long as its header says.
+
+    :param snapshot: its folder
+    :param sums: what was read before
+    :param verify: see C(check); with C(all), large files are read, which the hub library names by their sum
+    :param only: patterns of the files that are meant; all when empty
+    :returns: C([{file, why}]), empty when all is well
+    """
+    there, strange = listing(snapshot)
+    wrong = [{"file": name, "why": strange[name]} for name in _chosen(strange, only) if strange[name] != "is missing"]
+    if not there:
+        return wrong
+    with _model(snapshot) as model:
+        for name in _chosen(there, only):
+            file = there[name]
+            with beneath.open_file(model, file.real) as handle:
+                wanted = _safetensors_size(handle) if name.endswith(".safetensors") else None
+                if wanted is not None and wanted != file.size:
+                    why = f"has {file.size} bytes instead of the {wanted} of its own header"
+                    wrong.append({"file": name, "why": why})
+                    continue
+                handle.seek(0)
+                if (
+                    verify == "all"
+                    and SHA256.fullmatch(file.blob)
+                    and (found := sums.of(handle, _path(snapshot, file), again=True)) != file.blob
+                ):
+                    why = f"has the sha256 {found[:12]} instead of {file.blob[:12]}, its name at the hub"
+                    wrong.append({"file": name, "why": why})
+    return wrong
+
+
+def faults(found: Mapping[str, Any], wanted: Mapping[str, Any], sums: Sums, verify: str) -> list[dict[str, str]]:
+    """Compare a snapshot with the lock file's C(files) of it, or with itself where there are none.
+
+    :param found: of C(look)
+    :param wanted: C({files, only}) of the model that is asked for
+    :param sums: what was read before
+    :param verify: see C(check)
+    :returns: C([{file, why}]), empty when all is well
+    """
+    if not found["path"]:
+        return []
+    if wanted.get("files"):
+        return check(Path(found["path"]), wanted["files"], sums, verify)
+    return check_own(Path(found["path"]), sums, verify, wanted.get("only") or [])
+
+
+def repair_stamp(sums_dir: Path, repo: str) -> Path:
+    """Return the file that is touched when a damaged file of a model is taken away: engines that ran by then are started anew."""
+    return sums_dir / (repo.replace("/", "--") + ".repaired")
+
+
+def note_repair(sums_dir: Path, repo: str) -> None:
+    """Say that a file of a model that was there was no good."""
+    stamp = repair_stamp(sums_dir, repo)
+    stamp.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    stamp.touch()
+
+
+def drop(hf_home: Path, repo: str, snapshot: Path, name: str) -> None:
+    """Take a damaged file away, with the blob that it leads to, so that it is fetched again and never served.
+
+    :param hf_home: of the host
+    :param repo: ORG/NAME
+    :param snapshot: its folder
+    :param name: of the file below it
+    """
+    model = f"hub/{repo_folder(hf_home, repo).name}"
+    file = f"snapshots/{snapshot.name}/{name}"
+    with beneath.folder(hf_home, model) as at:
+        with contextlib.suppress(OSError):  # a link that leads elsewhere goes alone
+            beneath.remove(at, beneath.find(at, file))
+        beneath.remove(at, file)
+
+
+def fetched_bytes(hf_home: Path, repo: str) -> int:
+    """Return how many bytes of a model are on the disk, unfinished files included."""
+    found = _walk(hf_home, f"hub/{repo_folder(hf_home, repo).name}/blobs")
+    return sum(info.st_size for _path, info in found if stat.S_ISREG(info.st_mode))
+
+
+def fetch_argv(container: str, image: str, hf_home: str, request: dict[str, Any], token_path: str | None) -> list[str]:
+    """Return the C(docker run) that fetches a snapshot in the background.
+
+    :param container: name for it
+    :param image: that has the hub library
+    :param hf_home: of the host
+    :param request: what the program inside is told: repository, revision, patterns
+    :param token_path: file of the host with the token, None without one
+    :returns: the command
+    """
+    argv = [
+        "docker",
+        "run",
+        "--detach",
+        "--name",
+        container,
+        "--network",
+        "host",
+        "--label",
+        "dgxspark.fetch=true",
+        # The folder may be a person's.
+        *containers.restricted(containers.HELPER_PIDS, containers.OWNERS_FILES),
+        "--volume",
+        f"{hf_home}:/root/.cache/huggingface",
+        "--env",
+        "HF_HOME=/root/.cache/huggingface",
+        "--env",
+        "HF_HUB_DISABLE_PROGRESS_BARS=1",
+        "--env",
+        "HF_HUB_DISABLE_TELEMETRY=1",
+        "--env",
+        "HF_HUB_OFFLINE=0",
+    ]
+    if token_path:
+        argv += [
+            "--mount",
+            f"type=bind,src={token_path},dst=/run/dgxspark/token,readonly",
+            "--env",
+            "HF_TOKEN_PATH=/run/dgxspark/token",
+        ]
+    return [*argv, "--entrypoint", "python3", image, "-c", FETCH_PROGRAM, json.dumps(request, sort_keys=True)]
+
+
+def announced(log: str) -> dict[str, Any]:
+    """Return the totals that the fetching program printed, or an empty dict before that."""
+    for line in log.splitlines():
+        try:
+            totals = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(totals, dict) and "bytes" in totals:
+            return totals
+    return {}
+
+
+HUB = "https://huggingface.co"
+"""Where licences are accepted, whichever mirror weights come from."""
+# What the hub library prints -> what to do about it; the first that matches counts.
+REASONS = (
+    # A hub says 401 of a model that does not exist too, to who has no token.
+    (
+        ("RepositoryNotFound",),
+        "Correct model.repo; if the model is private, name a file with a token in spark_hf_token_file.",
+    ),
+    (("GatedRepo", "401", "403"), "Accept the licence at {page} {account}"),
+    (("RevisionNotFound",), "That revision does not exist there; correct model.revision."),
+    (("404",), "Correct model.repo; if the model is private, name a file with a token in spark_hf_token_file."),
+    (("No space left",), "Make room below {hf_home}."),
+    (("resolve", "Connection", "unreachable"), "Check the network, or set spark_hf_endpoint to a mirror."),
+)
+
+
+def explain(what: str, hf_home: str, log: str, token: bool = False) -> str:
+    """Say why a download failed and what to do, from the hub library's own words.
+
+    :param what: REPO@REVISION
+    :param hf_home: of the host
+    :param log: what the library printed
+    :param token: whether the download had one
+    :returns: reason and fix
+    """
+    last = [line for line in log.strip().splitlines() if line.strip()][-1:] or ["it printed nothing"]
+    hint = next((fix for words, fix in REASONS if any(word in log for word in words)), None)
+    account = (
+        "with the account that the token of spark_hf_token_file belongs to; a fine-grained one has to be allowed gated models too."
+        if token
+        else "and name a file with a token of the same account in spark_hf_token_file."
+    )
+    page = f"{HUB}/{what.partition('@')[0]}"
+    fix = (hint or "Run the play again: it goes on where it stopped.").format(
+        hf_home=hf_home, page=page, account=account
+    )
+    return f"fetching {what} failed: {last[0]}. {fix}"
+
+
+def progress(done: int, total: int | None, seconds: float, before: int = 0) -> str:
+    """Write progress for a person: bytes in GB as download pages count them, rate and time left.
+
+    :param done: bytes by now
+    :param total: bytes of all, None where it is not known
+    :param seconds: since the beginning
+    :param before: bytes that were there at the beginning
+    :returns: a short line
+    """
+    rate = max(done - before, 0) / seconds if seconds > 0 else 0.0
+    text = f"{done / 1e9:.2f} GB" if not total else f"{done / 1e9:.2f} of {total / 1e9:.2f} GB"
+    if rate > 0:
+        text += f", {rate / 1e6:.0f} MB/s"
+        if total and total > done:
+            left = int((total - done) / rate)
+            text += f", {left // 60} min {left % 60:02d} s left"
+    return text

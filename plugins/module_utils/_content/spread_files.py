@@ -1,0 +1,208 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of a model in the hub's layout and what tells images apart, for the host: what is whole, what was verified.
+
+Standard library and C(beneath.py): hosts run byte copies of both beside the worker of the role spread.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from .._host import beneath
+
+RECORDS = Path("/var/lib/dgxspark/spread")
+SUMS = Path("/var/lib/dgxspark/models")
+"""Where the role models keeps what it knows of files, and the mark that engines are started anew by."""
+STAGING = ".spread"
+"""Below HF_HOME, so that what has come is renamed and not copied."""
+CHUNK = 4 * 1024 * 1024
+HEX = re.compile(r"[0-9a-f]+")
+
+
+class Failed(Exception):
+    """A thing could not be brought, with the reason for a person."""
+
+
+class Wrong(Failed):
+    """A source sent something else than it said."""
+
+
+# --- files and their digests ------------------------------------------------------------------------------------------
+
+
+def named_digest(store: str) -> str | None:
+    """Return the digest that the hub gave a blob as its name, or None where the name is none.
+
+    Large files are named by their SHA-256, small ones by Git's id of a blob.
+    """
+    folder, _slash, name = store.rpartition("/")
+    if not folder.endswith("/blobs") or not HEX.fullmatch(name):
+        return None
+    return {64: f"sha256:{name}", 40: f"git:{name}"}.get(len(name))
+
+
+def digests(handle: IO[bytes]) -> tuple[str, str]:
+    """Return SHA-256 and Git's id of an open file. Its pages leave the cache again: engines count them as memory in use."""
+    size = os.fstat(handle.fileno()).st_size
+    sha256 = hashlib.sha256()
+    git = hashlib.sha1(usedforsecurity=False)
+    git.update(b"blob %d\0" % size)
+    small = size < 64 * 1024 * 1024  # Git's ids name small files alone
+    handle.seek(0)
+    while True:
+        piece = handle.read(CHUNK)
+        if not piece:
+            break
+        sha256.update(piece)
+        if small:
+            git.update(piece)
+    beneath.drop_pages(handle.fileno())
+    return f"sha256:{sha256.hexdigest()}", f"git:{git.hexdigest()}" if small else ""
+
+
+def stat_key(handle: IO[bytes]) -> list[int]:
+    """Return what changes when an open file does."""
+    return beneath.stat_key(os.fstat(handle.fileno()))
+
+
+def record_path(repo_folder: str) -> Path:
+    """Return where a host keeps which files of a model it has verified."""
+    return RECORDS / f"{repo_folder}.json"
+
+
+def read_record(repo_folder: str) -> dict[str, Any]:
+    """Return what was verified: C({store: {mark, sha256}})."""
+    try:
+        content = json.loads(record_path(repo_folder).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def follow(repo_folder: str, marks: Mapping[str, tuple[list[int], list[int]]]) -> None:
+    """Take other marks for files whose content is what it was; each with the one before, by the name of the store."""
+    record = read_record(repo_folder)
+    known = {
+        store: after for store, (before, after) in marks.items() if (record.get(store) or {}).get("mark") == before
+    }
+    for store, after in known.items():
+        record[store] = {**record[store], "mark": after}
+    if known:
+        write_record(repo_folder, record)
+
+
+def write_record(repo_folder: str, record: Mapping[str, Any]) -> None:
+    """Keep what was verified, by one rename."""
+    path = record_path(repo_folder)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.new")
+    draft.write_text(json.dumps(record, sort_keys=True) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def snapshot_files(hub: Path, repo_folder: str, commit: str, only: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """List the files of a snapshot.
+
+    :param hub: the hub folder of the host
+    :param repo_folder: of the model below it
+    :param commit: of the snapshot
+    :param only: patterns of the files that are meant; all when empty
+    :returns: C([{path, store, link, size, sha256, known}]). path: below the snapshot. store: where its bytes are,
+        below the hub folder. link: the text of its link, empty for a plain file. size: bytes; None where a link
+        leads nowhere, or out of the model's folder: what is there is nobody's to send. sha256: as verified when
+        the file was last whole, else None. known: C(yes) when the file has not changed since, C(changed) when it
+        has, C(no) when it was never verified
+    """
+    record = read_record(repo_folder)
+    found = []
+    top = f"snapshots/{commit}"
+    with beneath.folder(hub, repo_folder) as model:
+        for path, _info in beneath.walk(model, top):
+            relative = path[len(top) + 1 :]
+            if only and not any(fnmatch.fnmatch(relative, pattern) for pattern in only):
+                continue
+            entry: dict[str, Any] = {"path": relative, "store": f"{repo_folder}/{path}", "link": "", "size": None}
+            entry.update(sha256=None, known="no")
+            try:
+                real = beneath.find(model, path)
+                now = beneath.info(model, real)
+            except OSError:
+                now = None
+            if now and stat.S_ISREG(now.st_mode):
+                entry["store"] = f"{repo_folder}/{real}"
+                if real != path:
+                    entry["link"] = "/".join([".."] * (path.count("/")) + [real])
+                verified = record.get(entry["store"]) or {}
+                entry["size"] = now.st_size
+                if verified:
+                    entry["known"] = "yes" if verified.get("mark") == beneath.stat_key(now) else "changed"
+                    entry["sha256"] = verified.get("sha256")
+            found.append(entry)
+    return sorted(found, key=lambda entry: str(entry["path"]))
+
+
+def safe(relative: str) -> str:
+    """Return a path that stays below its folder; what another host says is not taken on trust."""
+    parts = relative.split("/")
+    if not relative or relative.startswith("/") or ".." in parts or "\0" in relative or "\n" in relative:
+        raise Failed(f"the source names a file {relative!r}, which is outside of the model's folder; nothing was taken")
+    return relative
+
+
+def safe_link(path: str, link: str) -> str:
+    """Return the text of a link that leads to a place inside of the model's folder; path: of the link, below that folder."""
+    target = os.path.normpath(f"{path.rpartition('/')[0]}/{link}")
+    if link.startswith("/") or "\0" in link or target in (".", "..") or target.startswith("../"):
+        raise Failed(f"the source names a link {path} to {link!r}, which leads out of the model's folder")
+    return link
+
+
+def put_aside(home: Path, store: str, size: int | None, repo_folder: str) -> None:
+    """Take a file that is not whole out of use; the start of a truncated one need not come a second time.
+
+    Engines that have loaded it go on with what they have: the mark is what they are started anew by.
+
+    :param home: HF_HOME of the host
+    :param store: the file, below the hub folder
+    :param size: bytes that it has to have, None where that is not known
+    :param repo_folder: of the model
+    """
+    mark_file = SUMS / f"{repo_folder[len('models--') :]}.repaired"
+    mark_file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    mark_file.touch()
+    there = beneath.size(home, f"hub/{store}")
+    if size is not None and there is not None and there < size:
+        with beneath.own_folder(home, STAGING) as staging:
+            beneath.move(home, f"hub/{store}", staging, store)
+    else:
+        beneath.remove(home, f"hub/{store}")
+
+
+def same_image(wanted: Mapping[str, Any], found: Mapping[str, Any] | None) -> bool:
+    """Tell whether an image is the one that was asked for.
+
+    Engines with another image store give other ids to the same image; what it is made of has the same digests in all.
+    """
+    if not found:
+        return False
+    return bool(wanted["id"] == found["id"] or (wanted["layers"] and wanted["content"] == found["content"]))
+
+
+def describe(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Reduce an entry of C(docker image inspect) to what tells images apart."""
+    layers = list((item.get("RootFS") or {}).get("Layers") or [])
+    config = item.get("Config") or {}
+    said = {key: config.get(key) for key in ("Entrypoint", "Cmd", "Env", "User", "WorkingDir", "Labels")}
+    body = {"layers": layers, "config": said, "architecture": item.get("Architecture"), "os": item.get("Os")}
+    content = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return {"id": item.get("Id"), "layers": len(layers), "content": content, "size": int(item.get("Size") or 0)}

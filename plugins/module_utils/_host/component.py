@@ -1,0 +1,133 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What has to happen to the units of a component so that they run from its files: decisions, without doing anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+SHOWN = (
+    "Id",
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "UnitFileState",
+    "NeedDaemonReload",
+    "InactiveExitTimestampMonotonic",
+)
+RUNNING = ("active", "reloading", "activating", "refreshing")
+# Units of these states start at boot; "static" and "indirect" ones cannot be enabled, something else pulls them in.
+ENABLED = ("enabled", "enabled-runtime", "static", "indirect", "alias", "generated")
+
+
+@dataclass
+class Seen:
+    """A unit as systemd shows it. began: seconds of the wall clock at which its run began, or None."""
+
+    name: str
+    known: bool = False
+    active: str = "inactive"
+    enabled: bool = False
+    needs_reload: bool = False
+    began: float | None = None
+
+
+@dataclass
+class Steps:
+    """What to do, each a list of unit names in the order in which the units were given."""
+
+    enable: list[str] = field(default_factory=list)
+    disable: list[str] = field(default_factory=list)
+    stop: list[str] = field(default_factory=list)
+    start: list[str] = field(default_factory=list)
+    restart: list[str] = field(default_factory=list)
+    due: list[str] = field(default_factory=list)  # would be restarted, but the caller wants to do something first
+    starting: list[str] = field(default_factory=list)  # since before, from these files; left alone
+    forget: list[str] = field(default_factory=list)  # systemd counts earlier starts of these against the next one
+
+    def any(self) -> bool:
+        """Whether a unit changes; what is due has not changed yet."""
+        return bool(self.enable or self.disable or self.stop or self.start or self.restart)
+
+
+def show_command(units: list[str]) -> list[str]:
+    """Return the one call that shows what C(read_units) reads."""
+    return ["systemctl", "show", "--no-pager", "--property=" + ",".join(SHOWN), "--", *units]
+
+
+def read_units(names: list[str], text: str, monotonic_now: float, now: float) -> dict[str, Seen]:
+    """Read the output of C(show_command) for C(names), in their order.
+
+    :param names: of units
+    :param text: what systemctl printed
+    :param monotonic_now: CLOCK_MONOTONIC in seconds; the run of a unit is dated by it, which a wall clock that
+        was set at boot does not disturb
+    :param now: the wall clock at the same moment, in seconds since 1970
+    :returns: by name; units that systemd did not describe are unknown
+    """
+    found = {name: Seen(name) for name in names}
+    for name, block in zip(names, text.strip().split("\n\n")):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        since = values.get("InactiveExitTimestampMonotonic", "0")
+        microseconds = int(since) if since.isdigit() else 0
+        found[name] = Seen(
+            name,
+            known=values.get("LoadState") == "loaded",
+            active=values.get("ActiveState", "inactive"),
+            enabled=values.get("UnitFileState", "") in ENABLED,
+            needs_reload=values.get("NeedDaemonReload") == "yes",
+            began=now - (monotonic_now - microseconds / 1e6) if microseconds else None,
+        )
+    return found
+
+
+def outdated(seen: Seen, changed: dict[str, float], watched: list[str]) -> bool:
+    """Whether a unit runs from files older than those on the disk.
+
+    By this, a run that was cut off between writing files and restarting their unit is finished by the next one.
+
+    :param seen: the unit
+    :param changed: path to when the file was last written, as C(file_times.written_at) says
+    :param watched: paths of the files that the unit is restarted for
+    :returns: whether it does
+    """
+    if seen.active not in RUNNING:
+        return False
+    # systemd restarts a unit by itself from the definition that it holds.
+    if seen.needs_reload:
+        return True
+    return seen.began is not None and any(changed.get(path, 0.0) > seen.began for path in watched)
+
+
+def steps(units: list[dict[str, Any]], seen: dict[str, Seen], changed: dict[str, float]) -> Steps:
+    """Say what to do with the units of a component that is to be present.
+
+    :param units: C([{name, state: started|stopped, enabled: bool|None, restart_on: [path], outdated: bool, defer:
+        bool}])
+    :param seen: by name, of C(read_units)
+    :param changed: see C(outdated); files that are about to be written count as written now
+    :returns: what is started, restarted, stopped, enabled and disabled
+    """
+    todo = Steps()
+    for unit in units:
+        name, now = unit["name"], seen[unit["name"]]
+        if unit["enabled"] is not None and unit["enabled"] != now.enabled:
+            (todo.enable if unit["enabled"] else todo.disable).append(name)
+        if unit["state"] == "stopped":
+            if now.active in (*RUNNING, "deactivating"):
+                todo.stop.append(name)
+            continue
+        if now.active == "failed":
+            todo.forget.append(name)
+        if now.active not in RUNNING:
+            todo.start.append(name)
+        elif unit["outdated"] or outdated(now, changed, unit["restart_on"]):
+            (todo.due if unit["defer"] else todo.restart).append(name)
+            # systemd refuses a start when earlier ones, or a rollout in small steps, have used up the bound.
+            if not unit["defer"]:
+                todo.forget.append(name)
+        elif now.active == "activating":
+            todo.starting.append(name)
+    return todo

@@ -1,0 +1,162 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a container may do on its host: the options of docker run that every container of the collection gets, and which
+options of a person take them back.
+
+Processes run as the image's user, root as a rule, without any capability: not even a file of somebody else's that its mode
+does not open to all can be read. Folders that they write to belong to root, so nothing of a usual server is lost by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .._common.docker_run import DockerRun, read_options
+from .._common.findings import Finding
+
+ENGINE_PIDS = 16384
+"""Processes and threads of an engine: its workers, Ray's, and compilers, which start one for each of the 20 cores and threads in each."""
+SERVER_PIDS = 2048
+"""Those of a server beside the engines."""
+HELPER_PIDS = 512
+"""Those of a container that does one thing and ends."""
+OWNERS_FILES = ("CHOWN", "DAC_OVERRIDE", "FOWNER")
+"""Capabilities of root that writes into a folder of somebody else's."""
+LOW_PORTS = 1024
+"""Ports below it are for root on the host's network, where Docker does not open them to all."""
+# Where a container that may write there, or see it at all, is as good as root on the host.
+SOCKETS = ("/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock")
+SYSTEM = ("/", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/run", "/sys", "/usr", "/var")
+OWN_STATE = ("/etc/dgxspark", "/var/lib/dgxspark", "/usr/local/libexec/dgxspark", "/usr/local/lib/dgxspark")
+
+
+def restricted(pids: int, capabilities: Iterable[str] = ()) -> list[str]:
+    """Return the options of docker run that every container gets.
+
+    pids: the most processes and threads in it. capabilities: those that it needs all the same, without C(CAP_).
+    """
+    added = [word for name in capabilities for word in ("--cap-add", name)]
+    return [*("--cap-drop", "ALL"), *added, "--security-opt", "no-new-privileges", "--pids-limit", str(pids)]
+
+
+def for_port(port: int) -> tuple[str, ...]:
+    """Return the capabilities that a server on the host's network needs for its port."""
+    return ("NET_BIND_SERVICE",) if port < LOW_PORTS else ()
+
+
+def mounted(words: Iterable[object]) -> set[str]:
+    """Return the targets of the mounts among options of docker run."""
+    return {target.rstrip("/") or "/" for _source, target, _readonly in _mounts(_read(words))}
+
+
+def given_back(words: Sequence[object], expected: Sequence[str] = (), read_only: Sequence[str] = ()) -> list[str]:
+    """Return the options among C(words) that give a container more than M(restricted) leaves it, as they were written.
+
+    :param words: options of docker run
+    :param expected: capabilities that it is meant to have
+    :param read_only: folders of the container that are mounted for reading alone
+    :returns: options
+    """
+    run = _read(words)
+    found = []
+    for name, value in run.options:
+        text = str(value or "").lower()
+        more = (
+            (name == "--privileged" and text != "false")
+            or (name == "--cap-add" and text.upper().removeprefix("CAP_") not in expected)
+            or (name == "--security-opt" and _loosens(text))
+            or (name == "--pids-limit" and text.lstrip("-").isdigit() and int(text) <= 0)
+            or (name in ("--pid", "--userns", "--cgroupns", "--uts") and text == "host")
+        )
+        if more:
+            found.append(name if value is None else f"{name} {value}")
+    for source, target, readonly in _mounts(run):
+        writes = not readonly and (target.rstrip("/") in read_only or _system(source))
+        if source.rstrip("/") in SOCKETS or writes:
+            found.append(f"a mount of {source} at {target}{'' if readonly else ', writable'}")
+    return found
+
+
+def findings(
+    service: str,
+    words: Sequence[object],
+    expected: Sequence[str] = (),
+    read_only: Sequence[str] = (),
+    where: str = "docker_args",
+) -> list[Finding]:
+    """Return what is to be said of a person's own options of docker run for one service.
+
+    :param service: its name
+    :param words: see C(given_back)
+    :param expected: see C(given_back)
+    :param read_only: see C(given_back)
+    :param where: the options stand, for the message
+    :returns: one finding, or none
+    """
+    found = given_back(words, expected, read_only)
+    told = []
+    if found:
+        told.append(
+            Finding(
+                "container.weaker",
+                "warning",
+                f"{', '.join(found)} in {where} {'gives' if len(found) == 1 else 'give'} the container more of the host than it has by "
+                "default: no capabilities, no new privileges, a bound on processes, weights for reading alone.",
+                f"Take it out of {where} if the server runs without; else add container.weaker to 'ignore' or spark_ignore_rules.",
+                service,
+            )
+        )
+    own = mounted(words)
+    for folder in read_only:
+        below = sorted(target for target in own if target.startswith(f"{folder}/"))
+        if below and folder not in own:
+            told.append(
+                Finding(
+                    "container.mount",
+                    "error",
+                    f"{', '.join(below)} in {where} is to be mounted below {folder}, which is read-only in the container: Docker could not make "
+                    "the place for it, and the container would not start.",
+                    f"Mount it elsewhere in the container, and name that path in the arguments; or mount a folder of your own at {folder}.",
+                    service,
+                )
+            )
+    return told
+
+
+def _read(words: Iterable[object]) -> DockerRun:
+    return read_options([str(word) for word in words])[0]
+
+
+def _loosens(option: str) -> bool:
+    """Tell whether a value of --security-opt takes something back; a profile of one's own may be as strict as Docker's."""
+    name, _sign, value = option.replace(":", "=", 1).partition("=")
+    return value in ("unconfined", "disable") or (name == "no-new-privileges" and value == "false")
+
+
+def _mounts(run: DockerRun) -> list[tuple[str, str, bool]]:
+    """Return source, target and whether it is read-only of every bind mount."""
+    found = []
+    for item in run.values("--volume"):
+        source, _colon, rest = item.partition(":")
+        target, _colon, options = rest.partition(":")
+        if target:
+            found.append((source, target, "ro" in options.split(",")))
+    for item in run.values("--mount"):
+        parts = dict(part.partition("=")[::2] for part in item.split(","))
+        source = parts.get("source") or parts.get("src") or ""
+        target = parts.get("target") or parts.get("dst") or parts.get("destination") or ""
+        readonly = any(parts.get(name, "false") in ("", "true", "1") for name in ("readonly", "ro"))
+        if target:
+            found.append((source, target, readonly))
+    return found
+
+
+def _system(source: str) -> bool:
+    """Tell whether a folder of the host is the system's or the collection's own, so that who writes there may become root."""
+    path = source.rstrip("/") or "/"
+    return source.startswith("/") and (
+        path in SYSTEM
+        or path.startswith(("/etc/", "/proc/", "/sys/", "/boot/", "/usr/", "/lib/"))
+        or any(path == own or path.startswith(f"{own}/") for own in OWN_STATE)
+    )

@@ -1,0 +1,210 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the Docker engine says about itself, its containers and its images: pure parsers of its JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from .._common import redaction
+
+INFO_COMMAND = ["docker", "info", "--format", "{{json .}}"]
+LIST_COMMAND = ["docker", "ps", "--all", "--quiet", "--no-trunc"]
+
+MANAGED_LABEL = "dgxspark.managed"
+SERVICE_LABEL = "dgxspark.service"
+FINGERPRINT_LABEL = "dgxspark.fingerprint"
+NAME_PREFIX = "spark-"
+
+_ENV_NAMES = re.compile(r"(VLLM|CUDA|NV|NVIDIA|NCCL|TORCH_CUDA|TRITON)[A-Z0-9_]*\Z")
+_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:[-.+a-z0-9]*)?)\Z")
+
+
+def _json(text: str, wanted: type) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, wanted) else None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """A part of an answer; one of another shape says nothing."""
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def parse_info(text: str) -> dict[str, Any]:
+    """Parse C(INFO_COMMAND): C({version, reachable, cgroup_version, cgroup_driver, runtimes, root_dir, error}).
+
+    The client answers with an empty version and C(ServerErrors) when no engine can be reached.
+    """
+    info = _json(text, dict) or {}
+    version = info.get("ServerVersion") or None
+    errors = _texts(info.get("ServerErrors"))
+    runtimes = info.get("Runtimes")
+    return {
+        "version": version,
+        "reachable": version is not None,
+        "cgroup_version": str(info["CgroupVersion"]) if info.get("CgroupVersion") else None,
+        "cgroup_driver": info.get("CgroupDriver") or None,
+        "runtimes": sorted(runtimes) if isinstance(runtimes, dict) else [],
+        "root_dir": info.get("DockerRootDir") or None,
+        "error": "" if version else "; ".join(str(error) for error in errors) or "the Docker engine does not answer",
+    }
+
+
+def parse_containers(text: str) -> list[dict[str, Any]]:
+    """Parse C(docker container inspect): C([{name, id, image, image_id, managed, service, fingerprint, state, pid, ports}]) by name.
+
+    service: the label of the collection, or the name without its prefix, for managed containers; else None.
+    fingerprint: the label that says which plan the container was started from, else None.
+    ports: host ports that the container publishes.
+    """
+    found = []
+    for item in _json(text, list) or []:
+        if not isinstance(item, dict):
+            continue
+        config, state = _mapping(item.get("Config")), _mapping(item.get("State"))
+        labels = {key: value for key, value in _mapping(config.get("Labels")).items() if isinstance(value, str)}
+        name = str(item.get("Name") or "").lstrip("/")
+        managed = str(labels.get(MANAGED_LABEL, "")).lower() == "true"
+        plain = name[len(NAME_PREFIX) :] if name.startswith(NAME_PREFIX) else name
+        bindings = _mapping(_mapping(item.get("HostConfig")).get("PortBindings"))
+        ports = [
+            str(_mapping(binding).get("HostPort"))
+            for entries in bindings.values()
+            for binding in (entries if isinstance(entries, list) else [])
+        ]
+        published = {int(port) for port in ports if re.fullmatch(r"[0-9]{1,5}", port)}
+        found.append(
+            {
+                "name": name,
+                "id": str(item.get("Id") or ""),
+                "image": str(config.get("Image") or ""),
+                "image_id": str(item.get("Image") or ""),
+                "managed": managed,
+                "service": labels.get(SERVICE_LABEL, plain) if managed else None,
+                "fingerprint": labels.get(FINGERPRINT_LABEL) if managed else None,
+                "state": str(state.get("Status") or ""),
+                "pid": state.get("Pid") or None,
+                "ports": sorted(published),
+            }
+        )
+    return sorted(found, key=lambda container: container["name"])
+
+
+def image_command(refs: list[str]) -> list[str]:
+    """Return the one call that describes all C(refs); docker prints those that exist and names the others on stderr."""
+    return ["docker", "image", "inspect", "--", *refs]
+
+
+def parse_images(refs: list[str], text: str, errors: str) -> dict[str, dict[str, Any] | None] | None:
+    """Map references to parsed images. docker prints the found ones in the order asked for.
+
+    :param refs: that were asked for
+    :param text: output of docker image inspect
+    :param errors: its messages
+    :returns: reference to C(describe_image), or to None when the engine does not have it; None when output and
+        messages do not add up (then ask one by one)
+    """
+    items = _json(text, list) or []
+    missing = [
+        ref for ref in refs if re.search(rf"[Nn]o such (image|object): {re.escape(ref)}\s*$", errors, re.MULTILINE)
+    ]
+    present = [ref for ref in refs if ref not in missing]
+    if len(items) != len(present):
+        return None
+    found: dict[str, dict[str, Any] | None] = dict.fromkeys(refs)
+    found.update({ref: describe_image(item) for ref, item in zip(present, items)})
+    return found
+
+
+def absent_image() -> dict[str, Any]:
+    """What C(describe_image) returns, for an image that is not there."""
+    return {**describe_image({}), "present": False}
+
+
+def describe_image(item: dict[str, Any]) -> dict[str, Any]:
+    """Reduce one image of C(docker image inspect) to what decides how an engine in it is started.
+
+    Returns C({present, id, repo_digests, architecture, os, entrypoint, cmd, env, labels, size_gib, entrypoint_family,
+    vllm_version, vllm_version_source}). env holds only names of vLLM, CUDA, Triton and NVIDIA and no secrets; labels only those
+    of the collection and of OCI.
+    """
+    item = _mapping(item)
+    config = _mapping(item.get("Config"))
+    environment = dict(entry.split("=", 1) for entry in _texts(config.get("Env")) if "=" in entry)
+    labels = {
+        name: value
+        for name, value in _mapping(config.get("Labels")).items()
+        if name.startswith(("dgxspark.", "org.opencontainers.")) and isinstance(value, str)
+    }
+    entrypoint = _texts(config.get("Entrypoint"))
+    cmd = _texts(config.get("Cmd"))
+    version, source = vllm_version(environment, labels)
+    size = item.get("Size")
+    return {
+        "present": bool(item),
+        "id": item.get("Id") or None,
+        "repo_digests": sorted(_texts(item.get("RepoDigests"))),
+        "architecture": item.get("Architecture") or None,
+        "os": item.get("Os") or None,
+        "entrypoint": entrypoint,
+        "cmd": cmd,
+        "env": {
+            name: value
+            for name, value in sorted(environment.items())
+            if _ENV_NAMES.match(name) and not redaction.is_secret_variable(name)
+        },
+        "labels": dict(sorted(labels.items())),
+        "size_gib": round(size / 1024**3, 3) if isinstance(size, (int, float)) and size else None,
+        "entrypoint_family": entrypoint_family(entrypoint) if item else "unknown",
+        "vllm_version": version,
+        "vllm_version_source": source,
+    }
+
+
+def entrypoint_family(entrypoint: list[str]) -> str:
+    """Tell what follows the image name on a command line.
+
+    C(serve): the entrypoint is vLLM's server and takes its arguments (vllm/vllm-openai). C(passthrough): there is none,
+    or one that executes what it is given (NVIDIA's nvidia_entrypoint.sh). C(unknown): any other program.
+    """
+    words = [word for part in entrypoint for word in part.split()]
+    if not words:
+        return "passthrough"
+    base = [word.rsplit("/", 1)[-1] for word in words]
+    if "vllm.entrypoints.openai.api_server" in words or any(
+        first == "vllm" and second == "serve" for first, second in zip(base, base[1:])
+    ):
+        return "serve"
+    if base[0] in ("nvidia_entrypoint.sh", "tini", "dumb-init", "env") and "serve" not in base:
+        return "passthrough"
+    return "unknown"
+
+
+def vllm_version(environment: dict[str, str], labels: dict[str, str]) -> tuple[str | None, str | None]:
+    """Return (version, where it is written) as far as an image says it itself, else (None, None).
+
+    C(NVIDIA_VLLM_VERSION) is not used: it is the release of NVIDIA's container (26.04), not of vLLM.
+    """
+    candidates = [
+        ("label dgxspark.vllm.version", labels.get("dgxspark.vllm.version")),
+        ("label dgxspark.vllm_version", labels.get("dgxspark.vllm_version")),
+        ("env VLLM_VERSION", environment.get("VLLM_VERSION")),
+    ]
+    about = labels.get("org.opencontainers.image.title", "") + labels.get("org.opencontainers.image.source", "")
+    if "vllm" in about.lower():
+        candidates.append(("label org.opencontainers.image.version", labels.get("org.opencontainers.image.version")))
+    for source, value in candidates:
+        match = _VERSION.match(value or "")
+        if match:
+            return match.group(1), source
+    return None, None

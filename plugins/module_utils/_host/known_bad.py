@@ -1,0 +1,143 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Verdicts on kernels, drivers, packages and pairs of them: what C(platform_data) says of a host. The plan warns of what runs by them,
+the doctor shows that, and an update refuses by them what would come. Comparisons, no I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .platform_data import ROWS
+
+GOOD, BAD, DOUBTFUL = "good", "bad", "doubtful"
+KHO_OFF = "kho=off"
+"""The option of the kernel's command line that DGX OS 7.6 sets, by the package below."""
+KHO_PACKAGE = "nvidia-spark-grub-kho"
+_KHO_SIGN_GIB = 1.0
+"""CmaFree above CmaTotal by more than this: pages of the handover. 9.3 to 9.7 GiB were seen; CmaTotal 0 alone is no sign."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of C(platform_data.ROWS), whose keys these are."""
+
+    verdict: str
+    source: str
+    date: str
+    kernel: str = ""
+    driver: str = ""
+    dgx_os: str = ""
+    other_driver: str = ""
+    option: bool | None = None
+    package: str = ""
+    version: str = ""
+    clusters_only: bool = False
+    why: str = ""
+    fix: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What the line is about: a C(package), the C(option) of a kernel, a C(kernel), a C(branch) of drivers, or a C(pair)."""
+        if self.package:
+            return "package"
+        if self.other_driver:
+            return "branch"
+        if self.option is not None:
+            return "option"
+        return "pair" if self.driver else "kernel"
+
+    def of(self, host: Mapping[str, Any]) -> str:
+        """Name what a host has of this line, for a message. host: see C(holds)."""
+        parts = (
+            ("driver", "driver", self.driver or self.other_driver),
+            ("kernel", "kernel", self.kernel),
+            ("DGX OS", "dgx_os", self.dgx_os),
+        )
+        return " with ".join(f"{name} {host.get(key)}" for name, key, wanted in parts if wanted)
+
+    def holds(self, host: Mapping[str, Any]) -> bool:
+        """Whether a host is meant; what is not known of it is none of what a line names.
+
+        :param host: C(kernel), C(driver) and C(dgx_os), versions, and C(option), whether the kernel's command line has C(KHO_OFF)
+        """
+        driver = str(host.get("driver") or "")
+        return (
+            not self.package
+            and all(
+                begins(str(host.get(key) or ""), wanted)
+                for key, wanted in (("kernel", self.kernel), ("driver", self.driver), ("dgx_os", self.dgx_os))
+                if wanted
+            )
+            and (not self.other_driver or bool(driver and not begins(driver, self.other_driver)))
+            and (self.option is None or host.get("option") is self.option)
+        )
+
+    def comes(self, old: str, new: str, dgx_os: str) -> bool:
+        """Whether a host comes to this driver, or past it, by a change of it; one that is past it already stays there.
+
+        :param old: version of the driver that is there
+        :param new: version of the driver that comes
+        :param dgx_os: release whose firmware it is paired with
+        :returns: whether it does
+        """
+        step = version_key(self.driver)
+        return begins(dgx_os, self.dgx_os) and version_key(old) < step <= version_key(new)
+
+
+TABLE = tuple(Row(**row) for row in ROWS)
+KEEPS_HANDOVER = next(row for row in TABLE if row.option is False and row.verdict == BAD)
+"""The line on kernels that keep memory for kexec handover (KHO) unless told not to."""
+
+
+def version_key(text: str) -> tuple[int, ...]:
+    """Read the numbers of a driver's version, as a package or as C(nvidia-smi) writes it; empty for one that is not known."""
+    found = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in found.group(1).split(".")) if found else ()
+
+
+def begins(text: str, begin: str) -> bool:
+    """Whether a version is C(begin) or goes on behind it, at the end of a number."""
+    return text.startswith(begin) and not text[len(begin) : len(begin) + 1].isdigit()
+
+
+def against(host: Mapping[str, Any]) -> list[Row]:
+    """Return what speaks against a host, in the order of the table. host: see C(Row.holds)."""
+    held = [row for row in TABLE if row.holds(host)]
+    good = max((len(row.kernel) for row in held if row.verdict == GOOD), default=0)
+    return [row for row in held if row.verdict != GOOD and not (row.kernel and len(row.kernel) < good)]
+
+
+def against_package(name: str, version: str) -> list[Row]:
+    """Return what speaks against a package.
+
+    :param name: of Debian
+    :param version: with or without its revision
+    :returns: lines of the table
+    """
+    upstream = version.split("-", maxsplit=1)[0]
+    return [row for row in TABLE if row.package == name and row.version == upstream and row.verdict != GOOD]
+
+
+def keeps_handover(memory: Mapping[str, Any]) -> bool:
+    """Whether a host is known to keep memory for kexec handover, whatever its kernel is called.
+
+    :param memory: what M(dgxspark.vllm.spark_info) reports, with C(cma_total_gib) and C(cma_free_gib)
+    """
+    total, free = memory.get("cma_total_gib"), memory.get("cma_free_gib")
+    return total is not None and free is not None and free - total > _KHO_SIGN_GIB
+
+
+def of_running(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a host that runs as C(Row.holds) takes it; whether it keeps memory for handover says C(keeps_handover) better than any option.
+
+    :param facts: what M(dgxspark.vllm.spark_info) reports
+    """
+    return {
+        "kernel": str(facts.get("kernel") or ""),
+        "driver": str((facts.get("gpu") or {}).get("driver_version") or ""),
+        "dgx_os": str((facts.get("dgx_os") or {}).get("version") or ""),
+    }

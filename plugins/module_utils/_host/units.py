@@ -1,0 +1,163 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What systemd says about the units of the services: pure parsers and the commands to feed them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any
+
+UNIT_GLOB = "spark-*.service"
+
+PROPERTIES = (
+    "Id",
+    "Type",
+    "LoadState",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "NRestarts",
+    "UnitFileState",
+    "ActiveEnterTimestamp",
+    "MainPID",
+    "Job",
+    "StatusText",
+)
+
+UP = ("active", "reloading")
+
+
+def show_command(units: list[str]) -> list[str]:
+    """Return the one call that describes C(units); names and patterns may be mixed.
+
+    Run it with TZ=UTC and LC_ALL=C: systemctl formats times itself. A pattern matches loaded units only, so unit files
+    that lie on the disk have to be named.
+    """
+    return ["systemctl", "show", "--no-pager", "--property=" + ",".join(PROPERTIES), "--", *units]
+
+
+def journal_command(unit: str, lines: int) -> list[str]:
+    """Return the call that prints the last C(lines) messages of a unit, without times and names."""
+    return ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={lines}", f"--unit={unit}"]
+
+
+def parse_show(text: str) -> list[dict[str, Any]]:
+    """Parse the output of C(show_command).
+
+    Returns C([{name, type, load_state, active_state, sub_state, result, n_restarts, enabled, active_since, main_pid, queued,
+    status_text}]) by name, each unit once. enabled is True, False or None where systemd has no unit file; active_since is a
+    UTC time in ISO form or None; queued tells that a job waits for its turn, as a start does behind C(After=);
+    status_text is what the unit itself says of its state, as C(Type=notify) units do. Units that do not exist come back
+    with C(load_state=not-found).
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for block in text.strip().split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        name = values.get("Id")
+        if not name or name in found:
+            continue
+        restarts, pid = values.get("NRestarts", ""), values.get("MainPID", "")
+        state = values.get("UnitFileState", "")
+        found[name] = {
+            "name": name,
+            "type": values.get("Type", ""),
+            "load_state": values.get("LoadState", ""),
+            "active_state": values.get("ActiveState", ""),
+            "sub_state": values.get("SubState", ""),
+            "result": values.get("Result", ""),
+            "n_restarts": int(restarts) if restarts.isdigit() else 0,
+            "enabled": state.startswith("enabled") if state else None,
+            "active_since": parse_time(values.get("ActiveEnterTimestamp", "")),
+            "main_pid": int(pid) if pid.isdigit() and pid != "0" else None,
+            "queued": values.get("Job", "0") not in ("", "0"),
+            "status_text": values.get("StatusText", ""),
+        }
+    return [found[name] for name in sorted(found)]
+
+
+def parse_time(text: str) -> str | None:
+    """Turn systemd's C(Fri 2026-11-20 12:00:00 UTC) into C(2026-11-20T12:00:00+00:00); None for anything else."""
+    try:
+        moment = datetime.strptime(text.strip(), "%a %Y-%m-%d %H:%M:%S UTC")
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=timezone.utc).isoformat()
+
+
+def comes_back(unit: dict[str, Any]) -> bool:
+    """Whether restarts of a unit are no sign of a loop.
+
+    The main process of a C(Type=notify) unit of a service is the supervisor of a rank. It exits whenever another rank is
+    lost, is restarted, waits until all are there again, and bounds the starts of the engine by itself: when it gives up, the
+    unit has failed.
+    """
+    return bool(unit["type"] == "notify")
+
+
+def why_dead(unit: dict[str, Any] | None, name: str, restarts_before: int) -> str | None:
+    """Say why waiting for a unit's endpoint is pointless, or None while there is hope.
+
+    One restart can be bad luck; after the second the engine is in a loop that more waiting does not end, unless
+    the unit is one that comes back.
+
+    :param unit: as it is now, None when systemd did not say, which tells nothing of the unit
+    :param name: of the unit
+    :param restarts_before: C(n_restarts) when the wait began
+    :returns: the reason
+    """
+    if unit is None:
+        return None
+    if unit["load_state"] == "not-found":
+        return f"the unit {name} does not exist"
+    if unit["active_state"] == "failed":
+        return f"the unit {name} has failed (result: {unit['result']}, restarts: {unit['n_restarts']})"
+    if unit["active_state"] == "inactive" and not unit["queued"]:
+        return f"the unit {name} is not running (inactive)"
+    grown = unit["n_restarts"] - restarts_before
+    if grown >= 2 and not comes_back(unit):
+        return f"the unit {name} restarts again and again ({grown} times during this wait)"
+    return None
+
+
+def wait_active(
+    show: Callable[[], dict[str, Any] | None],
+    name: str,
+    *,
+    timeout: float,
+    interval: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> dict[str, Any]:
+    """Wait until a unit is active: for engines that answer no requests themselves.
+
+    :param show: returns the unit as it is now, an entry of C(parse_show), or None when systemd did not say
+    :param name: of the unit
+    :param timeout: seconds in all
+    :param interval: seconds between two looks
+    :param clock: monotonic seconds
+    :param sleep: waits for seconds
+    :returns: C({ready, stage: unit, elapsed_seconds, error, fix}) in the words of C(endpoint.wait_ready)
+    """
+    start = clock()
+    unit = show()
+    before = unit["n_restarts"] if unit else 0
+    while True:
+        error = why_dead(unit, name, before)
+        fix = "see the log of the unit for why it ended"
+        # A restart that was asked for a moment ago is a job: what is active then is still the run before it.
+        if unit is not None and unit["active_state"] in UP and not unit["queued"]:
+            error = fix = ""
+        elif error is None and timeout - (clock() - start) <= interval:
+            error = (
+                f"the unit {name} is {unit['active_state']} ({unit['sub_state']}) and did not get active within {timeout:.0f} s"
+                if unit
+                else f"whether the unit {name} is active is not known after {timeout:.0f} s"
+            )
+            fix = f"wait longer, or see what it waits for: systemctl status {name}"
+        if error is not None:
+            elapsed = round(clock() - start, 2)
+            return {"ready": not error, "stage": "unit", "elapsed_seconds": elapsed, "error": error, "fix": fix}
+        sleep(interval)
+        unit = show()

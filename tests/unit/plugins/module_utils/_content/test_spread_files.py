@@ -1,0 +1,173 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Files of a snapshot: whose bytes are what, what was verified, and what may be taken on another host's word."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, spread_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, made
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REPO = "models--Org--Model"
+
+
+def lay(hub: Path, name: str, content: bytes, large: bool = True) -> Path:
+    """Put a file where the hub library does."""
+    digest = hashlib.sha256(content) if large else hashlib.sha1(b"blob %d\0" % len(content) + content)
+    blob = hub / REPO / "blobs" / digest.hexdigest()
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(content)
+    link = hub / REPO / "snapshots" / COMMIT / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(os.path.relpath(blob, link.parent))
+    return blob
+
+
+@pytest.fixture(autouse=True)
+def _records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
+
+
+def test_the_hub_names_files_by_their_digests(tmp_path: Path) -> None:
+    for large in (True, False):
+        blob = lay(tmp_path, f"file-{large}", b"content", large)
+        named = spread_files.named_digest(f"{REPO}/blobs/{blob.name}")
+        with blob.open("rb") as handle:
+            assert named in spread_files.digests(handle) and named is not None
+
+
+def test_git_says_the_same_of_a_small_file(tmp_path: Path) -> None:
+    blob = lay(tmp_path, "config.json", b"{}\n", large=False)
+    git = subprocess.run(["git", "hash-object", blob], capture_output=True, text=True, check=True).stdout.strip()
+    assert git == blob.name
+
+
+@pytest.mark.parametrize("store", [f"{REPO}/blobs/etag-1", f"{REPO}/blobs/abc", f"{REPO}/snapshots/x/" + "a" * 64])
+def test_other_names_say_nothing(store: str) -> None:
+    assert spread_files.named_digest(store) is None
+
+
+def test_files_are_listed_with_where_their_bytes_are(tmp_path: Path) -> None:
+    blob = lay(tmp_path, "model.safetensors", b"weights")
+    nested = lay(tmp_path, "nested/tokenizer.json", b"{}", large=False)
+    plain = tmp_path / REPO / "snapshots" / COMMIT / "plain.txt"
+    plain.write_text("text")
+    listed = {entry["path"]: entry for entry in spread_files.snapshot_files(tmp_path, REPO, COMMIT)}
+    assert listed["model.safetensors"]["store"] == f"{REPO}/blobs/{blob.name}"
+    assert listed["nested/tokenizer.json"]["link"] == f"../../../blobs/{nested.name}"
+    assert listed["plain.txt"]["store"] == f"{REPO}/snapshots/{COMMIT}/plain.txt" and listed["plain.txt"]["link"] == ""
+    assert [entry["size"] for entry in listed.values()] == [7, 2, 4]
+    assert [entry["path"] for entry in spread_files.snapshot_files(tmp_path, REPO, COMMIT, ["*.txt"])] == ["plain.txt"]
+
+
+@pytest.mark.parametrize("kind", ["file", "blob", "folder"])
+def test_what_a_link_out_of_the_models_folder_leads_to_is_not_sent(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "elsewhere").write_text("bytes")
+    link = tmp_path / REPO / "snapshots" / COMMIT / "file"
+    link.parent.mkdir(parents=True)
+    if kind == "file":
+        link.symlink_to("../../../elsewhere")
+    elif kind == "blob":
+        link.symlink_to("../../blobs/x")
+        (tmp_path / REPO / "blobs").mkdir()
+        (tmp_path / REPO / "blobs/x").symlink_to("../../elsewhere")
+    else:
+        link.symlink_to("../../blobs/elsewhere")
+        (tmp_path / REPO / "blobs").symlink_to("..")
+    (entry,) = spread_files.snapshot_files(tmp_path, REPO, COMMIT)
+    assert (entry["store"], entry["link"], entry["size"]) == (f"{REPO}/snapshots/{COMMIT}/file", "", None)
+
+
+def test_what_was_verified_is_known_until_the_file_changes(tmp_path: Path) -> None:
+    blob = lay(tmp_path, "model.safetensors", b"weights")
+    store = f"{REPO}/blobs/{blob.name}"
+
+    def known() -> str:
+        return str(spread_files.snapshot_files(tmp_path, REPO, COMMIT)[0]["known"])
+
+    assert known() == "no"
+    with blob.open("rb") as handle:
+        mark = spread_files.stat_key(handle)
+    spread_files.write_record(REPO, {store: {"mark": mark, "sha256": f"sha256:{blob.name}"}})
+    assert known() == "yes"
+    blob.write_bytes(b"weightz")
+    os.utime(blob, ns=(mark[1], mark[1]))  # as it was: the time of the change itself cannot be set
+    assert known() == "changed"
+
+
+def test_a_record_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    spread_files.write_record(REPO, {"a": {}})
+    spread_files.record_path(REPO).write_text("{")
+    assert spread_files.read_record(REPO) == {}
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\nb", "a\0b"])
+def test_another_host_cannot_name_files_elsewhere(path: str) -> None:
+    with pytest.raises(spread_files.Failed):
+        spread_files.safe(path)
+
+
+@pytest.mark.parametrize("link", ["/etc/passwd", "../../../other/blobs/x", "../../../../x", "../.."])
+def test_another_host_cannot_make_links_elsewhere(link: str) -> None:
+    with pytest.raises(spread_files.Failed):
+        spread_files.safe_link(f"snapshots/{COMMIT}/file", link)
+    assert spread_files.safe_link(f"snapshots/{COMMIT}/a/file", "../../../blobs/x")
+
+
+def test_the_start_of_a_truncated_file_is_kept_and_a_wrong_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert str(spread_files.SUMS) == snapshots.SUMS_DIR
+    monkeypatch.setattr(spread_files, "SUMS", tmp_path / "sums")
+    store = f"{REPO}/blobs/x"
+    for content, size, kept in ((b"start", 10, True), (b"wrong", 5, False), (b"unknown", None, False)):
+        path, staged = tmp_path / "hub" / store, tmp_path / spread_files.STAGING / store
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        staged.unlink(missing_ok=True)
+        spread_files.put_aside(tmp_path, store, size, REPO)
+        assert not path.exists() and staged.exists() is kept
+    # Engines that have loaded it are started anew by the mark that the role models leaves, too.
+    assert snapshots.repair_stamp(tmp_path / "sums", "Org/Model").exists()
+
+
+def test_images_are_told_apart_by_what_they_are_made_of() -> None:
+    item = {"Id": "sha256:1", "Size": 5, "RootFS": {"Layers": ["sha256:a"]}, "Config": {"Env": ["A=1"]}, "Os": "linux"}
+    one = spread_files.describe(item)
+    assert (one["id"], one["layers"], one["size"]) == ("sha256:1", 1, 5)
+    assert spread_files.same_image(one, spread_files.describe({**item, "Id": "sha256:2"}))
+    assert not spread_files.same_image(one, spread_files.describe({**item, "Id": "sha256:2", "Config": {"Env": []}}))
+    assert not spread_files.same_image(one, None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another account")
+def test_files_that_are_handed_over_are_not_read_again(tmp_path: Path) -> None:
+    """The owner of the folder of weights becomes theirs after they were verified, which changes the time of their last change."""
+    hub = tmp_path / "hub"
+    blob, strange = lay(hub, "model.safetensors", b"weights"), lay(hub, "other.safetensors", b"other weights")
+    store = f"{REPO}/blobs/{blob.name}"
+    spread_files.write_record(REPO, {store: {"mark": beneath.stat_key(blob.stat()), "sha256": f"sha256:{blob.name}"}})
+    sums = snapshots.Sums(tmp_path / "sums", "Org/Model")
+    sums.note(beneath.stat_key(blob.stat()), str(blob), blob.name)
+
+    def known() -> dict[str, str]:
+        return {str(file["path"]): str(file["known"]) for file in spread_files.snapshot_files(hub, REPO, COMMIT)}
+
+    os.chown(tmp_path, 1234, 1234)
+    given = made.hand_over(tmp_path, [f"hub/{REPO}", f"hub/{store}", f"hub/{REPO}/blobs/{strange.name}"])
+    assert set(given) == {f"hub/{store}", f"hub/{REPO}/blobs/{strange.name}"}
+    assert blob.stat().st_uid == 1234 and known()["model.safetensors"] == "changed"
+    spread_files.follow(REPO, {path[len("hub/") :]: marks for path, marks in given.items()})
+    sums.follow({str(tmp_path / path): marks for path, marks in given.items()})
+    assert known() == {"model.safetensors": "yes", "other.safetensors": "no"}
+    with blob.open("rb") as handle:
+        assert sums.of(handle, str(blob)) == blob.name and sums.read_bytes == 0
+    assert made.hand_over(tmp_path, [f"hub/{store}"]) == {}

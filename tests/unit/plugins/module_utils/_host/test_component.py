@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.component import Seen, outdated, read_units, steps
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.file_times import WRITTEN, stamp_written, written_at
+
+SHOWN = """Id=spark-a.service
+LoadState=loaded
+ActiveState=active
+SubState=running
+UnitFileState=enabled
+NeedDaemonReload=no
+InactiveExitTimestampMonotonic=40000000
+
+Id=spark-b.service
+LoadState=not-found
+ActiveState=inactive
+SubState=dead
+UnitFileState=
+NeedDaemonReload=no
+InactiveExitTimestampMonotonic=0
+"""
+
+
+def unit(name: str = "u", **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": "started",
+        "enabled": None,
+        "restart_on": ["/f"],
+        "outdated": False,
+        "defer": False,
+        **more,
+    }
+
+
+def test_units_are_read_and_dated_by_the_monotonic_clock() -> None:
+    seen = read_units(["spark-a.service", "spark-b.service"], SHOWN, monotonic_now=100.0, now=5000.0)
+    assert seen["spark-a.service"] == Seen("spark-a.service", True, "active", True, False, 4940.0)
+    assert seen["spark-b.service"] == Seen("spark-b.service")
+
+
+def test_a_unit_that_nothing_is_said_of_is_unknown() -> None:
+    assert read_units(["x"], "", 1.0, 1.0) == {"x": Seen("x")}
+
+
+def test_only_a_running_unit_is_outdated() -> None:
+    runs = Seen("u", True, "active", began=100.0)
+    assert outdated(runs, {"/f": 100.5}, ["/f"])
+    assert not outdated(runs, {"/f": 99.5}, ["/f"])
+    assert not outdated(runs, {"/other": 100.5}, ["/f"])
+    assert not outdated(Seen("u", True, "failed", began=100.0), {"/f": 100.5}, ["/f"])
+
+
+def test_steps_for_each_state() -> None:
+    def first(seen: Seen, changed: float = 0.0, **more: Any) -> dict[str, list[str]]:
+        todo = steps([unit(**more)], {"u": seen}, {"/f": changed})
+        return {key: value for key, value in vars(todo).items() if value}
+
+    assert first(Seen("u", True, "active", began=9.0)) == {}
+    assert first(Seen("u", True, "activating", began=9.0)) == {"starting": ["u"]}
+    assert first(Seen("u", True, "activating", began=9.0), 10.0, defer=True) == {"due": ["u"]}
+    assert first(Seen("u", True, "active", began=9.0), 10.0) == {"restart": ["u"], "forget": ["u"]}
+    assert first(Seen("u", True, "active", began=9.0), 10.0, defer=True) == {"due": ["u"]}
+    assert first(Seen("u", True, "active", began=9.0), outdated=True) == {"restart": ["u"], "forget": ["u"]}
+    assert first(Seen("u", True, "active", needs_reload=True, began=9.0)) == {"restart": ["u"], "forget": ["u"]}
+    assert first(Seen("u")) == {"start": ["u"]}
+    assert first(Seen("u", True, "failed", began=9.0), 10.0) == {"start": ["u"], "forget": ["u"]}
+    assert first(Seen("u", True, "deactivating", began=9.0)) == {"start": ["u"]}
+    assert first(Seen("u"), enabled=True) == {"start": ["u"], "enable": ["u"]}
+    assert first(Seen("u", True, "active", True), enabled=False) == {"disable": ["u"]}
+    assert first(Seen("u", True, "active", began=1.0), 2.0, state="stopped") == {"stop": ["u"]}
+    assert first(Seen("u", True, "failed"), state="stopped") == {}
+
+
+def test_what_is_due_is_no_change() -> None:
+    todo = steps([unit(defer=True)], {"u": Seen("u", True, "active", began=1.0)}, {"/f": 2.0})
+    assert todo.due == ["u"] and not todo.any()
+
+
+def test_a_date_in_the_future_restarts_nothing(tmp_path: Path) -> None:
+    """The clock was an hour ahead when the file was written, and was set right since."""
+    file = tmp_path / "f"
+    file.write_text("x")
+    now, monotonic = time.time(), time.clock_gettime(time.CLOCK_MONOTONIC)
+    os.utime(file, (now + 3600, now + 3600))
+    assert written_at(file, monotonic, now) == 0.0
+    assert written_at(file, monotonic + 7200, now + 7200) == pytest.approx(now + 3600)
+
+
+@pytest.mark.parametrize("step", [-3600.0, 0.0, 3600.0])
+def test_a_file_that_we_wrote_is_dated_by_a_clock_that_nobody_sets(tmp_path: Path, step: float) -> None:
+    file = tmp_path / "f"
+    file.write_text("x")
+    os.utime(file, (time.time() + step,) * 2)
+    before = time.time() - step
+    stamp_written(file)
+    file = file.rename(tmp_path / "g")
+    if not os.listxattr(file):
+        pytest.skip("the file system here has no extended attributes")
+    # A unit that began a second later runs from it, one that began a second earlier does not, whatever the wall clock says now.
+    now, monotonic = time.time() - step, time.clock_gettime(time.CLOCK_MONOTONIC)
+    changed = {"/f": written_at(file, monotonic, now)}
+    assert not outdated(Seen("u", True, "active", began=now + 1), changed, ["/f"])
+    assert outdated(Seen("u", True, "active", began=before - 1), changed, ["/f"])
+    os.setxattr(file, WRITTEN, os.getxattr(file, WRITTEN).replace(b"-", b"+", 1))  # before the last boot
+    assert written_at(file, monotonic, now) == 0.0
+    os.utime(file, (now - 5, now - 5))  # by another hand since
+    assert written_at(file, monotonic, now) == pytest.approx(now - 5)
