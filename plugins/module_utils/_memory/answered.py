@@ -1,0 +1,264 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The KV cache and the weights of a service as the vLLM of its image planned them, in the shape that the budget calculates with.
+
+An answer (C(image_answer.py)) is of one launch and one longest context. Shorter requests follow from it where only layers of full
+attention depend on the length; else a shorter request counts as much as the longest, so that no figure is too small. No I/O.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .geometry import Refusal
+from .image_answer import REFUSED, Answer, Cut, Failure, Weights
+from .kv_cache import NEWEST_MINOR, KVGroup, KVPlan, KVSettings, Release, parse_release
+
+ASKED_BYTES = (1 << 40, 1 << 41)
+"""Sizes of the cache that an image is asked about, in bytes: a request of any context fits, so that its price is in the answer."""
+WEIGHTS_SHARE = 0.005
+"""Differences of the weights up to this share are none: quantised ones are within 0.15 % by arithmetic."""
+
+_KINDS = {
+    "FullAttentionSpec": "full",
+    "MLAAttentionSpec": "mla",
+    "SlidingWindowSpec": "sliding",
+    "ChunkedLocalAttentionSpec": "chunked",
+    "MambaSpec": "mamba",
+}
+_VISION = re.compile(r"(?:model\.)?(?:visual|vision\w*|vit)\.", re.ASCII)
+_SHARED = ("embed_tokens", "lm_head")
+"""Modules of a drafter that vLLM replaces by those of the model after loading, where they are as large."""
+
+
+class ImageRefusal(Refusal):
+    """The vLLM of the image refuses the launch; C(text) is its own."""
+
+    def __init__(self, version: str, failure: Failure) -> None:
+        super().__init__("image_plan", f"vLLM {version or 'of its image'} refuses the launch", "change what vLLM names")
+        self.text = f"{failure.type}: {failure.text}" if failure.type else failure.text
+
+
+@dataclass(frozen=True)
+class AnsweredPlan(KVPlan):
+    """A plan that vLLM made; lengths above C(longest) were not asked about.
+
+    request: blocks of a request of C(longest) tokens. whole: bytes that vLLM's check counts for it. linear: tokens of a block of each group
+    whose blocks follow from the length alone. kept_back: bytes that vLLM's check leaves out. by_concurrency: whether the number of tokens
+    that this vLLM prints is that of full requests.
+    """
+
+    longest: int = 0
+    request: int = 0
+    whole: int = 0
+    linear: tuple[int, ...] = ()
+    kept_back: int = 0
+    by_concurrency: bool = True
+
+    @property
+    def marginal_bytes_per_token(self) -> float:
+        """Bytes that one more token of context costs, as far as that is known."""
+        return sum((self.bytes_per_block / block for block in self.linear), 0.0)
+
+    def blocks_per_request(self, length: int) -> int:
+        """Blocks that one request of C(length) tokens takes at most."""
+        if length > self.longest:
+            raise ValueError(f"the image was asked about {self.longest} tokens, not {length}")
+        rest = self.request - sum(-(-self.longest // block) for block in self.linear)
+        return self.request if rest < 0 else rest + sum(-(-length // block) for block in self.linear)
+
+    def _pages(self, length: int) -> int:
+        return self.blocks_per_request(length)
+
+    def _needed(self, length: int, size: int) -> int:
+        if self.whole != self.request * self.bytes_per_block:
+            return self.whole * size // self.bytes_per_block
+        return self.blocks_per_request(length) * size
+
+    def checked_bytes(self, available: int) -> int:
+        """Bytes that vLLM's own check compares with."""
+        return available - self.kept_back
+
+    def available_for(self, requests: int, length: int) -> int:
+        """The least memory that passes the check and holds C(requests) requests of C(length) tokens."""
+        blocks = self.blocks_per_request(length)
+        return max(requests * blocks * self.bytes_per_block, self.needed_bytes(length) + self.kept_back)
+
+    def printed_tokens(self, blocks: int, length: int, limit: int = 0) -> int:
+        """The number in the line C(GPU KV cache size) of the start-up log.
+
+        :param blocks: of the cache
+        :param length: tokens of the longest context
+        :param limit: as of C(KVPlan)
+        :returns: tokens
+        """
+        if self.by_concurrency:
+            return int(self.max_concurrency(blocks, length) * length)
+        return super().printed_tokens(blocks, length, limit)
+
+    def ruled_by_batch(self, length: int) -> bool:
+        """Tell whether the batch decides the price of a request; a batch of another size was not asked about."""
+        return False
+
+
+def usable(answer: Answer | None) -> bool:
+    """Tell whether an answer says anything: a plan, or that vLLM refuses."""
+    if answer is None:
+        return False
+    if answer.failure is not None:
+        return answer.failure.kind == REFUSED
+    return bool(answer.cuts) or any(each.kind == REFUSED for each in answer.refusals.values())
+
+
+def unknown(answer: Answer | None, reason: str) -> str:
+    """Return why an image gave no plan, for a person; empty where it was not asked."""
+    failure = answer.failure if answer is not None else None
+    if failure is None and answer is not None:
+        failure = next(iter(answer.refusals.values()), None)
+    return f"{failure.stage}: {failure.text}" if failure else reason
+
+
+def release_of(answer: Answer, given: str) -> Release:
+    """Return the release that an answer is of.
+
+    :param answer: of the image
+    :param given: version that the plan has of the image, or empty
+    :returns: the release; what a build calls itself may be none, then it counts as the newest
+    """
+    for text in filter(None, (answer.version, given)):
+        with contextlib.suppress(Refusal):
+            return parse_release(text)
+    return Release(answer.version, NEWEST_MINOR, False)
+
+
+def kv_plan(answer: Answer, given: str, counted: bool) -> AnsweredPlan:
+    """Return the plan of an answer.
+
+    Raises C(ImageRefusal) where vLLM refuses, C(Refusal) for a plan that cannot be calculated with.
+
+    :param answer: of the image, see C(usable)
+    :param given: version that the plan has of the image, or empty
+    :param counted: whether blocks of full attention follow from the length, which other options could change
+    :returns: the plan
+    """
+    if answer.failure is not None:
+        raise ImageRefusal(answer.version, answer.failure)
+    if not answer.cuts:
+        raise ImageRefusal(answer.version, answer.refusals[max(answer.refusals)])
+    override = answer.resolved.get("blocks_override")
+    cuts = list(answer.cuts.values())
+    cut = max(cuts, key=lambda each: (each.max_model_len, each.available))
+    request = round(cut.blocks / cut.concurrency)
+    odd = abs(request * cut.concurrency - cut.blocks) > 1e-6 * cut.blocks
+    if odd or not request or any(each.bytes_per_block != cut.bytes_per_block for each in cuts):
+        raise Refusal("image_plan", "the image has requests or blocks of no fixed size")
+    if not override and any(each.blocks != each.available // each.bytes_per_block for each in cuts):
+        raise Refusal("image_plan", "the blocks of the image's plan do not follow from the memory")
+    release = release_of(answer, given)
+    resolved = answer.resolved
+    settings = KVSettings(
+        release=release,
+        max_num_batched_tokens=resolved.get("max_num_batched_tokens", 0),
+        kv_cache_dtype=resolved.get("kv_cache_dtype", "auto"),
+        prefix_caching=resolved.get("enable_prefix_caching", True),
+        tensor_parallel=resolved.get("tensor_parallel", 1),
+        pipeline_parallel=resolved.get("pipeline_parallel", 1),
+    )
+    pages = [int(group["page"]) for group in cut.groups]
+    return AnsweredPlan(
+        settings=settings,
+        groups=tuple(_group(each) for each in cut.groups),
+        block_size=cut.block_size,
+        page_size_bytes=max(pages, default=0),
+        group_size=max((int(group["layers"]) for group in cut.groups), default=0),
+        bytes_per_block=cut.bytes_per_block,
+        mamba_cache_mode=resolved.get("mamba_cache_mode", "none"),
+        state_bytes=0,
+        stage_bytes_per_block=(cut.bytes_per_block,),
+        longest=cut.max_model_len,
+        request=request,
+        whole=request * cut.bytes_per_block if cut.needed is None else cut.needed,
+        linear=tuple(int(group["block"]) for group in cut.groups if counted and _linear(group)),
+        kept_back=cut.bytes_per_block if release.since(29) else 0,
+        by_concurrency=_by_concurrency(cut),
+    )
+
+
+def _by_concurrency(cut: Cut) -> bool:
+    return cut.tokens is None or cut.tokens == int(cut.concurrency * cut.max_model_len)
+
+
+def _group(spec: Mapping[str, Any]) -> KVGroup:
+    kinds = {_KINDS.get(each["kind"], each["kind"]) for each in spec.get("members") or [spec]}
+    kind = kinds.pop() if len(kinds) == 1 else spec["kind"]
+    return KVGroup(kind, spec["layers"], spec["block"], int(spec.get("sliding_window") or 0))
+
+
+def _linear(spec: Mapping[str, Any]) -> bool:
+    """Tell whether a group takes a block for each C(block) tokens of a request, and nothing else."""
+    members = spec.get("members")
+    if members:
+        return all(_linear(each) for each in members)
+    plain = all(value in (None, 0, 1) for name, value in spec.items() if "compress" in name)
+    known = _KINDS.get(spec["kind"]) in ("full", "mla") and spec["block"] > 0
+    return known and plain and spec.get("tokens_per_state", 1) == 1
+
+
+@dataclass(frozen=True)
+class AnsweredWeights:
+    """Bytes of the parameters on the fullest rank: of the model, of its drafter, of both in host memory, of the vision tower."""
+
+    target: int
+    draft: int
+    host: int
+    vision: int
+
+
+def weights(answer: Answer, own_drafter: bool) -> AnsweredWeights:
+    """Return the weights of the fullest pipeline stage.
+
+    :param answer: of the image, with a plan
+    :param own_drafter: whether layers of the model itself draft, which share its embedding and output layer
+    :returns: bytes
+    """
+    found = [_rank_weights(rank.target, rank.draft, own_drafter) for rank in answer.ranks]
+    return max(found, key=lambda each: each.target + each.draft)
+
+
+def _rank_weights(target: Weights, draft: Weights | None, own_drafter: bool) -> AnsweredWeights:
+    vision = sum(size for name, size in target.modules.items() if _VISION.match(name))
+    if draft is None:
+        return AnsweredWeights(target.bytes, 0, target.host, vision)
+    there = {name.rpartition(".")[2]: size for name, size in target.modules.items()}
+    shared = sum(
+        size
+        for name, size in draft.modules.items()
+        if own_drafter and name.rpartition(".")[2] in _SHARED and there.get(name.rpartition(".")[2]) == size
+    )
+    return AnsweredWeights(target.bytes, draft.bytes - shared, target.host + draft.host, vision)
+
+
+def differences(own: KVPlan, own_weights: int | None, answered: AnsweredPlan, loaded: AnsweredWeights) -> list[str]:
+    """Return in what the arithmetic and an image's plan of the same launch differ, for a person.
+
+    :param own: the plan by arithmetic
+    :param own_weights: bytes of the model's weights on a rank by arithmetic, None where they were given
+    :param answered: the plan of the image
+    :param loaded: the weights of the image
+    :returns: texts
+    """
+    length = answered.longest
+    pairs = [
+        ("tokens of a block", own.block_size, answered.block_size),
+        ("bytes of a block", own.bytes_per_block, answered.bytes_per_block),
+        (f"bytes of a request of {length} tokens", own.needed_bytes(length), answered.needed_bytes(length)),
+    ]
+    found = [f"{name} {mine} and {other}" for name, mine, other in pairs if mine != other]
+    if own_weights is not None and abs(own_weights - loaded.target) > WEIGHTS_SHARE * loaded.target:
+        found.append(f"bytes of the weights {own_weights} and {loaded.target}")
+    return found

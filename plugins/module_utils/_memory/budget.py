@@ -1,0 +1,941 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The memory budget of one node: does it fit, with what settings, and what would vLLM say if it does not.
+
+A DGX Spark has one pool of memory for everything. vLLM asks for C(ceil(total x gpu-memory-utilization)) of it when it
+starts, refuses when less is free at that moment, loads its weights, and cuts what is then left of its request into the
+KV cache. Several engines share the pool, so each must find its memory free at its turn B(and) at every later restart,
+when all others are resident.
+
+Some terms are known only as a range (C(service_memory.OVERHEADS)). A check that fails even when everything else is small
+is an error; one that depends on the range makes the verdict C(tight).
+
+Every fix that a finding names was planned here before it is named: the same engine ran on the changed input, the finding
+was gone and no new error had come.
+
+C(memory_budget) is the only entry. No I/O, no Ansible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from .._common.findings import Finding
+from .._common.sizes import GIB
+from .._vllm.overheads import LEVELS
+from .answered import ImageRefusal
+from .geometry import Refusal
+from .kv_cache import (
+    COMPARED_MINORS,
+    KVPlan,
+    Release,
+    error_auto_fit,
+    error_mamba_blocks,
+    error_no_memory,
+    error_too_long,
+    gib_text,
+)
+from .node_memory import STEPS, UTILIZATION_LIMIT, Node, Service, at_once, first_failing, solve
+from .service_memory import (
+    ANSWERED_ARGS,
+    DEFAULT_SEQS,
+    IMAGE,
+    NOT_COMPARED,
+    Engine,
+    Host,
+    InputError,
+    NoCommonPage,
+    ServiceInput,
+    read_params,
+    resolve,
+)
+
+__all__ = ["InputError", "error_free_memory", "memory_budget"]
+
+# A batch that people use where the default of 2048 is too small for a block.
+USUAL_BATCH = 8192
+
+_SEVERITY = {"low": "error", "typical": "warning", "high": "info"}
+_ALSO = {
+    "low": "",
+    "typical": " It passes only with less overhead than usual.",
+    "high": " It passes with the usual overheads, not with high ones.",
+}
+
+Change = dict[str, Any]
+FixCandidate = list[Change]
+
+
+def error_free_memory(free: float, total: int, utilization: float, requested: int) -> str:
+    """What vLLM prints when less memory is free than it asks for (C(vllm/v1/worker/utils.py), request_memory).
+
+    free, total, requested: bytes. The text is the same in 0.19 to 0.33.
+    """
+    return (
+        f"ValueError: Free memory on device cuda:0 ({gib_text(free)}/{gib_text(total)} GiB) on startup is less than "
+        f"desired GPU memory utilization ({utilization}, {gib_text(requested)} GiB). Decrease GPU memory utilization or "
+        "reduce GPU memory used by other processes."
+    )
+
+
+def error_warm_up(sequences: int) -> str:
+    """What vLLM prints when the memory ends at its last step (C(vllm/v1/worker/gpu_model_runner.py))."""
+    return (
+        f"RuntimeError: CUDA out of memory occurred when warming up sampler with {sequences} dummy requests. Please try "
+        "lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine."
+    )
+
+
+@dataclass
+class _Draft:
+    """A finding before it has its fix: candidates to try in order of preference, and what to say when none of them plans."""
+
+    finding: Finding
+    candidates: Callable[[], Iterator[FixCandidate]] = lambda: iter(())
+    advice: str = ""
+    most: int = 3
+
+
+@dataclass
+class _Report:
+    """What the checks found. C(tight): the services whose verdict hangs on overheads that are known only as a range."""
+
+    drafts: list[_Draft] = field(default_factory=list)
+    tight: set[str] = field(default_factory=set)
+
+
+# Fixes ----------------------------------------------------------------------------------------------------------------
+
+
+def _set(service: str, **args: Any) -> Change:
+    return {"service": service, "args": {key.replace("_", "-"): value for key, value in args.items()}}
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def _say(candidate: FixCandidate) -> str:
+    """Put a candidate in words: C(set max-model-len of heavy to 32768)."""
+    return " and ".join(
+        f"leave out {key} of {change['service']}"
+        if value is None
+        else f"set {key} of {change['service']} to {_value(value)}"
+        for change in candidate
+        for key, value in change["args"].items()
+    )
+
+
+def _smaller(
+    node: Node, services: Sequence[Service], level: str, highest: float | None = None, margin: int = 0
+) -> Iterator[FixCandidate]:
+    """Make one of C(services) smaller so that the node plans, with C(margin) bytes to spare: the first that can be."""
+    for at in ("typical", "low") if level == "low" else (level,):
+        for service in services:
+            if service.utilization is None or not service.is_engine:
+                continue
+            top = service.utilization - 1 / STEPS if highest is None else highest
+            found = node.largest(service, top, at, margin)
+            if found:
+                yield [_set(service.name, gpu_memory_utilization=found)]
+
+
+def _shorter(node: Node, service: Service) -> Iterator[FixCandidate]:
+    """Make the requests of a service shorter where its utilisation was worked out from them."""
+    if "gpu-memory-utilization" not in service.solved or "max-model-len" in service.solved or not service.is_engine:
+        return
+    for level in ("high", "typical", "low"):
+        share = node.largest(service, 1.0, level)
+        if share is None:
+            continue
+        available = service.engine.available(math.ceil(node.host.total * share), level)
+        length = service.plan.largest_length(available, service.engine.limit)
+        if 0 < length < (service.length or 0):
+            yield [_set(service.name, max_model_len=length)]
+
+
+def _less(node: Node, service: Service, level: str, margin: int = 0) -> Iterator[FixCandidate]:
+    """What makes room on the node: first this service smaller, then its requests shorter, else another one smaller."""
+    largest_first = sorted(node.others(service), key=lambda each: (-(each.utilization or 0.0), each.name))
+    yield from _smaller(node, [service], level, margin=margin)
+    yield from _shorter(node, service)
+    yield from _smaller(node, largest_first, level, margin=margin)
+
+
+def _more_cache(node: Node, service: Service, level: str) -> Iterator[FixCandidate]:
+    """What makes a check of the KV cache pass: more memory, shorter requests, fewer at once."""
+    engine = service.engine
+    if engine.pool is None:
+        for at in ("high", "typical", "low"):
+            share = node.share(node.floor(service, at))
+            if (service.utilization or 0) < share <= UTILIZATION_LIMIT:
+                yield [_set(service.name, gpu_memory_utilization=share)]
+    length = service.length or engine.limit
+    if service.plan.ruled_by_batch(length):
+        for at in ("high", level):
+            batch = service.plan.largest_batch(engine.available(node.requested(service), at), length)
+            if batch:
+                yield [_set(service.name, max_num_batched_tokens=batch)]
+    for at in ("high", level):
+        available = engine.available(node.requested(service), at)
+        length = service.plan.largest_length(available, service.length or engine.limit)
+        if 0 < length < (service.length or 0):
+            yield [_set(service.name, max_model_len=length)]
+    if engine.needs_state_blocks:
+        for at in ("high", level):
+            blocks = engine.num_blocks(engine.available(node.requested(service), at))
+            if 0 < blocks < service.wanted:
+                yield [_set(service.name, max_num_seqs=blocks)]
+
+
+def _more_at_once(node: Node, service: Service, reached: float) -> Iterator[FixCandidate]:
+    """What makes the cache hold max-num-seqs requests of full length: more memory, fewer, shorter."""
+    engine, plan = service.engine, service.plan
+    if "gpu-memory-utilization" not in service.solved and engine.pool is None and engine.blocks is None:
+        share = node.share(node.target(service))
+        if share <= UTILIZATION_LIMIT:
+            yield [_set(service.name, gpu_memory_utilization=share)]
+    if reached >= 1:
+        yield [_set(service.name, max_num_seqs=int(reached))]
+    blocks = engine.num_blocks(engine.available(node.requested(service), "typical"))
+    length = plan.largest_length(blocks // service.wanted * plan.bytes_per_block, engine.limit)
+    if 0 < length < (service.length or 0):
+        yield [_set(service.name, max_model_len=length)]
+
+
+# Checks ---------------------------------------------------------------------------------------------------------------
+
+
+def _add(
+    report: _Report,
+    service: Service,
+    level: str,
+    rule: str,
+    message: str,
+    vllm_error: str,
+    stage: str,
+    candidates: Callable[[], Iterator[FixCandidate]],
+    *,
+    basis: str = "inventory",
+    advice: str = "",
+    most: int = 3,
+    also: str | None = None,
+) -> None:
+    said = level != "high"
+    finding = Finding(
+        rule=f"memory.{rule}",
+        severity=_SEVERITY[level],
+        service=service.name,
+        message=message + (_ALSO[level] if also is None else also),
+        vllm_error=vllm_error if said else "",
+        stage=stage if said else "",
+        seconds=service.engine.seconds(stage) if said else {},
+        basis=basis,
+    )
+    report.drafts.append(_Draft(finding, candidates, advice, most))
+    if level != "low":
+        report.tight.add(service.name)
+
+
+def _check_free(report: _Report, node: Node, service: Service, before: list[Service]) -> None:
+    """Check 1: free memory at the turn of a service, and at every later restart; and the peak while weights load."""
+    if service.utilization is None:
+        return
+    others = node.others(service)
+    _check_turns(report, node, service, [other for other in before if other in others], others)
+    _check_loading(report, node, service, others)
+    _check_page_cache(report, node, service)
+
+
+def _check_turns(report: _Report, node: Node, service: Service, before: list[Service], others: list[Service]) -> None:
+    """Check what vLLM finds free when a service starts beside those C(before) it, and when it is restarted beside all C(others)."""
+    requested = node.requested(service)
+    beside = ", ".join(sorted(other.name for other in others))
+    move = f"Move {service.name} to another node" + (
+        f", or do not run it beside {beside}." if beside else ", or use a smaller model."
+    )
+    turns = [("free_at_start", "starts", before)]
+    if len(before) < len(others):
+        turns.append(("free_at_restart", "is restarted while all others are resident", others))
+    for rule, when, resident in turns:
+        level = node.shortfall_level(service, resident, requested)
+        if level:
+            free = max(0, node.free(service, resident, level))
+            running = {other.name for other in resident}
+            running |= set(node.host.resident if node.host.available is not None else ())
+            gone = {service.name, *(mate.name for mate in node.set_members(service))}
+            named = ", ".join(sorted(running - gone)) or "no other service"
+            _add(
+                report,
+                service,
+                level,
+                rule,
+                f"{service.name} asks for {gib_text(requested)} GiB (gpu-memory-utilization {service.utilization} of "
+                f"{gib_text(node.host.total)} GiB), but {gib_text(free)} GiB are free when it {when} (beside {named}).",
+                error_free_memory(free, node.host.total, service.utilization or 0.0, requested),
+                "device",
+                partial(_less, node, service, level),
+                basis=node.basis,
+                advice=move if level == "low" else "",
+                most=1,
+            )
+            break
+
+
+def _check_loading(report: _Report, node: Node, service: Service, others: list[Service]) -> None:
+    """Check the peak while weights load, beside all others."""
+    requested = node.requested(service)
+    engine = service.engine
+
+    def loads(at: str) -> bool:
+        # What is no more than the request was checked with it.
+        return engine.loading(at) <= requested or node.free(service, others, at) >= engine.loading(at)
+
+    level = first_failing(loads)
+    if level:
+        peak, quantised = engine.loading(level), engine.load_peak > engine.weights
+        layerwise = f" It passes where each layer is quantised as it comes ({gib_text(engine.loading('low'))} GiB)."
+        _add(
+            report,
+            service,
+            level,
+            "load",
+            f"The weights of {service.name} take {gib_text(peak)} GiB while they load, but only "
+            f"{gib_text(max(0, node.free(service, others, level)))} GiB are free.",
+            "torch.OutOfMemoryError: CUDA out of memory.",
+            "load",
+            partial(_smaller, node, others, level),
+            basis=node.basis,
+            advice=("Use a checkpoint that is quantised already" if quantised else "Use a smaller model")
+            + ", or more ranks (tensor-parallel-size).",
+            most=1,
+            also=layerwise if quantised and level == "typical" else None,
+        )
+
+
+def _check_page_cache(report: _Report, node: Node, service: Service) -> None:
+    """Say where memory is free for vLLM and not for the driver."""
+    requested = node.requested(service)
+    if node.host.free is not None and node.host.free < requested <= (node.host.available or 0):
+        finding = Finding(
+            rule="memory.page_cache",
+            severity="info",
+            service=service.name,
+            basis="measured",
+            message=f"Only {gib_text(node.host.free)} GiB are free outright, the rest of the available memory is page cache. "
+            "vLLM counts it as free, the driver has to get it back first.",
+        )
+        report.drafts.append(
+            _Draft(finding, advice="Drop the page cache before the start; the units of this collection do.")
+        )
+
+
+_WHEN = "vLLM finds this only after it has loaded the weights."
+
+
+def _too_small(service: Service) -> str:
+    return f"{service.name} does not fit on this node with these settings: use fewer services, a smaller model or more ranks."
+
+
+def _check_cache(report: _Report, node: Node, service: Service) -> None:
+    """Checks 0 and 5 to 9: what vLLM refuses when it plans the KV cache, minutes into the start."""
+    engine = service.engine
+    if engine.plan is None or engine.release is None:
+        return
+    if engine.align_error:
+        _check_align_block(report, service, engine.plan, engine.release)
+    if _check_cache_memory(report, node, service, engine.release) == "low":
+        return
+    # Left out and nothing fits: vLLM takes the longest that the model allows.
+    length = service.length or (0 if engine.length_auto else engine.limit)
+    if length == 0:
+        _add(
+            report,
+            service,
+            "low",
+            "auto_fit",
+            f"Not even one token fits into the KV cache of {service.name}. {_WHEN}",
+            error_auto_fit(),
+            "kv_cache",
+            partial(_more_cache, node, service, "low"),
+            advice=_too_small(service),
+        )
+        return
+    level = _check_request(report, node, service, engine.plan, length)
+    if level == "low":
+        return
+    if engine.needs_state_blocks:
+        _check_state_blocks(report, node, service)
+    if service.sequences is not None and level != "typical":
+        _check_concurrency(report, node, service, engine.plan, length)
+
+
+def _check_align_block(report: _Report, service: Service, plan: KVPlan, release: Release) -> None:
+    """Say that a block of a hybrid model is larger than a batch."""
+    engine = service.engine
+    early = release.minor == 17  # the one release that looks at this with its arguments
+    _add(
+        report,
+        service,
+        "low",
+        "align_block",
+        f"With prefix caching, a block of {service.name} holds {engine.align_block} tokens, more than a batch of "
+        f"{plan.settings.max_num_batched_tokens}." + ("" if early else f" {_WHEN}"),
+        engine.align_error,
+        "arguments" if early else "kv_cache",
+        lambda: iter(
+            [
+                [_set(service.name, max_num_batched_tokens=max(USUAL_BATCH, engine.align_block))],
+                [_set(service.name, enable_prefix_caching=False)],
+                [_set(service.name, max_num_batched_tokens=engine.align_block)],
+            ]
+        ),
+        advice=f"Set max-num-batched-tokens of {service.name} to {engine.align_block} or more, or enable-prefix-caching to "
+        "false, and give it more memory.",
+        most=2,
+    )
+
+
+def _check_cache_memory(report: _Report, node: Node, service: Service, release: Release) -> str | None:
+    """Check that anything is left for the KV cache; return the first level at which nothing is."""
+    engine, requested = service.engine, node.requested(service)
+    level = first_failing(lambda at: engine.available(requested, at) > 0)
+    if level:
+        left = engine.available(requested, level)
+        _add(
+            report,
+            service,
+            level,
+            "no_cache_memory",
+            f"{service.name} asks for {gib_text(requested)} GiB; its weights ({gib_text(engine.weights + engine.draft)} GiB) and "
+            f"overheads ({gib_text(engine.inside[level])} GiB) leave {gib_text(left)} GiB for the KV cache. {_WHEN}",
+            error_auto_fit() if engine.length_auto else error_no_memory(release),
+            "kv_cache",
+            partial(_more_cache, node, service, level),
+            advice=_too_small(service),
+        )
+    return level
+
+
+def _check_request(report: _Report, node: Node, service: Service, plan: KVPlan, length: int) -> str | None:
+    """Check that one request of the full length, in tokens, fits; return the first level at which it does not."""
+    engine, requested = service.engine, node.requested(service)
+    level = first_failing(lambda at: plan.needed_bytes(length) <= plan.checked_bytes(engine.available(requested, at)))
+    if level:
+        available = engine.available(requested, level)
+        batch = plan.settings.max_num_batched_tokens
+        price = (
+            f" Most of that is for max-num-batched-tokens, {batch}, not for its length."
+            if plan.ruled_by_batch(length)
+            else ""
+        )
+        if available > 0:
+            _add(
+                report,
+                service,
+                level,
+                "one_request",
+                f"One request of {length} tokens needs {gib_text(plan.needed_bytes(length))} GiB of KV cache, {service.name} has "
+                f"{gib_text(plan.checked_bytes(available))} GiB.{price} {_WHEN}",
+                error_too_long(plan, length, available),
+                "kv_cache",
+                partial(_more_cache, node, service, level),
+                advice=_too_small(service),
+            )
+    return level
+
+
+def _check_state_blocks(report: _Report, node: Node, service: Service) -> None:
+    """Check that each request that may run at once finds a block for its state."""
+    engine, requested, wanted = service.engine, node.requested(service), service.wanted
+    level = first_failing(lambda at: engine.num_blocks(engine.available(requested, at)) >= wanted)
+    if level:
+        blocks = engine.num_blocks(engine.available(requested, level))
+        _add(
+            report,
+            service,
+            level,
+            "state_blocks",
+            f"{service.name} may run {wanted} requests at once (max-num-seqs), but its cache has {blocks} blocks and each "
+            f"request needs one for its state. {_WHEN}",
+            error_mamba_blocks(wanted, blocks),
+            "graphs",
+            partial(_more_cache, node, service, level),
+            advice=_too_small(service),
+        )
+
+
+def _check_concurrency(report: _Report, node: Node, service: Service, plan: KVPlan, length: int) -> None:
+    """Say how many requests of the full length, in tokens, the cache holds where that is less than wanted."""
+    engine, requested, wanted = service.engine, node.requested(service), service.wanted
+    reached = plan.max_concurrency(engine.num_blocks(engine.available(requested, "typical")), length)
+    if reached < wanted:
+        finding = Finding(
+            rule="memory.concurrency",
+            severity="warning",
+            service=service.name,
+            message=f"The KV cache of {service.name} holds {reached:.2f} requests of {length} tokens at once, max-num-seqs is "
+            f"{wanted}. Shorter requests still run side by side; long ones wait or are preempted.",
+        )
+        advice = "Use an fp8 KV cache, or give the service more memory."
+        report.drafts.append(_Draft(finding, partial(_more_at_once, node, service, reached), advice))
+
+
+def _check_node(node: Node) -> list[_Draft]:
+    """The sum of utilisations and what is left at the end."""
+    drafts = []
+    total, bound = node.utilization_sum(), node.utilization_bound()
+    engines = [service for service in node.counted() if service.utilization is not None]
+    names = ", ".join(f"{service.name} {service.utilization}" for service in engines)
+
+    def lower() -> Iterator[FixCandidate]:
+        largest_first = sorted(engines, key=lambda service: (-(service.utilization or 0.0), service.name))
+        for service in largest_first:
+            yield from _smaller(node, [service], "low", bound - total + (service.utilization or 0.0))
+
+    advice = "Lower one of them, or move a service to another node."
+    if total > UTILIZATION_LIMIT:
+        finding = Finding(
+            rule="memory.utilization_sum",
+            severity="error",
+            message=f"gpu-memory-utilization is a share of all memory, and the services ask for {total:g} of it together "
+            f"({names}); more than {UTILIZATION_LIMIT} leaves no room for the system and for CUDA itself.",
+        )
+        drafts.append(_Draft(finding, lower, advice, 1))
+    elif total > bound:
+        finding = Finding(
+            rule="memory.utilization_bound",
+            severity="warning",
+            message=f"The services ask for {total:g} of all memory together ({names}); with the system and what engines hold "
+            f"beside their request, {bound:.3f} is what this node has. It works only while they take less than they ask.",
+        )
+        drafts.append(_Draft(finding, lower, advice, 1))
+    margin = node.host.margin
+    limits = {"low": 0, "typical": margin, "high": 0}
+    level = first_failing(lambda at: node.remaining(at) >= limits[at])
+    if level:
+        left = node.remaining(level)
+        also = "" if level == "typical" and left >= 0 else _ALSO[level]  # then only the margin is short
+        what = "left" if left >= 0 else "missing"
+        last = next((service for service in reversed(node.services) if service.is_engine), None)
+        said = last is not None and left < 0 and level != "high"
+        finding = Finding(
+            rule="memory.node",
+            severity=_SEVERITY[level],
+            basis=node.basis,
+            message=f"With everything running, {gib_text(abs(left))} GiB are {what} of {gib_text(node.host.total)} GiB; "
+            f"{gib_text(margin)} GiB should stay free.{also}",
+            vllm_error=error_warm_up(last.wanted) if last and said else "",
+            stage="graphs" if said else "",
+            seconds=last.engine.seconds("graphs") if last and said else {},
+        )
+        biggest = max(node.services, key=lambda service: (node.held(service, "typical"), service.name))
+        advice = f"Move a service to another node; {biggest.name} is the largest." if level == "low" else ""
+        drafts.append(_Draft(finding, partial(_less, node, biggest, level, margin), advice, 1))
+    return drafts
+
+
+# The result -----------------------------------------------------------------------------------------------------------
+
+
+def _gib(size: float) -> float:
+    return round(size / GIB, 2)
+
+
+def _verdict(findings: list[Finding], tight: bool) -> str:
+    if any(finding.severity == "error" for finding in findings):
+        return "fails"
+    return "tight" if tight else "fits"
+
+
+def _service_result(node: Node, service: Service, order: int, verdict: str) -> dict[str, Any]:
+    engine, requested = service.engine, node.requested(service)
+    free = {level: node.free(service, node.others(service), level) for level in LEVELS}
+    result: dict[str, Any] = {
+        "verdict": verdict,
+        "order": order,
+        "gpu_memory_utilization": service.utilization,
+        "requested_bytes": requested if service.utilization is not None else None,
+        "residency_gib": {level: _gib(node.held(service, level)) for level in LEVELS},
+        "headroom_gib": {
+            name: _gib(free[level] - (requested or node.held(service, level)))
+            for name, level in zip(LEVELS, reversed(LEVELS))
+        },
+        "solved": service.solved,
+    }
+    if engine.cache_from:
+        result["sources"] = {"weights": engine.weights_from, "kv_cache": engine.cache_from}
+    if engine.stated is not None and engine.weights:
+        result["weights_bytes"] = engine.weights
+    if engine.plan is None or engine.release is None:
+        return result
+    plan, length = engine.plan, service.length or 0
+    # Named by their size: the low figure is what high overheads leave.
+    available = {name: engine.available(requested, level) for name, level in zip(LEVELS, reversed(LEVELS))}
+    blocks = engine.num_blocks(max(0, available["typical"]))
+    result.update(
+        {
+            "vllm_version": engine.release.text or None,
+            "exact": engine.cache_from != NOT_COMPARED,
+            "weights_bytes": engine.weights,
+            "draft_bytes": engine.draft,
+            "vision_bytes": engine.vision,
+            "host_bytes": engine.host,
+            "load_peak_bytes": engine.loading("typical"),
+            "overhead_gib": {level: _gib(engine.inside[level]) for level in LEVELS},
+            "beside_gib": {level: _gib(engine.beside.get(level, 0.0)) for level in LEVELS},
+            "model_runner": engine.runner,
+            "kv_cache_dtype": plan.settings.kv_cache_dtype,
+            "mamba_cache_mode": plan.mamba_cache_mode,
+            "block_size": plan.block_size,
+            "page_size_bytes": plan.page_size_bytes,
+            "bytes_per_block": plan.bytes_per_block,
+            "kv_groups": [
+                {"kind": group.kind, "layers": group.layers, "block_size": group.block_size or length}
+                for group in plan.groups
+            ],
+            "num_blocks": blocks,
+            "gpu_kv_cache_size_tokens": plan.printed_tokens(blocks, length) if length else 0,
+            "max_concurrency": plan.max_concurrency(blocks, length) if length else 0.0,
+            "needed_bytes_one_request": plan.needed_bytes(length),
+            "marginal_bytes_per_token": plan.marginal_bytes_per_token,
+            "available_kv_bytes": available,
+            "max_model_len": length,
+            "max_num_seqs": service.wanted,
+            "max_num_batched_tokens": plan.settings.max_num_batched_tokens,
+            "largest_safe_max_model_len": plan.largest_length(available["low"], engine.limit),
+        }
+    )
+    return result
+
+
+def _memory_map(node: Node) -> list[dict[str, Any]]:
+    """The parts of the node's memory as a stacked bar shows them, at typical overheads.
+
+    The sizes add up to the node's total; when it does not fit, nothing is free and they add up to more.
+    """
+    parts: list[tuple[str, float, str, str | None]] = [("system", node.host.os_reserve, "system", None)]
+    names = {service.name for service in node.services}
+    parts += [(name, size, "plain", None) for name, size in sorted(node.host.resident.items()) if name not in names]
+    for service in node.counted():
+        engine, held = service.engine, node.held(service, "typical")
+        if not service.is_engine and not (engine.stated and engine.weights):
+            parts.append((service.name, held, "plain", service.name))
+            continue
+        weights, cache = engine.weights + engine.draft, engine.cache_bytes(node.requested(service), "typical")
+        parts += [
+            (f"{service.name} weights", weights, "weights", service.name),
+            (f"{service.name} KV cache", cache, "kv_cache", service.name),
+            (f"{service.name} overhead", max(0.0, held - weights - cache), "overhead", service.name),
+        ]
+    stack = [{"label": label, "gib": _gib(size), "kind": kind, "service": name} for label, size, kind, name in parts]
+    free = round(max(0.0, _gib(node.host.total) - sum(_gib(size) for _label, size, _kind, _name in parts)), 2)
+    return [*stack, {"label": "free", "gib": free, "kind": "free", "service": None}]
+
+
+def _note_arguments(report: _Report, item: ServiceInput) -> None:
+    for written, near in item.misspelt:
+        finding = Finding(
+            rule="memory.argument",
+            severity="warning",
+            service=item.name,
+            message=f"{written} of {item.name} is no option of any vLLM that is known and was not counted.",
+        )
+        report.drafts.append(_Draft(finding, advice=f"Write {near}, if that is what was meant."))
+
+
+def _note_version(report: _Report, service: Service) -> None:
+    engine = service.engine
+    if engine.release is None or engine.plan is None or engine.cache_from == IMAGE:
+        return
+    text = engine.release.text
+    if not text:
+        finding = Finding(
+            rule="memory.version",
+            severity="warning",
+            service=service.name,
+            message=f"The vLLM version of {service.name} is not known; it is planned as vLLM 0.{engine.release.minor}, which needs "
+            "most of those that were compared.",
+        )
+        report.drafts.append(_Draft(finding, advice="Give vllm_version."))
+    elif engine.release.is_newer:
+        finding = Finding(
+            rule="memory.version",
+            severity="warning",
+            service=service.name,
+            message=f"vLLM {text} is newer than what is known here; {service.name} is planned as vLLM 0.{engine.release.minor}.",
+        )
+        report.drafts.append(_Draft(finding, advice="Compare what it reports at its start (engine_info)."))
+    elif not engine.release.exact:
+        finding = Finding(
+            rule="memory.version",
+            severity="info",
+            service=service.name,
+            message=f"The KV planning of vLLM {text} was not compared with whole models; it follows the releases in which changes "
+            f"were first seen. Compared are {', '.join(f'0.{minor}' for minor in COMPARED_MINORS)}.",
+        )
+        report.drafts.append(_Draft(finding))
+    for note in engine.plan.notes:
+        finding = Finding(rule="memory.approximate", severity="info", service=service.name, message=f"{note}.")
+        report.drafts.append(_Draft(finding))
+
+
+def _note_source(report: _Report, node: Node, service: Service) -> None:
+    """Say which figures are not those of the arithmetic, and where the arithmetic and an image differ."""
+    engine, name = service.engine, service.name
+    if engine.stated is not None:
+        requested, wanted = node.requested(service), engine.stated
+        finding = Finding(
+            rule="memory.stated",
+            severity="warning",
+            service=name,
+            message=f"{name} is planned with the {gib_text(wanted)} GiB that the inventory states; nothing of it was worked out.",
+        )
+        advice = "See that they hold: dgxspark.vllm.prove compares them with what the engine takes."
+        if requested < wanted:
+            finding = replace(
+                finding,
+                severity="error",
+                message=f"{name} is stated to take {gib_text(wanted)} GiB, but with gpu-memory-utilization {service.utilization} it asks "
+                f"for {gib_text(requested)} GiB.",
+            )
+            advice = f"Set gpu-memory-utilization of {name} to {node.share(wanted)}, or leave it out; or correct the stated memory."
+        report.drafts.append(_Draft(finding, advice=advice))
+    if engine.cache_from == IMAGE and engine.release is not None:
+        finding = Finding(
+            rule="memory.image",
+            severity="info",
+            service=name,
+            basis="probed",
+            message=f"The memory of {name} is what vLLM {engine.release.text or 'of its image'} itself plans, without a GPU, as the image was "
+            f"asked ({engine.unknown}).",
+        )
+        report.drafts.append(_Draft(finding))
+    if engine.differences:
+        used = "image" if engine.cache_from == IMAGE else "arithmetic"
+        finding = Finding(
+            rule="memory.differs",
+            severity="warning",
+            service=name,
+            basis="probed",
+            message=f"Arithmetic and image plan {name} differently: {'; '.join(engine.differences)}. Planned with those of the {used}.",
+        )
+        advice = f"Compare what {name} reports at its start (engine_info), and tell this collection's maintainers."
+        report.drafts.append(_Draft(finding, advice=advice))
+
+
+def _note_solved(report: _Report, node: Node, service: Service) -> None:
+    if not service.solved or not service.is_engine:
+        return
+    blocks = service.engine.num_blocks(max(0, service.engine.available(node.requested(service), "typical")))
+    holds = service.plan.max_concurrency(blocks, service.length) if service.length else 0.0
+    values = {
+        "gpu-memory-utilization": service.utilization,
+        "max-model-len": service.length,
+        "max-num-seqs": service.sequences,
+    }
+    text = ", ".join(f"{key} {values[key]}" for key in service.solved)
+    message = f"{text} was worked out for {service.name}; its KV cache then holds {holds:.2f} requests of {service.length} tokens."
+    if "max-num-seqs" in service.solved and not service.engine.sequences_auto:
+        message += f" vLLM's own max-num-seqs of {DEFAULT_SEQS} needs more blocks for the state of requests than the cache has."
+    finding = Finding(rule="memory.solved", severity="info", service=service.name, message=message)
+    report.drafts.append(_Draft(finding))
+
+
+def _refused(item: ServiceInput, error: Refusal | NoCommonPage) -> _Draft:
+    if isinstance(error, ImageRefusal):
+        finding = Finding(
+            rule="memory.refused",
+            severity="error",
+            service=item.name,
+            basis="probed",
+            message=f"The memory of {item.name} cannot be planned: {error.reason}, as its image says without a GPU.",
+            vllm_error=error.text,
+            stage="arguments",
+        )
+        return _Draft(finding, advice="Change what vLLM names, or take another image.")
+    if isinstance(error, Refusal):
+        finding = Finding(
+            rule="memory.refused",
+            severity="error",
+            service=item.name,
+            message=f"The memory of {item.name} cannot be planned: {error.key}: {error.reason}.",
+        )
+        fix = error.fix or (
+            "correct the field; or give the service memory_gib, what it may ask for in GiB, or memory with weights_gib and kv_gib: it is "
+            "planned with that"
+        )
+        return _Draft(finding, advice=_sentence(fix))
+    finding = Finding(
+        rule="memory.plan",
+        severity="error",
+        service=item.name,
+        message=f"vLLM cannot give the layers of {item.name} pages of one size.",
+        vllm_error=str(error),
+        stage="kv_cache",
+        seconds=error.seconds,
+    )
+    options = ("kv-cache-dtype-skip-layers", "kv-cache-dtype", "block-size", "speculative-config")
+    candidates = [[{"service": item.name, "args": {key: None}}] for key in options if key in item.args]
+    return _Draft(
+        finding, lambda: iter(candidates), "Use vLLM 0.26 or later, or another block-size or kv-cache-dtype.", most=1
+    )
+
+
+# The whole ------------------------------------------------------------------------------------------------------------
+
+
+def _settle(node: Node, item: ServiceInput, service: Service) -> None:
+    """Resolve a service with the numbers that were found for it: further defaults of vLLM follow them."""
+    before, lowest = service.engine, service.sequences
+
+    def settled() -> Engine:
+        found = {"max-model-len": service.length, "max-num-seqs": service.sequences}
+        given = {key: value for key, value in found.items() if key in service.solved}
+        return resolve(replace(item, args={**item.args, **given}))
+
+    if not set(service.solved) & {"max-model-len", "max-num-seqs"}:
+        return
+    if before.sequences_auto and lowest:
+        # Sampling for fewer takes less, so that the cache may hold some more than were found with vLLM's default.
+        highest = DEFAULT_SEQS
+        while lowest < highest:
+            service.sequences = (lowest + highest + 1) // 2
+            enough = at_once(node, service, settled())[0] >= service.sequences
+            lowest, highest = (service.sequences, highest) if enough else (lowest, service.sequences - 1)
+        service.sequences = lowest
+    service.engine = replace(settled(), length_auto=before.length_auto, sequences_auto=before.sequences_auto)
+
+
+def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[Node, _Report]:
+    """Solve what is open and check everything; findings have no fixes yet."""
+    services, report = [], _Report()
+    for item in items:
+        _note_arguments(report, item)
+        try:
+            engine = resolve(item)
+        except (Refusal, NoCommonPage) as error:
+            report.drafts.append(_refused(item, error))
+        else:
+            services.append(Service(engine, engine.utilization, engine.length, engine.sequences))
+    node = Node(host, services)
+    solve(node)
+    by_name = {item.name: item for item in items}
+    for service in services:
+        _settle(node, by_name[service.name], service)
+    # Largest first: the check compares with a share of all memory, so a large engine passes only while little is taken.
+    services.sort(
+        key=lambda service: (
+            service.engine.last,
+            -(node.requested(service) or node.held(service, "typical")),
+            service.name,
+        )
+    )
+    for order, service in enumerate(services):
+        _note_version(report, service)
+        _note_source(report, node, service)
+        _check_free(report, node, service, services[:order])
+        _check_cache(report, node, service)
+        _note_solved(report, node, service)
+    if services:
+        report.drafts += _check_node(node)
+    return node, report
+
+
+def _changed(items: Sequence[ServiceInput], candidate: FixCandidate) -> list[ServiceInput]:
+    """Return the input with the changes of a candidate; what an image said of other arguments does not hold for it."""
+    changes = {change["service"]: change["args"] for change in candidate}
+    return [
+        replace(
+            item,
+            args={k: v for k, v in {**item.args, **changes[item.name]}.items() if v is not None},
+            asked=item.asked if set(changes[item.name]) <= set(ANSWERED_ARGS) else None,
+        )
+        if item.name in changes
+        else item
+        for item in items
+    ]
+
+
+def _severities(drafts: Sequence[_Draft]) -> dict[tuple[str, str], int]:
+    """How bad each rule is for each service: 2 for an error, 1 for a warning, 0 for information."""
+    found: dict[tuple[str, str], int] = {}
+    for draft in drafts:
+        key = (draft.finding.service, draft.finding.rule)
+        found[key] = max(found.get(key, 0), ("info", "warning", "error").index(draft.finding.severity))
+    return found
+
+
+def _turns(candidate: FixCandidate) -> list[tuple[str, str]]:
+    """The arguments that a candidate changes."""
+    return [(change["service"], key) for change in candidate for key in change["args"]]
+
+
+def _complete(host: Host, items: Sequence[ServiceInput], drafts: list[_Draft], draft: _Draft) -> Finding:
+    """Give a finding its fix: the candidates that were planned and found good."""
+    before = _severities(drafts)
+    own = (draft.finding.service, draft.finding.rule)
+    clean: list[FixCandidate] = []
+    better: list[FixCandidate] = []
+    tried: list[FixCandidate] = []
+    for candidate in draft.candidates():
+        if candidate in tried or _turns(candidate) in map(_turns, clean):
+            continue
+        tried.append(candidate)
+        after = _severities(_judge(host, _changed(items, candidate))[1].drafts)
+        worse = [key for key, level in after.items() if level > before.get(key, 0)]
+        if any(after[key] == 2 for key in worse) or after.get(own, -1) >= before[own]:
+            continue
+        # Fewer requests at once are a price that a fix may have, any other warning is not.
+        paid = all(rule == "memory.concurrency" for _service, rule in worse)
+        (clean if paid and after.get(own, 0) == 0 else better).append(candidate)
+        if len(clean) == draft.most:
+            break
+    good = clean or better[:1]
+    if not good:
+        return replace(draft.finding, fix=draft.advice)
+    return replace(draft.finding, fix=_sentence(", or ".join(map(_say, good))), changes=good[0])
+
+
+def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Plan the memory of one node.
+
+    params: the options of the module C(memory_budget), as documented there: C(total_gib), C(os_reserve_gib), C(measured),
+    C(overheads), C(safety_margin_gib), C(services).
+
+    Returns a plain dict: C(verdict), C(start_order), C(utilization_sum), C(utilization_bound), C(total_gib), C(services)
+    by name, C(findings), C(memory_map); as documented at the module. A service that cannot be planned (an unknown layer kind, for
+    example) is an error finding, and only its verdict is in C(services). Raises C(InputError) for malformed input, and nothing else.
+    """
+    host, items = read_params(params)
+    items.sort(key=lambda item: item.name)  # the order in which services are written is no matter, to the last digit
+    node, report = _judge(host, items)
+    findings = [_complete(host, items, report.drafts, draft) for draft in report.drafts]
+    planned: dict[str, Any] = {item.name: {"verdict": "fails"} for item in items}
+    for order, service in enumerate(node.services):
+        own = [finding for finding in findings if finding.service == service.name]
+        planned[service.name] = _service_result(node, service, order, _verdict(own, service.name in report.tight))
+    tight = bool(report.tight) or any(
+        finding.rule in ("memory.node", "memory.utilization_bound") for finding in findings
+    )
+    return {
+        "verdict": _verdict(findings, tight),
+        "start_order": [service.name for service in node.services],
+        "utilization_sum": node.utilization_sum(),
+        "utilization_bound": round(node.utilization_bound(), 3),
+        "total_gib": _gib(host.total),
+        "services": planned,
+        "findings": [finding.to_dict() for finding in findings],
+        "memory_map": _memory_map(node),
+    }

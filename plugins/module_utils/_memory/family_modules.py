@@ -1,0 +1,265 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The modules that only single families have: indexers, hyper-connections, n-gram layers and their tables.
+
+What they have in common with other families is in C(weights.py). The shapes are those of vLLM's classes under
+C(vllm/models/) (0.33.0). No I/O, no Ansible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from .layers import Attention, Config, Refusal
+from .modules import GIVE, Module, field, latent_attention, linear, optional
+
+# The values of ple_embedding_dtype: bytes of 16 values of a row, with their scales (qwen4_exp/common/ngram_embedding.py).
+_TABLE_BYTES = {"bfloat16": 32, "float8_e4m3fn": 16, "nvfp4": 9}
+# Small primes, which are witnesses enough for any number of 64 bits (Miller and Rabin, deterministic).
+_WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+
+
+def _is_prime(value: int) -> bool:
+    if value < 2 or any(value % prime == 0 for prime in _WITNESSES):
+        return value in _WITNESSES
+    odd, twos = value - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    for base in _WITNESSES:
+        witness = pow(base, odd, value)
+        if witness in (1, value - 1):
+            continue
+        for _square in range(twos - 1):
+            witness = witness * witness % value
+            if witness == value - 1:
+                break
+        else:
+            return False
+    return True
+
+
+def ngram_rows(text: Config, table: int) -> int:
+    """Rows of n-gram table C(table) of Qwen4: one prime for every head, up to a multiple (ngram_embedding.py)."""
+    heads = field(text, "heads_per_ngram") * (field(text, "ngram_size") - 1)
+    value, rows, found = field(text, "ngram_vocab_size_base") - 1, 0, 0
+    while found < (table + 1) * heads:
+        value += 1
+        if _is_prime(value):
+            found += 1
+            rows += value if found > table * heads else 0
+    multiple = field(text, "make_ngram_vocab_size_divisible_by")
+    return -(-rows // multiple) * multiple
+
+
+def tables(text: Config, family: str) -> Iterator[Module]:
+    """The n-gram tables, which vLLM keeps in pinned memory of the host unless it is told not to (EngramConfig)."""
+    if family != "qwen4_exp_text":
+        return
+    wide = str(text.get("ple_embedding_dtype") or "bfloat16")
+    if wide not in _TABLE_BYTES:
+        raise Refusal("config.ple_embedding_dtype", f"a table of {wide!r} is not known", GIVE)
+    heads = field(text, "heads_per_ngram") * (field(text, "ngram_size") - 1)
+    row = field(text, "ple_embed_dim") // heads * _TABLE_BYTES[wide] // 16
+    for table in range(len(text.get("ple_layer_ids") or [])):
+        yield Module(f"ple.{table}.table", ngram_rows(text, table), row, split=True, size=1)
+
+
+def _residual(text: Config, prefix: str, inject: bool = True) -> Iterator[Module]:
+    """A gated hyper-connection of Qwen4 (common/hyperconnection.py)."""
+    wide, low = field(text, "hc_count") * field(text, "hidden_size"), field(text, "hc_lowrank")
+    yield Module(f"{prefix}.hc_norm", wide)
+    yield Module(f"{prefix}.input_mix_weight", wide, 2 * low)
+    if inject:
+        # Beside the mixing weights, in rows of a multiple of 16.
+        yield Module(f"{prefix}.block_inject_weight", wide, -(-(low + field(text, "hc_count")) // 16) * 16 - low)
+
+
+def _qwen4_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
+    hidden = field(text, "hidden_size")
+    yield from _residual(text, f"{prefix}.attn_hyper_connection")
+    yield from _residual(text, f"{prefix}.mlp_hyper_connection")
+    if full:
+        dim = field(text, "indexer_head_dim")
+        heads = field(text, "indexer_n_heads") + field(text, "indexer_kv_heads")
+        name = f"{prefix}.self_attn.indexer"
+        yield replace(linear(f"{name}.index_qk_proj", heads * dim, hidden), split=False)
+        yield Module(f"{name}.norms", 2 * dim)
+    if index + 1 in (text.get("ple_layer_ids") or []):
+        wide = field(text, "hc_count") * hidden
+        yield replace(linear(f"{prefix}.ple.kv_proj", wide + hidden, field(text, "ple_embed_dim")), split=False)
+        yield Module(f"{prefix}.ple.norms", 3 * wide)
+        yield Module(f"{prefix}.ple.conv1d", wide, field(text, "ple_conv_kernel_size"))
+
+
+def _index_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
+    """The indexer of DeepSeek-V3.2 and GLM-5 (deepseek_v32/attention.py)."""
+    hidden, dim = field(text, "hidden_size"), field(text, "index_head_dim")
+    heads, name = field(text, "index_n_heads"), f"{prefix}.self_attn.indexer"
+    yield from latent_attention(text, f"{prefix}.self_attn")
+    if full:
+        yield replace(linear(f"{name}.wq_b", heads * dim, field(text, "q_lora_rank")), split=False)
+        yield replace(linear(f"{name}.wk", dim, hidden), split=False)
+        yield Module(f"{name}.k_norm", 2 * dim, size=4)
+        yield Module(f"{name}.weights_proj", heads, hidden)
+
+
+def _minimax_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
+    """The index projections of MiniMax-M3 (minimax_m3/nvidia/model.py)."""
+    if full:
+        sparse = text["sparse_attention_config"]
+        dim, heads = field(sparse, "sparse_index_dim"), field(sparse, "sparse_num_index_heads")
+        name = f"{prefix}.self_attn"
+        yield linear(f"{name}.index_q_proj", heads * dim, field(text, "hidden_size"))
+        yield replace(linear(f"{name}.index_k_proj", dim, field(text, "hidden_size")), split=False)
+        yield Module(f"{name}.index_norms", 2 * dim)
+
+
+def _compressor(text: Config, ratio: int, dim: int, prefix: str) -> Iterator[Module]:
+    """The compressor of DeepSeek-V4, for keys and for the index (deepseek_v4/compressor.py)."""
+    wide = (2 if ratio == 4 else 1) * dim
+    yield Module(f"{prefix}.ape", ratio, wide, size=4)
+    yield Module(f"{prefix}.wkv_wgate", 2 * wide, field(text, "hidden_size"))
+    yield Module(f"{prefix}.norm", dim)
+
+
+def _v4_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
+    """The attention of DeepSeek-V4 and its hyper-connections (deepseek_v4/attention.py, nvidia/model.py)."""
+    hidden, heads, dim = (field(text, key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
+    rank, groups, low = (field(text, key) for key in ("q_lora_rank", "o_groups", "o_lora_rank"))
+    name = f"{prefix}.self_attn"
+    yield replace(linear(f"{name}.wq_a", rank + dim, hidden), split=False)
+    yield Module(f"{name}.norms", rank + dim)
+    yield linear(f"{name}.wq_b", heads * dim, rank)
+    yield linear(f"{name}.wo_a", groups * low, heads * dim // groups)
+    yield linear(f"{name}.wo_b", hidden, groups * low)
+    yield Module(f"{name}.attn_sink", heads, split=True, size=4)
+    ratios = text["compress_ratios"]
+    ratio = ratios[index] if index < len(ratios) else 0
+    if ratio:
+        yield from _compressor(text, ratio, dim, f"{name}.compressor")
+    if ratio == 4:
+        small, many = field(text, "index_head_dim"), field(text, "index_n_heads")
+        yield replace(linear(f"{name}.indexer.wq_b", many * small, rank), split=False)
+        yield Module(f"{name}.indexer.weights_proj", many, hidden)
+        yield from _compressor(text, ratio, small, f"{name}.indexer.compressor")
+    streams = field(text, "hc_mult")
+    mix = (2 + streams) * streams
+    yield Module(f"{prefix}.hc", 2 * mix, streams * hidden, size=4)
+    yield Module(f"{prefix}.hc_base", 2 * (mix + 3), size=4)
+    if index < optional(text, "num_hash_layers"):
+        # These layers choose experts by the token, from a table.
+        rows = field(text, "vocab_size")
+        yield Module(f"{prefix}.mlp.gate.tid2eid", rows, field(text, "num_experts_per_tok"), size=4)
+
+
+def _glm5_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
+    """The attention of GLM-5.3, which stays in 16 bits in all checkpoints (models/glm5next/common)."""
+    for module in _glm5_modules(text, index, full, prefix):
+        yield replace(module, linear=False)
+
+
+def _glm5_modules(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
+    """Delta attention, or latent attention with an index of pools, and hyper-connections."""
+    hidden = field(text, "hidden_size")
+    if full:
+        pool, dim = field(text, "index_kpool"), field(text, "index_head_dim")
+        yield from _index_layer(text, index, full, prefix)
+        yield Module(f"{prefix}.self_attn.indexer.index_kpool_compress_ape", pool, dim, size=4)
+        yield Module(f"{prefix}.self_attn.indexer.index_kpool_compress_gate", dim, hidden)
+    else:
+        yield from _kimi_delta(text["linear_attn_config"], hidden, f"{prefix}.linear_attn")
+    streams = optional(text, "hc_mult") if text.get("mhc") and index < field(text, "num_hidden_layers") else 0
+    if streams:
+        mix = (2 + streams) * streams
+        yield Module(f"{prefix}.hc", 2 * mix, streams * hidden, size=4)
+        yield Module(f"{prefix}.hc_base", 2 * (mix + 3), size=4)
+
+
+def _kimi_delta(linear_attention: Config, hidden: int, prefix: str) -> Iterator[Module]:
+    """Kimi Delta Attention as GLM-5.3 has it (glm5next/common/kda.py)."""
+    heads, dim = field(linear_attention, "num_heads"), field(linear_attention, "head_dim")
+    wide = heads * dim
+    yield linear(f"{prefix}.qkvb_proj", 3 * wide + heads, hidden)
+    yield replace(linear(f"{prefix}.fg_a_proj", 2 * dim, hidden), split=False)
+    yield linear(f"{prefix}.fg_b_proj", 2 * wide, dim)
+    yield Module(f"{prefix}.dt_bias", wide + heads, split=True, size=4)
+    yield Module(f"{prefix}.conv1d", 3 * wide, field(linear_attention, "short_conv_kernel_size"), split=True, size=4)
+    yield Module(f"{prefix}.o_norm", dim)
+    yield linear(f"{prefix}.o_proj", hidden, wide)
+
+
+def query_heads(text: Config, family: str, layer: Attention, index: int) -> int:
+    """Return the query heads of a layer; Step and Laguna have more of them in layers with a window."""
+    each = text.get("num_attention_heads_per_layer")
+    if family == "laguna" and isinstance(each, list) and index < len(each):
+        return field({"num_attention_heads_per_layer": each[index]}, "num_attention_heads_per_layer")
+    if family == "step3p5" and layer.kind == "sliding":
+        return field(text.get("attention_other_setting") or {}, "num_attention_heads")
+    return field(text, "num_attention_heads")
+
+
+def beside_attention(text: Config, family: str, layer: Attention, index: int, prefix: str) -> Iterator[Module]:
+    """What a layer of plain attention has besides its projections: gates of Step and Laguna, sinks of MiMo."""
+    hidden, heads = field(text, "hidden_size"), query_heads(text, family, layer, index)
+    if family == "laguna" and text.get("gating"):
+        yield linear(f"{prefix}.g_proj", heads * (1 if "head" in str(text["gating"]) else layer.head_dim), hidden)
+    if family == "step3p5" and text.get("use_head_wise_attn_gate"):
+        yield linear(f"{prefix}.g_proj", heads, hidden)
+    if family.startswith("mimo_v2"):
+        kind = "swa" if layer.kind == "sliding" else "full"
+        if text.get(f"add_{kind}_attention_sink_bias"):
+            yield Module(f"{prefix}.attention_sink_bias", heads, split=True)
+
+
+# What a layer has besides, by family: called with the number of the layer and whether it keeps an index.
+LAYERS: dict[str, Callable[[Config, int, bool, str], Iterator[Module]]] = {
+    "deepseek_v32": _index_layer,
+    "deepseek_v4": _v4_layer,
+    "glm5_next_text": _glm5_layer,
+    "glm_moe_dsa": _index_layer,
+    "minimax_m3": _minimax_layer,
+    "minimax_m3_vl": _minimax_layer,
+    "qwen4_exp_text": _qwen4_layer,
+}
+
+
+def last(text: Config, family: str, prefix: str = "") -> Iterator[Module]:
+    """What stands between the last layer and the head."""
+    if family == "qwen4_exp_text":
+        yield from _residual(text, f"{prefix}hyper_connection_mixer", inject=False)
+    if family == "deepseek_v4":
+        streams = field(text, "hc_mult")
+        yield Module(f"{prefix}hc_head", streams, streams * field(text, "hidden_size"), size=4)
+        yield Module(f"{prefix}hc_head_base", streams + 1, size=4)
+
+
+def plain_text(text: Config, family: str) -> Config:
+    """Return C(text) with the names of fields that other families have, where this one has names of its own."""
+    if family in ("minimax_m3", "minimax_m3_vl"):
+        flags = text.get("moe_layer_freq")
+        if not isinstance(flags, list):
+            raise Refusal("config.moe_layer_freq", f"expected a list, got {flags!r}", GIVE)
+        return {
+            **text,
+            "mlp_only_layers": [index for index, flag in enumerate(flags) if not flag],
+            "intermediate_size": field(text, "dense_intermediate_size"),
+            "moe_intermediate_size": field(text, "intermediate_size"),
+            "n_shared_experts": optional(text, "n_shared_experts"),
+        }
+    if family.startswith("mimo_v2"):
+        flags, count = text.get("moe_layer_freq") or [], field(text, "num_hidden_layers")
+        # Draft layers have no experts.
+        dense = [*(index for index, flag in enumerate(flags) if not flag), *range(count, count + 8)]
+        return {**text, "mlp_only_layers": dense}
+    if family == "step3p5":
+        listed = {int(index) for index in str(text.get("moe_layers_enum") or "").split(",") if index.strip().isdigit()}
+        every = range(field(text, "num_hidden_layers") + optional(text, "num_nextn_predict_layers"))
+        return {
+            **text,
+            "mlp_only_layers": [index for index in every if index not in listed],
+            "shared_expert_intermediate_size": 0,
+            "n_shared_experts": 1,
+        }
+    return text

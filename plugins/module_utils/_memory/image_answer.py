@@ -1,0 +1,299 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the vLLM of an image said it would plan for a launch: the answer of C(_content/plan_probe_program.py), checked and typed.
+
+An image is a stranger: C(raw) refuses what the program cannot have said. C(read) makes an C(Answer) of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .._common import untrusted
+from .._common.untrusted import Untrusted, flag, listing, maybe, number, one_of, record, size, table
+
+MOST_LAYERS = 10_000
+MOST_SIZES = 1000
+UNKNOWN = "unknown"
+REFUSED = "refused"
+
+
+def _words(value: Any, where: str) -> str:
+    if not isinstance(value, str) or len(value) > untrusted.MOST_TEXT:
+        raise untrusted.refuse(where, value, "a text")
+    return untrusted.printable(value)
+
+
+def _field(value: Any, where: str) -> Any:
+    """A field of a spec, which differ between versions: a number, yes or no, a short text, or lists of them."""
+    if isinstance(value, (list, tuple)):
+        return [_field(each, where) for each in listing(untrusted.anything, 100)(value, where)]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _words(value, where)
+    number(-value if isinstance(value, (int, float)) and value < 0 else value, where)  # -1 stands for "all" in some
+    return value
+
+
+def _spec(value: Any, where: str) -> dict[str, Any]:
+    needed = {"kind": _words, "block": size, "page": size, "layers": size}
+    found = record(needed)(value, where)
+    members = value.get("members")
+    if members is not None:
+        found["members"] = listing(_spec, MOST_LAYERS)(members, f"{where}.members")
+    more = {name: each for name, each in value.items() if name not in (*needed, "members")}
+    return {**found, **table(_words, _field, 100)(more, where)}
+
+
+_FAILURE = record(
+    {"stage": _words, "kind": one_of(UNKNOWN, REFUSED), "type": _words, "text": _words}, {"where": _words}
+)
+_WEIGHTS = record(
+    {"bytes": size, "host_bytes": size, "buffer_bytes": size, "dtypes": table(_words, size, 100)},
+    {"modules": table(_words, size, MOST_LAYERS)},
+)
+_RANK = record(
+    {
+        "weights": table(one_of("target", "draft"), _WEIGHTS, 2),
+        "kernels": listing(_words, 1000),
+        "attention": listing(_words, 100),
+        "specs": listing(_spec, MOST_LAYERS),
+        "shared_layers": size,
+    }
+)
+_SIZE = record(
+    {"available": size},
+    {
+        **dict.fromkeys(("blocks", "block_size", "bytes_per_block", "max_model_len"), size),
+        **{"tokens": maybe(size), "needed": maybe(size), "concurrency": number, "groups": listing(_spec, 1000)},
+        "refused": _FAILURE,
+    },
+)
+_RESOLVED = record(
+    {
+        **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "max_num_seqs", "cudagraph_sizes"), size),
+        **dict.fromkeys(("max_cudagraph_size", "tensor_parallel", "pipeline_parallel", "blocks_override"), size),
+        **dict.fromkeys(("async_scheduling", "enable_prefix_caching"), flag),
+        **dict.fromkeys(("mamba_cache_mode", "kv_cache_dtype", "dtype", "quantization", "cudagraph_mode"), _words),
+        **{"executor": _words, "runner": one_of("v1", "v2"), "gpu_memory_utilization": number},
+    }
+)
+_NEEDED = {
+    **{"packages": table(_words, _words, 100), "failure": maybe(_FAILURE), "ranks": listing(_RANK, 1024)},
+    **{"sizes": listing(_SIZE, MOST_SIZES), "log": listing(_words, 1000), "assumed": table(_words, _words, 1000)},
+    **{"seconds": number, "peak_bytes": size},
+}
+raw = record(
+    _NEEDED,
+    {"resolved": maybe(_RESOLVED, {}), "triton": flag, "front_end": listing(_words, 1000)},
+)
+"""Parser of an answer as the program prints it; raises C(Untrusted)."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no figure.
+
+    kind: C(refused) where vLLM refuses the launch, C(unknown) where it could not be asked. stage: how far it came (import, arguments,
+    config, model, block size, specs, plan). text: of the error itself.
+    """
+
+    kind: str
+    stage: str
+    type: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Bytes of the parameters of one model on one rank, as they are loaded; what kernels repack afterwards is not in it.
+
+    host: of them, bytes in pinned host memory, which is the same memory on a GB10. modules: bytes by module, layers together as C(*).
+    """
+
+    bytes: int
+    host: int
+    buffers: int
+    dtypes: dict[str, int]
+    modules: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One pipeline stage: all tensor-parallel ranks of a stage are alike."""
+
+    target: Weights
+    draft: Weights | None
+    attention: tuple[str, ...]
+    kernels: tuple[str, ...]
+    specs: tuple[dict[str, Any], ...]
+    shared_layers: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a KV cache of C(available) bytes is cut.
+
+    tokens: as vLLM prints them. concurrency: requests of C(max_model_len) tokens that fit at once. needed: bytes of one of them.
+    """
+
+    available: int
+    blocks: int
+    block_size: int
+    bytes_per_block: int
+    tokens: int | None
+    concurrency: float
+    max_model_len: int
+    needed: int | None
+    groups: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an image said of one launch.
+
+    version: of its vLLM. resolved: what vLLM made of the arguments. cuts: by bytes that were asked about; refusals: likewise.
+    assumed: what was answered in the place of a GPU, by name. seconds, peak: what the question took, peak in bytes.
+    """
+
+    version: str
+    failure: Failure | None
+    resolved: dict[str, Any]
+    ranks: tuple[Rank, ...]
+    cuts: dict[int, Cut]
+    refusals: dict[int, Failure]
+    assumed: dict[str, str]
+    log: tuple[str, ...]
+    seconds: float
+    peak: int
+
+    def at(self, available: int) -> Cut | Failure | None:
+        """Return how C(available) bytes are cut, or how vLLM refuses; None where that has to be asked.
+
+        A size that was not asked about is worked out only where it follows from those that were: blocks of one size, one longest context.
+        """
+        if self.failure is not None:
+            return self.failure
+        if available in self.refusals:
+            return self.refusals[available]
+        if available in self.cuts:
+            return self.cuts[available]
+        cuts = list(self.cuts.values())
+        if (
+            len(cuts) < 2
+            or self.resolved.get("blocks_override")
+            or any(cut.available // cut.bytes_per_block != cut.blocks for cut in cuts)
+        ):
+            return None
+        first = cuts[0]
+        request = first.blocks / first.concurrency
+        alike = all(
+            (cut.bytes_per_block, cut.max_model_len, cut.needed, cut.block_size)
+            == (first.bytes_per_block, first.max_model_len, first.needed, first.block_size)
+            and abs(cut.blocks / cut.concurrency - request) < 1e-6 * request
+            and cut.tokens == int(cut.concurrency * cut.max_model_len)
+            for cut in cuts
+        )
+        # Newer versions keep one block back in their check; between the two it has to be asked.
+        if not alike or first.needed is None or available - first.bytes_per_block < first.needed:
+            return None
+        blocks = available // first.bytes_per_block
+        whole = round(request)
+        if abs(request - whole) > 1e-6 * request:
+            return None
+        concurrency = blocks / whole
+        return Cut(
+            available,
+            blocks,
+            first.block_size,
+            first.bytes_per_block,
+            int(concurrency * first.max_model_len),
+            concurrency,
+            first.max_model_len,
+            first.needed,
+            first.groups,
+        )
+
+
+def _failed(value: Mapping[str, Any]) -> Failure:
+    return Failure(value["kind"], value["stage"], value["type"], value["text"])
+
+
+def _weighed(value: Mapping[str, Any]) -> Weights:
+    return Weights(
+        value["bytes"], value["host_bytes"], value["buffer_bytes"], value["dtypes"], value.get("modules") or {}
+    )
+
+
+def _rank(value: Mapping[str, Any], where: str) -> Rank:
+    weights = value["weights"]
+    if "target" not in weights:
+        raise Untrusted(f"{where}.weights lacks 'target'")
+    return Rank(
+        _weighed(weights["target"]),
+        _weighed(weights["draft"]) if "draft" in weights else None,
+        tuple(value["attention"]),
+        tuple(value["kernels"]),
+        tuple(value["specs"]),
+        value["shared_layers"],
+    )
+
+
+def _cut(value: Mapping[str, Any], override: int, where: str) -> Cut:
+    wanted = ("blocks", "block_size", "bytes_per_block", "concurrency", "max_model_len", "groups")
+    missing = [name for name in wanted if name not in value]
+    if missing:
+        raise Untrusted(f"{where} lacks '{missing[0]}'")
+    # What is divided by, and what memory there is: a plan may not hold more than it was given.
+    if not all(value[name] for name in ("blocks", "block_size", "bytes_per_block", "concurrency", "max_model_len")):
+        raise Untrusted(f"{where} has a cache of nothing")
+    if not override and value["blocks"] * value["bytes_per_block"] > value["available"]:
+        raise Untrusted(f"{where} has more blocks than {value['available']} bytes hold")
+    return Cut(
+        value["available"],
+        value["blocks"],
+        value["block_size"],
+        value["bytes_per_block"],
+        value.get("tokens"),
+        float(value["concurrency"]),
+        value["max_model_len"],
+        value.get("needed"),
+        tuple(value["groups"]),
+    )
+
+
+def read(value: Any, where: str = "the image's answer") -> Answer:
+    """Return an answer, checked; raises C(Untrusted) for one that the program cannot have given.
+
+    value: as C(plan_probe.parse) returns it.
+    """
+    found = raw(value, where)
+    ranks = tuple(_rank(each, f"{where}.ranks[{place}]") for place, each in enumerate(found["ranks"]))
+    failure = _failed(found["failure"]) if found["failure"] else None
+    resolved = found.get("resolved") or {}
+    stages = resolved.get("pipeline_parallel", 0)
+    if failure is None and (not ranks or len(ranks) != stages):
+        raise Untrusted(f"{where} is of {len(ranks)} pipeline stages, not {stages}")
+    cuts: dict[int, Cut] = {}
+    refusals: dict[int, Failure] = {}
+    for place, each in enumerate(found["sizes"]):
+        if "refused" in each:
+            refusals[each["available"]] = _failed(each["refused"])
+        else:
+            cuts[each["available"]] = _cut(each, resolved.get("blocks_override", 0), f"{where}.sizes[{place}]")
+    return Answer(
+        found["packages"].get("vllm", ""),
+        failure,
+        resolved,
+        ranks,
+        cuts,
+        refusals,
+        found["assumed"],
+        tuple(found["log"]),
+        found["seconds"],
+        found["peak_bytes"],
+    )

@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Sorting caches with pages of different sizes into groups that share a block as they are.
+
+Where every kernel of a model takes a block-outermost layout, vLLM makes no page larger to match another
+(C(_get_packed_kv_cache_groups) of vllm/v1/core/kv_cache_planning.py in 0.33.0, the same in kv_cache_utils.py of 0.32.0): a
+block is as large as the widest group. Sizes are bytes. No I/O, no Ansible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Page:
+    """One cache of one layer. bucket: caches with an equal one need the same blocks.
+
+    state: it holds a state or a ring. window: it holds the last tokens only.
+    """
+
+    bucket: Hashable
+    size: int
+    state: bool = False
+    window: bool = False
+
+
+def approximate_divisor(values: Sequence[int], least: int) -> int:
+    """Return the divisor of at least C(least) that pads C(values) least, the larger one of two (C(_approximate_gcd))."""
+    return min(range(least, max(*values, least) + 1), key=lambda each: (sum(-value % each for value in values), -each))
+
+
+class _Bucket:
+    """Caches that need the same blocks, by the size of their pages."""
+
+    def __init__(self, pages: Sequence[Page], members: list[int]) -> None:
+        self.members = members
+        self.first = pages[members[0]]
+        self.sizes: dict[int, list[int]] = {}
+        for member in members:
+            self.sizes.setdefault(pages[member].size, []).append(member)
+        counts = [len(each) for each in self.sizes.values()]
+        self.repeats = max(counts)
+        self.balanced = len(set(counts)) == 1
+
+    def widest(self, groups: int) -> int:
+        """Bytes of the largest of the groups that the bucket is split into."""
+        return sum(-(-len(members) // groups) * size for size, members in self.sizes.items())
+
+    def split(self, groups: int) -> list[list[int]]:
+        """Split the bucket, every group with pages of all sizes."""
+        if groups == 1:
+            return [self.members]
+        repeats = list(zip(*self.sizes.values()))
+        return [[member for repeat in repeats[start::groups] for member in repeat] for start in range(groups)]
+
+
+def pack(pages: Sequence[Page], older: bool = False) -> list[list[int]]:
+    """Return the groups, each a list of positions in C(pages).
+
+    older: states are split as up to 0.31, into groups of as many layers as the attention has.
+    """
+    members: dict[Hashable, list[int]] = {}
+    for position, page in enumerate(pages):
+        members.setdefault(page.bucket, []).append(position)
+    buckets = [_Bucket(pages, each) for each in members.values()]
+    # A bucket that mixes sizes in equal numbers stays whole; the others are split down to as many repeats.
+    least = max((each.repeats for each in buckets if each.balanced and len(each.sizes) > 1), default=0)
+    balanced = [each for each in buckets if each.balanced and not (older and each.first.state)]
+    repeats = approximate_divisor([each.repeats for each in balanced], least) if least else 0
+
+    def is_state(bucket: _Bucket) -> bool:
+        return bucket.first.state or (not repeats and bucket.first.window)
+
+    def fixed(bucket: _Bucket) -> int:
+        return -(-bucket.repeats // repeats) if repeats and bucket.balanced else 1
+
+    # What a block holds however the states are split, which fill it without making it wider.
+    anchor = max(each.widest(len(each.members) if is_state(each) else fixed(each)) for each in buckets)
+    groups: list[list[int]] = []
+    for bucket in buckets:
+        count = fixed(bucket)
+        if is_state(bucket):
+            fitting = least if older and least else max(anchor // bucket.first.size, 1)
+            count = max(1 if older else count, -(-len(bucket.members) // fitting))
+        groups += bucket.split(count)
+    return groups
+
+
+def block_bytes(pages: Sequence[Page], groups: Sequence[Sequence[int]], stride: int) -> int:
+    """Bytes of a block: those of the widest group, rounded up to C(stride)."""
+    widest = max(sum(pages[member].size for member in group) for group in groups)
+    return -(-widest // stride) * stride
+
+
+def classed_block_bytes(pages: Sequence[Page], groups: Sequence[Sequence[int]]) -> tuple[int, int, tuple[int, ...]]:
+    """Return the bytes of a block up to 0.28, which has tensors for every size of a page of C(groups[0]).
+
+    Other pages are as large as the next size. Also the bytes that vLLM's check counts for a block, which has all sizes as
+    often as the commonest one of all groups, and the bytes of every group (kv_cache_utils.py of 0.23.0).
+    """
+    classes = sorted({pages[member].size for member in groups[0]})
+    counts: list[dict[int, int]] = []
+    for group in groups:
+        found = dict.fromkeys(classes, 0)
+        for member in group:
+            found[next(size for size in classes if size >= pages[member].size)] += 1
+        counts.append(found)
+    most = {size: max(found[size] for found in counts) for size in classes}
+    return (
+        sum(size * count for size, count in most.items()),
+        sum(classes) * max(most.values()),
+        tuple(sum(size * count for size, count in found.items()) for found in counts),
+    )

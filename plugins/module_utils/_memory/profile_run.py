@@ -1,0 +1,241 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What vLLM finds in use when it measures itself before it cuts its cache: activations, sampling, graphs, tables.
+
+At its start an engine runs one batch of C(max-num-batched-tokens) and samples C(max-num-seqs) tokens; what that takes at its
+peak is taken off the cache. The widths of a model and its vocabulary say how much that is. Compared with launches on a GPU
+(docs/memory.md, Planned and measured): a dense model and a mixture of experts to the last megabyte, recurrent layers within a
+twentieth. What a config does not tell (libraries, repacking) is a range in C(_vllm/overheads.py).
+
+Which of vLLM's two model runners serves a model decides what is sampled, and whether CUDA graphs are taken off the cache.
+Read in 0.22.1 to 0.33.0: config/vllm.py (use_v2_model_runner), v1/worker/gpu_model_runner.py (V1), v1/worker/gpu/ (V2). No I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .geometry import Attention, Config, Geometry, text_config
+from .kv_cache import Release
+
+# cuBLAS keeps this for itself from its first multiplication on.
+CUBLAS_WORKSPACE = 32 << 20
+# Programs of the kernel that samples, one for each multiprocessor of a GB10; each has a row of the vocabulary to itself.
+MULTIPROCESSORS = 48
+# A captured graph takes about this for every layer and size of batch, and all of them the rest together (three launches).
+GRAPH_BYTES, GRAPHS_BYTES = 280_000, 86_000_000
+# The V1 runner captures a few graphs and calculates the rest from them: 0.75 and 0.85 of what they then took.
+GRAPHS_ESTIMATED = 0.8
+
+# Of a model whose widths are not known: what those with experts took for every token of a batch, the most that was measured.
+TOKEN_BYTES = 150_000
+
+# Architectures that the V2 runner serves from a minor release on, until it serves whatever is neither hybrid nor has experts
+# (0.25), and all (0.29): DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES.
+_V2_DENSE = {"Qwen3ForCausalLM": 22, "LlamaForCausalLM": 23, "MistralForCausalLM": 23}
+_V2_ALWAYS = {
+    "DeepseekV2ForCausalLM": 24,
+    "Qwen2MoeForCausalLM": 24,
+    "GraniteMoeForCausalLM": 24,
+    "InklingForCausalLM": 26,
+    "InklingForConditionalGeneration": 26,
+    "LongcatFlashNgramForCausalLM": 26,
+    "KimiK3ForConditionalGeneration": 27,
+    "DeepseekV4ForCausalLM": 28,
+}
+_V2_NOT_HYBRID, _V2_ALL = 25, 29
+# The V2 runner takes CUDA graphs off the cache from here on; before, profile_cudagraph_memory returned 0.
+_V2_COUNTS_GRAPHS, _V1_COUNTS_GRAPHS = 29, 20
+# The V2 runner samples a second time, in 32 bits, before it measures.
+_V2_SAMPLES_TWICE = 33
+
+_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+_CHOSEN = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_k", "moe_topk", "top_k_experts")
+_SHARED = ("n_shared_experts", "num_shared_expert", "moe_num_shared_experts")
+# The largest batch that is captured, and that of a family of its own (vllm/model_executor/models/config.py).
+_LARGEST_CAPTURE, _FAMILY_CAPTURE = 512, {"gpt_oss": 1024}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What of a launch matters here.
+
+    batch: C(max-num-batched-tokens). sequences: C(max-num-seqs). ranks: C(tensor-parallel-size).
+    drafts: tokens that are drafted at a time. eager: no graphs, no compilation. v2: the V2 runner supports what is asked of it.
+    quantised: the weights are.
+    """
+
+    release: Release
+    batch: int
+    sequences: int
+    ranks: int = 1
+    drafts: int = 0
+    eager: bool = False
+    v2: bool = True
+    quantised: bool = False
+
+
+@dataclass(frozen=True)
+class ProfileRun:
+    """Bytes of one rank.
+
+    runner: 1 or 2. peak: of torch, at most at one time. compiled: the same where torch compiles first.
+    tables: rotary tables, which belong to the model and to no tensor of its checkpoint. graphs: all CUDA graphs.
+    graphs_inside: the part that is taken off the cache. beside: what the runner keeps for each request, beside what it asked for.
+    """
+
+    runner: int
+    peak: int
+    compiled: int
+    tables: int
+    graphs: int
+    graphs_inside: int
+    beside: int
+
+
+def _whole(text: Config, *keys: str) -> int:
+    """The first of C(keys) that is a number; of a list of numbers (one a layer) the largest. 0 where there is none."""
+    for key in keys:
+        value = text.get(key)
+        numbers = value if isinstance(value, list) else [value]
+        known = [each for each in numbers if isinstance(each, int) and not isinstance(each, bool) and each > 0]
+        if known:
+            return max(known)
+    return 0
+
+
+def is_v2_runner(config: Config, hybrid: bool, launch: Launch) -> bool:
+    """Tell whether the V2 model runner serves a model where no variable of the environment says otherwise.
+
+    :param config: of the model
+    :param hybrid: it has recurrent layers
+    :param launch: its release, whether its weights are quantised, and whether V2 supports what else is asked
+    :returns: as C(VllmConfig.use_v2_model_runner)
+    """
+    if not launch.v2:
+        return False
+    release, listed = launch.release, config.get("architectures")
+    if release.since(_V2_ALL):
+        return True
+    names = [str(name) for name in listed] if isinstance(listed, list) else []
+    experts = bool(_whole(text_config(config), *_EXPERTS))
+    if any(name in _V2_ALWAYS and release.since(_V2_ALWAYS[name]) for name in names):
+        return True
+    if release.since(_V2_NOT_HYBRID):
+        return not hybrid and not experts
+    plain = release.since(24) or not (experts or launch.quantised)
+    return plain and any(name in _V2_DENSE and release.since(_V2_DENSE[name]) for name in names)
+
+
+def capture_sizes(launch: Launch, model_type: str = "") -> int:
+    """Count the sizes of batches that graphs are captured for by default (VllmConfig._set_cudagraph_sizes)."""
+    usual = min(launch.sequences * (1 + launch.drafts) * 2, _LARGEST_CAPTURE)
+    largest = min(_FAMILY_CAPTURE.get(model_type, usual), launch.batch)
+    small = sum(size <= largest for size in (1, 2, 4))
+    return small + len(range(8, min(largest + 1, 256), 8)) + len(range(256, largest + 1, 16))
+
+
+def _token_bytes(text: Config, geometry: Geometry, ranks: int, width: int) -> tuple[int, int]:
+    """Return what one token of a batch takes at most in any layer, and what the experts keep for it in all of them."""
+    hidden = _whole(text, "hidden_size")
+    experts = _whole(text, *_EXPERTS)
+    inner = _whole(text, "moe_intermediate_size", "intermediate_size") if experts else 0
+    chosen = _whole(text, *_CHOSEN) if experts else 0
+    gated = 1 if geometry.model_type == "nemotron_h" else 2
+    # Both halves of a multilayer perceptron and their product, beside what goes in and out and the residual.
+    dense = _whole(text, "intermediate_size") if not experts else _whole(text, "shared_expert_intermediate_size")
+    if experts and not dense:
+        dense = _whole(text, "moe_shared_expert_intermediate_size") or inner * _whole(text, *_SHARED)
+    widest = (gated + 1) * dense // ranks + 4 * hidden
+    # Two workspaces: what goes into the second multiplication, and what comes out of either.
+    part = inner // ranks
+    kept = chosen * (max(part, hidden) + max(gated * part, hidden))
+    for layer in geometry.recurrent:
+        # Projections, the convolution (twice: in the order of channels and of tokens), the result.
+        channels = (layer.conv_key_dim + layer.conv_value_dim) // ranks
+        value = layer.conv_value_dim // ranks
+        widest = max(widest, channels + value + 2 * channels + value + 3 * hidden)
+    heads = _whole(text, "num_attention_heads")
+    for attention in geometry.layers:
+        if isinstance(attention, Attention):
+            query = 2 * heads * max(attention.head_dim, attention.head_dim_v)
+            widest = max(widest, (query + 2 * attention.kv_heads * attention.head_dim) // ranks + 3 * hidden)
+    return widest * width, kept * width
+
+
+def _sampling(launch: Launch, runner: int, vocabulary: int, hidden: int, width: int) -> int:
+    """Return what sampling takes beside the hidden states of the batch.
+
+    V1: probabilities, noise and logits in 32 bits, with drafts those of the drafted tokens, too; V2: logits alone.
+    """
+    rows = min(launch.sequences, launch.batch)
+    full = rows * vocabulary * 4
+    logits = rows * vocabulary * width
+    if runner == 2:
+        return logits + full * (3 if launch.release.since(_V2_SAMPLES_TWICE) else 1)
+    buffer = min(rows, MULTIPROCESSORS) * vocabulary * 4
+    drafted = 2 * logits + 3 * full if launch.drafts else 0
+    return buffer + 2 * rows * hidden * width + logits + 3 * full + drafted
+
+
+def _rotary_table(text: Config, geometry: Geometry, width: int) -> int:
+    """Return the sines and cosines of every position; layers of one kind share one table."""
+    if geometry.model_type == "nemotron_h":  # it has no positions
+        return 0
+    heads = [layer for layer in geometry.layers if isinstance(layer, Attention) and layer.kind != "mla"]
+    dim = max((layer.head_dim for layer in heads), default=0) or _whole(text, "qk_rope_head_dim")
+    share: Any = text.get("partial_rotary_factor")
+    if isinstance(share, (int, float)) and not isinstance(share, bool) and 0 < share <= 1:
+        dim = int(dim * share)
+    return geometry.max_position_embeddings * dim * width
+
+
+def by_batch(batch: int) -> ProfileRun:
+    """Say what an engine finds in use whose widths are not known, by its batch alone; graphs are one with what is not known."""
+    peak = CUBLAS_WORKSPACE + batch * TOKEN_BYTES
+    return ProfileRun(runner=1, peak=peak, compiled=peak, tables=0, graphs=0, graphs_inside=0, beside=0)
+
+
+def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRun:
+    """Say what an engine finds in use before it cuts its cache.
+
+    :param config: of the model, as C(read_geometry) has read it
+    :param geometry: its layers
+    :param launch: how it is started
+    :returns: bytes of one rank
+    """
+    text = text_config(config)
+    width = 4 if geometry.dtype == "float32" else 2
+    hidden, vocabulary = _whole(text, "hidden_size"), _whole(text, "vocab_size")
+    if not (hidden and vocabulary):
+        return by_batch(launch.batch)
+    runner = 2 if is_v2_runner(config, bool(geometry.recurrent), launch) else 1
+    token, kept = _token_bytes(text, geometry, launch.ranks, width)
+    states = launch.batch * hidden * width
+    sampled = states + _sampling(launch, runner, vocabulary, hidden, width)
+    peak = CUBLAS_WORKSPACE + launch.batch * kept + max(launch.batch * token, sampled)
+    graphs = inside = 0
+    compiled = peak
+    if not launch.eager:
+        # The first part that torch compiles holds the embedding; it is copied once.
+        compiled = max(peak, vocabulary // launch.ranks * hidden * width + 2 * states)
+        layers = len(geometry.layers)
+        graphs = GRAPHS_BYTES + GRAPH_BYTES * layers * capture_sizes(launch, geometry.model_type)
+        counts = launch.release.since(_V2_COUNTS_GRAPHS if runner == 2 else _V1_COUNTS_GRAPHS)
+        inside = int(GRAPHS_ESTIMATED * graphs) if counts else 0
+    # V2 counts the tokens of every request that it may have.
+    beside = launch.sequences * vocabulary * 4 if runner == 2 else 0
+    return ProfileRun(
+        runner=runner,
+        peak=peak,
+        compiled=compiled,
+        tables=_rotary_table(text, geometry, width),
+        graphs=graphs,
+        graphs_inside=inside,
+        beside=beside,
+    )
+
+
+__all__ = ["Launch", "ProfileRun", "by_batch", "capture_sizes", "is_v2_runner", "profile_run"]

@@ -1,0 +1,363 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bytes of a model's weights on one rank, from the tensors that its safetensors headers list.
+
+A header names every tensor with its dtype and its shape, so nothing about the model has to be known but how vLLM divides
+a tensor of that name over the ranks (vllm/model_executor/layers/linear.py and the model classes, 0.33.0). A tensor whose
+name says nothing is counted whole on every rank, which is never too little.
+
+A list that cannot be the whole checkpoint is a C(Refusal), which names what is missing. No I/O, no Ansible.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from .geometry import Config, Geometry, Refusal, quantization_of, text_config
+from .weight_formats import RUNTIME_FORMATS, Format
+from .weights import (
+    Split,
+    Weights,
+    expert_count,
+    is_tied,
+    padded_experts,
+    padded_vocabulary,
+    part_of,
+)
+
+_FIX = "give the tensors of all safetensors files of the checkpoint, or leave tensors out"
+
+# Bits of an element (huggingface/safetensors, src/tensor.rs).
+_BITS = {
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
+    **dict.fromkeys(("F32", "I32", "U32"), 32),
+    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
+}
+_FLOATS = ("F16", "BF16", "F32", "F64")
+
+_EMBEDDINGS = frozenset(("embed_tokens", "embeddings", "tok_embeddings", "word_embeddings", "wte", "embed"))
+_HEADS = frozenset(("lm_head", "output", "head"))
+# Divided along the output: column-parallel matrices, and what belongs to a head or a channel.
+_COLUMN = frozenset(
+    (
+        *(
+            "q_proj",
+            "q_b_proj",
+            "kv_b_proj",
+            "wq",
+            "wq_b",
+            "wo_a",
+            "qkv",
+            "gate_proj",
+            "up_proj",
+            "gate_up_proj",
+            "w1",
+            "w3",
+            "c_fc",
+        ),
+        *("fc", "fc1", "linear_fc1", "linear_1", "input_linear"),
+        *("in_proj", "in_proj_qkvz", "in_proj_ba", "in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"),
+    )
+)
+_CHANNELS = frozenset(("conv1d", "A_log", "D", "dt_bias", "sinks", "embed_tokens_per_layer"))
+_KEY_VALUE = frozenset(("k_proj", "v_proj", "wk", "wv"))
+_FUSED = frozenset(("qkv_proj", "wqkv"))
+# Divided along the input; a vector beside such a matrix is whole on every rank.
+_ROW = frozenset(
+    ("o_proj", "out_proj", "down_proj", "w2", "wo", "wo_b", "c_proj", "fc2", "linear_fc2", "linear_2", "output_linear")
+)
+_LINEAR = _COLUMN | _KEY_VALUE | _FUSED | _ROW
+
+_TOWER = re.compile(
+    r"(?:^|\.)(?:visual|vision_tower|vision_model|vision_encoder|vision_language_adapter|embed_vision|multi_modal_projector"
+    r"|mm_projector|patch_merger|audio_tower|audio_encoder|embed_audio|sound_encoder|sound_projection)\."
+)
+# Indexers of sparse attention are whole on every rank; tables of n-grams are divided by rows.
+_INDEXER = re.compile(r"\.indexer\.")
+_TABLE = re.compile(r"\.(?:ple|engram)\..*embedding")
+_DRAFT = re.compile(r"(?:^|\.)mtp\.")
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_EXPERT = re.compile(r"(?:^|\.)(?:experts|block_sparse_moe\.(?:input|output)_linear)(?:\.(\d+))?\.")
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """One tensor. shape: C(None) where only its bytes are known; module, leaf: what it belongs to and its own name."""
+
+    name: str
+    bytes: int
+    dtype: str
+    shape: tuple[int, ...] | None
+    module: str
+    leaf: str
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it has one dimension, or none."""
+        if self.shape is None:
+            return self.leaf in ("bias", "g_idx")
+        return sum(size > 1 for size in self.shape) < 2
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _read(entry: Any, index: int) -> _Tensor:
+    """Read one entry: a name with a dtype and a shape, or with its bytes."""
+    where = f"tensors[{index}]"
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str) or not entry["name"]:
+        raise Refusal(where, f"expected a mapping with name, dtype and shape, or name and bytes, got {entry!r}", _FIX)
+    name = entry["name"]
+    unknown = sorted(str(key) for key in entry if key not in ("name", "dtype", "shape", "bytes"))
+    if unknown:
+        raise Refusal(where, f"{name} has unknown keys: {', '.join(unknown)}", _FIX)
+    dtype, shape, size = entry.get("dtype"), entry.get("shape"), entry.get("bytes")
+    dims: tuple[int, ...] | None = None
+    if shape is not None:
+        if not isinstance(shape, (list, tuple)) or not all(_whole(dim) for dim in shape):
+            raise Refusal(f"{where}.shape", f"{name}: expected a list of whole numbers, got {shape!r}", _FIX)
+        dims = tuple(shape)
+    if dtype is not None and dtype not in _BITS:
+        raise Refusal(f"{where}.dtype", f"{name}: dtype {dtype!r} is not known; known are {', '.join(_BITS)}", _FIX)
+    if size is None:
+        if dtype is None or dims is None:
+            raise Refusal(where, f"{name} needs dtype and shape, or bytes", _FIX)
+        size = prod(dims) * _BITS[dtype] // 8
+    elif not _whole(size):
+        raise Refusal(f"{where}.bytes", f"{name}: expected a whole number, got {size!r}", _FIX)
+    elif dtype is not None and dims is not None and size != prod(dims) * _BITS[dtype] // 8:
+        raise Refusal(f"{where}.bytes", f"{name}: {size} bytes do not match its dtype and shape", _FIX)
+    parts = name.split(".")
+    leaf, module = parts[-1], parts[-2] if len(parts) > 1 else ""
+    if module == "linear" and len(parts) > 2:  # a wrapped projection: q_proj.linear.weight
+        module = parts[-3]
+    if module == "experts" or leaf in _CHANNELS:  # a parameter without a module: experts.gate_up_proj, A_log
+        module = re.sub(r"_(?:blocks|scales|bias|packed|scale|scale_inv|global_scale)$", "", leaf)
+    return _Tensor(name, size, dtype or "", dims, module, leaf)
+
+
+class _Checkpoint:
+    """The tensors by what they belong to, checked for what must be there."""
+
+    def __init__(self, tensors: Sequence[Any], config: Config, geometry: Geometry) -> None:
+        self.tower: list[_Tensor] = []
+        self.draft: list[_Tensor] = []
+        self.layers: dict[int, list[_Tensor]] = {}
+        self.embeddings: list[_Tensor] = []
+        self.heads: list[_Tensor] = []
+        self.rest: list[_Tensor] = []
+        self.tied = is_tied(config)
+        count = len(geometry.layers)
+        names: set[str] = set()
+        experts: dict[int, set[int]] = {}
+        for index, entry in enumerate(tensors):
+            tensor = _read(entry, index)
+            if tensor.name in names:
+                raise Refusal(f"tensors[{index}].name", f"{tensor.name} stands twice", _FIX)
+            names.add(tensor.name)
+            layer = _LAYER.search(tensor.name)
+            if _TOWER.search(tensor.name):
+                self.tower.append(tensor)
+            elif _DRAFT.search(tensor.name) or (layer and int(layer.group(1)) >= count):
+                self.draft.append(tensor)
+            elif layer:
+                self.layers.setdefault(int(layer.group(1)), []).append(tensor)
+                expert = _EXPERT.search(tensor.name)
+                if expert and expert.group(1):
+                    experts.setdefault(int(layer.group(1)), set()).add(int(expert.group(1)))
+            elif tensor.module in _EMBEDDINGS:
+                self.embeddings.append(tensor)
+            elif tensor.module in _HEADS:
+                self.heads.append(tensor)
+            else:
+                self.rest.append(tensor)
+        missing = [f"layer {index}" for index in range(count) if index not in self.layers]
+        if not self.embeddings:
+            missing.append("the embedding (embed_tokens.weight)")
+        if not self.heads and not self.tied:
+            missing.append("the head (lm_head.weight), which is not tied to the embedding")
+        wanted = expert_count(text_config(config))
+        if experts and not wanted:
+            raise Refusal("config.num_experts", "the field is missing, but tensors lists experts", _FIX)
+        for index, found in sorted(experts.items()):
+            lost = sorted(set(range(wanted)) - found)
+            if lost:
+                missing.append(
+                    f"expert {lost[0]} of layer {index}" + (f" and {len(lost) - 1} more" if lost[1:] else "")
+                )
+        if missing:
+            more = f" and {len(missing) - 5} more" if missing[5:] else ""
+            raise Refusal(
+                "tensors", f"these are not all tensors of the model, missing: {', '.join(missing[:5])}{more}", _FIX
+            )
+
+
+@dataclass(frozen=True)
+class _Counter:
+    """Counts the bytes of a tensor on one rank, as it is loaded or as it stays."""
+
+    config: Config
+    geometry: Geometry
+    split: Split
+    runtime: Format | None
+    only_experts: bool
+    padding: float
+    ordered: bool
+
+    def _ranks(self, tensor: _Tensor) -> float:
+        """Over how many ranks a tensor is divided; a fraction where only a part of it is."""
+        ranks, module = self.split.tensor, tensor.module
+        if _TABLE.search(tensor.name):
+            return ranks
+        if _INDEXER.search(tensor.name) or (tensor.shape is not None and prod(tensor.shape) <= 1):
+            return 1
+        if module in _COLUMN | _CHANNELS | _EMBEDDINGS | _HEADS:
+            return 1 if tensor.leaf == "g_idx" else ranks
+        if module in _ROW or (module == "proj" and _TOWER.search(tensor.name)):
+            return 1 if tensor.is_vector and tensor.leaf != "g_idx" else ranks
+        if module in _KEY_VALUE | _FUSED:
+            if _TOWER.search(tensor.name):
+                return ranks
+            # With fewer kv heads than ranks every rank keeps one head.
+            kv_heads = max((layer.kv_heads for layer in self.geometry.attention), default=1)
+            if module in _KEY_VALUE:
+                return min(ranks, kv_heads)
+            heads = int(text_config(self.config)["num_attention_heads"])
+            share = heads / (heads + 2 * kv_heads)
+            return 1 / (share / ranks + (1 - share) / min(ranks, kv_heads))
+        return 1
+
+    def size(self, tensor: _Tensor, loading: bool = False) -> float:
+        """Bytes on one rank. C(loading): before vLLM quantises them itself."""
+        size: float = tensor.bytes
+        if tensor.leaf == "g_idx" and not self.ordered:
+            return 0  # the order of the rows is dropped where the checkpoint keeps the natural one
+        if tensor.dtype in _FLOATS and tensor.leaf in ("weight", "bias"):
+            # vLLM keeps them in the dtype of the model, whatever the file has.
+            size = size * 8 * (4 if self.geometry.dtype == "float32" else 2) / _BITS[tensor.dtype]
+        if tensor.module in _EMBEDDINGS | _HEADS:
+            rows = tensor.shape[0] if tensor.shape else text_config(self.config).get("vocab_size")
+            if isinstance(rows, int) and rows > 1:
+                size = size * padded_vocabulary(rows) / rows
+        expert = _EXPERT.search(tensor.name)
+        is_linear = tensor.module in _LINEAR and not tensor.is_vector
+        if self.runtime and not loading and is_linear and (expert or not self.only_experts):
+            if tensor.shape is None:
+                size = size * self.runtime.bits / 16
+            else:
+                *stack, rows, columns = tensor.shape
+                size = self.runtime.size(rows, columns) * prod(stack)
+        if not expert:
+            return size / self._ranks(tensor)
+        if self.split.experts:
+            # Experts in one tensor are counted along its first dimension.
+            count = expert_count(text_config(self.config)) or (tensor.shape[0] if tensor.shape else 1)
+            return size * self.padding * -(-count // self.split.tensor) / count
+        return size * self.padding / self._ranks(tensor)
+
+    def total(self, tensors: Sequence[_Tensor], loading: bool = False) -> int:
+        """Bytes of several tensors on one rank."""
+        return round(sum(self.size(tensor, loading) for tensor in tensors))
+
+
+def _expert_padding(config: Config, quant_config: Config | None) -> float:
+    """By how much vLLM makes the experts larger than they are in the files: the kernels of MXFP4 want round sizes."""
+    method = str(quantization_of(config, quant_config)[0].get("quant_method") or "")
+    text = text_config(config)
+    hidden, inner = text.get("hidden_size"), text.get("intermediate_size")
+    if method not in ("mxfp4", "gpt_oss_mxfp4") or not _whole(hidden) or not _whole(inner):
+        return 1.0
+    return prod(padded_experts(int(hidden or 0), int(inner or 0))) / (int(hidden or 0) * int(inner or 0))
+
+
+def tensors_bytes(
+    tensors: Sequence[Any],
+    config: Config,
+    geometry: Geometry,
+    *,
+    quant_config: Config | None = None,
+    split: Split,
+    runtime_quantization: str = "",
+    vision: bool = True,
+    mtp: bool = False,
+) -> Weights:
+    """Count the bytes of the weights of one rank, of the fullest pipeline stage, from a list of tensors.
+
+    tensors: mappings of C(name), C(dtype) and C(shape), or of C(name) and C(bytes), of all files of the checkpoint.
+    The other parameters are those of C(weights_bytes).
+    Raises C(Refusal) for an entry that cannot be read and for a list that is not the whole model.
+    """
+    checkpoint = _Checkpoint(tensors, config, geometry)
+    if vision and geometry.has_vision and not checkpoint.tower:
+        raise Refusal("tensors", "there are none of the vision tower", f"{_FIX}; or set language-model-only")
+    if mtp and not checkpoint.draft:
+        raise Refusal("tensors", "there are none of the MTP layers (mtp.*)", f"{_FIX}, or speculative-config")
+    runtime = _runtime_format(config, quant_config, runtime_quantization)
+    counter = _Counter(
+        config,
+        geometry,
+        split,
+        runtime,
+        runtime_quantization == "experts_int8",
+        _expert_padding(config, quant_config),
+        bool(quantization_of(config, quant_config)[0].get("desc_act")),
+    )
+    stages = _stages(checkpoint, split, len(geometry.layers))
+    tower = checkpoint.tower if vision else []
+    # The drafter uses the embedding and the head of the model.
+    draft = [
+        tensor
+        for tensor in checkpoint.draft
+        if tensor.module not in _EMBEDDINGS | _HEADS and ".shared_head.head." not in tensor.name
+    ]
+    seen = counter.total(tower)
+    target = max(map(counter.total, stages)) + seen
+    peak = max(counter.total(stage, True) for stage in stages) + counter.total(tower, True)
+    parts: dict[str, float] = {}
+    for tensor in (*(tensor for stage in stages for tensor in stage), *tower) if runtime else ():
+        before = counter.size(tensor, loading=True)
+        if before != counter.size(tensor):
+            part = part_of(tensor.name)
+            parts[part] = parts.get(part, 0) + before
+    return Weights(
+        target=target,
+        draft=counter.total(draft) if mtp else 0,
+        load_peak=peak,
+        vision=seen,
+        load_layerwise=min(peak, target + round(max(parts.values(), default=0))),
+    )
+
+
+def _runtime_format(config: Config, quant_config: Config | None, name: str) -> Format | None:
+    """Return how vLLM stores the weights that it quantises itself; None where it does not."""
+    if not name or quantization_of(config, quant_config)[0]:
+        return None
+    found = RUNTIME_FORMATS.get(name)
+    if found is None:
+        reason = f"quantisation {name!r} of a checkpoint that has none is not known"
+        raise Refusal("args.quantization", reason, "give weights_gib")
+    return found
+
+
+def _stages(checkpoint: _Checkpoint, split: Split, layers: int) -> list[list[_Tensor]]:
+    """Return the tensors of each pipeline stage."""
+    stages: list[list[_Tensor]] = [[] for _each in range(split.pipeline)]
+    for index, stage in enumerate(split.stage_of(layers)):
+        stages[stage] += checkpoint.layers[index]
+    stages[0] += checkpoint.embeddings
+    stages[-1] += checkpoint.rest
+    if not checkpoint.tied:
+        stages[-1] += checkpoint.heads
+    elif split.pipeline > 1:
+        stages[-1] += checkpoint.embeddings  # the last stage needs it as its head
+    return stages

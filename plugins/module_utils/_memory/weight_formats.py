@@ -1,0 +1,297 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a checkpoint stores its modules: formats of quantised matrices, and which module has which. No I/O, no Ansible."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from .geometry import Config, Refusal, quantization_of, text_config
+from .modules import GIVE, Module
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a matrix is stored: bits per weight, and the bytes of its scales.
+
+    group: weights along the input that share a scale, 0 for one scale per output row or per tensor.
+    scale: bytes of a scale. block: rows that share a scale, too. zero_bits: bits of a zero point. order: a row order is kept.
+    """
+
+    bits: int
+    group: int = 0
+    scale: int = 0
+    block: int = 1
+    zero_bits: int = 0
+    order: bool = False
+
+    def size(self, rows: int, columns: int) -> int:
+        """Bytes of a matrix."""
+        total = rows * columns * self.bits // 8
+        if self.group:
+            scales = -(-rows // self.block) * -(-columns // self.group)
+            total += scales * self.scale + scales * self.zero_bits // 8
+        else:
+            total += rows * self.scale
+        return total + (4 * columns if self.order else 0)
+
+
+# The shapes of weights and scales that create_weights of vllm/model_executor/layers/quantization/ makes: fp8.py, modelopt.py,
+# mxfp4.py, online/ (blocks of 128 x 128, groups of 16 in NVFP4 and of 32 in the MX formats).
+_FP8_TENSOR = Format(8)
+_FP8_CHANNEL = Format(8, scale=4)
+_FP8_BLOCKS = Format(8, group=128, scale=4, block=128)
+_MXFP8 = Format(8, group=32, scale=1)
+_NVFP4 = Format(4, group=16, scale=1)
+_MXFP4 = Format(4, group=32, scale=1)
+_ALGORITHMS = {
+    "FP8": _FP8_TENSOR,
+    "NVFP4": _NVFP4,
+    "W4A16_NVFP4": _NVFP4,
+    "NVFP4_AWQ": _NVFP4,
+    "MXFP8": _MXFP8,
+    "FP8_PER_CHANNEL_PER_TOKEN": _FP8_CHANNEL,
+    "FP8_PB_WO": _FP8_BLOCKS,
+    "FP8_BLOCK_SCALES": _FP8_BLOCKS,
+}
+# --quantization on a checkpoint that has none: vLLM loads 16 bits and converts.
+RUNTIME_FORMATS = {
+    "fp8": _FP8_TENSOR,
+    "fp8_per_tensor": _FP8_TENSOR,
+    "fp8_per_channel": _FP8_CHANNEL,
+    "fp8_per_block": _FP8_BLOCKS,
+    "int8_per_channel_weight_only": _FP8_CHANNEL,
+    "experts_int8": _FP8_CHANNEL,
+    "mxfp8": _MXFP8,
+}
+# Formats whose sizes the config does not settle, and why.
+_UNSETTLED = {
+    "bitsandbytes": "keeps a state beside every matrix whose size its config does not give, and vLLM 0.33 has dropped it",
+    "torchao": "hides its formats in serialised objects",
+    "quark": "mixes formats by rules that are not known here",
+}
+
+
+def _int_field(quantization: Config, keys: tuple[str, ...], where: str) -> int:
+    """Read a whole number from the first of C(keys) that is there."""
+    key = next((key for key in keys if quantization.get(key) is not None), keys[0])
+    value = quantization.get(key)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Refusal(f"{where}.{key}", f"expected a whole number, got {value!r}", GIVE)
+    return value
+
+
+def _packed(quantization: Config, where: str) -> Format:
+    """Read a GPTQ, AWQ or AutoRound format; vLLM keeps zero points also of symmetric checkpoints."""
+    bits = _int_field(quantization, ("bits", "w_bit"), where)
+    group = _int_field(quantization, ("group_size", "q_group_size"), where)
+    if bits not in (2, 3, 4, 8):
+        raise Refusal(f"{where}.bits", f"weights of {bits} bits are not known", GIVE)
+    return Format(bits, max(group, 0), 2, zero_bits=bits, order=bool(quantization.get("desc_act")))
+
+
+def _fp8_blocks(source: Config, key: str, where: str) -> Format:
+    block = source.get(key)
+    if not isinstance(block, list) or len(block) != 2 or not all(isinstance(size, int) and size > 0 for size in block):
+        raise Refusal(f"{where}.{key}", f"expected two sizes, got {block!r}", GIVE)
+    return Format(8, block[1], 4, block[0])
+
+
+def _weights_format(weights: Config, where: str) -> Format:
+    """Read one C(weights) entry of compressed-tensors (or modelopt's config_groups)."""
+    bits, kind, group = weights.get("num_bits"), weights.get("type"), weights.get("group_size") or 0
+    if isinstance(group, bool) or not isinstance(group, int):
+        raise Refusal(f"{where}.group_size", f"expected a whole number, got {group!r}", GIVE)
+    if (bits, kind) == (8, "float"):
+        if weights.get("block_structure") is not None:
+            return _fp8_blocks(weights, "block_structure", where)
+        if weights.get("strategy") == "group" and group > 0:
+            return _MXFP8 if group == 32 else Format(8, group, 4)
+        return _FP8_CHANNEL if weights.get("strategy") == "channel" else _FP8_TENSOR
+    if (bits, kind) == (4, "float") and group in (16, 32):
+        return _NVFP4 if group == 16 else _MXFP4
+    if bits in (4, 8) and kind == "int":
+        if group > 0:
+            return Format(int(bits), group, 2, zero_bits=0 if weights.get("symmetric", True) else int(bits))
+        return Format(int(bits), scale=2)
+    raise Refusal(where, f"weights of {bits!r} bits of type {kind!r} are not known", GIVE)
+
+
+# One of many experts, all of which are stored alike: experts.0.up_proj.
+_EXPERT = re.compile(r"\.experts\.(?:\d+|\*)\..*$")
+
+
+def _plain_name(name: str) -> str:
+    """Take the prefix off a module name; checkpoints of the same model differ in it."""
+    return re.sub(r"^(?:model\.|backbone\.)?(?:language_model\.)?(?:model\.)?", "", name)
+
+
+class _Names:
+    """A set of module patterns: names and parts of names, wildcards and C(re:) expressions.
+
+    A pattern with the prefix of the model (C(model.layers.3.mlp)) names one place; one without (C(mlp.gate)) names any.
+    """
+
+    def __init__(self, patterns: list[str]) -> None:
+        expressions = []
+        self._starts: set[str] = set()
+        self._parts: set[str] = set()
+        for pattern in patterns:
+            plain = _plain_name(pattern)
+            if pattern.startswith("re:"):
+                expressions.append(f"(?:{pattern[3:]})")
+            elif "*" in pattern:
+                anywhere = "" if plain != pattern else r"(?:.*\.)?"
+                body = re.escape(plain).replace(r"\*", ".*")
+                expressions.append(rf"{anywhere}{body}(?:\..*)?$")
+            else:
+                (self._parts if plain == pattern else self._starts).add(plain)
+        self._expression = re.compile("|".join(expressions)) if expressions else None
+
+    def __contains__(self, name: object) -> bool:
+        text = str(name)
+        pieces = text.split(".")
+        for end in range(len(pieces), 0, -1):
+            if ".".join(pieces[:end]) in self._starts:
+                return True
+            if self._parts and any(".".join(pieces[start:end]) in self._parts for start in range(end)):
+                return True
+        return self._expression is not None and (
+            self._expression.match(text) is not None or self._expression.match(f"model.{text}") is not None
+        )
+
+
+class Quantization:
+    """Answers in which format a module is stored."""
+
+    def __init__(self, config: Config, quant_config: Config | None, runtime: str) -> None:
+        quantization, where = quantization_of(config, quant_config)
+        self._default: Format | None = None
+        self._groups: list[tuple[_Names, Format | None]] = []
+        self._layers: dict[str, Format] = {}
+        self.padded_experts = False
+        self.runtime = False
+        self._only_experts = False
+        self._experts: Format | None = None
+        spared: list[str] = []
+        for key in ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"):
+            listed = quantization.get(key) or []
+            if not isinstance(listed, list):
+                raise Refusal(f"{where}.{key}", f"expected a list of modules, got {listed!r}", GIVE)
+            spared += [str(item) for item in listed]
+        self._spared = _Names(spared)
+        self._head = bool(quantization.get("lm_head"))
+        if not quantization:
+            if runtime:
+                if runtime not in RUNTIME_FORMATS:
+                    raise Refusal(
+                        "args.quantization",
+                        f"quantisation {runtime!r} of a checkpoint that has none is not known",
+                        GIVE,
+                    )
+                self._default, self.runtime = RUNTIME_FORMATS[runtime], True
+                self._only_experts = runtime == "experts_int8"
+            return
+        method = str(quantization.get("quant_method") or "modelopt").lower()
+        if method in ("modelopt", "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed", "compressed-tensors"):
+            self._read_groups(quantization, where)
+        elif method == "fp8":
+            blocks = quantization.get("weight_block_size") is not None
+            self._default = _fp8_blocks(quantization, "weight_block_size", where) if blocks else _FP8_TENSOR
+            # The experts of DeepSeek-V4 and MiMo-V2 are MXFP4 beside projections in FP8.
+            stored = quantization.get("expert_dtype") or text_config(config).get("expert_dtype")
+            if stored == "fp4" or quantization.get("store_dtype") == "mxfp4":
+                self._experts = _MXFP4
+            if stored == "fp4" and self._default is not None and quantization.get("scale_fmt") == "ue8m0":
+                self._default = replace(self._default, scale=1)  # exponents alone (deepseek_v4/quant_config.py)
+        elif method == "fbgemm_fp8":
+            self._default = _FP8_CHANNEL
+        elif method in (
+            "gptq",
+            "gptq_marlin",
+            "auto_gptq",
+            "awq",
+            "awq_marlin",
+            "auto_awq",
+            "auto-round",
+            "auto_round",
+        ):
+            self._default = _packed(quantization, where)
+            self._read_exceptions(quantization, where)
+        elif method in ("mxfp4", "gpt_oss_mxfp4"):
+            self._default, self._only_experts, self.padded_experts = _MXFP4, True, True
+        else:
+            reason = _UNSETTLED.get(method, "is not known")
+            raise Refusal(f"{where}.quant_method", f"quantisation {method!r} {reason}", GIVE)
+
+    def _read_exceptions(self, quantization: Config, where: str) -> None:
+        """Read what GPTQModel (C(dynamic)) and AutoRound (C(extra_config)) store in another way."""
+        for key, sign in (("dynamic", "re:"), ("extra_config", "")):
+            listed = quantization.get(key) or {}
+            if not isinstance(listed, dict):
+                raise Refusal(f"{where}.{key}", f"expected a mapping, got {listed!r}", GIVE)
+            for pattern, entry in listed.items():
+                name = sign + (re.sub(r"^[+-]:", "", pattern) if sign else str(pattern))
+                own = {**quantization, **(entry if isinstance(entry, dict) else {})}
+                plain = (sign and pattern.startswith("-:")) or own.get("bits") == 16
+                self._groups.append((_Names([name]), None if plain else _packed(own, f"{where}.{key}.{pattern}")))
+
+    def _read_groups(self, quantization: Config, where: str) -> None:
+        layers = quantization.get("quantized_layers")
+        if isinstance(layers, dict):
+            for name, entry in layers.items():
+                algorithm = entry.get("quant_algo") if isinstance(entry, dict) else entry
+                stored = self._algorithm(algorithm, f"{where}.quantized_layers.{name}")
+                if _EXPERT.search(str(name)):
+                    self._layers[_plain_name(_EXPERT.sub(".experts", str(name)))] = stored
+                elif "*" in str(name):
+                    self._groups.append((_Names([str(name)]), stored))
+                else:
+                    self._layers[_plain_name(str(name))] = stored
+            return
+        algorithm = quantization.get("quant_algo")
+        if algorithm is not None:
+            self._default = self._algorithm(algorithm, where)
+            return
+        groups = quantization.get("config_groups")
+        if not isinstance(groups, dict) or not groups:
+            raise Refusal(f"{where}.quant_algo", "the field is missing", GIVE)
+        for key, group in groups.items():
+            weights = group.get("weights") if isinstance(group, dict) else None
+            if not isinstance(weights, dict):
+                continue
+            stored = _weights_format(weights, f"{where}.config_groups.{key}.weights")
+            targets = group.get("targets") or ["Linear"]
+            if not isinstance(targets, list):
+                raise Refusal(f"{where}.config_groups.{key}.targets", f"expected a list, got {targets!r}", GIVE)
+            targets = [str(item) for item in targets]
+            if "Linear" in targets:
+                self._default = stored
+            self._groups.append((_Names([item for item in targets if item != "Linear"]), stored))
+
+    @staticmethod
+    def _algorithm(name: object, where: str) -> Format:
+        found = _ALGORITHMS.get(str(name).upper())
+        if found is None:
+            raise Refusal(f"{where}.quant_algo", f"quantisation {name!r} is not known", GIVE)
+        return found
+
+    def format_of(self, module: Module) -> Format | None:
+        """Return the format of a module, C(None) for the model's own dtype."""
+        if not module.linear or (self._only_experts and not module.name.endswith(".experts")):
+            return None
+        found = self._layers.get(module.name)
+        if found is not None:
+            return found
+        if self._experts and module.experts:
+            return self._experts
+        for names, stored in self._groups:
+            if module.name in names:
+                return stored
+        if self._default is None or module.name in self._spared:
+            return None
+        if module.name == "lm_head" and not self._head:
+            return None
+        return self._default

@@ -1,0 +1,725 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Bytes of a model's weights on one rank, from its config and its quantisation.
+
+The modules of a model are listed by the names of its checkpoint, because quantisation configs name the modules that they
+spare; each is then counted in the format that it is stored in, and divided over the ranks as vLLM divides it. The sums
+were compared with the parameters of vLLM's own model classes (0.33.0). The safetensors headers are always the better
+source: C(tensors.py) reads them. Where only their sum is known, C(weights_gib) of the budget takes it.
+
+A family or a format that is not known here is a C(Refusal). No I/O, no Ansible.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from .family_modules import LAYERS, beside_attention, last, plain_text, query_heads, tables
+from .geometry import (
+    MAX_LAYERS,
+    Attention,
+    Cache,
+    Config,
+    Geometry,
+    Recurrent,
+    Refusal,
+    nemotron_pattern,
+    text_config,
+)
+from .modules import GIVE, Module, experts, field, gated_mlp, latent_attention, linear, optional
+from .weight_formats import Quantization
+
+
+@dataclass(frozen=True)
+class _Family:
+    """What the layers of a family have besides q/k/v/o projections (vllm/model_executor/models/, 0.33.0).
+
+    norms: vectors of the hidden size in every layer; a LayerNorm with a bias has two. final: those after the last layer.
+    bias: the field that gives q, k and v a bias, C(always), or nothing. out: the output projection follows it.
+    qk_norm: C(head) (one vector of a head's size for q and for k), C(full) (one over all heads), or nothing.
+    gated: the MLP has gate, up and down, else up and down. mlp_bias: the field that gives the MLP biases.
+    tied: what an absent C(tie_word_embeddings) means.
+    """
+
+    norms: int = 2
+    final: int = 1
+    bias: str = "attention_bias"
+    out: bool = False
+    qk_norm: str = ""
+    gated: bool = True
+    mlp_bias: str = ""
+    tied: bool = False
+
+
+_LLAMA = _Family(out=True, mlp_bias="mlp_bias")
+_QWEN2 = _Family(bias="always")
+_QWEN3 = _Family(qk_norm="head")
+_OLMO2 = _Family(qk_norm="full")
+_GEMMA3 = _Family(norms=4, qk_norm="head", tied=True)
+_MLA = _Family(bias="")
+_FAMILIES: dict[str, _Family] = {
+    "apertus": _Family(out=True, qk_norm="head", gated=False, mlp_bias="mlp_bias"),
+    "arcee": _Family(out=True, gated=False, mlp_bias="mlp_bias"),
+    "cohere": _Family(norms=1, tied=True),
+    "cohere2": _Family(norms=1, tied=True),
+    "deepseek_v2": _MLA,
+    "deepseek_v3": _MLA,
+    "dots1": _QWEN3,
+    "ernie4_5": _Family(bias="use_bias", mlp_bias="use_bias", tied=True),
+    "ernie4_5_moe": _Family(bias="use_bias", mlp_bias="use_bias", tied=True),
+    "exaone4": _Family(out=True, qk_norm="head", mlp_bias="mlp_bias"),
+    "gemma": _Family(tied=True),
+    "gemma2": _Family(norms=4, tied=True),
+    "gemma3": _GEMMA3,
+    "gemma3_text": _GEMMA3,
+    "gemma4": _GEMMA3,
+    "gemma4_text": _GEMMA3,
+    "glm": _Family(),
+    "deepseek_v32": _MLA,
+    "deepseek_v4": _MLA,
+    "glm4": _Family(norms=4),
+    "glm4_moe_lite": _MLA,
+    "glm_moe_dsa": _MLA,
+    "mimo_v2": _Family(bias=""),
+    "mimo_v2_flash": _Family(bias=""),
+    "minimax_m3": _Family(bias="", qk_norm="head"),
+    "minimax_m3_vl": _Family(bias="", qk_norm="head"),
+    "ministral3": _LLAMA,
+    "qwen4_exp_text": _Family(norms=0, final=0, qk_norm="head"),
+    "glm4_moe": _Family(),
+    "glm5_next_text": _MLA,
+    "gpt_oss": _Family(out=True),
+    "granite": _LLAMA,
+    "granitemoe": _Family(),
+    "hunyuan_v1_dense": _QWEN3,
+    "hunyuan_v1_moe": _QWEN3,
+    "internlm2": _Family(bias=""),
+    "internlm3": _Family(bias="qkv_bias"),
+    "kimi_k2": _MLA,
+    "laguna": _QWEN3,
+    "llama": _LLAMA,
+    "llama4": _Family(),
+    "llama4_text": _Family(),
+    "ministral": _LLAMA,
+    "mistral": _LLAMA,
+    "mistral3": _LLAMA,
+    "mixtral": _Family(bias=""),
+    "nemotron": _Family(norms=4, final=2, out=True, gated=False, mlp_bias="mlp_bias"),
+    "nemotron_h": _Family(norms=1),
+    "olmo": _Family(norms=0, final=0),
+    "olmo2": _OLMO2,
+    "olmo3": _OLMO2,
+    "olmoe": _OLMO2,
+    "phi3": _Family(bias=""),
+    "phimoe": _Family(norms=4, final=2, out=True),
+    "qwen2": _QWEN2,
+    "qwen2_5_vl": _QWEN2,
+    "qwen2_5_vl_text": _QWEN2,
+    "qwen2_moe": _QWEN2,
+    "qwen2_vl": _QWEN2,
+    "qwen2_vl_text": _QWEN2,
+    "qwen3": _QWEN3,
+    "qwen3_5_moe_text": _QWEN3,
+    "qwen3_5_text": _QWEN3,
+    "qwen3_moe": _QWEN3,
+    "qwen3_next": _QWEN3,
+    "qwen3_vl": _QWEN3,
+    "qwen3_vl_moe": _QWEN3,
+    "qwen3_vl_moe_text": _QWEN3,
+    "qwen3_vl_text": _QWEN3,
+    "seed_oss": _Family(),
+    "smollm3": _LLAMA,
+    "solar": _LLAMA,
+    "step3p5": _Family(bias="", qk_norm="head"),
+    "stablelm": _Family(norms=4, final=2, bias="use_qkv_bias"),
+    "starcoder2": _Family(norms=4, final=2, bias="use_bias", out=True, gated=False, mlp_bias="use_bias", tied=True),
+}
+_GDN = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text"))
+_GEMMA4 = frozenset(("gemma4", "gemma4_text"))
+# Whose router has a bias of 32 bits for every expert.
+_SCORE_BIAS = frozenset(
+    (
+        *("deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"),
+        *("deepseek_v4", "glm5_next_text", "kimi_k2", "laguna", "mimo_v2", "mimo_v2_flash", "step3p5"),
+    )
+)
+# Whose router is in 32 bits.
+_WIDE_ROUTER = frozenset(("ernie4_5_moe", "glm4_moe", "glm4_moe_lite", "minimax_m3", "minimax_m3_vl", "step3p5"))
+_BLOCK_SPARSE = frozenset(("granitemoe", "mixtral", "phimoe"))  # where the experts are called block_sparse_moe
+# Qwen3-VL and what came after it share a tower; the one of Qwen2-VL is another.
+_QWEN3_VISION = frozenset(("qwen3_5", "qwen3_5_moe", "qwen4_exp", "qwen3_vl", "qwen3_vl_moe"))
+_QWEN2_VISION = frozenset(("qwen2_vl", "qwen2_5_vl"))
+_PART = re.compile(r"(?:layers|blocks)\.\d+\.\w+")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Bytes of one rank.
+
+    target: the model itself. draft: the drafter, without the embedding and the head that it shares.
+    load_peak: what the target takes while it loads; larger than C(target) where it is quantised at load time.
+    load_layerwise: the same where vLLM quantises each part of a layer as soon as it is complete.
+    vision: the part of C(target) that is the vision tower, 0 where that is not counted apart.
+    host: the part of C(target) that vLLM keeps in pinned memory of the host, which a GB10 has in common with its GPU.
+    """
+
+    target: int
+    draft: int
+    load_peak: int
+    vision: int = 0
+    load_layerwise: int = 0
+    host: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.load_layerwise:
+            object.__setattr__(self, "load_layerwise", self.load_peak)
+
+
+# Modules ------------------------------------------------------------------------------------------------------------
+
+
+def _attention(text: Config, family: str, layer: Attention, prefix: str, width: int = 1) -> Iterator[Module]:
+    """Projections of plain attention; C(width): how many hidden states they read side by side (EAGLE-3: 2)."""
+    hidden, heads = field(text, "hidden_size"), field(text, "num_attention_heads")
+    has = _FAMILIES[family]
+    query = heads * layer.head_dim * (2 if family in _GDN else 1)  # the output gate doubles the query projection
+    key, value = layer.kv_heads * layer.head_dim, layer.kv_heads * layer.head_dim_v
+    yield linear(f"{prefix}.q_proj", query, width * hidden)
+    yield linear(f"{prefix}.k_proj", key, width * hidden, pieces=layer.kv_heads)
+    yield linear(f"{prefix}.v_proj", value, width * hidden, pieces=layer.kv_heads)
+    yield linear(f"{prefix}.o_proj", hidden, heads * layer.head_dim_v)
+    if has.bias == "always" or (has.bias and text.get(has.bias)):
+        yield Module(f"{prefix}.bias", query, split=True)
+        yield Module(f"{prefix}.kv_bias", 2 * key, split=True, pieces=layer.kv_heads)
+        if has.out:
+            yield Module(f"{prefix}.o_bias", hidden)
+    if family == "gpt_oss":
+        yield Module(f"{prefix}.sinks", heads, split=True)
+    if has.qk_norm == "head" or (family == "glm4_moe" and text.get("use_qk_norm")):
+        yield Module(f"{prefix}.qk_norm", 2 * layer.head_dim)
+    elif has.qk_norm == "full" or (family == "cohere" and text.get("use_qk_norm")):
+        yield Module(f"{prefix}.qk_norm", heads * layer.head_dim + key)
+
+
+def _gated_delta_net(text: Config, family: str, layer: Recurrent, prefix: str) -> Iterator[Module]:
+    hidden = field(text, "hidden_size")
+    channels = layer.conv_key_dim + layer.conv_value_dim
+    if family == "qwen3_next":
+        yield linear(f"{prefix}.in_proj_qkvz", channels + layer.conv_value_dim, hidden)
+        yield linear(f"{prefix}.in_proj_ba", 2 * layer.heads, hidden)
+    else:
+        yield linear(f"{prefix}.in_proj_qkv", channels, hidden)
+        yield linear(f"{prefix}.in_proj_z", layer.conv_value_dim, hidden)
+        yield linear(f"{prefix}.in_proj_b", layer.heads, hidden)
+        yield linear(f"{prefix}.in_proj_a", layer.heads, hidden)
+    yield Module(f"{prefix}.conv1d", channels, layer.conv_kernel, split=True)
+    yield Module(f"{prefix}.A_log", layer.heads, split=True, size=4)
+    yield Module(f"{prefix}.dt_bias", layer.heads, split=True)
+    yield Module(f"{prefix}.norm", layer.head_dim)
+    yield linear(f"{prefix}.out_proj", hidden, layer.conv_value_dim)
+
+
+def _mamba2(text: Config, layer: Recurrent, prefix: str) -> Iterator[Module]:
+    hidden, inner = field(text, "hidden_size"), layer.conv_value_dim
+    yield linear(f"{prefix}.in_proj", 2 * inner + layer.conv_key_dim + layer.heads, hidden)
+    yield Module(
+        f"{prefix}.conv1d",
+        inner + layer.conv_key_dim,
+        layer.conv_kernel + (1 if text.get("use_conv_bias") else 0),
+        split=True,
+    )
+    yield Module(f"{prefix}.A", layer.heads, split=True, size=4)
+    yield Module(f"{prefix}.D_dt_bias", 2 * layer.heads, split=True)
+    yield Module(f"{prefix}.norm", inner, split=True)
+    yield linear(f"{prefix}.out_proj", hidden, inner)
+
+
+def _mlp(text: Config, family: str, prefix: str, inner: int) -> Iterator[Module]:
+    hidden, has = field(text, "hidden_size"), _FAMILIES[family]
+    if has.gated:
+        yield from gated_mlp(prefix, hidden, inner)
+    else:
+        yield linear(f"{prefix}.up_proj", inner, hidden)
+        yield linear(f"{prefix}.down_proj", hidden, inner)
+    if has.mlp_bias and text.get(has.mlp_bias):
+        yield Module(f"{prefix}.bias", inner * (2 if has.gated else 1), split=True)
+        yield Module(f"{prefix}.down_bias", hidden)
+
+
+def expert_count(text: Config) -> int:
+    """Return how many routed experts a layer has, 0 for a model without."""
+    keys = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    return next((field(text, key) for key in keys if text.get(key)), 0)
+
+
+def _of_layer(text: Config, key: str, index: int) -> int:
+    """Read a number that may be a list with one entry for every layer."""
+    value = text.get(key)
+    if not isinstance(value, list):
+        return field(text, key)
+    return field({key: value[index] if index < len(value) else None}, key)
+
+
+def _is_dense(text: Config, family: str, index: int) -> bool:
+    """Whether layer C(index) of a model with experts has none."""
+    only_dense = text.get("mlp_only_layers") or []
+    if not isinstance(only_dense, list):
+        raise Refusal("config.mlp_only_layers", f"expected a list, got {only_dense!r}", GIVE)
+    if family.startswith("llama4"):
+        listed = text.get("moe_layers")
+        step = optional(text, "interleave_moe_layer_step")
+        return index not in listed if isinstance(listed, list) else not step or (index + 1) % step != 0
+    if family == "ernie4_5_moe":
+        start, end = optional(text, "moe_layer_start_index"), text.get("moe_layer_end_index")
+        last = end if isinstance(end, int) and end >= 0 else MAX_LAYERS
+        return not start <= index <= last or (index + 1) % (optional(text, "moe_layer_interval") or 1) != 0
+    return (
+        index in only_dense
+        or index < optional(text, "first_k_dense_replace")
+        or (index + 1) % (optional(text, "decoder_sparse_step") or 1) != 0
+    )
+
+
+def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bool) -> Iterator[Module]:
+    """The MLP or the mixture of experts of layer C(index)."""
+    hidden = field(text, "hidden_size")
+    count = expert_count(text)
+    if family in _GEMMA4:
+        yield from gated_mlp(f"{prefix}.mlp", hidden, field(text, "intermediate_size"))
+        if text.get("enable_moe_block"):
+            yield Module(f"{prefix}.router", count, hidden)
+            yield Module(f"{prefix}.router.scales", hidden + count)
+            yield Module(f"{prefix}.moe_norms", 3 * hidden)
+            yield from experts(f"{prefix}", count, hidden, field(text, "moe_intermediate_size"))
+        return
+    if not count or _is_dense(text, family, index):
+        apart = "intermediate_size_mlp" if count and family.startswith("llama4") else "intermediate_size"
+        yield from _mlp(text, family, f"{prefix}.mlp", field(text, apart))
+        return
+    mlp = f"{prefix}.block_sparse_moe" if family in _BLOCK_SPARSE else f"{prefix}.mlp"
+    inner = _of_layer(
+        text, "moe_intermediate_size" if text.get("moe_intermediate_size") else "intermediate_size", index
+    )
+    yield Module(f"{mlp}.gate", count, hidden, size=4 if family in _WIDE_ROUTER else 0)
+    if padded:
+        wide, inner = padded_experts(hidden, inner)
+        yield from experts(mlp, count, wide, inner)
+    else:
+        wide = hidden
+        yield from experts(mlp, count, hidden, inner)
+    if family == "gpt_oss":
+        yield Module(f"{mlp}.gate_bias", count)
+        yield Module(f"{mlp}.expert_bias", 2 * inner + wide, 1, count, split=True, experts=count)
+    if family.startswith("llama4"):
+        yield from gated_mlp(f"{mlp}.shared_expert", hidden, inner)
+    shared = optional(text, "shared_expert_intermediate_size")
+    if shared:
+        yield from gated_mlp(f"{mlp}.shared_expert", hidden, shared)
+        if family != "laguna":
+            yield Module(f"{mlp}.shared_expert_gate", hidden)
+    for key in ("n_shared_experts", "num_shared_expert", "moe_num_shared_experts"):
+        if text.get(key):
+            yield from gated_mlp(f"{mlp}.shared_experts", hidden, inner * _of_layer(text, key, index))
+    hashed = family == "deepseek_v4" and index < optional(text, "num_hash_layers")
+    if (family in _SCORE_BIAS and not hashed) or (family.startswith("minimax_m3") and text.get("use_routing_bias")):
+        yield Module(f"{mlp}.gate.e_score_correction_bias", count, size=4)
+
+
+def padded_experts(hidden: int, inner: int) -> tuple[int, int]:
+    """Return the sizes that the kernels of MXFP4 give an expert (read off gpt-oss-20b in vLLM 0.33.0)."""
+    return -(-hidden // 256) * 256, -(-inner // 128) * 128
+
+
+def _nemotron_layer(text: Config, layer: object, letter: str, prefix: str) -> Iterator[Module]:
+    hidden = field(text, "hidden_size")
+    yield Module(f"{prefix}.norm", hidden)
+    if isinstance(layer, Recurrent):
+        yield from _mamba2(text, layer, f"{prefix}.mixer")
+    elif isinstance(layer, Attention):
+        yield from _attention(text, "nemotron_h", layer, f"{prefix}.mixer")
+    elif letter == "-":
+        yield linear(f"{prefix}.mixer.up_proj", field(text, "intermediate_size"), hidden)
+        yield linear(f"{prefix}.mixer.down_proj", hidden, field(text, "intermediate_size"))
+    else:
+        count = field(text, "n_routed_experts")
+        yield Module(f"{prefix}.mixer.gate", count, hidden, size=4)
+        yield Module(f"{prefix}.mixer.gate.e_score_correction_bias", count, size=4)
+        yield from experts(f"{prefix}.mixer", count, hidden, field(text, "moe_intermediate_size"), matrices=2)
+        shared = field(text, "moe_shared_expert_intermediate_size") * optional(text, "n_shared_experts")
+        if shared:
+            yield linear(f"{prefix}.mixer.shared_experts.up_proj", shared, hidden)
+            yield linear(f"{prefix}.mixer.shared_experts.down_proj", hidden, shared)
+
+
+def _layer(
+    text: Config, family: str, index: int, layer: object, prefix: str, padded: bool, indexed: bool = False
+) -> Iterator[Module]:
+    """All modules of one decoder layer. C(indexed): sparse attention keeps an index of it."""
+    if family in LAYERS:
+        yield from LAYERS[family](text, index, indexed, prefix)
+    hidden = field(text, "hidden_size")
+    yield Module(f"{prefix}.norms", hidden * _FAMILIES[family].norms)
+    if isinstance(layer, Recurrent) and layer.kind == "gdn":
+        yield from _gated_delta_net(text, family, layer, f"{prefix}.linear_attn")
+    elif isinstance(layer, Attention) and layer.kind == "mla":
+        yield from latent_attention(text, f"{prefix}.self_attn")
+    elif isinstance(layer, Attention):
+        heads = query_heads(text, family, layer, index)
+        yield from _attention({**text, "num_attention_heads": heads}, family, layer, f"{prefix}.self_attn")
+        yield from beside_attention(text, family, layer, index, f"{prefix}.self_attn")
+    yield from _feed_forward(text, family, index, prefix, padded)
+
+
+def _vision_merger(prefix: str, norm: int, merged: int, out: int) -> Iterator[Module]:
+    yield Module(f"{prefix}.norm", norm)
+    yield linear(f"{prefix}.linear_fc1", merged, merged)
+    yield linear(f"{prefix}.linear_fc2", out, merged)
+    yield Module(f"{prefix}.split_biases", merged, split=True)
+    yield Module(f"{prefix}.biases", out)
+
+
+def _qwen3_vision(vision: Config) -> Iterator[Module]:
+    hidden, inner = field(vision, "hidden_size"), field(vision, "intermediate_size")
+    patch = prod(field(vision, key) for key in ("in_channels", "temporal_patch_size", "patch_size", "patch_size"))
+    yield Module("visual.patch_embed", hidden, patch + 1)
+    yield Module("visual.pos_embed", field(vision, "num_position_embeddings"), hidden)
+    for index in range(field(vision, "depth", MAX_LAYERS)):
+        block = f"visual.blocks.{index}"
+        yield Module(f"{block}.norms", 4 * hidden)
+        yield linear(f"{block}.attn.qkv", 3 * hidden, hidden)
+        yield linear(f"{block}.attn.proj", hidden, hidden)
+        yield linear(f"{block}.mlp.linear_fc1", inner, hidden)
+        yield linear(f"{block}.mlp.linear_fc2", hidden, inner)
+        yield Module(f"{block}.split_biases", 3 * hidden + inner, split=True)
+        yield Module(f"{block}.biases", 2 * hidden)
+    merged, out = hidden * field(vision, "spatial_merge_size") ** 2, field(vision, "out_hidden_size")
+    yield from _vision_merger("visual.merger", 2 * hidden, merged, out)
+    for index in range(len(vision.get("deepstack_visual_indexes") or [])):
+        yield from _vision_merger(f"visual.deepstack_merger_list.{index}", 2 * merged, merged, out)
+
+
+def _qwen2_vision(vision: Config, newer: bool) -> Iterator[Module]:
+    """The tower of Qwen2-VL, or of Qwen2.5-VL, whose norms have no biases and whose MLP is gated."""
+    hidden = field(vision, "hidden_size" if newer else "embed_dim")
+    channels = optional(vision, "in_channels") or optional(vision, "in_chans") or 3
+    inner = field(vision, "intermediate_size") if newer else hidden * field(vision, "mlp_ratio")
+    patch = channels * prod(field(vision, key) for key in ("temporal_patch_size", "patch_size", "patch_size"))
+    yield Module("visual.patch_embed", hidden, patch)
+    for index in range(field(vision, "depth", MAX_LAYERS)):
+        block = f"visual.blocks.{index}"
+        yield Module(f"{block}.norms", (2 if newer else 4) * hidden)
+        yield linear(f"{block}.attn.qkv", 3 * hidden, hidden)
+        yield linear(f"{block}.attn.proj", hidden, hidden)
+        if newer:
+            yield from gated_mlp(f"{block}.mlp", hidden, inner)
+        else:
+            yield linear(f"{block}.mlp.fc1", inner, hidden)
+            yield linear(f"{block}.mlp.fc2", hidden, inner)
+        yield Module(f"{block}.split_biases", 3 * hidden + (2 if newer else 1) * inner, split=True)
+        yield Module(f"{block}.biases", 2 * hidden)
+    merged = hidden * field(vision, "spatial_merge_size") ** 2
+    out = field(vision, "out_hidden_size" if newer else "hidden_size")
+    yield from _vision_merger("visual.merger", (1 if newer else 2) * hidden, merged, out)
+
+
+def _gemma4_vision(vision: Config, out: int) -> Iterator[Module]:
+    hidden = field(vision, "hidden_size")
+    yield Module("vision_tower.patch_embedder.input_proj", hidden, 3 * field(vision, "patch_size") ** 2)
+    yield Module("vision_tower.patch_embedder.positions", 2 * field(vision, "position_embedding_size"), hidden)
+    for index in range(field(vision, "num_hidden_layers", MAX_LAYERS)):
+        block = f"vision_tower.encoder.layers.{index}"
+        yield linear(f"{block}.self_attn", 4 * hidden, hidden)
+        yield Module(f"{block}.norms", 4 * hidden + 2 * field(vision, "head_dim"))
+        yield from gated_mlp(f"{block}.mlp", hidden, field(vision, "intermediate_size"))
+    yield Module("embed_vision.embedding_projection", out, hidden)
+
+
+def _glm5_vision(vision: Config, out: int) -> Iterator[Module]:
+    """The tower of GLM-5.3 and its merger (glm5next/common/multimodal.py)."""
+    hidden, inner, patch = (field(vision, key) for key in ("hidden_size", "intermediate_size", "patch_size"))
+    merge, wide = field(vision, "spatial_merge_size"), field(vision, "projection_intermediate_size")
+    pixels = field(vision, "in_channels") * field(vision, "temporal_patch_size") * patch**2
+    yield Module("visual.patch_embed", hidden, pixels + 1)
+    for index in range(field(vision, "depth", MAX_LAYERS)):
+        block = f"visual.blocks.{index}"
+        yield _unquantised(f"{block}.attn", 4 * hidden, hidden)
+        yield _unquantised(f"{block}.mlp", 3 * inner, hidden)
+        yield Module(f"{block}.split_biases", 3 * hidden + 2 * inner, split=True)
+        yield Module(f"{block}.norms_and_biases", 4 * hidden + 2 * (hidden // field(vision, "num_heads")))
+    yield Module("visual.post_layernorm", hidden)
+    yield Module("visual.downsample", out, hidden * merge**2 + 1)
+    yield _unquantised("visual.merger.proj", out, out)
+    yield _unquantised("visual.merger.mlp", 3 * wide, out)
+    yield Module("visual.merger.post_projection_norm", 2 * out)
+
+
+def _unquantised(name: str, rows: int, columns: int) -> Module:
+    return replace(linear(name, rows, columns), linear=False)
+
+
+def _siglip(vision: Config, out: int) -> Iterator[Module]:
+    """SigLIP and the projection of Gemma 3."""
+    hidden, inner, patch = (field(vision, key) for key in ("hidden_size", "intermediate_size", "patch_size"))
+    yield Module("vision_tower.embeddings.patch_embedding", hidden, 3 * patch**2 + 1)
+    yield Module("vision_tower.embeddings.position_embedding", (field(vision, "image_size") // patch) ** 2, hidden)
+    for index in range(field(vision, "num_hidden_layers", MAX_LAYERS)):
+        block = f"vision_tower.encoder.layers.{index}"
+        yield linear(f"{block}.self_attn", 4 * hidden, hidden)
+        yield linear(f"{block}.mlp.fc1", inner, hidden)
+        yield linear(f"{block}.mlp.fc2", hidden, inner)
+        yield Module(f"{block}.split_biases", 3 * hidden + inner, split=True)
+        yield Module(f"{block}.norms_and_biases", 6 * hidden)
+    yield Module("vision_tower.post_layernorm", 2 * hidden)
+    yield Module("multi_modal_projector.mm_input_projection_weight", hidden, out)
+    yield Module("multi_modal_projector.mm_soft_emb_norm", hidden)
+
+
+def _pixtral(vision: Config, out: int, merge: int) -> Iterator[Module]:
+    """Pixtral and the projector of Mistral 3."""
+    hidden, patch = field(vision, "hidden_size"), field(vision, "patch_size")
+    yield Module("vision_tower.patch_conv", hidden, 3 * patch**2)
+    yield Module("vision_tower.ln_pre", hidden)
+    for index in range(field(vision, "num_hidden_layers", MAX_LAYERS)):
+        block = f"vision_tower.transformer.layers.{index}"
+        yield linear(f"{block}.attention", 4 * hidden, hidden)
+        yield from gated_mlp(f"{block}.feed_forward", hidden, field(vision, "intermediate_size"))
+        yield Module(f"{block}.norms", 2 * hidden)
+    yield Module("multi_modal_projector.norm", hidden)
+    yield Module("multi_modal_projector.patch_merger", hidden, hidden * merge**2)
+    yield linear("multi_modal_projector.linear_1", out, hidden)
+    yield linear("multi_modal_projector.linear_2", out, out)
+
+
+def _vision(config: Config, family: str) -> Iterator[Module]:
+    """The vision tower; only the families whose tower is known."""
+    vision = config.get("vision_config")
+    if config.get("audio_config"):
+        raise Refusal("config.audio_config", "the weights of the audio tower are not known", GIVE)
+    if not isinstance(vision, dict):
+        return
+    kind, out = str(config.get("model_type")), field(text_config(config), "hidden_size")
+    if kind in _QWEN3_VISION:
+        yield from _qwen3_vision(vision)
+    elif kind in _QWEN2_VISION:
+        yield from _qwen2_vision(vision, kind == "qwen2_5_vl")
+    elif kind == "glm5_next":
+        yield from _glm5_vision(vision, out)
+    elif family in _GEMMA4:
+        yield from _gemma4_vision(vision, out)
+    elif kind == "gemma3" and vision.get("model_type") == "siglip_vision_model":
+        yield from _siglip(vision, out)
+    elif kind == "mistral3" and vision.get("model_type") == "pixtral" and not config.get("multimodal_projector_bias"):
+        yield from _pixtral(vision, out, field(config, "spatial_merge_size"))
+    else:
+        raise Refusal(
+            "config.vision_config",
+            f"the weights of the vision tower of {kind!r} are not known",
+            f"{GIVE}, or set language-model-only",
+        )
+
+
+# Sums ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Split:
+    """Over how many ranks the weights go: tensor parallel, pipeline stages, and whether experts are handed out whole."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    experts: bool = False
+
+    def stage_of(self, count: int) -> list[int]:
+        """Return the stage of each of C(count) layers (vllm/distributed/utils.py, get_pp_indices)."""
+        sizes = [count // self.pipeline] * self.pipeline
+        for index in range(count % self.pipeline):
+            sizes[-2 - index] += 1
+        return [stage for stage, size in enumerate(sizes) for _each in range(size)]
+
+
+def _bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, split: Split) -> int:
+    """Bytes of one module on one rank."""
+    stored = quantization.format_of(module) if quantization else None
+    plain = module.rows * module.columns * (module.size or dtype_bytes)
+    one = stored.size(module.rows, module.columns) if stored else plain
+    if module.experts and split.experts:
+        return one * (module.count // module.experts) * -(-module.experts // split.tensor)
+    size = one * module.count
+    if not module.split:
+        return size
+    # With fewer kv heads than ranks every rank keeps one head.
+    return -(-size // (min(split.tensor, module.pieces) if module.pieces else split.tensor))
+
+
+def is_tied(config: Config) -> bool:
+    """Tell whether the embedding is the head, too."""
+    text = text_config(config)
+    tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
+    family = _FAMILIES.get(str(text.get("model_type") or config.get("model_type")))
+    return bool(family and family.tied) if tied is None else bool(tied)
+
+
+def padded_vocabulary(size: int) -> int:
+    """Return the rows of an embedding: vLLM pads the vocabulary to 64."""
+    return -(-size // 64) * 64
+
+
+def part_of(name: str) -> str:
+    """Name the part of a layer that a module belongs to: its attention, its MLP with all experts.
+
+    vLLM completes and quantises a linear layer or a set of experts at a time, which is at most such a part
+    (model_executor/model_loader/reload/layerwise.py).
+    """
+    found = _PART.search(name)
+    return found.group() if found else name
+
+
+def _check_family(family: str) -> None:
+    if family not in _FAMILIES:
+        raise Refusal("config.model_type", f"the weights of the family {family!r} are not known", GIVE)
+
+
+def weights_bytes(
+    config: Config,
+    geometry: Geometry,
+    *,
+    quant_config: Config | None = None,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    expert_parallel: bool = False,
+    runtime_quantization: str = "",
+    vision: bool = True,
+    mtp: bool = False,
+) -> Weights:
+    """Count the bytes of the weights of one rank, of the fullest pipeline stage.
+
+    config, quant_config: C(config.json) and C(hf_quant_config.json). geometry: of the same config.
+    expert_parallel: C(--enable-expert-parallel).
+    runtime_quantization: C(--quantization); only read where the checkpoint itself is not quantised.
+    vision: count the vision tower. mtp: count the multi-token-prediction layers.
+    Raises C(Refusal) for a family or a format that is not known.
+    """
+    family = geometry.model_type
+    _check_family(family)
+    text = plain_text(text_config(config), family)
+    quantization = Quantization(config, quant_config, runtime_quantization)
+    dtype_bytes = 4 if geometry.dtype == "float32" else 2
+    split = Split(tensor_parallel, pipeline_parallel, expert_parallel)
+    stages = _stages(config, text, geometry, split, quantization.padded_experts)
+    ngrams = list(tables(text, family))
+    stages[0] += ngrams
+    tower = list(_vision(config, family)) if vision else []
+
+    def total(parts: list[Module], formats: Quantization | None) -> int:
+        return sum(_bytes(module, formats, dtype_bytes, split) for module in parts)
+
+    seen, host = total(tower, quantization), total(ngrams, quantization)
+    target = max(total(stage, quantization) for stage in stages) + seen
+    draft = total(list(_mtp(text, family, geometry, quantization.padded_experts)), quantization) if mtp else 0
+    if not quantization.runtime:
+        return Weights(target, draft, target, seen, host=host)
+    peak = max(total(stage, None) for stage in stages) + total(tower, None)
+    parts: dict[str, int] = {}
+    for module in (*(module for stage in stages for module in stage), *tower):
+        if quantization.format_of(module):
+            part = part_of(module.name)
+            parts[part] = parts.get(part, 0) + _bytes(module, None, dtype_bytes, split)
+    return Weights(target, draft, peak, seen, min(peak, target + max(parts.values(), default=0)), host)
+
+
+def _stages(config: Config, text: Config, geometry: Geometry, split: Split, padded: bool) -> list[list[Module]]:
+    """List the modules of every pipeline stage: the layers, the embedding and the head."""
+    family, count = geometry.model_type, len(geometry.layers)
+    hidden = field(text, "hidden_size")
+    vocabulary = padded_vocabulary(field(text, "vocab_size"))
+    pattern = nemotron_pattern(text)
+    stages: list[list[Module]] = [[] for _each in range(split.pipeline)]
+    for index, (layer, stage) in enumerate(zip(geometry.layers, split.stage_of(count))):
+        name = f"layers.{index}"
+        if family == "nemotron_h":
+            stages[stage] += _nemotron_layer(text, layer, pattern[index], name)
+            continue
+        if layer is None:
+            layer = geometry.attention[-1]  # it reads the cache of another layer, but has weights of its own
+        indexed = bool(geometry.beside) and any(isinstance(cache, Cache) for cache in geometry.beside[index])
+        stages[stage] += _layer(text, family, index, layer, name, padded, indexed)
+    embedding = Module("embed_tokens", vocabulary, hidden, split=True)
+    stages[0].append(embedding)
+    stages[-1] += [Module("norm", hidden * _FAMILIES[family].final), *last(text, family)]
+    if not is_tied(config):
+        stages[-1].append(linear("lm_head", vocabulary, hidden))
+        if text.get("lm_head_bias"):
+            stages[-1].append(Module("lm_head.bias", vocabulary, split=True))
+    elif split.pipeline > 1:
+        stages[-1].append(embedding)  # the last stage needs it as its head
+    per_layer = optional(text, "hidden_size_per_layer_input")
+    if per_layer:
+        rows = optional(text, "vocab_size_per_layer_input") or vocabulary
+        stages[0].append(Module("embed_tokens_per_layer", rows, per_layer * count, split=True))
+    return stages
+
+
+def _mtp(text: Config, family: str, geometry: Geometry, padded: bool) -> Iterator[Module]:
+    """The multi-token-prediction layers, without the embedding and the head that they share with the model."""
+    if geometry.mtp_layer is None:
+        return
+    hidden, count = field(text, "hidden_size"), len(geometry.layers)
+    own = family in _GDN
+    # With the caches of all layers, those of a draft layer that has an index, too.
+    indexed = bool(geometry.beside) and any(isinstance(cache, Cache) for cache in geometry.drafts[0][1:])
+    for index in range(geometry.mtp_layers):
+        # The layers count on: a checkpoint names them mtp.layers.N or layers.(last + N).
+        name = f"mtp.layers.{index}" if own else f"layers.{count + index}"
+        if family == "nemotron_h":
+            for place, letter in enumerate(nemotron_pattern(text, "mtp_")):
+                layer = geometry.mtp_layer if letter == "*" else None
+                yield from _nemotron_layer(text, layer, letter, f"mtp.layers.{place}")
+        else:
+            for module in _layer(text, family, count + index, geometry.mtp_layer, name, padded, indexed):
+                # The draft layers of MiMo keep this projection in 16 bits (mimo_v2.py).
+                plain = family.startswith("mimo_v2") and module.name.endswith(".o_proj")
+                yield replace(module, linear=False) if plain else module
+        if family == "qwen4_exp_text":
+            continue
+        yield Module(f"{name}.norms", 2 * hidden)
+        if not own:  # every layer of DeepSeek and GLM projects for itself, those of Qwen share one
+            eh_proj = replace(linear(f"{name}.eh_proj", hidden, 2 * hidden), split=family == "nemotron_h")
+            yield eh_proj if family == "deepseek_v4" else replace(eh_proj, linear=False)
+            yield Module(f"{name}.shared_head.norm", hidden)
+    if own:
+        yield replace(linear("mtp.fc", hidden, 2 * hidden), linear=False)
+        streams = field(text, "hc_count") + 1 if family == "qwen4_exp_text" else 1
+        yield Module("mtp.norm", hidden * streams)
+    yield from last(text, family, "mtp.")
+
+
+def drafter_bytes(config: Config, geometry: Geometry, method: str, *, tensor_parallel: int = 1) -> int:
+    """Count the bytes of a separate drafter on one rank.
+
+    method: C(draft_model) is a whole model; C(eagle) and C(eagle3) are a few layers that read the hidden states of the
+    model through a projection and share its embedding, EAGLE also its head (llama_eagle.py, llama_eagle3.py).
+    """
+    if method not in ("eagle", "eagle3"):
+        return weights_bytes(config, geometry, tensor_parallel=tensor_parallel, vision=False).target
+    text, family = text_config(config), geometry.model_type
+    _check_family(family)
+    hidden = field(text, "hidden_size")
+    third = method == "eagle3"
+    source = optional(text, "target_hidden_size") or hidden
+    parts = [Module("fc", hidden, 3 * source if third else 2 * hidden)]
+    for index, layer in enumerate(geometry.attention):
+        name = f"layers.{index}"
+        parts.append(Module(f"{name}.norms", (3 if third else 2) * hidden))
+        parts += _attention(text, family, layer, f"{name}.self_attn", 2 if third and index == 0 else 1)
+        parts += _feed_forward(text, family, index, name, False)
+    if third:
+        vocabulary = optional(text, "draft_vocab_size") or field(text, "vocab_size")
+        parts += [Module("norm", hidden), Module("lm_head", padded_vocabulary(vocabulary), hidden, split=True)]
+        parts.append(Module("d2t", vocabulary, size=8))
+    formats = Quantization(config, None, "")
+    size = 4 if geometry.dtype == "float32" else 2
+    return sum(_bytes(part, formats, size, Split(tensor_parallel)) for part in parts)

@@ -1,0 +1,270 @@
+"""Services planned by what the vLLM of their image said, and by what a person says: recorded answers of real vLLM against the arithmetic."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import answered, image_answer, service_memory
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal
+
+ROOT = Path(__file__).parents[5]
+RECORDED = json.loads((Path(__file__).parents[2] / "fixtures" / "image_plans.json").read_text(encoding="utf-8"))
+DENSE_ARGS = {"max-model-len": 16384, "max-num-seqs": 4, "max-num-batched-tokens": 8192}
+HYBRID_ARGS = {
+    **{"max-model-len": 65536, "max-num-seqs": 4, "max-num-batched-tokens": 8192, "kv-cache-dtype": "fp8"},
+    **{"enable-prefix-caching": True, "speculative-config": {"method": "mtp", "num_speculative_tokens": 3}},
+}
+NEW = {"model_type": "of_next_year", "vision_config": None}
+# What of a service is not asked of an image, or is said in other words.
+OTHER_WORDS = ("sources", "kv_groups", "page_size_bytes", "kv_cache_dtype", "findings", "load_peak_bytes")
+
+
+def config(recipe: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / f"playbooks/recipes/{recipe}.yml").read_text(encoding="utf-8"))
+    return dict(found["config"])
+
+
+def plan(args: dict[str, Any], **service: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    found = memory_budget({"services": [{"name": "x", "vllm_version": "0.33.0", "args": args, **service}]})
+    return found["services"]["x"], found["findings"]
+
+
+def said(name: str, **change: Any) -> dict[str, Any]:
+    return {"answer": {**copy.deepcopy(RECORDED[name]["answer"]), **change}, "reason": ""}
+
+
+def rules(findings: list[dict[str, Any]]) -> dict[str, str]:
+    return {finding["rule"]: finding["message"] for finding in findings}
+
+
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No family is known to the arithmetic."""
+
+    def refuse(_config: Any) -> Any:
+        raise Refusal("config.model_type", "the family is not known")
+
+    monkeypatch.setattr(service_memory, "read_geometry", refuse)
+    service_memory._resolve.cache_clear()
+    yield
+    service_memory._resolve.cache_clear()
+
+
+CASES = {
+    "dense": ("qwen3-4b-instruct-2507", DENSE_ARGS),
+    "hybrid": ("qwen3.6-35b-a3b-fp8", HYBRID_ARGS),
+}
+
+
+def unquantised(recipe: str) -> dict[str, Any]:
+    return {key: value for key, value in config(recipe).items() if key != "quantization_config"}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("more", [{}, {"gpu-memory-utilization": 0.85}], ids=["open", "given"])
+def test_a_hidden_family_is_planned_by_the_image_as_by_arithmetic(
+    name: str, more: dict[str, Any], request: Any
+) -> None:
+    recipe, args = CASES[name]
+    args = {**args, **more}
+    own, _findings = plan(args, config=unquantised(recipe))
+    request.getfixturevalue("hidden")
+    refused, findings = plan(args, config=unquantised(recipe))
+    assert refused == {"verdict": "fails"} and "memory.refused" in rules(findings)
+    found, findings = plan(args, config=unquantised(recipe), image_plan=said(name))
+    assert own["sources"] == {"weights": "arithmetic, compared", "kv_cache": "arithmetic, compared"}
+    assert found["sources"] == {"weights": "image", "kv_cache": "image"} and found["exact"]
+    assert "config.model_type: the family is not known" in rules(findings)["memory.image"]
+    near = {"weights_bytes", "draft_bytes", "vision_bytes", "residency_gib", "available_kv_bytes", "overhead_gib"}
+    near |= {"headroom_gib", "num_blocks", "gpu_kv_cache_size_tokens", "max_concurrency", "host_bytes"}
+    # Longer ones were not asked about.
+    assert found["largest_safe_max_model_len"] == min(own["largest_safe_max_model_len"], args["max-model-len"])
+    near.add("largest_safe_max_model_len")
+    # Follows from widths, which a family that is not known does not tell.
+    near.add("beside_gib")
+    for key in set(own) - set(OTHER_WORDS) - near:
+        assert (key, found[key]) == (key, own[key])
+    for key in ("weights_bytes", "draft_bytes", "vision_bytes"):
+        assert found[key] == pytest.approx(own[key], rel=2e-5), key
+    # What is left for the cache depends on the activations, which are estimated by the batch alone here.
+    assert found["num_blocks"] == pytest.approx(own["num_blocks"], rel=0.04)
+    assert [each["layers"] for each in found["kv_groups"]] == [each["layers"] for each in own["kv_groups"]]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_tokens_and_requests_of_a_given_cache_are_those_of_the_arithmetic(name: str, request: Any) -> None:
+    recipe, args = CASES[name]
+    size = 41 * 2**30 + 12345
+    given = {"config": unquantised(recipe), "available_kv_bytes": size}
+    own, _findings = plan({**args, "gpu-memory-utilization": 0.9}, **given)
+    request.getfixturevalue("hidden")
+    found, _findings = plan({**args, "gpu-memory-utilization": 0.9}, **given, image_plan=said(name))
+    keys = ("num_blocks", "gpu_kv_cache_size_tokens", "max_concurrency", "needed_bytes_one_request", "block_size")
+    assert [found[key] for key in keys] == [own[key] for key in keys]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shorter_requests_are_never_priced_below_the_arithmetic(name: str) -> None:
+    recipe, args = CASES[name]
+    items = service_memory.read_params(
+        {"services": [{"name": "x", "config": unquantised(recipe), "vllm_version": "0.33.0", "args": args}]}
+    )[1]
+    own = service_memory.resolve(items[0]).plan
+    found = answered.kv_plan(image_answer.read(RECORDED[name]["answer"]), "", True)
+    assert own is not None and found.longest == args["max-model-len"]
+    for length in (1, 16, 17, 1000, 2176, 2177, 16000, found.longest):
+        if length <= found.longest:
+            assert found.needed_bytes(length) == own.needed_bytes(length)
+            assert found.available_for(3, length) == own.available_for(3, length)
+    with pytest.raises(ValueError, match="was asked about"):
+        found.needed_bytes(found.longest + 1)
+    # Where other options change what a block holds, nothing is cheaper than what was asked about.
+    whole = answered.kv_plan(image_answer.read(RECORDED[name]["answer"]), "", False)
+    assert whole.needed_bytes(1) == whole.needed_bytes(whole.longest) == own.needed_bytes(whole.longest)
+
+
+def test_compressed_caches_are_not_taken_to_follow_the_length() -> None:
+    answer = said("dense")["answer"]
+    for each in answer["sizes"]:
+        each["groups"][0] |= {"kind": "MLAAttentionSpec", "compress_ratio": 4}
+    found = answered.kv_plan(image_answer.read(answer), "", True)
+    assert found.linear == () and found.needed_bytes(16) == found.needed_bytes(16384)
+
+
+def test_an_image_that_was_asked_in_vain_leaves_the_refusal_with_its_reason(hidden: None) -> None:
+    own = config("qwen3-4b-instruct-2507")
+    reason = "no answer within 300 seconds and 4 GiB of memory"
+    found, findings = plan(DENSE_ARGS, config=own, image_plan={"answer": None, "reason": reason})
+    assert found == {"verdict": "fails"} and reason in rules(findings)["memory.refused"]
+    failure = {"stage": "import", "kind": "unknown", "type": "ImportError", "text": "libcuda.so.1"}
+    _found, findings = plan(DENSE_ARGS, config=own, image_plan=said("dense", failure=failure, ranks=[], sizes=[]))
+    assert "gives no plan (import: libcuda.so.1)" in rules(findings)["memory.refused"]
+
+
+def test_a_refusal_of_vllm_in_the_image_is_an_error_in_its_own_words(hidden: None) -> None:
+    found, findings = plan(DENSE_ARGS, config=NEW, image_plan=said("refused"))
+    assert found == {"verdict": "fails"}
+    (finding,) = findings
+    assert finding["rule"] == "memory.refused" and "vLLM 0.33.0 refuses the launch" in finding["message"]
+    assert "QwenOfNextYearForCausalLM" in finding["vllm_error"]
+
+
+def test_a_version_that_was_not_compared_is_planned_by_its_image() -> None:
+    own, args = config("qwen3-4b-instruct-2507"), DENSE_ARGS
+    plain, _findings = plan(args, config=own, vllm_version="0.32.0")
+    assert plain["sources"]["kv_cache"] == "arithmetic, not compared" and not plain["exact"]
+    found, findings = plan(args, config=own, vllm_version="0.32.0", image_plan=said("dense"))
+    assert found["sources"] == {"weights": "image", "kv_cache": "image"} and found["exact"]
+    assert "memory.version" not in rules(findings) and "memory.differs" not in rules(findings)
+
+
+def test_where_both_plan_a_difference_is_said_and_names_both() -> None:
+    own = config("qwen3-4b-instruct-2507")
+    _found, findings = plan(DENSE_ARGS, config=own, image_plan=said("dense"))
+    assert "memory.differs" not in rules(findings)
+    other = said("dense")
+    for each in other["answer"]["sizes"]:
+        each["block_size"] = 32
+    found, findings = plan(DENSE_ARGS, config=own, image_plan=other)
+    assert "tokens of a block 16 and 32" in rules(findings)["memory.differs"]
+    assert "those of the arithmetic" in rules(findings)["memory.differs"] and found["block_size"] == 16
+    found, findings = plan(DENSE_ARGS, config=own, image_plan=other, vllm_version="0.32.0")
+    assert "those of the image" in rules(findings)["memory.differs"] and found["block_size"] == 32
+    _found, findings = plan(DENSE_ARGS, config=own, image_plan=said("refused"))
+    assert "the image refuses the launch" in rules(findings)["memory.differs"]
+
+
+def test_no_fix_rests_on_an_answer_about_other_arguments(hidden: None) -> None:
+    args = {**DENSE_ARGS, "gpu-memory-utilization": 0.08}
+    _found, findings = plan(args, config=config("qwen3-4b-instruct-2507"), image_plan=said("dense"))
+    (finding,) = (each for each in findings if each["severity"] == "error")
+    assert {key for change in finding["changes"] for key in change["args"]} <= set(service_memory.ANSWERED_ARGS)
+    assert "Set gpu-memory-utilization of x to" in finding["fix"]
+
+
+def test_a_context_above_the_one_that_was_asked_about_is_not_planned(hidden: None) -> None:
+    args = {**DENSE_ARGS, "max-model-len": 32768}
+    _found, findings = plan(args, config=NEW, image_plan=said("dense"))
+    assert "asked about 16384 tokens, not 32768" in rules(findings)["memory.refused"]
+
+
+def test_blocks_that_do_not_follow_from_the_memory_are_no_plan(hidden: None) -> None:
+    other = said("dense")
+    other["answer"]["sizes"][0]["blocks"] -= 4
+    other["answer"]["sizes"][0]["concurrency"] = other["answer"]["sizes"][0]["blocks"] / 1024
+    _found, findings = plan(DENSE_ARGS, config=NEW, image_plan=other)
+    assert "do not follow from the memory" in rules(findings)["memory.refused"]
+
+
+def test_an_answer_that_cannot_be_right_is_malformed_input() -> None:
+    with pytest.raises(InputError, match=r"image_plan\.answer"):
+        plan(DENSE_ARGS, config=NEW, image_plan=said("dense", ranks=[]))
+    with pytest.raises(InputError, match=r"image_plan\.reason"):
+        plan(DENSE_ARGS, config=NEW, image_plan={"answer": None, "reason": 5})
+
+
+# What a person says -------------------------------------------------------------------------------------------------
+
+
+def test_the_fix_of_a_refusal_exists_and_plans(hidden: None) -> None:
+    _found, findings = plan({}, config=NEW)
+    assert "memory_gib" in findings[0]["fix"]
+    found, findings = plan({}, config=NEW, memory_gib=40)
+    assert found["verdict"] == "fits" and found["sources"] == {"weights": "stated", "kv_cache": "stated"}
+    assert found["gpu_memory_utilization"] == 0.34 and found["solved"] == ["gpu-memory-utilization"]
+    assert found["requested_bytes"] >= 40 * 2**30
+    assert [(each["rule"], each["severity"]) for each in findings] == [("memory.stated", "warning")]
+    assert "40.0 GiB" in findings[0]["message"]
+
+
+def test_parts_that_are_stated_are_parts_of_the_map() -> None:
+    stated = {"weights_gib": 20, "kv_gib": 10, "other_gib": 2}
+    budget = memory_budget({"services": [{"name": "x", "config": NEW, "memory": stated}]})
+    parts = {part["label"]: part["gib"] for part in budget["memory_map"]}
+    assert parts["x weights"] == 20 and parts["x KV cache"] == pytest.approx(10, abs=1.2)
+    assert budget["services"]["x"]["weights_bytes"] == 20 * 2**30
+    assert budget["services"]["x"]["requested_bytes"] >= 32 * 2**30
+    # Left out, the rest is estimated as that of any engine, and counts.
+    less = memory_budget({"services": [{"name": "x", "config": NEW, "memory": {"weights_gib": 20, "kv_gib": 10}}]})
+    assert 30 * 2**30 < less["services"]["x"]["requested_bytes"] < 33 * 2**30
+
+
+def test_a_statement_and_a_utilisation_must_agree() -> None:
+    _found, findings = plan({"gpu-memory-utilization": 0.2}, config=NEW, memory_gib=40)
+    assert [(each["rule"], each["severity"]) for each in findings] == [("memory.stated", "error")]
+    assert "to 0.34" in findings[0]["fix"]
+    _found, findings = plan({"gpu-memory-utilization": 0.34}, config=NEW, memory_gib=40)
+    assert [each["severity"] for each in findings] == ["warning"]
+    _found, findings = plan({"gpu-memory-utilization": 0.5}, config=NEW, memory={"weights_gib": 20})
+    assert [each["severity"] for each in findings] == ["warning"]
+    _found, findings = plan({}, config=NEW, memory={"weights_gib": 20})
+    assert "memory.kv_gib" in rules(findings)["memory.refused"]
+
+
+def test_two_engines_that_are_stated_must_fit_together() -> None:
+    services = [{"name": name, "config": NEW, "memory_gib": 70} for name in ("a", "b")]
+    assert memory_budget({"services": services})["verdict"] == "fails"
+    assert memory_budget({"services": services[:1]})["verdict"] == "fits"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"memory_gib": 5, "memory": {"weights_gib": 1}}, "stands beside memory"),
+        ({"memory": {"kv_gib": 1}}, "memory.weights_gib: is missing"),
+        ({"memory": {"weights_gib": -1}}, "must be at least 0"),
+        ({"memory": {"weights_gib": 1, "other": 1}}, "memory.other: unknown key"),
+        ({"memory": 5}, "expected a mapping"),
+    ],
+)
+def test_statements_are_checked(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        plan({}, config=NEW, **given)

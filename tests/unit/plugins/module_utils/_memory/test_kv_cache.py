@@ -1,0 +1,391 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_fixture import GIB, config, load
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Attention, Refusal, read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
+    KVPlan,
+    KVSettings,
+    PlanFailure,
+    parse_release,
+    plan_kv_cache,
+    token_bytes,
+)
+
+SPEC_KINDS = {"full": "FullAttentionSpec", "sliding": "SlidingWindowSpec", "gdn": "MambaSpec", "mamba": "MambaSpec"}
+
+
+def plan(model: str, version: str = "0.23.0", *, drafts: int = 0, batch: int = 8192, **fields: Any) -> KVPlan:
+    geometry = read_geometry(config(model))
+    layers = geometry.draft_caches(drafts) if drafts else ()
+    return plan_kv_cache(
+        geometry,
+        KVSettings(parse_release(version), batch, num_speculative_tokens=drafts, draft_layers=layers, **fields),
+    )
+
+
+def plan_row(row: dict[str, Any]) -> KVPlan:
+    return plan(
+        row["model"],
+        row["version"],
+        drafts=row["num_speculative_tokens"],
+        batch=row["max_num_batched_tokens"],
+        kv_cache_dtype=row["kv_cache_dtype"],
+        prefix_caching=row["enable_prefix_caching"],
+        tensor_parallel=row["tensor_parallel_size"],
+    )
+
+
+@pytest.mark.parametrize("row", load()["rows"], ids=lambda row: f"{row['version']} {row['id']}")
+def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
+    found, length, available = plan_row(row), row["max_model_len"], row["available_bytes"]
+    if row["error"]:
+        if available <= 0:
+            text = kv_cache.error_no_memory(found.settings.release)
+        else:
+            text = kv_cache.error_align(found) or kv_cache.error_too_long(found, length, available)
+        assert text.split(": ", 1)[1] == row["error"]
+        return
+    if row["id"].startswith("auto-fit"):
+        length = found.largest_length(available, length)
+    blocks = 1000 if row["id"] == "override 1000 blocks" else found.num_blocks(available)
+    groups = [[SPEC_KINDS[group.kind], group.layers, group.block_size or length] for group in found.groups]
+    assert {
+        "mamba_cache_mode": found.mamba_cache_mode,
+        "block_size": found.block_size,
+        "page_size_bytes": found.page_size_bytes,
+        "group_size_layers": found.group_size,
+        "bytes_per_block": found.bytes_per_block,
+        "marginal_bytes_per_token": found.marginal_bytes_per_token,
+        "state_bytes_per_layer_unpadded": found.state_bytes or None,
+        "kv_groups": sorted(groups),
+        "num_blocks": blocks,
+        "gpu_kv_cache_size_tokens": found.printed_tokens(blocks, length),
+        "max_concurrency": found.max_concurrency(blocks, length),
+        "needed_bytes_one_request": found.needed_bytes(length),
+    } == {
+        **{
+            key: row[key]
+            for key in row
+            if key
+            in (
+                "mamba_cache_mode",
+                "block_size",
+                "page_size_bytes",
+                "group_size_layers",
+                "bytes_per_block",
+                "marginal_bytes_per_token",
+                "state_bytes_per_layer_unpadded",
+                "num_blocks",
+                "gpu_kv_cache_size_tokens",
+                "needed_bytes_one_request",
+            )
+        },
+        "kv_groups": sorted(row["kv_groups"]),
+        "max_concurrency": pytest.approx(row["max_concurrency"], abs=1e-9),
+    }
+
+
+# Lines of real start-up logs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "fields", "length", "gib", "tokens", "concurrency"),
+    [
+        # DGX Spark, nightly of 0.23, nvidia/Qwen3.6-35B-A3B-NVFP4
+        ("Qwen3.6-35B-A3B", "0.23.0", {"drafts": 3}, 65536, 76.49, 4843965, "73.91"),
+        # club-3090#612
+        ("Qwen3.6-35B-A3B", "0.24.0", {}, 131072, 5.98, 567978, "4.33"),
+        # club-3090 PR594
+        ("Qwen3.6-27B", "0.23.0", {"drafts": 3, "tensor_parallel": 2}, 262144, 5.33, 300220, "1.15"),
+        # talos-argocd-proxmox PR1995
+        ("Qwen3.6-27B", "0.23.0", {"tensor_parallel": 2}, 131072, 4.99, 302921, "2.31"),
+        # spark-vllm-docker PR200, a nightly that still printed the old number
+        ("Qwen3.6-35B-A3B", "0.20.0", {"drafts": 2}, 65536, 52.66, 1253392, "54.84"),
+    ],
+)
+def test_real_logs(
+    model: str, version: str, fields: dict[str, Any], length: int, gib: float, tokens: int, concurrency: str
+) -> None:
+    found = plan(model, version, kv_cache_dtype="fp8", **fields)
+    blocks = found.num_blocks(int(gib * GIB))
+    assert found.printed_tokens(blocks, length) == tokens
+    assert f"{found.max_concurrency(blocks, length):.2f}" == concurrency
+
+
+# Figures of the published reports -------------------------------------------------------------------------------------
+
+
+def test_context_costs_11_kib_a_token_and_a_fixed_part() -> None:
+    """76.49 GiB / 4,843,965 tokens is no price per token: most of it is the state of each request."""
+    found = plan("Qwen3.6-35B-A3B", drafts=3, kv_cache_dtype="fp8")
+    assert found.marginal_bytes_per_token == 11264
+    fixed = found.needed_bytes(65536) - 31 * found.bytes_per_block
+    assert fixed / (1 << 20) == pytest.approx(345.5, abs=0.1)
+
+
+def test_one_request_of_256k_takes_3_gib() -> None:
+    found = plan("Qwen3.6-35B-A3B", drafts=3, kv_cache_dtype="fp8")
+    assert found.blocks_per_request(262144) == 138
+    assert found.needed_bytes(262144) / GIB == pytest.approx(3.10, abs=0.005)
+
+
+@pytest.mark.parametrize(("gib", "tokens", "concurrency"), [(34.61, 2191181, 33.43), (22.64, 1433243, 21.87)])
+def test_lower_utilisations_of_the_guide(gib: float, tokens: int, concurrency: float) -> None:
+    found = plan("Qwen3.6-35B-A3B", drafts=3, kv_cache_dtype="fp8")
+    # 76.49 GiB less 0.35 and 0.45 of 119.67 GiB
+    blocks = found.num_blocks({34.61: 37157372690, 22.64: 24307904282}[gib])
+    assert found.printed_tokens(blocks, 65536) == tokens
+    assert found.max_concurrency(blocks, 65536) == pytest.approx(concurrency, abs=0.005)
+
+
+@pytest.mark.parametrize(("drafts", "block"), [(0, 2096), (1, 2112), (2, 2128), (3, 2144)])
+def test_the_block_of_2128_belongs_to_fp8_and_two_draft_tokens(drafts: int, block: int) -> None:
+    assert plan("Qwen3.6-35B-A3B", drafts=drafts, kv_cache_dtype="fp8").block_size == block
+    assert plan("Qwen3.6-35B-A3B", drafts=drafts).block_size == -(-block // 32) * 16  # bf16 halves it
+
+
+@pytest.mark.parametrize("version", ["0.19.0", "0.23.0"])
+def test_the_block_of_2128_against_the_default_batch(version: str) -> None:
+    found = plan("Qwen3.6-35B-A3B", version, drafts=2, batch=2048, kv_cache_dtype="fp8")
+    assert kv_cache.error_align(found) == (
+        "AssertionError: In Mamba cache align mode, block_size (2128) must be <= max_num_batched_tokens (2048)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "fields"),
+    [
+        ("0.27.0", {}),
+        ("0.33.0", {}),
+        ("0.16.0", {"drafts": 0}),
+        ("0.23.0", {"prefix_caching": False}),
+        ("0.23.0", {"batch": 8192}),
+    ],
+)
+def test_the_block_is_no_matter_otherwise(version: str, fields: dict[str, Any]) -> None:
+    assert (
+        kv_cache.error_align(
+            plan("Qwen3.6-35B-A3B", version, kv_cache_dtype="fp8", **{"drafts": 2, "batch": 2048, **fields})
+        )
+        == ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "text"),
+    [
+        ("Qwen3-Next-80B-A3B", {}, "AssertionError: Mamba cache mode 'align' is currently not compatible"),
+        ("Nemotron-3-Nano-30B-A3B-BF16", {}, "NotImplementedError: Mamba with speculative decoding"),
+        ("Nemotron-3-Nano-30B-A3B-BF16", {"prefix_caching": False}, "NotImplementedError: Mamba with speculative"),
+    ],
+)
+def test_a_drafter_beside_a_state_is_refused_up_to_0_16(model: str, fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(PlanFailure, match=text):
+        plan(model, "0.16.0", drafts=1, **fields)
+    assert plan(model, "0.17.1", **fields).groups
+    assert plan("Qwen3-Next-80B-A3B", "0.16.0", drafts=1, prefix_caching=False).groups
+
+
+def test_stages_are_checked_together_up_to_0_16() -> None:
+    older = plan("Qwen3-4B-Instruct-2507", "0.16.0", pipeline_parallel=2)
+    newer = plan("Qwen3-4B-Instruct-2507", "0.17.1", pipeline_parallel=2)
+    assert older.num_blocks(8 * GIB) == newer.num_blocks(8 * GIB)
+    assert older.needed_bytes(16384) == 2 * newer.needed_bytes(16384)
+
+
+def test_the_4b_costs_144_kib_a_token() -> None:
+    found = plan("Qwen3-4B-Instruct-2507")
+    assert found.marginal_bytes_per_token == 144 * 1024
+    assert found.needed_bytes(16384) == 2.25 * GIB
+    assert found.needed_bytes(32768) == 4.5 * GIB
+
+
+@pytest.mark.parametrize(
+    ("version", "estimate"), [("0.19.0", 25472), ("0.28.0", 25472), ("0.29.0", 25456), ("0.33.0", 25456)]
+)
+def test_the_null_block_is_reserved_from_0_29(version: str, estimate: int) -> None:
+    found = plan("Qwen3-4B-Instruct-2507", version)
+    assert found.largest_length(int(3.5 * GIB), 32768) == estimate
+    assert found.needed_bytes(estimate) <= found.checked_bytes(int(3.5 * GIB)) < found.needed_bytes(estimate + 1)
+
+
+def test_64k_of_the_80b_was_never_short_of_14_gib() -> None:
+    found = plan("Qwen3-Next-80B-A3B", "0.19.0", prefix_caching=False)
+    assert found.needed_bytes(65536) / GIB == pytest.approx(1.544, abs=0.001)
+    assert found.max_concurrency(found.num_blocks(14 * GIB), 65536) == pytest.approx(9.06, abs=0.005)
+
+
+# Settings -------------------------------------------------------------------------------------------------------------
+
+
+def test_pipeline_parallel_keeps_the_blocks_of_half_the_layers() -> None:
+    found = plan("Qwen3-235B-A22B", pipeline_parallel=2)
+    assert (found.group_size, found.num_blocks(20 * GIB)) == (47, 13943)
+
+
+def test_more_ranks_than_heads_copy_a_head() -> None:
+    two, four = (plan("Qwen3-Next-80B-A3B", tensor_parallel=ranks) for ranks in (2, 4))
+    assert two.marginal_bytes_per_token == four.marginal_bytes_per_token
+
+
+def test_without_the_hybrid_manager_windows_cost_as_much_as_full_attention() -> None:
+    found = plan("Gemma-4-31B", hybrid_manager=False)
+    assert found.needed_bytes(65536) / GIB == pytest.approx(55.0, abs=0.05)
+
+
+def test_a_smaller_state_halves_the_block() -> None:
+    full = plan("Qwen3.6-35B-A3B", kv_cache_dtype="fp8")
+    half = plan("Qwen3.6-35B-A3B", kv_cache_dtype="fp8", mamba_ssm_cache_dtype="float16")
+    assert (full.block_size, half.block_size) == (2096, 1072)
+
+
+@pytest.mark.parametrize(("version", "block"), [("0.19.0", 2096), ("0.20.0", 2304), ("0.23.0", 2304)])
+def test_block_size_becomes_the_unit_of_alignment(version: str, block: int) -> None:
+    assert plan("Qwen3.6-35B-A3B", version, kv_cache_dtype="fp8", block_size=256).block_size == block
+
+
+def test_windows_in_the_models_dtype_beside_an_fp8_cache() -> None:
+    plain = plan("gpt-oss-20b", kv_cache_dtype="fp8")
+    mixed = plan("gpt-oss-20b", kv_cache_dtype="fp8", skip_layers=("sliding_window",))
+    assert mixed.page_size_bytes == 2 * plain.page_size_bytes
+    assert {(group.kind, group.block_size) for group in mixed.groups} == {("sliding", 16), ("full", 32)}
+
+
+def test_windows_reserve_two_batches_from_0_26() -> None:
+    old, new, off = (
+        plan("gpt-oss-20b", "0.25.0"),
+        plan("gpt-oss-20b", "0.26.0"),
+        plan("gpt-oss-20b", "0.26.0", async_scheduling=False),
+    )
+    assert old.blocks_per_request(65536) == off.blocks_per_request(65536) == 4617
+    assert new.blocks_per_request(65536) == 5129
+
+
+def test_latent_attention_of_deepseek() -> None:
+    found = plan("DeepSeek-V3")
+    assert found.marginal_bytes_per_token == 70272
+    assert (found.block_size, found.notes) == (16, ())  # Triton's kernel is the only one that sm_121 has
+    assert plan("DeepSeek-V3", kv_cache_dtype="fp8_ds_mla").marginal_bytes_per_token == 61 * 656
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [
+        ("auto", 4096),
+        ("fp8", 2048),
+        ("fp8_e4m3", 2048),
+        ("bfloat16", 4096),
+        ("nvfp4", 1152),
+        ("fp8_per_token_head", 2112),
+    ],
+)
+def test_bytes_of_a_token(dtype: str, size: int) -> None:
+    assert token_bytes(Attention("full", 8, 128, 128), dtype, "bfloat16", 1) == size
+
+
+def test_pages_that_do_not_divide() -> None:
+    geometry = read_geometry(
+        {
+            "model_type": "llama",
+            "num_hidden_layers": 2,
+            "hidden_size": 256,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 2,
+            "head_dim": 128,
+            "max_position_embeddings": 8192,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "sliding_window": 512,
+            "global_head_dim": 192,
+        }
+    )
+    with pytest.raises(
+        PlanFailure, match="NotImplementedError: The page size of the layer is not divisible by the maximum page"
+    ):
+        plan_kv_cache(geometry, KVSettings(parse_release("0.23.0"), 2048))
+    padded = plan_kv_cache(geometry, KVSettings(parse_release("0.24.0"), 2048))
+    assert padded.page_size_bytes == 16 * 2 * 2 * 192 * 2
+    assert [group.block_size for group in padded.groups] == [16, 16]
+
+
+@pytest.mark.parametrize("dtype", ["int4", "fp6", ""])
+def test_unknown_cache_dtype_is_refused(dtype: str) -> None:
+    with pytest.raises(Refusal, match=r"kv-cache-dtype: KV cache dtype"):
+        plan("Qwen3-8B", kv_cache_dtype=dtype)
+
+
+def test_a_state_that_cannot_be_divided_is_refused() -> None:
+    with pytest.raises(Refusal, match="tensor-parallel-size: key heads = 16"):
+        plan("Qwen3.6-35B-A3B", tensor_parallel=3)
+
+
+# Versions -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "minor", "exact"),
+    [
+        ("0.19.0", 19, True),
+        ("v0.19.1", 19, True),
+        ("0.33.0", 33, True),
+        ("0.23.0+cu130", 23, True),
+        ("0.20.2rc1.dev49+g9b4e83934", 20, False),
+        ("0.23.1.dev5", 23, False),
+        ("0.24.0", 24, True),
+        ("0.25.1", 25, False),
+        ("0.15", 15, False),
+        ("0.41.0", 33, False),
+    ],
+)
+def test_versions(text: str, minor: int, exact: bool) -> None:
+    found = parse_release(text)
+    assert (found.minor, found.exact) == (minor, exact)
+
+
+@pytest.mark.parametrize("text", ["0.14.1", "0.6.3", "1.0.0", "26.04-py3", "latest", ""])
+def test_versions_that_are_refused(text: str) -> None:
+    with pytest.raises(Refusal, match="vllm_version"):
+        parse_release(text)
+
+
+# Properties -----------------------------------------------------------------------------------------------------------
+
+MODELS = ("Qwen3-8B", "gpt-oss-20b", "Gemma-4-31B", "Qwen3.6-35B-A3B", "Nemotron-3-Nano-30B-A3B-BF16", "DeepSeek-V3")
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(MODELS), st.integers(15, 33), st.integers(1, 60 * GIB), st.integers(0, GIB), st.integers(1, 262144)
+)
+def test_more_memory_never_holds_less(model: str, minor: int, available: int, more: int, length: int) -> None:
+    found = plan(model, f"0.{minor}.0")
+    assert found.num_blocks(available) <= found.num_blocks(available + more)
+    assert found.largest_length(available, length) <= found.largest_length(available + more, length)
+    assert found.needed_bytes(length) <= found.needed_bytes(length + 1)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(MODELS), st.integers(15, 33), st.integers(1, 60 * GIB))
+def test_the_largest_length_passes_and_one_more_fails(model: str, minor: int, available: int) -> None:
+    found = plan(model, f"0.{minor}.0")
+    largest = found.largest_length(available, 262144)
+    budget = found.checked_bytes(available)
+    assert largest == 0 or found.needed_bytes(largest) <= budget
+    assert largest == 262144 or found.needed_bytes(largest + 1) > budget
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(MODELS), st.integers(15, 33), st.sampled_from([2, 4, 8]), st.integers(1, 262144))
+def test_more_ranks_never_need_more_each(model: str, minor: int, ranks: int, length: int) -> None:
+    one, many = plan(model, f"0.{minor}.0"), plan(model, f"0.{minor}.0", tensor_parallel=ranks)
+    assert many.bytes_per_block <= one.bytes_per_block or many.block_size > one.block_size
+    assert many.marginal_bytes_per_token <= one.marginal_bytes_per_token

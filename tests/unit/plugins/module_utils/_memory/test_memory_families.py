@@ -1,0 +1,354 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The model families of November 2026 against the rows that vLLM's own planner and model classes gave for them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import family_modules, kv_cache
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import (
+    Refusal,
+    checkpoint_kv_dtype,
+    read_geometry,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
+    KVPlan,
+    KVSettings,
+    PlanFailure,
+    parse_release,
+    plan_kv_cache,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.packed import Page, approximate_divisor, pack
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Weights, weights_bytes
+
+DATA: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "fixtures" / "memory_rows_2026_11.json").read_text(encoding="utf-8")
+)
+ROWS = [dict(zip(DATA["columns"], row, strict=True)) for row in DATA["rows"]]
+
+
+def config(model: str) -> dict[str, Any]:
+    """Return the fields of a config.json that matter."""
+    found: dict[str, Any] = copy.deepcopy(DATA["configs"][model])
+    return found
+
+
+def plan_row(row: dict[str, Any]) -> KVPlan:
+    """Plan the launch of a row."""
+    model = DATA["configs"][row["model"]]
+    geometry, drafts = read_geometry(model), row["num_speculative_tokens"]
+    dtype = row["kv_cache_dtype"]
+    if dtype == "auto":
+        dtype = checkpoint_kv_dtype(model, DATA["quant_configs"].get(row["model"]))
+    return plan_kv_cache(
+        geometry,
+        KVSettings(
+            parse_release(row["version"]),
+            row["max_num_batched_tokens"] or 2048,
+            kv_cache_dtype=dtype,
+            prefix_caching=row["enable_prefix_caching"] is not False,
+            tensor_parallel=row["tensor_parallel_size"],
+            num_speculative_tokens=drafts,
+            draft_layers=geometry.draft_caches(drafts) if drafts else (),
+            multi_module_mtp=row["speculative_method"] == "mtp" and min(geometry.mtp_modules, drafts) > 1,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "row",
+    ROWS,
+    ids=lambda row: (
+        f"{row['version']} {row['model']} {row['kv_cache_dtype']} tp{row['tensor_parallel_size']}"
+        f" drafts{row['num_speculative_tokens']} batch{row['max_num_batched_tokens']} {row['max_model_len']}"
+    ),
+)
+def test_every_row_of_vllms_own_planner(row: dict[str, Any]) -> None:
+    length, available = row["max_model_len"], row["available_bytes"]
+    if row["error"]:
+        try:
+            text = kv_cache.error_too_long(plan_row(row), length, available)
+        except PlanFailure as failure:
+            text = str(failure)
+        assert text.split(": ", 1)[1] == row["error"]
+        return
+    found = plan_row(row)
+    blocks = found.num_blocks(available)
+    assert {
+        "mamba_cache_mode": found.mamba_cache_mode,
+        "bytes_per_block": found.bytes_per_block,
+        "num_blocks": blocks,
+        "gpu_kv_cache_size_tokens": found.printed_tokens(blocks, length),
+        "max_concurrency": found.max_concurrency(blocks, length),
+        "needed_bytes_one_request": found.needed_bytes(length),
+        "kv_groups": sorted([group.layers, group.block_size or length] for group in found.groups),
+    } == {
+        **{key: row[key] for key in ("mamba_cache_mode", "bytes_per_block", "num_blocks", "gpu_kv_cache_size_tokens")},
+        "max_concurrency": pytest.approx(row["max_concurrency"], abs=1e-9),
+        "needed_bytes_one_request": row["needed_bytes_one_request"],
+        "kv_groups": row["kv_groups"],
+    }
+    states = row["state_bytes_per_layer_unpadded"]
+    assert found.state_bytes == (max(states) if isinstance(states, list) else states or 0)
+
+
+def test_rows_that_are_left_out_say_why() -> None:
+    assert len(ROWS) + len(DATA["not_comparable"]) == 447
+    assert all(row["why"] for row in DATA["not_comparable"])
+
+
+# Lines of real start-up logs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("blocks", "tokens"), [(398, 576427), (382, 553254)])
+def test_logs_of_two_sparks_with_flash_next(blocks: int, tokens: int) -> None:
+    """Nightlies of before the checkpoint block, MTP 2, prefix caching, 262,144 tokens: 181 blocks a request.
+
+    They logged a block of 1600, which the release before has as 1584; 164 blocks of it hold a request, 166 of the other.
+    """
+    geometry = read_geometry(config("Qwen3.8-Flash-Next"))
+    settings = KVSettings(
+        parse_release("0.31.0"), 2048, num_speculative_tokens=2, draft_layers=geometry.draft_caches(2), block_size=64
+    )
+    found = plan_kv_cache(geometry, settings)
+    assert (found.block_size, found.blocks_per_request(262144)) == (1600, 181)
+    assert found.printed_tokens(blocks, 262144) == tokens
+
+
+def test_log_of_flash_next_with_the_checkpoint_block() -> None:
+    geometry = read_geometry(config("Qwen3.8-Flash-Next"))
+    settings = KVSettings(
+        parse_release("0.33.0"), 2048, num_speculative_tokens=2, draft_layers=geometry.draft_caches(2)
+    )
+    assert plan_kv_cache(geometry, settings).printed_tokens(569, 262144) == 806269
+
+
+def test_a_budget_solves_for_the_batch_where_that_is_the_price() -> None:
+    given = {
+        "name": "flash",
+        "config": config("DeepSeek-V4-Flash"),
+        "weights_gib": 40,
+        "vllm_version": "0.33.0",
+        "args": {
+            "max-model-len": 32768,
+            "max-num-seqs": 1,
+            "max-num-batched-tokens": 16384,
+            "gpu-memory-utilization": 0.45,
+            "kv-cache-dtype": "fp8",
+        },
+    }
+    made = memory_budget({"total_gib": 119.67, "services": [given]})
+    found = next(each for each in made["findings"] if each["rule"] == "memory.one_request")
+    assert "Most of that is for max-num-batched-tokens, 16384" in found["message"]
+    assert "max-num-batched-tokens" in found["fix"]
+
+
+def test_the_table_of_flash_next_is_named() -> None:
+    given = {
+        "name": "next",
+        "config": config("Qwen3.8-Flash-Next-NVFP4"),
+        "vllm_version": "0.33.0",
+        "args": {"max-model-len": 32768, "tensor-parallel-size": 4, "gpu-memory-utilization": 0.8},
+    }
+    made = memory_budget({"total_gib": 119.67, "services": [given]})["services"]["next"]
+    assert made["host_bytes"] == 25600122880
+    assert made["weights_bytes"] > made["host_bytes"]
+
+
+# What other settings do -------------------------------------------------------------------------------------------------
+
+
+def settings_of(version: str = "0.33.0", **fields: Any) -> KVSettings:
+    return KVSettings(parse_release(version), fields.pop("batch", 2048), **fields)
+
+
+@pytest.mark.parametrize(("drafts", "rows"), [(0, 8), (5, 8), (6, 8), (7, 16), (14, 16), (15, 32)])
+def test_rings_of_v41_grow_with_the_draft_tokens(drafts: int, rows: int) -> None:
+    geometry = read_geometry(config("DeepSeek-V4.1-Flash"))
+    found = plan_kv_cache(
+        geometry, settings_of(num_speculative_tokens=drafts, draft_layers=geometry.draft_caches(drafts))
+    )
+    assert {group.block_size for group in found.groups if group.kind == "ring"} == {rows}
+
+
+def test_the_batch_rules_the_price_of_a_request_of_v4() -> None:
+    geometry = read_geometry(config("DeepSeek-V4-Flash"))
+    small, large = (plan_kv_cache(geometry, settings_of(batch=batch)) for batch in (2048, 8192))
+    assert (small.blocks_per_request(32768), large.blocks_per_request(32768)) == (1818, 6810)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "key"),
+    [
+        ("DeepSeek-V4-Flash", {"kv_cache_dtype": "bfloat16"}, "args.kv-cache-dtype"),
+        ("DeepSeek-V4-Flash", {"block_size": 128}, "args.block-size"),
+        ("DeepSeek-V4-Flash", {"version": "0.27.0"}, "args.kv-cache-dtype"),
+        ("DeepSeek-V4-Flash", {"skip_layers": ("1",), "kv_cache_dtype": "fp8"}, "args.kv-cache-dtype-skip-layers"),
+        ("GLM-5.3-Flash", {"pipeline_parallel": 2}, "args.pipeline-parallel-size"),
+        ("GLM-5.3-Flash", {"hybrid_manager": False}, "args.disable-hybrid-kv-cache-manager"),
+        ("GLM-5.3-Flash", {"version": "0.29.0"}, "vllm_version"),
+        ("Kimi-K3", {"tensor_parallel": 5}, "args.tensor-parallel-size"),
+    ],
+)
+def test_what_was_not_compared_is_refused(model: str, fields: dict[str, Any], key: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        plan_kv_cache(read_geometry(config(model)), settings_of(fields.pop("version", "0.33.0"), **fields))
+    assert caught.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("model", "path", "value", "key"),
+    [
+        ("DeepSeek-V4-Flash", ("compress_ratios", 0), 8, "config.compress_ratios[0]"),
+        ("DeepSeek-V4-Flash", ("compress_ratios",), [4], "config.compress_ratios"),
+        ("DeepSeek-V4.1-Flash", ("text_config", "kv_source_layer_ids"), [99], "config.kv_source_layer_ids"),
+        ("DeepSeek-V4.1-Flash", ("text_config", "compress_ratios", 2), 4, "config.compress_ratios[2]"),
+        ("GLM-5.3-Flash", ("text_config", "layer_types", 0), "mamba", "config.layer_types"),
+        ("Qwen3.8-Flash-Next", ("text_config", "layer_types", 0), "mamba", "config.layer_types"),
+        ("Qwen3.8-Flash-Next", ("text_config", "ple_layer_ids"), "two", "config.ple_layer_ids"),
+        ("Step-3.7-Flash", ("text_config", "layer_types"), ["full_attention"], "config.layer_types"),
+        ("MiniMax-M3-noquant", ("text_config", "sparse_attention_config"), None, "config.sparse_attention_config"),
+        ("Kimi-K3", ("text_config", "linear_attn_config", "kda_layers", 0), 4, "config.linear_attn_config.kda_layers"),
+        ("Nemotron-3.5-Lightning-30B-NVFP4", ("layers_block_type", 0), "hyena", "config.layers_block_type[0]"),
+    ],
+)
+def test_fields_that_are_not_known_are_refused_by_name(model: str, path: tuple[Any, ...], value: Any, key: str) -> None:
+    found = config(model)
+    inner: Any = found
+    for step in path[:-1]:
+        inner = inner[step]
+    inner[path[-1]] = value
+    with pytest.raises(Refusal) as caught:
+        read_geometry(found)
+    assert caught.value.key == key
+
+
+def test_index_layers_of_sparse_latent_attention() -> None:
+    model = config("GLM-5.2")
+
+    def indexes(**fields: Any) -> int:
+        return sum(map(len, read_geometry({**model, **fields}).beside))
+
+    assert (len(model["layers"] if "layers" in model else read_geometry(model).layers), indexes()) == (78, 21)
+    assert indexes(index_topk_freq=1) == 78
+    assert indexes(index_topk_pattern="FS" * 39) == 39
+    assert indexes(index_topk_freq=None, indexer_types=["full"] + ["shared"] * 77) == 1
+
+
+# Packing ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "least", "found"), [([43, 21, 20], 21, 22), ([44, 21, 20], 21, 22), ([34, 11, 11], 11, 12), ([5], 9, 9)]
+)
+def test_approximate_divisor(values: list[int], least: int, found: int) -> None:
+    assert approximate_divisor(values, least) == found
+
+
+def test_states_fill_a_block_and_never_widen_it() -> None:
+    pages = [Page("full", 100)] * 3 + [Page("state", 70, state=True)] * 10
+    groups = pack(pages)
+    assert sorted(map(len, groups)) == [3, 3, 3, 4]
+    assert max(sum(pages[member].size for member in group) for group in groups) == 300
+
+
+# Weights ----------------------------------------------------------------------------------------------------------------
+
+WEIGHTS = [dict(zip(("model", "ranks", "part", "bytes", "tables"), row, strict=True)) for row in DATA["weights"]]
+# The tower is not known; its bytes are what is left, and have to divide as one tower does.
+TOWERS = ("EXAONE-4.5-33B", "Kimi-K2.6-NVFP4", "MiniMax-M3-noquant", "Step-3.7-Flash")
+NOT_COMPARED = {
+    "DeepSeek-V4.1-Flash": "the family's weights are not known, and no four Sparks hold them",
+    "Inkling-Small": "the family's weights are not known",
+    "Kimi-K3": "the family's weights are not known, and no four Sparks hold them",
+    "Mistral-Small-4-119B": "the Transformers backend makes modules of its own",
+    "Devstral-Small-2-24B": "the row ties the head, against the text part of the config; counted with a head of its own",
+    "Llama-4-Scout": "the row has modules that the config does not name",
+}
+# Beside the figures: one scale per matrix in NVFP4 and FP8, and rows that pad the fused projections of MiMo to a block.
+SLACK = {"MiMo-V2.6-Flash": 6e-5, "Nemotron-3.5-Lightning-30B-NVFP4": 2e-5, "Qwen3.8-Flash-Next-NVFP4": 2e-5}
+SLACK.update({"GLM-5.3-Flash-NVFP4": 1e-5, "Laguna-S-2.1-FP8": 1e-6})
+# How many tables of the vocabulary vLLM's figure of a draft has, before the drafter shares them with the model.
+SHARED = {"GLM-5.3-Flash": 1, "Nemotron-3.5-Lightning-30B-NVFP4": 0, "Step-3.7-Flash": 4}
+
+
+def counted(row: dict[str, Any], vision: bool = True) -> Weights:
+    found = config(row["model"])
+    return weights_bytes(
+        found,
+        read_geometry(found),
+        quant_config=DATA["quant_configs"].get(row["model"]),
+        tensor_parallel=row["ranks"],
+        vision=vision,
+        mtp=True,
+    )
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in WEIGHTS if row["part"] == "target" and row["model"] not in (*TOWERS, *NOT_COMPARED)],
+    ids=lambda row: f"{row['model']} tp{row['ranks']}",
+)
+def test_parameters_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
+    found = counted(row)
+    assert found.target == pytest.approx(row["bytes"], rel=SLACK.get(row["model"], 0), abs=0)
+    if row["tables"]:
+        assert found.host == row["tables"]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [row for row in WEIGHTS if row["part"] == "draft" and row["model"] not in NOT_COMPARED],
+    ids=lambda row: f"{row['model']} tp{row['ranks']}",
+)
+def test_drafts_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
+    text = config(row["model"])
+    text = text.get("text_config", text)
+    table = 2 * text["vocab_size"] * text["hidden_size"] // row["ranks"]
+    found = counted(row, vision=False).draft
+    assert found + SHARED.get(row["model"], 2) * table == pytest.approx(row["bytes"], rel=0, abs=8)
+
+
+@pytest.mark.parametrize("model", TOWERS)
+def test_what_a_tower_leaves_divides_over_the_ranks(model: str) -> None:
+    rows = {row["ranks"]: row for row in WEIGHTS if row["model"] == model and row["part"] == "target"}
+    with pytest.raises(Refusal, match=r"vision_config.*tower"):
+        counted(rows[1])
+    left = {ranks: row["bytes"] - counted(row, vision=False).target for ranks, row in rows.items()}
+    assert left[1] > left[2] > left[4] > 0
+    assert left[1] - left[2] == pytest.approx(2 * (left[2] - left[4]), rel=1e-6)
+
+
+def test_models_without_figures_say_why() -> None:
+    assert set(NOT_COMPARED) <= {row["model"] for row in WEIGHTS}
+    for model in ("DeepSeek-V4.1-Flash", "Inkling-Small", "Kimi-K3", "Mistral-Small-4-119B"):
+        with pytest.raises(Refusal, match="weights of the family"):
+            counted({"model": model, "ranks": 1})
+
+
+def test_a_table_of_ngrams_is_smaller_in_fewer_bits() -> None:
+    found = config("Qwen3.8-Flash-Next")
+    sizes = {}
+    for name in ("bfloat16", "float8_e4m3fn", "nvfp4"):
+        found["text_config"]["ple_embedding_dtype"] = name
+        sizes[name] = round(weights_bytes(found, read_geometry(found)).host / (1 << 30), 1)
+    assert sizes == {"bfloat16": 95.4, "float8_e4m3fn": 47.7, "nvfp4": 26.8}
+    found["text_config"]["ple_embedding_dtype"] = "int3"
+    with pytest.raises(Refusal, match="ple_embedding_dtype"):
+        weights_bytes(found, read_geometry(found))
+
+
+@pytest.mark.parametrize(
+    ("value", "prime"), [(2, True), (1, False), (4, False), (37, True), (561, False), (1_000_003, True)]
+)
+def test_primes_that_sizes_of_tables_are_raised_to(value: int, prime: bool) -> None:
+    """561 is a Carmichael number: a witness alone would take it for a prime."""
+    assert family_modules._is_prime(value) is prime

@@ -1,0 +1,184 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""profile_run.py: what an engine finds in use, against launches of vLLM 0.26.0 on a GPU; who gets which model runner."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.profile_run import (
+    Launch,
+    ProfileRun,
+    by_batch,
+    capture_sizes,
+    is_v2_runner,
+    profile_run,
+)
+
+LAUNCHES: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "fixtures" / "gpu_rows.json").read_text(encoding="utf-8")
+)
+ROWS: list[dict[str, Any]] = LAUNCHES["rows"]
+GIB = 1 << 30
+
+
+def planned(row: dict[str, Any], **args: Any) -> dict[str, Any]:
+    service = {
+        "name": "a",
+        "config": LAUNCHES["models"][row["model"]],
+        "vllm_version": LAUNCHES["vllm"],
+        "args": {**row["arguments"], **args},
+    }
+    found = memory_budget({"total_gib": LAUNCHES["total"] / GIB, "os_reserve_gib": 0, "services": [service]})
+    made: dict[str, Any] = found["services"]["a"]
+    return made
+
+
+def launch(row: dict[str, Any], version: str = "0.26.0") -> Launch:
+    args = row["arguments"]
+    spec = args.get("speculative-config") or {}
+    return Launch(
+        release=parse_release(version),
+        batch=args["max-num-batched-tokens"],
+        sequences=args["max-num-seqs"],
+        drafts=spec.get("num_speculative_tokens", 0),
+        eager=args.get("enforce-eager", False),
+        v2=spec.get("method") != "ngram",
+        quantised="quantization_config" in LAUNCHES["models"][row["model"]],
+    )
+
+
+def run_of(row: dict[str, Any], version: str = "0.26.0", **changes: Any) -> ProfileRun:
+    config = LAUNCHES["models"][row["model"]]
+    return profile_run(config, read_geometry(config), replace(launch(row, version), **changes))
+
+
+def row_of(name: str) -> dict[str, Any]:
+    return next(row for row in ROWS if row["launch"] == name)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["launch"])
+def test_the_cache_is_within_four_percent_and_the_range_holds_it(row: dict[str, Any]) -> None:
+    made = planned(row)
+    size, real = made["available_kv_bytes"], row["kv_cache"]
+    assert size["low"] <= real <= size["high"]
+    assert abs(size["typical"] - real) <= max(0.04 * real, 0.1 * GIB)
+    assert made["model_runner"] == row["runner"]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["launch"])
+def test_the_peak_of_torch(row: dict[str, Any]) -> None:
+    recurrent = bool(read_geometry(LAUNCHES["models"][row["model"]]).recurrent)
+    # A GPU with more multiprocessors than a GB10 has a larger buffer for sampling, at most 84 rows of the vocabulary.
+    assert run_of(row).compiled == pytest.approx(row["torch_peak"], rel=0.06)
+    if not recurrent and row["runner"] == 2:
+        assert run_of(row).compiled == pytest.approx(row["torch_peak"], rel=0.005)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row["graphs_gib"]], ids=lambda row: row["launch"])
+def test_graphs_and_what_is_taken_off_the_cache_for_them(row: dict[str, Any]) -> None:
+    run = run_of(row)
+    assert run.graphs / GIB == pytest.approx(row["graphs_gib"], rel=0.15)
+    assert run.graphs_inside == pytest.approx(row["graphs_estimate"], rel=0.2)
+    assert (run.graphs_inside == 0) == (row["runner"] == 2)
+
+
+def test_eager_has_no_graphs_and_compiles_nothing() -> None:
+    run = run_of(row_of("q4-eager-2048-16"))
+    assert (run.graphs, run.graphs_inside, run.compiled) == (0, 0, run.peak)
+    assert run_of(row_of("q4-graphs-2048-16")).compiled > 3 * run.peak
+
+
+def test_graphs_beside_the_request_are_held_by_the_engine() -> None:
+    row = row_of("q4-graphs-8192")
+    graphs, eager = planned(row), planned(row, **{"enforce-eager": True})
+    kept = (graphs["overhead_gib"]["typical"] - eager["overhead_gib"]["typical"]) / 2
+    more = graphs["beside_gib"]["typical"] - eager["beside_gib"]["typical"]
+    assert more == pytest.approx(row["graphs_gib"], abs=0.05)
+    held = graphs["residency_gib"]["typical"] - eager["residency_gib"]["typical"]
+    assert held == pytest.approx(more - kept, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("version", "runner", "inside"),
+    [("0.19.0", 1, False), ("0.21.0", 1, True), ("0.24.0", 2, False), ("0.28.0", 2, False), ("0.29.0", 2, True)],
+)
+def test_graphs_by_release(version: str, runner: int, inside: bool) -> None:
+    run = run_of(row_of("q4-graphs-8192"), version)
+    assert (run.runner, bool(run.graphs_inside)) == (runner, inside)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "text", "hybrid", "first"),
+    [
+        ("Qwen3ForCausalLM", {}, False, 22),
+        ("LlamaForCausalLM", {}, False, 23),
+        ("LlamaForCausalLM", {"quantised": True}, False, 24),
+        ("GemmaForCausalLM", {}, False, 25),
+        ("GemmaForCausalLM", {"quantised": True}, False, 25),
+        ("Qwen2MoeForCausalLM", {"num_experts": 64}, False, 24),
+        ("Qwen3MoeForCausalLM", {"num_experts": 128}, False, 29),
+        ("Qwen3_5ForConditionalGeneration", {}, True, 29),
+        ("DeepseekV4ForCausalLM", {"n_routed_experts": 256}, False, 28),
+        ("KimiK3ForConditionalGeneration", {"num_experts": 64}, True, 27),
+    ],
+)
+def test_who_gets_the_v2_runner(architecture: str, text: dict[str, Any], hybrid: bool, first: int) -> None:
+    asked = Launch(parse_release("0.22.0"), 2048, 256, quantised=text.pop("quantised", False))
+    config = {"architectures": [architecture], **text}
+    served = [
+        minor
+        for minor in range(19, 34)
+        if is_v2_runner(config, hybrid, replace(asked, release=parse_release(f"0.{minor}.0")))
+    ]
+    assert served == list(range(first, 34))
+    assert not is_v2_runner(config, hybrid, replace(asked, release=parse_release("0.33.0"), v2=False))
+
+
+@pytest.mark.parametrize(
+    ("sequences", "drafts", "batch", "family", "sizes"),
+    [
+        (256, 0, 8192, "", 51),
+        (16, 0, 2048, "", 7),
+        (16, 0, 8192, "gpt_oss", 83),
+        (4, 3, 2048, "", 7),
+        (256, 0, 64, "", 11),
+    ],
+)
+def test_sizes_of_batches_that_are_captured(sequences: int, drafts: int, batch: int, family: str, sizes: int) -> None:
+    asked = Launch(parse_release("0.26.0"), batch, sequences, drafts=drafts)
+    assert capture_sizes(asked, family) == sizes
+
+
+def test_ranks_share_what_is_split() -> None:
+    row = row_of("q30bf16-eager-8192-256")
+    alone, pair = run_of(row, sequences=8), run_of(row, sequences=8, ranks=2)
+    assert pair.peak < alone.peak < 2 * pair.peak
+
+
+@pytest.mark.parametrize("changes", [{"vocab_size": None}, {"hidden_size": ["x"]}, {"hidden_size": True}])
+def test_a_config_that_tells_no_widths_is_taken_by_its_batch(changes: dict[str, Any]) -> None:
+    config = LAUNCHES["models"]["Qwen3-30B-A3B"]
+    row = row_of("q30bf16-eager-8192-256")
+    run = profile_run({**config, **changes}, read_geometry(config), launch(row))
+    assert run == by_batch(8192)
+    assert run.compiled == pytest.approx(row["torch_peak"], rel=0.1)
+
+
+def test_loading_counts_the_drafter_and_what_kernels_need_to_reorder() -> None:
+    made = planned(row_of("q36nvfp4-mtp3-eager"))
+    assert made["draft_bytes"] > 0
+    assert made["load_peak_bytes"] == pytest.approx(
+        made["weights_bytes"] + made["draft_bytes"] + 1.35 * GIB, abs=1 << 20
+    )
+    plain = planned(row_of("q30bf16-eager-8192-256"))
+    assert plain["load_peak_bytes"] == plain["weights_bytes"]

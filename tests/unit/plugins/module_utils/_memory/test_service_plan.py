@@ -1,0 +1,212 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the KV planner is told of a service: its drafter, its batch, its scheduler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from memory_fixture import config
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import KVPlan
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import ServiceInput, resolve
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
+
+DRAFTER = {
+    "model_type": "llama",
+    "num_hidden_layers": 1,
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "max_position_embeddings": 4096,
+}
+
+
+def plan(
+    model: str | dict[str, Any], version: str = "0.33.0", drafter: dict[str, Any] | None = None, **args: Any
+) -> KVPlan:
+    """Plan a service; arguments are written with underscores."""
+    service = ServiceInput(
+        name="one",
+        args={key.replace("_", "-"): value for key, value in args.items()},
+        overheads=OVERHEADS,
+        config=config(model) if isinstance(model, str) else model,
+        draft_config=drafter,
+        draft_weights_gib=1.0 if drafter is None else None,
+        vllm_version=version,
+    )
+    found = resolve(service).plan
+    assert found is not None
+    return found
+
+
+# Drafters -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["eagle", "eagle3", "draft_model"])
+def test_the_layers_of_a_drafter_keep_a_cache(method: str) -> None:
+    spec = {"method": method, "num_speculative_tokens": 3}
+    assert plan("Qwen3-8B", drafter=DRAFTER, speculative_config=spec).group_size == 37
+
+
+@pytest.mark.parametrize("method", ["ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator"])
+def test_other_drafters_keep_none(method: str) -> None:
+    spec = {"method": method, "num_speculative_tokens": 3}
+    found = plan("Qwen3-8B", "0.23.0", speculative_config=spec)
+    assert (found.group_size, found.settings.num_speculative_tokens) == (36, 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "tokens"),
+    [
+        ({"method": "mtp"}, 1),
+        ({"method": "qwen3_5_mtp", "num_speculative_tokens": 2}, 2),
+        ({"method": "suffix"}, 24),
+        ({"method": "suffix", "suffix_decoding_max_tree_depth": 8}, 8),
+    ],
+)
+def test_draft_tokens_by_default(spec: dict[str, Any], tokens: int) -> None:
+    assert plan("Qwen3.6-35B-A3B", speculative_config=spec).settings.num_speculative_tokens == tokens
+
+
+@pytest.mark.parametrize(
+    ("spec", "version", "key"),
+    [
+        ({"method": "eagle3"}, "0.33.0", "num_speculative_tokens"),
+        ({"method": "dflash", "num_speculative_tokens": 3}, "0.19.0", "method"),
+        ({"method": "dspark", "num_speculative_tokens": 3}, "0.33.0", "method"),
+        ({"method": "eagle3", "num_speculative_tokens": 3, "kv_cache_dtype": "fp8"}, "0.33.0", "kv_cache_dtype"),
+        ({"method": "eagle3", "num_speculative_tokens": 3, "draft_tensor_parallel_size": 2}, "0.33.0", "draft_tensor"),
+    ],
+)
+def test_drafters_that_are_refused(spec: dict[str, Any], version: str, key: str) -> None:
+    with pytest.raises(Refusal, match=rf"speculative-config\.{key}"):
+        plan("Qwen3-8B", version, drafter=DRAFTER, speculative_config=spec)
+
+
+def test_windows_of_a_dflash_drafter_are_refused() -> None:
+    windows = {**DRAFTER, "layer_types": ["sliding_attention"], "sliding_window": 2048}
+    spec = {"method": "dflash", "num_speculative_tokens": 3}
+    with pytest.raises(Refusal, match="draft_config"):
+        plan("Qwen3-8B", drafter=windows, speculative_config=spec)
+    assert plan("Qwen3-8B", drafter=DRAFTER, speculative_config=spec).group_size == 37
+
+
+def test_several_mtp_modules_keep_more_of_a_window() -> None:
+    model = {
+        **DRAFTER,
+        "num_hidden_layers": 8,
+        "layer_types": ["sliding_attention", "full_attention"] * 4,
+        "sliding_window": 512,
+        "num_nextn_predict_layers": 2,
+    }
+    spec = {"method": "mtp", "num_speculative_tokens": 4}
+    assert plan(model, speculative_config=spec).settings.multi_module_mtp
+    assert not plan({**model, "num_nextn_predict_layers": 1}, speculative_config=spec).settings.multi_module_mtp
+    with pytest.raises(Refusal, match="3 draft tokens cannot be divided over the 2 MTP layers"):
+        plan(model, speculative_config={"method": "mtp", "num_speculative_tokens": 3})
+
+
+# Scheduler ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "version", "expected"),
+    [
+        ("", "0.26.0", True),
+        ("eagle3", "0.26.0", True),
+        ("ngram_gpu", "0.26.0", True),
+        ("draft_model", "0.27.0", False),
+        ("draft_model", "0.28.0", True),
+        ("ngram", "0.32.0", False),
+        ("ngram", "0.33.0", True),
+        ("suffix", "0.33.0", False),
+    ],
+)
+def test_asynchronous_scheduling_by_default(method: str, version: str, expected: bool) -> None:
+    spec = {"speculative_config": {"method": method, "num_speculative_tokens": 3}} if method else {}
+    drafter = DRAFTER if method in ("eagle3", "draft_model") else None
+    found = plan("gpt-oss-20b", version, drafter=drafter, **spec)
+    assert found.settings.async_scheduling is expected
+    assert not plan("gpt-oss-20b", version, drafter=drafter, async_scheduling=False, **spec).settings.async_scheduling
+
+
+@pytest.mark.parametrize(("version", "groups"), [("0.33.0", 3), ("0.25.0", 1)])
+def test_pipeline_stages_hold_one_batch_more(version: str, groups: int) -> None:
+    found = plan("gpt-oss-20b", version, pipeline_parallel_size=2, max_num_batched_tokens=4096, max_model_len=131072)
+    full, window = -(-131072 // 16), -(-(127 + groups * 4096) // 16) + 1
+    assert found.blocks_per_request(131072) == full + window
+
+
+# Batch ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({}, 2048),
+        ({"max_num_batched_tokens": 512}, 512),
+        ({"enable_chunked_prefill": False, "max_model_len": 8192}, 8192),
+        ({"enable_chunked_prefill": False, "max_model_len": 8192, "max_num_batched_tokens": 16384}, 16384),
+        ({"max_num_seqs": 2, "max_model_len": 512}, 1024),
+    ],
+)
+def test_the_default_batch(args: dict[str, Any], expected: int) -> None:
+    assert plan("Qwen3-8B", **args).settings.max_num_batched_tokens == expected
+
+
+def test_the_default_batch_of_gemma_4_holds_an_image() -> None:
+    model = {**config("Gemma-4-31B"), "vision_config": {}}
+    assert plan(model, limit_mm_per_prompt={"image": 0, "video": 0}).settings.max_num_batched_tokens == 2496
+
+
+@pytest.mark.parametrize(("version", "expected"), [("0.27.1", False), ("0.28.0", True)])
+def test_prefix_caching_of_hybrid_models_by_default(version: str, expected: bool) -> None:
+    assert plan("Qwen3.6-35B-A3B", version).settings.prefix_caching is expected
+    assert plan("Qwen3-8B", version).settings.prefix_caching
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("decode_context_parallel_size", 2), ("mamba_block_size", 512), ("disable_sliding_window", True)],
+)
+def test_arguments_whose_effect_is_not_known(key: str, value: Any) -> None:
+    with pytest.raises(Refusal, match=key.replace("_", "-")):
+        plan("Qwen3-8B", **{key: value})
+    assert plan("Qwen3-8B", decode_context_parallel_size=1, disable_sliding_window=False).group_size == 36
+
+
+def test_a_connector_and_windows() -> None:
+    with pytest.raises(Refusal, match="kv-transfer-config"):
+        plan("gpt-oss-20b", kv_transfer_config={"kv_connector": "LMCacheConnectorV1"})
+    assert plan("Qwen3-8B", kv_transfer_config={"kv_connector": "LMCacheConnectorV1"}).group_size == 36
+
+
+@pytest.mark.parametrize(("version", "counts"), [("0.20.0", False), ("0.20.1", True), ("0.33.0", True)])
+def test_the_blocks_that_are_overridden_are_what_vllm_checks(version: str, counts: bool) -> None:
+    service = ServiceInput(
+        name="one",
+        args={"num-gpu-blocks-override": 100, "kv-cache-memory-bytes": 8 << 30},
+        overheads=OVERHEADS,
+        config=config("Qwen3-8B"),
+        vllm_version=version,
+    )
+    found = resolve(service)
+    assert found.plan is not None
+    assert found.available(0, "typical") == (100 * found.plan.bytes_per_block if counts else 8 << 30)
+
+
+def test_a_cache_of_4_bits_needs_0_32() -> None:
+    with pytest.raises(Refusal, match=r"nvfp4 has no kernels for GB10 \(sm_121\) before vLLM 0.32"):
+        plan("Qwen3-8B", "0.31.0", kv_cache_dtype="nvfp4")
+    assert plan("Qwen3-8B", "0.32.0", kv_cache_dtype="nvfp4").bytes_per_block == 36 * 16 * 1152
+
+
+def test_a_version_that_is_not_known_is_one_that_can() -> None:
+    assert plan("Qwen3-8B", "", kv_cache_dtype="nvfp4").settings.release.minor == 33

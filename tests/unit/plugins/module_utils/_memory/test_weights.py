@@ -1,0 +1,311 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory_fixture import GIB, config, load
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import RUNTIME_FORMATS, Format
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import (
+    Split,
+    Weights,
+    drafter_bytes,
+    is_tied,
+    weights_bytes,
+)
+
+MORE: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "fixtures" / "weights_rows.json").read_text(encoding="utf-8")
+)
+
+
+def count(model: str, quantization: str | None = None, **fields: Any) -> Weights:
+    found = config(model, quantization)
+    return weights_bytes(found, read_geometry(found), **fields)
+
+
+@pytest.mark.parametrize(
+    "row", load()["weights"], ids=lambda row: f"{row['model']} {row['quantization']} tp{row['tensor_parallel']}"
+)
+def test_parameters_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
+    found = count(row["model"], row["quantization"], tensor_parallel=row["tensor_parallel"]).target
+    assert found == pytest.approx(row["bytes"], rel=row["tolerance"], abs=0)
+
+
+@pytest.mark.parametrize(
+    "row",
+    MORE["rows"],
+    ids=lambda row: f"{row['model']} {row['quantization']} tp{row['tensor_parallel']} {row['expert_parallel']}",
+)
+def test_more_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
+    found = MORE["configs"].get(row["model"]) or config(row["model"])
+    name = f"{row['model']} {row['quantization']}"
+    counted = weights_bytes(
+        found,
+        read_geometry(found),
+        quant_config=MORE["quantization"].get(name) or load()["quantization"][name],
+        tensor_parallel=row["tensor_parallel"],
+        expert_parallel=row["expert_parallel"],
+    )
+    expected = row.get("bytes") or row["gib"] * GIB
+    assert counted.target == pytest.approx(expected, rel=row["tolerance"], abs=0)
+
+
+@pytest.mark.parametrize("row", MORE["drafts"], ids=lambda row: f"{row['model']} tp{row['tensor_parallel']}")
+def test_drafters_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
+    """vLLM's figure is the one before it shares the embedding and the head with the model."""
+    found = config(row["model"])
+    text = found.get("text_config", found)
+    shared = 2 * 2 * text["vocab_size"] * text["hidden_size"] // row["tensor_parallel"]
+    counted = count(row["model"], tensor_parallel=row["tensor_parallel"], mtp=True)
+    assert counted.draft + shared == row["bytes"]
+
+
+@pytest.mark.parametrize("row", MORE["parameters"], ids=lambda row: str(row["model"]))
+def test_parameters_that_model_pages_name(row: dict[str, Any]) -> None:
+    found = row["config"]
+    text = found.get("text_config", found)
+    counted = weights_bytes(found, read_geometry(found)).target / 2
+    padding = (-text["vocab_size"] % 64) * text["hidden_size"] * (1 if is_tied(found) else 2)
+    if text["model_type"] in ("ernie4_5_moe", "glm4_moe", "glm4_moe_lite"):  # their routers are in 32 bits, too
+        experts = text.get("moe_num_experts") or text["n_routed_experts"]
+        dense = text.get("moe_layer_start_index") or text.get("first_k_dense_replace") or 0
+        padding += (text["num_hidden_layers"] - dense) * experts * text["hidden_size"]
+    # One part in ten millions: the routers' biases are kept in 32 bits.
+    assert counted - padding == pytest.approx(row["count"], rel=1e-7, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("model", "quantization", "fields", "gib"),
+    [
+        ("Qwen3.6-35B-A3B", "NVFP4", {"mtp": True}, 21.94),  # Model loading took, DGX Spark
+        ("Qwen3-235B-A22B", "GPTQ", {"tensor_parallel": 2}, 57.64),  # per node of a pair
+        ("Qwen3-30B-A3B", None, {"tensor_parallel": 4}, 14.2474),  # vllm#17469
+    ],
+)
+def test_published_loads(model: str, quantization: str | None, fields: dict[str, Any], gib: float) -> None:
+    found = count(model, quantization, **fields)
+    assert (found.target + found.draft) / GIB == pytest.approx(gib, rel=0.03)
+
+
+def test_the_drafter_is_counted_without_what_it_shares() -> None:
+    assert count("Qwen3-Next-80B-A3B", "FP8", mtp=True).draft / GIB == pytest.approx(1.54, abs=0.01)
+    assert count("Qwen3.6-35B-A3B", "NVFP4", mtp=True).draft / GIB == pytest.approx(1.57, abs=0.01)
+    assert count("Qwen3-Next-80B-A3B", "FP8").draft == 0
+
+
+def test_the_vision_tower_can_be_left_out() -> None:
+    whole, text = count("Qwen3.6-35B-A3B"), count("Qwen3.6-35B-A3B", vision=False)
+    assert (whole.target - text.target) / GIB == pytest.approx(0.83, abs=0.01)
+    assert (whole.vision, text.vision) == (whole.target - text.target, 0)
+
+
+def test_quantisation_at_run_time_loads_16_bits_first() -> None:
+    found = count("Gemma-4-26B-A4B", runtime_quantization="fp8")
+    assert found.load_peak / GIB == pytest.approx(48.1, abs=0.05)
+    assert found.target < 0.6 * found.load_peak
+    # Layer by layer: what stays, and one set of 128 experts (3 x 2816 x 704) in 16 bits.
+    assert found.load_layerwise - found.target == 2 * 3 * 128 * 2816 * 704
+    assert count("Gemma-4-26B-A4B").load_layerwise == count("Gemma-4-26B-A4B").target
+    assert count("Qwen3-Next-80B-A3B", "FP8", runtime_quantization="fp8") == count("Qwen3-Next-80B-A3B", "FP8")
+
+
+def test_pipeline_stages_hold_their_layers() -> None:
+    whole, stage = count("Qwen3-235B-A22B"), count("Qwen3-235B-A22B", pipeline_parallel=2)
+    assert 0.5 < stage.target / whole.target < 0.51
+
+
+def test_pipeline_stages_are_cut_as_vllm_cuts_them() -> None:
+    # The last stage, which has the head, gets none of the layers that are left over.
+    assert [Split(pipeline=4).stage_of(94).count(stage) for stage in range(4)] == [23, 24, 24, 23]
+    assert [Split(pipeline=2).stage_of(47).count(stage) for stage in range(2)] == [24, 23]
+
+
+MODELS = st.sampled_from(
+    [
+        ("Qwen3-8B", None),
+        ("Qwen3-30B-A3B", "FP8"),
+        ("Qwen3-235B-A22B", "GPTQ"),
+        ("Qwen3-Next-80B-A3B", "FP8"),
+        ("Qwen3.6-35B-A3B", "NVFP4"),
+        ("Gemma-4-26B-A4B", "NVFP4"),
+        ("gpt-oss-20b", "MXFP4"),
+        ("DeepSeek-V3", None),
+    ]
+)
+
+
+@settings(max_examples=25)
+@given(MODELS, st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 3]), st.booleans())
+def test_dividing_never_adds_and_never_loses(
+    model: tuple[str, str | None], ranks: int, stages: int, experts: bool
+) -> None:
+    whole = count(*model)
+    part = count(*model, tensor_parallel=ranks, expert_parallel=experts)
+    assert whole.target <= part.target * ranks
+    assert part.target <= whole.target
+    assert count(*model, tensor_parallel=2 * ranks, expert_parallel=experts).target <= part.target
+    assert part.target <= count(*model, tensor_parallel=ranks).target
+    stage = count(*model, tensor_parallel=ranks, expert_parallel=experts, pipeline_parallel=stages)
+    assert stage.target <= part.target <= stage.target * stages
+    assert part.vision <= part.target
+
+
+@pytest.mark.parametrize(
+    ("method", "gib"),
+    [
+        # The files of yuhuili/EAGLE-LLaMA3.1-Instruct-8B and EAGLE3-LLaMA3.1-Instruct-8B have these tensors.
+        ("eagle", (3 * 4096 * 14336 + 4096 * (4096 * 4 + 2048) + 2 * 4096) * 2),
+        ("eagle3", (3 * 4096 * 14336 + 4096 * (8192 + 4096 + 4096 + 12288) + 4 * 4096 + 32000 * 4096) * 2 + 32000 * 8),
+    ],
+)
+def test_drafters_that_share_the_embedding(method: str, gib: int) -> None:
+    draft = {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": 128256,
+        "draft_vocab_size": 32000,
+        "max_position_embeddings": 2048,
+    }
+    assert drafter_bytes(draft, read_geometry(draft), method) == gib
+    alone = drafter_bytes(draft, read_geometry(draft), "draft_model")
+    assert alone == weights_bytes(draft, read_geometry(draft)).target > gib
+
+
+@pytest.mark.parametrize(
+    ("quantization", "share"),
+    [
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "ignore": ["lm_head"],
+                "config_groups": {
+                    "group_0": {
+                        "targets": ["Linear"],
+                        "weights": {"num_bits": 8, "type": "float", "strategy": "channel"},
+                    }
+                },
+            },
+            0.58,
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "ignore": ["re:.*lm_head"],
+                "config_groups": {
+                    "group_0": {
+                        "targets": ["Linear"],
+                        "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128},
+                    }
+                },
+            },
+            0.37,
+        ),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}, 0.38),
+        ({"quant_method": "awq", "w_bit": 4, "q_group_size": 128, "zero_point": True}, 0.38),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"-:.*mlp.*": {}}}, 0.86),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "extra_config": {"mlp": {"bits": 16}}}, 0.86),
+        ({"quant_method": "auto-round", "bits": 4, "group_size": 128, "extra_config": {"mlp": {"bits": 8}}}, 0.54),
+        ({"quant_method": "fbgemm_fp8", "modules_to_not_convert": ["lm_head"]}, 0.58),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 0.58),
+        ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, 0.59),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}, 0.39),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "exclude_modules": ["lm_head", "*.mlp*"]}, 0.87),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {"model.layers.*.mlp*": {"quant_algo": "NVFP4"}},
+            },
+            0.51,
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "ignore": ["lm_head"],
+                "format": "nvfp4-pack-quantized",
+                "config_groups": {
+                    "group_0": {
+                        "targets": ["Linear"],
+                        "weights": {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16},
+                    }
+                },
+            },
+            0.39,
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "ignore": ["lm_head"],
+                "config_groups": {
+                    "group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "int", "strategy": "channel"}}
+                },
+            },
+            0.58,
+        ),
+    ],
+)
+def test_formats_of_a_dense_model(quantization: dict[str, Any], share: float) -> None:
+    found = {**config("Qwen3-8B"), "quantization_config": quantization}
+    part = weights_bytes(found, read_geometry(found)).target / count("Qwen3-8B").target
+    assert part == pytest.approx(share, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "config.quantization_config.quant_method"),
+        ({"quantization_config": {"quant_method": "quark"}}, "config.quantization_config.quant_method"),
+        (
+            {"quantization_config": {"quant_method": "awq", "w_bit": 5, "group_size": 128}},
+            "config.quantization_config.bits",
+        ),
+        (
+            {"quantization_config": {"quant_method": "modelopt", "quant_algo": "W3"}},
+            "config.quantization_config.quant_algo",
+        ),
+        ({"quantization_config": {"quant_method": "modelopt"}}, "config.quantization_config.quant_algo"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": "four"}}, "config.quantization_config.bits"),
+        ({"model_type": "helium"}, "config.model_type"),
+        ({"vocab_size": None}, "config.vocab_size"),
+        ({"vision_config": {"hidden_size": 8, "intermediate_size": 8}}, "config.vision_config"),
+        ({"audio_config": {"hidden_size": 8}}, "config.audio_config"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(change: dict[str, Any], key: str) -> None:
+    found = {**config("Qwen3-8B"), **change}
+    with pytest.raises(Refusal) as caught:
+        weights_bytes(found, read_geometry(found))
+    assert caught.value.key == key
+    assert "weights_gib" in caught.value.fix
+
+
+def test_unknown_quantisation_at_run_time_is_refused() -> None:
+    with pytest.raises(Refusal, match=r"args\.quantization"):
+        count("Qwen3-8B", runtime_quantization="bitsandbytes")
+
+
+@pytest.mark.parametrize(
+    ("stored", "total"),
+    [
+        (Format(16), 256 * 512 * 2),
+        (RUNTIME_FORMATS["fp8_per_channel"], 256 * 512 + 256 * 4),
+        (RUNTIME_FORMATS["fp8_per_block"], 256 * 512 + 2 * 4 * 4),
+        (RUNTIME_FORMATS["mxfp8"], 256 * 512 + 256 * 16),
+        (Format(4, group=128, scale=2, zero_bits=4, order=True), 256 * 256 + 256 * 4 * 2 + 256 * 4 // 2 + 4 * 512),
+    ],
+)
+def test_bytes_of_a_matrix_by_its_format(stored: Format, total: int) -> None:
+    assert stored.size(256, 512) == total
