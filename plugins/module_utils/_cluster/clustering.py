@@ -1,0 +1,505 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Clusters: several Sparks that serve one model, one rank each: what C(spark_cluster) says, and what follows for a rank."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from .._common import plain_data, schema, validation
+from .._common.findings import Finding
+from .._common.schema import NUMBER, Key
+from .._vllm import versions
+from . import fabric
+
+_FABRIC = fabric.Settings()
+FABRIC_KEYS: dict[str, Key] = {
+    "network": Key(
+        str,
+        _FABRIC.network,
+        "IPv4 network that the subnets of new addresses are cut from, one for each rail; the first interfaces of a cable and the second",
+    ),
+    "subnets": Key(list, [], "subnets given instead, in the order of rails"),
+    "first_host": Key(
+        int, _FABRIC.first_host, "number of the first host of the group in each subnet", least=1, most=65000
+    ),
+    "mtu": Key(int, _FABRIC.mtu, "MTU of all QSFP interfaces", least=fabric.LEAST_MTU, most=fabric.MOST_MTU),
+    "migrate": Key(
+        bool,
+        _FABRIC.migrate,
+        "repair a network that is wrong and that this role did not set up. One that is right is adopted either way",
+    ),
+    "topology": Key(
+        str,
+        _FABRIC.topology,
+        "what the hosts are cabled to, where it cannot be seen",
+        choices=fabric.TOPOLOGIES,
+    ),
+    "probe_seconds": Key(int, 6, "how long hosts listen for each other", least=1, most=600, unit="seconds"),
+    "revert_seconds": Key(
+        int, 90, "a change is undone after this time unless the host still answers", least=10, most=3600, unit="seconds"
+    ),
+    "firewall": Key(bool, True, "let the fabric through ufw, where that is active"),
+    "bandwidth": Key(bool, True, "measure the bandwidth with what all hosts have of `ib_write_bw` and `iperf3`"),
+    "min_gbps": Key(
+        dict, {"ib_write_bw": 80, "iperf3": 20}, "Gb/s that each program must reach on a rail; less is a warning"
+    ),
+}
+"""Keys of C(spark_cluster.fabric), and variables of the role fabric with its prefix."""
+FABRIC_FORM: dict[str, Any] = {"subnets": [str], "min_gbps": plain_data.MappingOf(plain_data.NUMBER)}
+"""What lists and mappings among them hold."""
+RAY_VERSION = "2.60.0"
+"""The Ray that this collection is tested with; vLLM asked for 2.48 or newer as long as it asked for Ray, and states no end."""
+PEER_TIMEOUT = 45
+"""Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s of its own accord."""
+CLUSTER_KEYS: dict[str, Key] = {
+    "name": Key(str, None, "the group of the inventory that holds the cluster's hosts"),
+    "head": Key(str, None, "host that answers requests; the first of the group when left out"),
+    "executor": Key(
+        str,
+        "auto",
+        "how vLLM spans the hosts: `mp` (its own), `ray`, or `auto`, which takes `mp` where that vLLM has it",
+        choices=("auto", "mp", "ray"),
+    ),
+    "services": Key(list, [], "services of the cluster, in the order in which they start; keys as in `spark_services`"),
+    "fabric": Key(
+        dict,
+        {},
+        "keys of the network, see below; those of the role [fabric](../roles/fabric/README.md) without their prefix",
+    ),
+    "peer_timeout": Key(
+        NUMBER,
+        PEER_TIMEOUT,
+        "seconds without a sign of another rank after which the engine is stopped",
+        least=5,
+        most=86400,
+        unit="seconds",
+    ),
+    "ray_version": Key(str, RAY_VERSION, "Ray that an image without it is given, for the executor `ray`"),
+}
+"""Keys of C(spark_cluster)."""
+PORTS = 29450
+"""First UDP port of the ranks' supervisors; a service of a cluster takes the next."""
+MASTER_PORT = 29501
+"""vLLM's default of C(--master-port); a service of a cluster takes the next."""
+OWNED_ARGS = {
+    "nnodes": "the number of the cluster's hosts",
+    "node-rank": "the place of each host in the cluster",
+    "master-addr": "the head's address on the fabric",
+    "master-port": "chosen for each service of the cluster",
+    "headless": "set for all ranks but the first",
+    "distributed-executor-backend": "spark_cluster.executor",
+}
+"""Options of vLLM that the cluster sets, with what sets them."""
+INTERFACES = {
+    "NCCL_SOCKET_IFNAME": "netdev",
+    "GLOO_SOCKET_IFNAME": "netdev",
+    "TP_SOCKET_IFNAME": "netdev",
+    "OMPI_MCA_btl_tcp_if_include": "netdev",
+    "NCCL_IB_HCA": "rdma",
+}
+"""Variables that name interfaces of a host, and of which kind."""
+
+
+@dataclass
+class Cluster:
+    """One cluster: its hosts with the head first, how it is spanned, and its services as they are written."""
+
+    name: str
+    hosts: list[str]
+    executor: str
+    entries: list[Any]
+    ray_version: str = RAY_VERSION
+    peer_timeout: float = PEER_TIMEOUT
+    fabric: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def head(self) -> str:
+        """The host that answers requests."""
+        return self.hosts[0]
+
+    @property
+    def size(self) -> int:
+        """How many hosts there are."""
+        return len(self.hosts)
+
+    @property
+    def where(self) -> str:
+        """How messages name it."""
+        return f"cluster {self.name}"
+
+
+@dataclass(frozen=True)
+class Span:
+    """What one rank of a service knows of its cluster.
+
+    size: hosts of the cluster. head: the host that answers requests. position: of the service in the cluster, from 0. address: of this host
+    on the fabric; addresses: of all. per_host: variables that differ from host to host. peer_timeout: seconds.
+    """
+
+    name: str
+    size: int
+    head: str
+    hosts: Sequence[str]
+    executor: str
+    position: int
+    address: str
+    addresses: Mapping[str, str]
+    per_host: Sequence[str]
+    peer_timeout: float
+    ray_version: str
+
+
+def read_clusters(
+    given: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, Cluster], list[str]]:
+    """Read the clusters of all hosts.
+
+    given: host to its C(spark_cluster), an empty mapping where it has none. groups: those of the inventory, in its order.
+    Returns the clusters by name, and everything that is wrong with them.
+    """
+    messages: list[str] = []
+    found: dict[str, Cluster] = {}
+    for host, body in given.items():
+        if not body:
+            continue
+        name = body.get("name")
+        if not isinstance(name, str) or name not in groups:
+            hint = validation.nearest(str(name), groups) if name else "."
+            messages.append(
+                f"host {host}, spark_cluster: 'name' is {name!r}; it must be the group of the inventory that holds the "
+                f"cluster's hosts{hint}"
+            )
+        elif name not in found:
+            found[name], wrong = _read_cluster(name, body, list(groups[name]), given)
+            messages += wrong
+        if isinstance(name, str) and name in groups and host not in groups[name]:
+            messages.append(
+                f"host {host}, spark_cluster: its name is {name}, a group that this host is not in. "
+                "Set spark_cluster in the variables of the group."
+            )
+    return found, messages
+
+
+def _read_cluster(
+    name: str, body: Mapping[str, Any], hosts: list[str], given: Mapping[str, Mapping[str, Any]]
+) -> tuple[Cluster, list[str]]:
+    problems = validation.Problems(f"cluster {name}")
+    settings = schema.filled(problems, body, CLUSTER_KEYS)
+    for host in hosts:
+        if host not in given:
+            problems.add(f"host {host} of the group is not in the group of the Sparks.")
+        elif given[host] != body:
+            problems.add(
+                f"spark_cluster of host {host} differs from that of the others. Set it once, in the variables of the group."
+            )
+    if len(hosts) < 2:
+        problems.add(f"the group has {len(hosts)} host; a cluster has two or more. Use spark_services on one Spark.")
+    head = settings["head"]
+    if head is not None and head not in hosts:
+        problems.add(f"'head' is {head!r}, which is none of its hosts ({', '.join(hosts)}).")
+    elif head is not None:
+        hosts = [head, *(host for host in hosts if host != head)]
+    version = settings["ray_version"]
+    if versions.parse_version(version) is None:
+        problems.add(f"'ray_version' is {version!r}; it must be a release of Ray, for example {RAY_VERSION}.")
+    cluster = Cluster(
+        name,
+        hosts,
+        settings["executor"],
+        settings["services"],
+        version,
+        settings["peer_timeout"],
+        _read_fabric(problems, settings["fabric"]),
+    )
+    return cluster, problems.messages
+
+
+def _read_fabric(problems: validation.Problems, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the network that were written; what is wrong goes to C(problems)."""
+    settings = schema.read(problems, given, FABRIC_KEYS, "fabric.")
+    wrong = plain_data.misfits(settings, FABRIC_FORM, "fabric")
+    wrong = wrong or [f"fabric: {text}" for text in fabric.check_settings(_settings(settings))]
+    problems.messages += [f"{problems.where}, {text}." for text in wrong]
+    return settings
+
+
+def _settings(given: Mapping[str, Any]) -> fabric.Settings:
+    chosen = {each.name: given[each.name] for each in fields(fabric.Settings) if each.name in given}
+    if "subnets" in chosen:
+        chosen["subnets"] = tuple(chosen["subnets"])
+    return fabric.Settings(**chosen)
+
+
+def plan_fabric(
+    cluster: Cluster,
+    measured: Mapping[str, Mapping[str, Any] | None],
+    addresses: Mapping[str, Mapping[str, str]],
+    done: Mapping[str, Any] | None,
+) -> dict[str, Any] | None:
+    """Return the plan of the cluster's network, None as long as the hosts have not been asked.
+
+    :param cluster: as the inventory has it
+    :param measured: host to C(spark) of M(dgxspark.vllm.spark_info), None for a host that was not asked
+    :param addresses: host to netdev to CIDR, those that the inventory gives
+    :param done: what the role fabric has planned in this run; it has listened on the cables, so it knows better
+    :returns: as C(fabric.plan)
+    """
+    if done:
+        return dict(done)
+    entries = {}
+    for host in cluster.hosts:
+        facts = measured.get(host) or {}
+        if not isinstance(facts.get("fabric"), Mapping):
+            return None
+        entries[host] = {
+            "fabric": facts["fabric"],
+            "management_address": facts.get("management_address"),
+            "addresses": dict(addresses.get(host) or {}),
+        }
+    return fabric.plan(entries, _settings(cluster.fabric))
+
+
+def choose_executor(
+    cluster: Cluster, version: str | None, probe: Mapping[str, Any], ray: bool | None
+) -> tuple[str, str]:
+    """Decide how vLLM spans the hosts.
+
+    :param cluster: as the inventory has it
+    :param version: of vLLM in the image, as far as it is known
+    :param probe: what the image says
+    :param ray: whether Ray is in it, None where that is not known
+    :returns: C(ray) or C(mp), and why
+    """
+    known = versions.parse_version(version or "")
+    options = probe.get("options") or []
+    without = (known is not None and known < versions.version("0.11.1")) or (bool(options) and "nnodes" not in options)
+    if cluster.executor != "auto":
+        return cluster.executor, "as spark_cluster says"
+    if without:
+        return "ray", f"vLLM {version or 'of the image'} cannot span hosts by itself"
+    reason = f"vLLM {version} spans hosts by itself, with less memory than Ray takes" if version else "vLLM's own way"
+    return "mp", reason + ("" if ray is not False else "; the image has no Ray")
+
+
+def has_ray(version: str | None, probe: Mapping[str, Any], entry: Mapping[str, Any] | None) -> bool:
+    """Tell whether Ray is in an image: by what it says, by the catalogue, else by what that vLLM requires.
+
+    Sources: the requirements of the packages, which have no Ray from 0.18.0 on.
+
+    :param version: of vLLM, as far as it is known
+    :param probe: what the image says
+    :param entry: of the image catalogue
+    :returns: None where that cannot be known
+    """
+    if probe.get("packages"):
+        return bool(probe.get("ray"))
+    if entry and entry.get("ray") is not None:
+        return bool(entry["ray"])
+    known = versions.parse_version(version or "")
+    return known is not None and known < versions.version("0.18.0")
+
+
+def check_service(
+    cluster: Cluster, args: Mapping[str, Any], env: Mapping[str, str], nodes: int, recipe: str | None, where: str
+) -> list[str]:
+    """Return what is wrong with a service of a cluster that could not be wrong on one host.
+
+    :param cluster: as the inventory has it
+    :param args: of its launch, without dashes
+    :param env: of its launch
+    :param nodes: how many Sparks its recipe needs
+    :param recipe: its name, None for a service without one
+    :param where: it stands, to begin messages with
+    :returns: messages
+    """
+    messages = []
+    for option, owner in OWNED_ARGS.items():
+        if option in args:
+            messages.append(f"{where}: args names '{option}', which is the cluster's to say ({owner}). Take it out.")
+    if "VLLM_HOST_IP" in env:
+        messages.append(
+            f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Take it out."
+        )
+    if _number(args.get("data-parallel-size"), 1) > 1:
+        messages.append(
+            f"{where}: data-parallel-size over a cluster is not planned. Serve the model on each Spark by itself "
+            "(spark_services), or split it by tensor-parallel-size."
+        )
+    if nodes > 1 and nodes != cluster.size:
+        messages.append(f"{where}: recipe {recipe} needs {nodes} Sparks, the cluster has {cluster.size}.")
+    return messages
+
+
+def _number(value: Any, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def span_of(
+    cluster: Cluster, position: int, rank: int, executor: str, planned: Mapping[str, Any] | None
+) -> tuple[Span, dict[str, str]]:
+    """Return what one rank knows of its cluster, and the environment that its host's network asks for.
+
+    :param cluster: as the inventory has it
+    :param position: of the service in the cluster, from 0
+    :param rank: of the host, 0 is the head
+    :param executor: C(ray) or C(mp)
+    :param planned: of C(plan_fabric); until it is known hosts stand for their addresses
+    :returns: the service with the options, environment and probe of that rank
+    """
+    host = cluster.hosts[rank]
+    environment = (((planned or {}).get("hosts") or {}).get(host) or {}).get("environment") or {}
+    span = Span(
+        name=cluster.name,
+        size=cluster.size,
+        head=cluster.head,
+        hosts=list(cluster.hosts),
+        executor=executor,
+        position=position,
+        address=address_of(host, planned),
+        addresses={other: address_of(other, planned) for other in cluster.hosts},
+        per_host=list(environment.get("per_host") or []),
+        peer_timeout=cluster.peer_timeout,
+        ray_version=cluster.ray_version,
+    )
+    return span, environment.get(executor) or {}
+
+
+def rank_args(span: Span, rank: int, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a service as one of the cluster's hosts runs it.
+
+    :param span: of the host
+    :param rank: of the host, 0 is the head
+    :param args: of the launch, as they are written
+    :returns: those of the rank
+    """
+    found = dict(args)
+    if "tensor-parallel-size" not in found and "pipeline-parallel-size" not in found:
+        found["tensor-parallel-size"] = span.size
+    found["distributed-executor-backend"] = span.executor
+    if span.executor == "mp":
+        found.update(
+            {
+                "nnodes": span.size,
+                "node-rank": rank,
+                "master-addr": span.addresses[span.head],
+                "master-port": MASTER_PORT + span.position,
+            }
+        )
+        if rank:
+            found["headless"] = True
+    return found
+
+
+def address_of(host: str, planned: Mapping[str, Any] | None) -> str:
+    """The address of a host on the fabric; its name as long as that is not known."""
+    own = ((planned or {}).get("hosts") or {}).get(host) or {}
+    return str(own.get("address") or host)
+
+
+def check_interfaces(name: str, env: Mapping[str, str], facts: Mapping[str, Any] | None, host: str) -> list[Finding]:
+    """Find variables of a service that name interfaces which the host does not have.
+
+    :param name: of the service
+    :param env: of its launch
+    :param facts: C(spark) of M(dgxspark.vllm.spark_info), None for a host that was not asked
+    :param host: its name
+    :returns: findings
+    """
+    links = (facts or {}).get("fabric") or {}
+    if not links:
+        return []
+    interfaces = [interface for port in links.get("ports") or [] for interface in port["netdevs"]]
+    known = {
+        "netdev": [str(interface["name"]) for interface in interfaces] + sorted(links.get("networks") or {}),
+        "rdma": [str(interface["rdma"]["name"]) for interface in interfaces if interface.get("rdma")],
+    }
+    findings = []
+    for variable, kind in INTERFACES.items():
+        value = str(env.get(variable) or "")
+        if value.startswith("^"):  # all but these
+            continue
+        names = [name.strip().removeprefix("=").partition(":")[0] for name in value.split(",") if name.strip()]
+        # NCCL takes a name for the beginning of one, unless it is written with an equals sign.
+        strange = [name for name in names if not any(each.startswith(name) for each in known[kind])]
+        if strange:
+            what = "network interface" if kind == "netdev" else "RDMA device"
+            findings.append(
+                Finding(
+                    rule="cluster.interface",
+                    severity="error",
+                    service=name,
+                    message=f"env {variable} is {value}, but {host} has no {what} {', '.join(strange)}; it has "
+                    f"{', '.join(dict.fromkeys(known[kind])) or 'none'}.",
+                    fix=f"Take {variable} out of env: each host is given what its own cable is on.",
+                    basis="measured",
+                )
+            )
+    return findings
+
+
+def check_images(cluster: Cluster, name: str, images: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+    """Find a service whose image is not the same on all hosts. What both know counts: the digest, else the id.
+
+    :param cluster: as the inventory has it
+    :param name: of the service
+    :param images: host to C(image) of the planned service
+    :returns: one finding, or none
+    """
+    for key, what in (("digest", "digest"), ("id", "image id")):
+        known = {host: image[key] for host, image in images.items() if image.get(key)}
+        if len(known) == len(images) and len(set(known.values())) == 1:
+            return []
+        if len(known) > 1 and len(set(known.values())) > 1 and key == "id":
+            ref = next(iter(images.values()))["ref"]
+            listed = ", ".join(f"{host} {value}" for host, value in sorted(known.items()))
+            return [
+                Finding(
+                    rule="cluster.image",
+                    severity="error",
+                    service=name,
+                    message=f"the hosts of {cluster.name} have different images by the name {ref}: {what} {listed}. Ranks of "
+                    "different images disagree on what they send each other, and hang.",
+                    fix=f"Remove it where it is old (docker rmi {ref}) and run again, or name the image by its digest.",
+                    source="eugr/spark-vllm-docker and sparkrun refuse it, too",
+                    basis="probed",
+                )
+            ]
+    return []
+
+
+def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
+    """Find clusters on a switch that have addresses of another one; C(service) of a finding is the cluster it is about.
+
+    Pairs that a cable joins may all have the same: they never meet.
+    """
+    findings: list[Finding] = []
+    seen: dict[str, tuple[str, str]] = {}
+    for name, network in networks.items():
+        for host, own in ((network or {}).get("hosts") or {}).items():
+            address = str(own.get("address") or "")
+            other = seen.setdefault(address, (name, host)) if address else (name, host)
+            switched = "switch" in {(networks[each] or {}).get("topology") for each in (name, other[0])}
+            if other[0] != name and switched:
+                findings.append(
+                    Finding(
+                        rule="cluster.address",
+                        severity="error",
+                        service=name,
+                        message=f"{host} of {name} and {other[1]} of {other[0]} would both have {address} on the fabric, and "
+                        "hang on a switch.",
+                        fix=f"Give each cluster a network of its own: fabric: {{network: ...}} in spark_cluster of {name}.",
+                        basis="measured",
+                    )
+                )
+    return findings
+
+
+def fingerprint(parts: Sequence[Any]) -> str:
+    """Return a short hash of what all ranks of a service run; every rank gets the same."""
+    return hashlib.sha256(json.dumps(list(parts), sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,135 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The endpoints of a fleet: what answers where, by which names. Gateway, monitoring, fleet monitor and clients read this list."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+KINDS = ("vllm", "asr", "tts", "ollama", "external")
+HEALTH = {"vllm": "/v1/models", "asr": "/health", "tts": "/health", "ollama": "/api/tags", "external": "/v1/models"}
+"""Path that says whether an endpoint of each kind is there, as the report of two Sparks with speech and Ollama asks them."""
+
+
+class Endpoint(TypedDict):
+    """What answers under one URL; C(key) is host/service, or cluster/service for a model over several hosts."""
+
+    key: str
+    host: str
+    service: str
+    kind: str
+    address: str
+    port: int
+    listen: str
+    url: str
+    models: list[str]
+    api_key_file: str | None
+    health: str
+    max_model_len: int | None
+    memory_gib: float | None
+    unit: str
+    container: str
+    hosts: list[str]
+
+
+def make(host: str, address: str, service: str, kind: str, port: int, listen: str, **more: Any) -> Endpoint:
+    """Return an endpoint with what follows from the rest filled in.
+
+    :param host: name of the host
+    :param address: the host's in the inventory; where the server listens on one address alone, that one is taken
+    :param service: its name
+    :param kind: C(vllm), C(ollama), C(asr), C(tts) or C(external)
+    :param port: TCP port
+    :param listen: address that it listens on
+    :param more: further keys of C(Endpoint)
+    :returns: the endpoint
+    """
+    reached = address if is_any(listen) else listen
+    made: Endpoint = {
+        "key": f"{host}/{service}",
+        "host": host,
+        "service": service,
+        "kind": kind,
+        "address": reached,
+        "port": port,
+        "listen": listen,
+        "url": f"http://{bracketed(reached)}:{port}",
+        "models": [service],
+        "api_key_file": None,
+        "health": HEALTH[kind],
+        "max_model_len": None,
+        "memory_gib": None,
+        "unit": f"spark-{service}.service",
+        "container": f"spark-{service}",
+        "hosts": [host],
+    }
+    # Keys that callers give are those of Endpoint; a TypedDict cannot say so of keyword arguments.
+    made.update(more)  # type: ignore[typeddict-item]
+    return made
+
+
+def of_engines(host: str, address: str, planned: Mapping[str, Any]) -> list[Endpoint]:
+    """Return the endpoints of the engines that a host answers for: its own, and those of clusters that it is the head of.
+
+    :param host: name of the host
+    :param address: the host's in the inventory
+    :param planned: the host's part of the plan
+    :returns: endpoints of kind C(vllm)
+    """
+    found = []
+    for service in planned["services"]:
+        if service["rank"]:
+            continue
+        cluster = service["cluster"]
+        length = service["args"].get("max-model-len")
+        found.append(
+            make(
+                host,
+                address,
+                service["name"],
+                "vllm",
+                service["port"],
+                service["host"],
+                key=f"{cluster['name'] if cluster else host}/{service['name']}",
+                models=[service["served_model_name"]],
+                api_key_file=next((s["source"] for s in service["secrets"] if s["name"] == "VLLM_API_KEY"), None),
+                max_model_len=length if isinstance(length, int) else None,
+                memory_gib=(service["memory"].get("residency_gib") or {}).get("typical"),
+                hosts=list(cluster["hosts"]) if cluster else [host],
+            )
+        )
+    return found
+
+
+def is_loopback(listen: str) -> bool:
+    """Tell whether a server that listens there can be reached from its own host alone.
+
+    A name other than localhost is not known to lead there, whatever it looks like.
+    """
+    try:
+        address = ipaddress.ip_address(listen.strip("[]"))
+    except ValueError:
+        return listen == "localhost"
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def is_any(listen: str) -> bool:
+    """Tell whether a server that listens there answers on all addresses of its host."""
+    try:
+        return ipaddress.ip_address(listen.strip("[]")).is_unspecified
+    except ValueError:
+        return listen in ("", "0")
+
+
+def bracketed(address: str) -> str:
+    """Return an address as a URL holds it."""
+    return f"[{address}]" if ":" in address else address
+
+
+def reachable(endpoint: Endpoint, host: str) -> bool:
+    """Tell whether a program on C(host) can reach an endpoint, as far as the address tells."""
+    return endpoint["host"] == host or not is_loopback(endpoint["listen"])

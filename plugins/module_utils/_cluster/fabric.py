@@ -1,0 +1,1553 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Sparks joined by QSFP: what is cabled to what, which address belongs where, what is wrong, what engines need to know.
+
+One QSFP cage is two PCIe functions, each with a network interface (netdev) and a RoCE device of about 100 Gb/s. A cable therefore
+makes two rails: the first interfaces of both ends, and the second ones. Each rail is a subnet of its own.
+
+cage        one QSFP port of a host
+segment     cages that hear each other: the two ends of a cable, or all that hang on one switch
+rail        one interface of each host of a segment, and their subnet
+
+Sources: NVIDIA's playbooks for two, three and switched Sparks; spark-vllm-docker and sparkrun, which others set their
+pairs up with; reports of owners, named where they are used.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._common.findings import Finding
+
+PORT_GBPS = 200
+"""A QSFP cage's link (playbooks, multi-sparks-through-switch: ethtool must say 200000Mb/s)."""
+PCIE_WIDTH, PCIE_GTS = 4, 32.0
+"""Each interface's PCIe link, Gen5 x4 (captures of several machines)."""
+NETPLAN_FILE = "/etc/netplan/40-cx7.yaml"
+"""The name that NVIDIA's playbook and sparkrun use; netplan adds up the addresses of several files, so it must be the one."""
+WRITES = ("configure", "migrate")
+"""What the plan may do to a host that changes it."""
+REPAIRED = tuple(
+    f"fabric.{rule}"
+    for rule in (
+        "same_subnet",
+        "link_local",
+        "subnets_differ",
+        "duplicate_address",
+        "overlap",
+        "other_address",
+        "mtu_differs",
+        "defined_twice",
+        "foreign_file",
+        "no_gid",
+    )
+)
+"""Errors that are gone when the network has been written anew; cards, cables, bonds and settings stay as they are."""
+TOPOLOGIES = ("auto", "direct", "switch", "ring")
+LEAST_MTU, MOST_MTU = 1280, 9216
+PROBE_BYTES = 1 << 30
+"""A probe of the bandwidth moves 1 GiB: 16 GiB buffers have frozen nodes (NVIDIA/dgx-spark-playbooks#102)."""
+PROBE_MESSAGE = 65536
+PROBE_PORT = 18515
+BANDWIDTH_TOOLS = ("ib_write_bw", "iperf3")
+"""In order of preference: RDMA is what NCCL uses."""
+
+Cage = tuple[str, int]  # host, function index
+
+BELOW_FABRIC = " (with site.yml: without fabric_, below fabric of spark_cluster)"
+"""Where a setting of the role stands for those who use the playbook."""
+
+REPORTS = "reports from ConnectX-7 pairs"
+PLAYBOOK = "NVIDIA's playbook for two Sparks"
+
+
+# --- beacons: who hears whom ---------------------------------------------------------------------------------------
+
+ETHERTYPE = 0x88B5
+"""IEEE 802's number for local experiments; NVIDIA's own discovery script uses it too, with another text."""
+BEACON = "dgxspark.fabric.1"
+
+
+def beacon(mac: str, host: str, netdev: str) -> bytes:
+    """Make the frame that says on a netdev which one it is: broadcast, so that it needs no address of anybody.
+
+    :param mac: of the netdev, aa:bb:cc:dd:ee:ff
+    :param host: its name
+    :param netdev: its name
+    :returns: an Ethernet frame of 60 bytes or more
+    """
+    text = json.dumps({"magic": BEACON, "host": host, "netdev": netdev}).encode()
+    frame = b"\xff" * 6 + bytes.fromhex(mac.replace(":", "")) + ETHERTYPE.to_bytes(2, "big") + text
+    return frame.ljust(60, b" ")
+
+
+def read_beacon(frame: bytes) -> dict[str, str] | None:
+    """Read such a frame: C({host, peer}), peer the netdev it left from; None for any other frame."""
+    if len(frame) < 14 or int.from_bytes(frame[12:14], "big") != ETHERTYPE:
+        return None
+    try:
+        said = json.loads(frame[14:].rstrip(b" \0"))
+    except ValueError:
+        return None
+    if not isinstance(said, dict) or said.get("magic") != BEACON:
+        return None
+    return {"host": str(said.get("host")), "peer": str(said.get("netdev"))}
+
+
+# --- input ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a person may say about the fabric of a group.
+
+    network: cut into equal parts, one a rail. subnets: given instead, in the order of rails.
+    first_host: number of the first host in each subnet. mtu: of all interfaces. migrate: repair what is wrong.
+    """
+
+    network: str = "192.168.100.0/22"
+    subnets: tuple[str, ...] = ()
+    first_host: int = 10
+    mtu: int = 9000
+    migrate: bool = False
+    topology: str = "auto"
+
+
+@dataclass
+class Interface:
+    """One netdev of a cage that a rail uses, with what it has and what it is to have."""
+
+    host: str
+    cage: int
+    facts: Mapping[str, Any]
+    given: str = ""
+    wanted: str = ""
+    subnet: str = ""  # that of the other ends, where it has addresses of several
+    final: str = ""  # what it has once the plan is carried out; nothing where the plan leaves the host as it is wrong
+
+    @property
+    def name(self) -> str:
+        """Name of the netdev."""
+        return str(self.facts["name"])
+
+    @property
+    def where(self) -> str:
+        """Host and netdev, for messages."""
+        return f"{self.host} {self.name}"
+
+    @property
+    def usable(self) -> list[str]:
+        """Its IPv4 addresses, CIDR; those that it gave itself do not count."""
+        return [address for address in v4(self.facts.get("addresses")) if not is_link_local(address)]
+
+    @property
+    def present(self) -> str:
+        """The address that it has; of several the given one, else the one in the subnet of the other ends."""
+        if self.given in self.usable:
+            return self.given
+        fitting = [address for address in self.usable if str(network_of(address)) == self.subnet]
+        return next(iter(fitting or self.usable), "")
+
+    @property
+    def link_local(self) -> bool:
+        """Whether it has nothing but an address that it gave itself."""
+        return not self.present and bool(v4(self.facts.get("addresses")))
+
+    @property
+    def shown(self) -> str:
+        """The address that it has, of whatever kind."""
+        return next(iter(v4(self.facts.get("addresses"))), "")
+
+    @property
+    def mtu(self) -> int:
+        """Its MTU; Ethernet's own where the host does not say."""
+        return int(self.facts.get("mtu") or 1500)
+
+    @property
+    def stored(self) -> Sequence[Mapping[str, Any]]:
+        """Files that its network is written down in."""
+        return self.facts.get("stored") or []
+
+    @property
+    def managed(self) -> bool:
+        """Whether this collection wrote it down."""
+        return any(entry.get("managed") for entry in self.stored)
+
+    @property
+    def rdma(self) -> Mapping[str, Any]:
+        """Its RoCE device, empty when it has none."""
+        return self.facts.get("rdma") or {}
+
+
+@dataclass
+class Rail:
+    """The same interface of each host of a segment."""
+
+    name: str
+    interfaces: list[Interface]
+    subnet: str = ""
+    broken: bool = False
+
+    @property
+    def configured(self) -> list[Interface]:
+        """Interfaces that have an address."""
+        return [interface for interface in self.interfaces if interface.present]
+
+    @property
+    def works(self) -> bool:
+        """Whether all its ends reach each other once the plan is carried out: one subnet, an address for each."""
+        addresses = [ipaddress.IPv4Interface(interface.final) for interface in self.interfaces if interface.final]
+        return (
+            len(addresses) == len(self.interfaces)
+            and len({address.network for address in addresses}) == 1
+            and len({address.ip for address in addresses}) == len(addresses)
+        )
+
+
+def v4(addresses: Iterable[str] | None) -> list[str]:
+    """Pick the IPv4 addresses (CIDR) out of a list."""
+    return [address for address in addresses or [] if ":" not in address]
+
+
+def is_link_local(address: str) -> bool:
+    """Tell whether C(address) is one of 169.254/16."""
+    return ipaddress.IPv4Interface(address).ip.is_link_local
+
+
+def network_of(address: str) -> ipaddress.IPv4Network:
+    """The subnet of an address in CIDR form."""
+    return ipaddress.IPv4Interface(address).network
+
+
+def check_settings(settings: Settings) -> list[str]:
+    """Return what is wrong with the settings themselves."""
+    problems = []
+    for name, text in [("network", settings.network), *(("subnets", subnet) for subnet in settings.subnets)]:
+        try:
+            if ipaddress.ip_network(text).version != 4:
+                problems.append(f"{name}: {text} is not IPv4, which RoCE's addresses are made from here")
+        except ValueError as error:
+            problems.append(f"{name}: {error}")
+    if settings.topology not in TOPOLOGIES:
+        problems.append(f"topology: {settings.topology!r} is none of {', '.join(TOPOLOGIES)}")
+    if not LEAST_MTU <= settings.mtu <= MOST_MTU:
+        problems.append(f"mtu: {settings.mtu} is not between {LEAST_MTU} and {MOST_MTU}")
+    if settings.first_host < 1:
+        problems.append(f"first_host: {settings.first_host} is not a host's number")
+    return problems
+
+
+# --- what is cabled to what ----------------------------------------------------------------------------------------
+
+
+def up_cages(fabric: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """Cages of a host with at least one interface up, by function index."""
+    return {
+        int(port["cage"]): port
+        for port in fabric.get("ports") or []
+        if any(netdev.get("up") for netdev in port["netdevs"])
+    }
+
+
+def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[set[frozenset[Cage]], set[str]]:
+    """Find which cages reach each other: (links of two cages, hosts that receive beacons of unknown hosts).
+
+    By what each host heard, else by the MAC addresses that have answered. A link between two cages of one host means
+    that both hang on one switch; interfaces of one cage hear each other always, which means nothing.
+    """
+    cage_of: dict[tuple[str, str], int] = {}
+    mac_of: dict[str, list[Cage]] = {}
+    for host, entry in hosts.items():
+        for cage, port in up_cages(entry["fabric"]).items():
+            for netdev in port["netdevs"]:
+                cage_of[(host, netdev["name"])] = cage
+                if netdev.get("mac"):
+                    mac_of.setdefault(netdev["mac"], []).append((host, cage))
+    links: set[frozenset[Cage]] = set()
+    unknown_peers = set()
+    for host, entry in hosts.items():
+        for heard in entry.get("heard") or []:
+            own, other = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
+            if own is None:
+                continue
+            if heard["host"] not in hosts:
+                unknown_peers.add(host)
+            elif other is not None and (host, own) != (heard["host"], other):
+                links.add(frozenset({(host, own), (heard["host"], other)}))
+        for cage, port in up_cages(entry["fabric"]).items():
+            for neighbour in itertools.chain.from_iterable(
+                netdev.get("neighbours") or [] for netdev in port["netdevs"]
+            ):
+                ends = mac_of.get(neighbour["mac"], [])
+                if len(ends) == 1 and ends[0] != (host, cage):
+                    links.add(frozenset({(host, cage), ends[0]}))
+    return links, unknown_peers
+
+
+def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list[list[Cage]]:
+    """Join cages that reach each other; cages of one host only are no segment."""
+    group = {cage: {cage} for cage in cages}
+    for link in links:
+        joined = set().union(*(group[cage] for cage in link))
+        for cage in joined:
+            group[cage] = joined
+    found: list[list[Cage]] = []
+    for cage in cages:
+        members = [other for other in cages if other in group[cage]]
+        if members not in found and len({host for host, _cage in members}) > 1:
+            found.append(members)
+    return found
+
+
+def share_subnets(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
+    """Return the links that addresses speak for: cages of two hosts in one subnet, by what they have or are given."""
+    within: dict[ipaddress.IPv4Network, set[Cage]] = {}
+    for host, entry in hosts.items():
+        given = entry.get("addresses") or {}
+        for cage, port in up_cages(entry["fabric"]).items():
+            for netdev in port["netdevs"]:
+                for address in [*v4(netdev.get("addresses")), *v4([given.get(netdev["name"]) or ":"])]:
+                    if not is_link_local(address):
+                        within.setdefault(network_of(address), set()).add((host, cage))
+    return {
+        frozenset(pair)
+        for cages in within.values()
+        for pair in itertools.combinations(cages, 2)
+        if pair[0][0] != pair[1][0]
+    }
+
+
+def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
+    """Guess the cables where nothing says which there are.
+
+    Hosts with one cage up use that one, three hosts with both up are a ring (a switch needs one cable of each), else cages
+    of one index belong together.
+    """
+    cages = {host: sorted(up_cages(entry["fabric"])) for host, entry in hosts.items()}
+    names = list(hosts)
+    if len(names) == 3 and all(up == [0, 1] for up in cages.values()):
+        return {frozenset({(name, 0), (names[index - 2], 1)}) for index, name in enumerate(names)}
+    links = set()
+    for first, second in zip(names, names[1:]):
+        if len(cages[first]) == 1 and len(cages[second]) == 1:
+            links.add(frozenset({(first, cages[first][0]), (second, cages[second][0])}))
+        else:
+            links |= {frozenset({(first, cage), (second, cage)}) for cage in set(cages[first]) & set(cages[second])}
+    return links
+
+
+def name_topology(names: Sequence[str], segments: Sequence[Sequence[Cage]], unknown_peers: Iterable[str]) -> str:
+    """Name what the segments of a group make.
+
+    :param names: of the hosts
+    :param segments: of C(segments_of)
+    :param unknown_peers: hosts that hear others than these
+    :returns: C(direct), C(switch), C(ring) or C(none) (not all are joined)
+    """
+    whole = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
+    if whole:
+        switched = len(names) > 2 or any(len(segment) > len(names) for segment in whole) or bool(set(unknown_peers))
+        return "switch" if switched else "direct"
+    pairs = [{host for host, _cage in segment} for segment in segments]
+    if len(names) == 3 and len(pairs) == 3 and all(len(pair) == 2 for pair in pairs):
+        return "ring" if all(sum(name in pair for pair in pairs) == 2 for name in names) else "none"
+    return "none"
+
+
+@dataclass(frozen=True)
+class Cabling:
+    """What is cabled to what. assumed: no host has listened, cages that are up are taken to belong together."""
+
+    topology: str
+    segments: Sequence[Sequence[Cage]]
+    assumed: bool
+
+
+def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling:
+    """Find how the hosts of a group are joined, and the segments that rails are laid on.
+
+    :param hosts: as C(plan) takes them
+    :param wanted: a word of C(TOPOLOGIES); other than C(auto) it replaces the topology that was found, not C(none)
+    :returns: the cabling; with C(direct) and C(switch) only segments that join all hosts
+    """
+    names = list(hosts)
+    links, unknown_peers = find_links(hosts)
+    cages = [(name, cage) for name in names for cage in sorted(up_cages(hosts[name]["fabric"]))]
+    segments = segments_of(cages, links)
+    topology = name_topology(names, segments, unknown_peers)
+    assumed = False
+    if topology == "none" and not any("heard" in entry for entry in hosts.values()):
+        # Nobody has listened: a host that was just booted has not even heard from its neighbours yet.
+        for further in (share_subnets(hosts), assume_links(hosts)):
+            if topology == "none":
+                links |= further
+                segments = segments_of(cages, links)
+                topology = name_topology(names, segments, unknown_peers)
+        assumed = topology != "none"
+    if wanted != "auto" and topology != "none":
+        topology = wanted
+    if topology in ("direct", "switch"):
+        segments = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
+    return Cabling(topology, segments, assumed)
+
+
+# --- rails ---------------------------------------------------------------------------------------------------------
+
+
+def make_rails(
+    hosts: Mapping[str, Mapping[str, Any]], segments: Sequence[Sequence[Cage]], settings: Settings
+) -> list[Rail]:
+    """Lay the rails of each segment: first interface with first interface, second with second.
+
+    Where a host has two cages in one segment (two cables to one switch) its second cage makes rails with the second
+    cages of the others.
+
+    :param hosts: as C(plan) takes them
+    :param segments: of C(Cabling)
+    :param settings: of the group
+    :returns: rails of two interfaces or more, without the addresses that they are to have
+    """
+    rails: list[Rail] = []
+    for segment in segments:
+        by_host: dict[str, list[int]] = {}
+        for host, cage in segment:
+            by_host.setdefault(host, []).append(cage)
+        for level in range(max(len(cages) for cages in by_host.values())):
+            for position in range(2):
+                interfaces = []
+                for host, cages in by_host.items():
+                    if level >= len(cages):
+                        continue
+                    entry = hosts[host]
+                    netdevs = up_cages(entry["fabric"])[cages[level]]["netdevs"]
+                    given = entry.get("addresses") or {}
+                    if position < len(netdevs) and netdevs[position].get("up"):
+                        facts = netdevs[position]
+                        interfaces.append(Interface(host, cages[level], facts, str(given.get(facts["name"]) or "")))
+                if len(interfaces) > 1:
+                    settle_subnet(interfaces, settings)
+                    rails.append(Rail(f"rail{len(rails)}", interfaces))
+    return rails
+
+
+def settle_subnet(interfaces: Sequence[Interface], settings: Settings) -> None:
+    """Where interfaces have several addresses, take those of a subnet that all ends are in, a subnet of the settings first."""
+    configured = [interface for interface in interfaces if interface.usable]
+    shared = [
+        network
+        for network in dict.fromkeys(network_of(address) for interface in configured for address in interface.usable)
+        if all(any(network_of(address) == network for address in interface.usable) for interface in configured)
+    ]
+    ours = [ipaddress.IPv4Network(text) for text in (*settings.subnets, settings.network)]
+    shared.sort(key=lambda network: not any(network.subnet_of(own) for own in ours))
+    for interface in configured:
+        interface.subnet = str(shared[0]) if shared else ""
+
+
+def cut(network: str, parts: int) -> list[str]:
+    """Cut a network into at least C(parts) equal subnets, /24 where that gives enough."""
+    whole = ipaddress.IPv4Network(network)
+    prefix = max(whole.prefixlen + max(parts - 1, 0).bit_length(), 24)
+    if prefix > 30:
+        return []
+    return [str(subnet) for subnet in itertools.islice(whole.subnets(new_prefix=prefix), max(parts, 64))]
+
+
+def _finding(rule: str, severity: str, message: str, fix: str, source: str = "") -> Finding:
+    return Finding(f"fabric.{rule}", severity, message, fix=fix, source=source, basis="measured")
+
+
+class Layout:
+    """Judges the addresses that the interfaces have, and gives each interface the one that it is to have."""
+
+    def __init__(self, hosts: Mapping[str, Mapping[str, Any]], rails: list[Rail], settings: Settings) -> None:
+        self.hosts, self.rails, self.settings = hosts, rails, settings
+        self.findings: list[Finding] = []
+        self.wrong: set[str] = set()  # hosts that need to be changed before anything can run on the fabric
+        self.poor: set[str] = set()  # hosts whose network works and would be better otherwise
+
+    def add(self, rule: str, severity: str, message: str, fix: str, source: str = "") -> None:
+        """Note a finding; all of them rest on what the hosts say.
+
+        :param rule: its id without C(fabric.)
+        :param severity: C(error), C(warning) or C(info)
+        :param message: what is wrong, where and why
+        :param fix: what to change
+        :param source: where the knowledge comes from
+        """
+        self.findings.append(_finding(rule, severity, message, fix, source))
+
+    def repair(self, hosts: Iterable[str]) -> str:
+        """Say who repairs it: what this collection wrote it repairs by itself."""
+        if self.settings.migrate or all(self.managed(host) for host in hosts):
+            return "The role fabric does it."
+        return f"Set fabric_migrate: true{BELOW_FABRIC} to have {NETPLAN_FILE} written, or change it by hand."
+
+    def managed(self, host: str) -> bool:
+        """Whether this collection wrote down all interfaces of a host that rails use."""
+        interfaces = [interface for interface in self.interfaces() if interface.host == host]
+        return bool(interfaces) and all(interface.managed for interface in interfaces)
+
+    def interfaces(self) -> list[Interface]:
+        """All interfaces of all rails."""
+        return [interface for rail in self.rails for interface in rail.interfaces]
+
+    def of_host(self) -> dict[str, list[Interface]]:
+        """Interfaces by host."""
+        return {name: [interface for interface in self.interfaces() if interface.host == name] for name in self.hosts}
+
+    def judge(self) -> None:
+        """Find everything that is wrong with what is there."""
+        for name, interfaces in self.of_host().items():
+            self._bonds(name, interfaces)
+            self._same_subnet(name, interfaces)
+            self._overlaps(name, interfaces)
+            self._stored(name, interfaces)
+        for rail in self.rails:
+            self._rail(rail)
+        self._given()
+
+    def _break(self, interfaces: Sequence[Interface]) -> None:
+        for rail in self.rails:
+            if any(interface in rail.interfaces for interface in interfaces):
+                rail.broken = True
+        self.wrong |= {interface.host for interface in interfaces}
+
+    def _bonds(self, name: str, interfaces: list[Interface]) -> None:
+        bonded = [interface for interface in interfaces if interface.facts.get("master")]
+        if not bonded:
+            return
+        self._break(bonded)
+        self.add(
+            "bond",
+            "error",
+            f"{name}: {join(interface.name for interface in bonded)} {'are' if len(bonded) > 1 else 'is'} part of "
+            f"{join(sorted({str(interface.facts['master']) for interface in bonded}))}. A bond of interfaces speeds up TCP alone: RDMA "
+            "wants an address on each interface.",
+            "Take the bond out of the host's network settings by hand.",
+            "NVIDIA's guide to stacked Sparks: bonding is not supported; rmkraus/spark-cluster",
+        )
+
+    def _same_subnet(self, name: str, interfaces: list[Interface]) -> None:
+        shared: dict[str, list[Interface]] = {}
+        for interface in interfaces:
+            if interface.present:
+                shared.setdefault(str(network_of(interface.present)), []).append(interface)
+        selves = [interface for interface in interfaces if interface.link_local]
+        if len(selves) > 1:
+            shared["169.254.0.0/16"] = selves
+        elif selves:
+            self._break(selves)
+            self.add(
+                "link_local",
+                "error",
+                f"{selves[0].where} has only the address that it gave itself ({selves[0].shown}), "
+                "which is another one after each boot.",
+                self.repair([name]),
+                PLAYBOOK,
+            )
+        for subnet, members in shared.items():
+            if len(members) < 2:
+                continue
+            self._break(members)
+            origin = ""
+            if ipaddress.IPv4Network(subnet).subnet_of(ipaddress.IPv4Network("192.168.0.0/16")):
+                origin = " NVIDIA's cluster set-up script and its example for three Sparks lay it out so."
+            elif subnet.startswith("169.254"):
+                origin = " NVIDIA's link-local example lays it out so."
+            self.add(
+                "same_subnet",
+                "error",
+                f"{name}: {join(f'{interface.name} ({interface.shown})' for interface in members)} "
+                f"share the subnet {subnet}: which of them a packet leaves by is then left to the kernel, and RDMA over the "
+                f"other one hangs.{origin}",
+                "Give each interface a subnet of its own. " + self.repair([name]),
+                "NVIDIA's playbook for switched Sparks, which warns of it; spark-vllm-docker refuses it",
+            )
+
+    def _overlaps(self, name: str, interfaces: list[Interface]) -> None:
+        for interface in interfaces:
+            for netdev, address in self._others(name):
+                if interface.present and network_of(interface.present).overlaps(network_of(address)):
+                    self._break([interface])
+                    self.add(
+                        "overlap",
+                        "error",
+                        f"{interface.where} ({interface.present}) lies in the network of {netdev} ({address}).",
+                        f"Choose another fabric_network{BELOW_FABRIC}. " + self.repair([name]),
+                        REPORTS,
+                    )
+
+    def _others(self, name: str) -> list[tuple[str, str]]:
+        networks = self.hosts[name]["fabric"].get("networks") or {}
+        return [(netdev, address) for netdev, addresses in networks.items() for address in v4(addresses)]
+
+    def _stored(self, name: str, interfaces: list[Interface]) -> None:
+        for interface in interfaces:
+            if len(interface.usable) > 1:
+                self.add(
+                    "several_addresses",
+                    "warning",
+                    f"{interface.where} has several addresses: {join(interface.usable)}; {interface.present} is taken.",
+                    "Take the others away; netplan adds up the addresses of all its files.",
+                )
+            lasting = [entry for entry in interface.stored if entry["persistent"]]
+            foreign = [entry["path"] for entry in lasting if not entry.get("managed")]
+            if interface.managed and foreign:
+                self.wrong.add(name)
+                self.add(
+                    "defined_twice",
+                    "error",
+                    f"{interface.where} is configured by {NETPLAN_FILE} and by {join(foreign)}; addresses of both add up.",
+                    "Remove it from the other. " + self.repair([name]),
+                    "netplan merges its files",
+                )
+            if interface.present and not lasting:
+                self.poor.add(name)
+                volatile = [entry["path"] for entry in interface.stored]
+                self.add(
+                    "volatile",
+                    "warning",
+                    f"{interface.where}: its address {interface.present} is gone after a reboot: "
+                    + (f"nmcli keeps it in {join(volatile)}." if volatile else "no file of the host has it."),
+                    self.repair([name]) + " The addresses stay.",
+                    "tonyd2wild/DeepSeek-v4-Flash-Vision-Exp#38",
+                )
+
+    def _rail(self, rail: Rail) -> None:
+        configured = rail.configured
+        networks = {str(network_of(interface.present)) for interface in configured}
+        if len(networks) > 1:
+            self._break(configured)
+            self.add(
+                "subnets_differ",
+                "error",
+                f"{rail.name}: its ends are in different subnets: {join(f'{interface.where} {interface.present}' for interface in configured)}.",
+                "Give both ends of a cable's interface one subnet. "
+                + self.repair(interface.host for interface in configured),
+                PLAYBOOK,
+            )
+        addresses: dict[str, list[Interface]] = {}
+        for interface in configured:
+            addresses.setdefault(str(ipaddress.IPv4Interface(interface.present).ip), []).append(interface)
+        for address, interfaces in addresses.items():
+            if len(interfaces) > 1:
+                self._break(interfaces)
+                self.add(
+                    "duplicate_address",
+                    "error",
+                    f"{rail.name}: {join(interface.where for interface in interfaces)} all have {address}.",
+                    "Give each its own. " + self.repair(interface.host for interface in interfaces),
+                )
+        self._mtu(rail, configured)
+
+    def _mtu(self, rail: Rail, configured: list[Interface]) -> None:
+        mtus = {interface.mtu for interface in configured}
+        small = [interface for interface in configured if interface.mtu < self.settings.mtu]
+        if len(mtus) > 1:
+            self.wrong |= {interface.host for interface in small or configured}
+            self.add(
+                "mtu_differs",
+                "error",
+                f"{rail.name}: the ends differ in MTU: {join(f'{interface.where} {interface.mtu}' for interface in configured)}. Large "
+                "packets are lost without a word; NCCL ends with IBV_WC_RETRY_EXC_ERR(12).",
+                f"Set {self.settings.mtu} on both. " + self.repair(interface.host for interface in small or configured),
+                "reports: an MTU falls back to 1500 after a firmware update",
+            )
+        elif small:
+            self.poor |= {interface.host for interface in small}
+            self.add(
+                "mtu_small",
+                "warning",
+                f"{rail.name}: the MTU is {mtus.pop()} instead of {self.settings.mtu}; prefill was measured 7.6 % slower.",
+                self.repair(interface.host for interface in small)
+                + " Where a switch cannot carry more, set fabric_mtu to what it can.",
+                "MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#104",
+            )
+
+    def _given(self) -> None:
+        subnets = self.settings.subnets
+        for number, rail in enumerate(self.rails):
+            for interface in rail.configured:
+                wanted = interface.given
+                if not wanted and number < len(subnets) and str(network_of(interface.present)) != subnets[number]:
+                    wanted = f"an address of {subnets[number]}"
+                if wanted and wanted != interface.present:
+                    self._break([interface])
+                    self.add(
+                        "other_address",
+                        "error",
+                        f"{interface.where} has {interface.present}; the inventory gives it {wanted}.",
+                        "Change one of the two. " + self.repair([interface.host]),
+                    )
+
+    def assign(self) -> None:
+        """Give every interface its address: what is right stays, what is missing or wrong is made from the settings."""
+        settings = self.settings
+        taken: list[ipaddress.IPv4Network] = []
+        for rail in self.rails:
+            if not rail.broken and rail.configured:
+                rail.subnet = str(network_of(rail.configured[0].present))
+                taken.append(network_of(rail.configured[0].present))
+        offered = cut(settings.network, len(self.rails))
+        for number, rail in enumerate(self.rails):
+            if not rail.subnet:
+                rail.subnet = self._subnet(number, rail, offered, taken)
+                if not rail.subnet:
+                    continue
+                taken.append(ipaddress.IPv4Network(rail.subnet))
+            self._addresses(rail)
+
+    def _subnet(self, number: int, rail: Rail, offered: list[str], taken: list[ipaddress.IPv4Network]) -> str:
+        given = {str(network_of(interface.given)) for interface in rail.interfaces if interface.given}
+        if len(given) > 1:
+            self.wrong |= {interface.host for interface in rail.interfaces}
+            self.add(
+                "given_differ",
+                "error",
+                f"{rail.name}: fabric_addresses puts its ends in different subnets: "
+                f"{join(f'{interface.where} {interface.given}' for interface in rail.interfaces if interface.given)}.",
+                "Give both ends one subnet.",
+            )
+            return ""
+        if given:
+            return given.pop()
+        if number < len(self.settings.subnets):
+            return self.settings.subnets[number]
+        others = [(interface.host, *other) for interface in rail.interfaces for other in self._others(interface.host)]
+        clash = ""
+        for subnet in offered:
+            network = ipaddress.IPv4Network(subnet)
+            met = next((other for other in others if network.overlaps(network_of(other[2]))), None)
+            if met:
+                clash = f"{subnet} is the network of {met[1]} ({met[2]}) on {met[0]}"
+            elif not any(network.overlaps(other) for other in taken):
+                return subnet
+        self.wrong |= {interface.host for interface in rail.interfaces}
+        self.add(
+            "no_subnet",
+            "error",
+            f"{rail.name}: fabric_network {self.settings.network} has no subnet left for it{f' ({clash})' if clash else ''}.",
+            f"Choose a network that is used for nothing else, with room for {len(self.rails)} subnets.",
+        )
+        return ""
+
+    def _addresses(self, rail: Rail) -> None:
+        network = ipaddress.IPv4Network(rail.subnet)
+        names = list(self.hosts)
+        keep = {
+            id(interface): interface.present for interface in rail.interfaces if interface.present and not rail.broken
+        }
+        used = {ipaddress.IPv4Interface(address).ip for address in keep.values()}
+        used |= {ipaddress.IPv4Interface(interface.given).ip for interface in rail.interfaces if interface.given}
+        for interface in rail.interfaces:
+            if interface.given or id(interface) in keep:
+                interface.wanted = interface.given or keep[id(interface)]
+                continue
+            number = self.settings.first_host + names.index(interface.host)
+            while number < network.num_addresses - 1 and network[number] in used:
+                number += 1
+            if number >= network.num_addresses - 1:
+                self.wrong.add(interface.host)
+                self.add(
+                    "no_address",
+                    "error",
+                    f"{rail.name}: {rail.subnet} has no address left for {interface.where} (counted from {self.settings.first_host}).",
+                    "Choose a larger fabric_network, or a smaller fabric_first_host.",
+                )
+                continue
+            used.add(network[number])
+            interface.wanted = f"{network[number]}/{network.prefixlen}"
+
+
+def join(words: Iterable[str]) -> str:
+    """Write a list as people do."""
+    items = list(words)
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+# --- the plan ------------------------------------------------------------------------------------------------------
+
+
+def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = None) -> dict[str, Any]:
+    """Plan the fabric of a group.
+
+    hosts: in the group's order, the head first. Each has C(fabric) (of M(dgxspark.vllm.spark_info)), and may have
+    C(management_address), C(heard) and C(tools) (of M(dgxspark.vllm.fabric_probe)), C(addresses) ({netdev: CIDR} that
+    are given). Returns C({topology, ready, rails, hosts, findings, bandwidth_tests}). ready: engines can use the fabric as it is. C(hosts) has for
+    each its C(netplan) document where one is to be written, C(apply) (the host differs from it now), and C(action):
+    C(keep) (nothing to do, or not ours to do), C(configure) (nothing is there yet, or what this collection wrote is
+    written again), C(migrate) (was asked to repair) or C(refuse) (wrong, and was not asked to). C(address), C(netdev),
+    C(environment) and C(firewall) rest on the addresses that the host has once the plan is carried out, so they are the
+    same before and after.
+    """
+    settings = settings or Settings()
+    problems = check_settings(settings)
+    if problems:
+        raise ValueError("; ".join(problems))
+    if len(hosts) < 2:
+        raise ValueError("a fabric joins two hosts or more")
+    names = list(hosts)
+    findings = [finding for name, entry in hosts.items() for finding in judge_hardware(name, entry["fabric"])]
+    cabling = find_cabling(hosts, settings.topology)
+    findings += judge_cabling(hosts, cabling)
+    rails = make_rails(hosts, cabling.segments, settings) if cabling.topology != "none" else []
+    layout = Layout(hosts, rails, settings)
+    layout.judge()
+    layout.assign()
+    findings += layout.findings
+    actions, of_files = choose_actions(layout)
+    findings += of_files
+    set_final(rails, actions)
+    usable = [rail for rail in rails if not rail.broken and len(rail.configured) == len(rail.interfaces)]
+    whole = [rail for rail in usable if len({interface.host for interface in rail.interfaces}) == len(names)]
+    findings += judge_idle_rails(rails, actions)
+    findings += [finding for rail in usable for interface in rail.interfaces for finding in judge_rdma(interface)]
+    result: dict[str, Any] = {
+        "topology": cabling.topology,
+        "ready": bool(usable if cabling.topology == "ring" else whole) and not layout.wrong,
+        "rails": [_rail_answer(rail) for rail in rails],
+        "hosts": {name: plan_host(name, hosts, layout, actions[name], cabling.topology) for name in names},
+        "findings": [finding.to_dict() for finding in findings],
+    }
+    tools = {name: entry.get("tools") or [] for name, entry in hosts.items()}
+    return {**result, "bandwidth_tests": bandwidth_tests(result, tools)}
+
+
+def _rail_answer(rail: Rail) -> dict[str, Any]:
+    """Write a rail as the answer of C(plan) has it."""
+    return {
+        "name": rail.name,
+        "subnet": rail.subnet,
+        "ends": {
+            interface.host: {
+                "cage": interface.cage,
+                "netdev": interface.name,
+                "rdma": interface.rdma.get("name"),
+                "present": interface.present,
+                "address": interface.wanted,
+            }
+            for interface in rail.interfaces
+        },
+    }
+
+
+def choose_actions(layout: Layout) -> tuple[dict[str, str], list[Finding]]:
+    """Return what is to be done on each host, see C(plan), and what is wrong with files that would be written beside."""
+    actions = {name: choose_action(layout, name) for name in layout.hosts}
+    if "refuse" in actions.values():
+        # The addresses of the others follow from those of the one that must not be touched.
+        actions = {name: "refuse" if action == "configure" else action for name, action in actions.items()}
+    findings = [
+        finding
+        for name, interfaces in layout.of_host().items()
+        for finding in judge_shared_files(name, interfaces, actions[name])
+    ]
+    if any(finding.rule == "fabric.shared_file" for finding in findings):
+        actions = {name: "refuse" if action != "keep" else action for name, action in actions.items()}
+    return actions, findings
+
+
+def judge_idle_rails(rails: Sequence[Rail], actions: Mapping[str, str]) -> list[Finding]:
+    """Find rails of which one end has an address and another, which is left as it is, has none."""
+    findings = []
+    for rail in rails:
+        missing = [
+            interface for interface in rail.interfaces if not interface.present and actions[interface.host] == "keep"
+        ]
+        if missing and rail.configured:
+            findings.append(
+                _finding(
+                    "half",
+                    "warning",
+                    f"{rail.name}: {join(interface.where for interface in missing)} without an address; this rail's 100 Gb/s lie idle.",
+                    f"Set fabric_migrate: true{BELOW_FABRIC}, or give it one.",
+                    "NVIDIA/dgx-spark-playbooks#102",
+                )
+            )
+    return findings
+
+
+def choose_action(layout: Layout, name: str) -> str:
+    """What is to be done on a host; see C(plan)."""
+    interfaces = [interface for interface in layout.interfaces() if interface.host == name]
+    if not interfaces or not all(interface.wanted for interface in interfaces):
+        return "refuse" if name in layout.wrong else "keep"
+    if any(interface.facts.get("master") for interface in interfaces):
+        return "refuse"
+    ours = layout.managed(name)
+    foreign = any(
+        entry["persistent"] and not entry.get("managed") for interface in interfaces for entry in interface.stored
+    )
+    bare = not any(v4(interface.facts.get("addresses")) for interface in interfaces)
+    complete = all(interface.present == interface.wanted for interface in interfaces)
+    if name not in layout.wrong and name not in layout.poor and complete:
+        return "configure" if ours else "keep"  # what is ours is written again, which changes nothing
+    if ours or (bare and not foreign):
+        return "configure"
+    if layout.settings.migrate:
+        return "migrate"
+    return "refuse" if name in layout.wrong or bare else "keep"
+
+
+def set_final(rails: Sequence[Rail], actions: Mapping[str, str]) -> None:
+    """Note which address each interface has once the plan is carried out: the wanted one where the host is written, else what
+    is there; nothing where the host is refused."""
+    for rail in rails:
+        for interface in rail.interfaces:
+            action = actions[interface.host]
+            interface.final = interface.wanted if action in WRITES else interface.present if action == "keep" else ""
+
+
+def judge_shared_files(name: str, interfaces: Sequence[Interface], action: str) -> list[Finding]:
+    """Refuse to write beside a file that configures QSFP interfaces and others too.
+
+    :param name: of the host
+    :param interfaces: those of the host that rails use
+    :param action: see C(plan)
+    :returns: findings
+    """
+    shared = sorted(
+        {
+            entry["path"]
+            for interface in interfaces
+            for entry in interface.stored
+            if action != "keep" and not entry.get("managed") and not entry["alone"]
+        }
+    )
+    bare = sorted(
+        {
+            entry["path"]
+            for interface in interfaces
+            for entry in interface.stored
+            if action == "refuse"
+            and not v4(interface.facts.get("addresses"))
+            and entry["persistent"]
+            and entry["alone"]
+        }
+    )
+    findings = [
+        Finding(
+            "fabric.shared_file",
+            "error",
+            f"{name}: {path} configures QSFP interfaces and others too, so it is not replaced.",
+            fix="Take the QSFP interfaces out of it by hand (keep a copy), then run again.",
+            source="netplan adds up the addresses of its files",
+            basis="measured",
+        )
+        for path in shared
+    ]
+    return findings + [
+        Finding(
+            "fabric.foreign_file",
+            "error",
+            f"{name}: {path} is about QSFP interfaces and gives them no address.",
+            fix=f"Apply it (netplan apply), or set fabric_migrate: true{BELOW_FABRIC} to have it replaced; a copy is kept.",
+            basis="measured",
+        )
+        for path in bare
+        if path not in shared
+    ]
+
+
+def judge_hardware(name: str, fabric: Mapping[str, Any]) -> list[Finding]:
+    """Judge the card, the cages and the links of one host."""
+    if not fabric.get("connectx"):
+        return [
+            _finding(
+                "no_connectx",
+                "error",
+                f"{name}: there is no ConnectX-7 on the bus: no QSFP cable is plugged in, or its other end is off.",
+                "Plug the cable in at both ends, both Sparks switched on. If it is: reboot with the cable in, then take the "
+                "power off for a minute.",
+                "the card leaves the bus without a cable; NVIDIA developer forum t/374275 for kernels that lose it",
+            )
+        ]
+    cages = up_cages(fabric)
+    if not cages:
+        return [
+            _finding(
+                "no_link",
+                "error",
+                f"{name}: no QSFP cage has a link.",
+                "Check the cable and the other end (ip -br link; a port may be down: ip link set dev NAME up).",
+                PLAYBOOK,
+            )
+        ]
+    return [finding for port in cages.values() for netdev in port["netdevs"] for finding in _judge_netdev(name, netdev)]
+
+
+def _judge_netdev(name: str, netdev: Mapping[str, Any]) -> list[Finding]:
+    """Judge the link, the PCIe link and the RoCE device of one interface."""
+    if not netdev.get("up"):
+        return [
+            _finding(
+                "interface_down",
+                "warning",
+                f"{name}: {netdev['name']} is down although the other interface of its cage is up; half of the cage lies idle.",
+                f"ip link set dev {netdev['name']} up; if it stays down, reboot with the cable in.",
+                PLAYBOOK,
+            )
+        ]
+    findings = []
+    speed, width, gts = netdev.get("speed_mbps"), netdev.get("link_width"), netdev.get("link_speed_gts")
+    if speed and speed < PORT_GBPS * 1000:
+        findings.append(
+            _finding(
+                "slow_link",
+                "warning",
+                f"{name}: {netdev['name']} runs at {speed // 1000} Gb/s instead of {PORT_GBPS}.",
+                "With a switch, turn auto-negotiation off on its port and set 200G-baseCR4; else try another cable.",
+                "NVIDIA's playbook for switched Sparks",
+            )
+        )
+    if (width and width < PCIE_WIDTH) or (gts and gts < PCIE_GTS):
+        findings.append(
+            _finding(
+                "slow_pcie",
+                "warning",
+                f"{name}: {netdev['name']} has a PCIe link of {f'{gts:g}' if gts else '?'} GT/s x{width or '?'} instead of "
+                f"{PCIE_GTS:g} GT/s x{PCIE_WIDTH}.",
+                "Bring the firmware up to date (fwupdmgr update), then take the power off for a minute.",
+                "firmware before 2026-04 gave x2: NVIDIA developer forum t/363461",
+            )
+        )
+    rdma = netdev.get("rdma")
+    if not rdma or rdma.get("state") != "ACTIVE":
+        what = f"{rdma['name']} is {rdma.get('state')}" if rdma else "has no RoCE device"
+        findings.append(
+            _finding(
+                "rdma_down",
+                "error",
+                f"{name}: {netdev['name']} is up but {what}; NCCL would fall back to TCP.",
+                "Load mlx5_ib (modprobe mlx5_ib) and look at `rdma link`; a reboot with the cable in helps otherwise.",
+                REPORTS,
+            )
+        )
+    return findings
+
+
+def judge_rdma(interface: Interface) -> list[Finding]:
+    """Check that the address of an interface is among the GIDs of its RoCE device: NCCL finds its way by that."""
+    gids = interface.rdma.get("gids") or []
+    address = str(ipaddress.IPv4Interface(interface.present).ip)
+    if not gids or any(gid["type"] == "RoCE v2" and gid["address"] == address for gid in gids):
+        return []
+    return [
+        Finding(
+            "fabric.no_gid",
+            "error",
+            f"{interface.where}: {interface.rdma.get('name')} has no RoCE v2 GID for {address}; NCCL ends with 'ibv_modify_qp failed'.",
+            fix=f"ip link set dev {interface.name} down and up again, or reboot. Do not set NCCL_IB_GID_INDEX: indexes move.",
+            source="MiaAI-Lab/DeepSeek-v4-Flash-DSpark-2x-DGX-Spark#95",
+            basis="measured",
+        )
+    ]
+
+
+def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
+    """Judge what is cabled to what."""
+    names, segments = list(hosts), cabling.segments
+    if cabling.topology == "none":
+        return _judge_apart(hosts, segments)
+    findings: list[Finding] = []
+    if cabling.topology == "ring":
+        findings += [finding for segment in segments for finding in _judge_ring_cable(segment)]
+    elif len(segments) > 1 and cabling.topology == "direct":
+        findings.append(
+            _finding(
+                "second_cable",
+                "info",
+                "two cables join the Sparks; one carries the full 200 Gb/s already.",
+                "",
+                "NVIDIA Sync's cluster assistant: two cables will not increase performance",
+            )
+        )
+    for segment in segments:
+        if cabling.topology != "ring" and len({cage for _host, cage in segment}) > 1 and len(segment) == len(names):
+            findings.append(
+                _finding(
+                    "unequal_cages",
+                    "info",
+                    f"the cable is in different cages ({join(f'{host} cage {cage}' for host, cage in segment)}), so interface "
+                    "names differ by host; the environment of engines is made for each host.",
+                    "With the Ray executor the variables of per_host must be kept from being copied to the workers.",
+                    "spark-arena/sparkrun#135",
+                )
+            )
+    if cabling.assumed:
+        findings.append(
+            _finding(
+                "assumed",
+                "info",
+                "which cage is cabled to which was not tried out; cages that are up are taken to belong together.",
+                "Run M(dgxspark.vllm.fabric_probe) on all hosts of the group at once.",
+            )
+        )
+    return findings
+
+
+def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], segments: Sequence[Sequence[Cage]]) -> list[Finding]:
+    """Name the hosts that no link joins, where all have a cage with a link."""
+    linked = [name for name in hosts if up_cages(hosts[name]["fabric"])]
+    together = [{host for host, _cage in segment} for segment in segments]
+    apart = [
+        pair for pair in itertools.combinations(linked, 2) if not any(set(pair) <= members for members in together)
+    ]
+    if not apart or len(linked) != len(hosts):
+        return []
+    return [
+        _finding(
+            "not_joined",
+            "error",
+            f"no QSFP link joins {join(f'{first} with {second}' for first, second in apart)}: the cages of one receive nothing from the other.",
+            "Check the cables; hosts of other pairs do not belong in the group. Three Sparks are a ring of three cables "
+            "or hang on one switch, more need a switch. All hosts must listen at once: with many, set Ansible's forks to "
+            "their number.",
+            PLAYBOOK,
+        )
+    ]
+
+
+def _judge_ring_cable(segment: Sequence[Cage]) -> list[Finding]:
+    """Judge one cable of a ring, which is to join cage 0 with cage 1."""
+    if len({cage for _host, cage in segment}) != 1:
+        return []
+    (first, cage), (second, _cage) = segment[0], segment[1]
+    return [
+        _finding(
+            "ring_cabling",
+            "error",
+            f"the cable between {first} and {second} joins cage {cage} with cage {cage}; in a ring each joins cage 0 "
+            "with cage 1, else NCCL ends with 'ibv_modify_qp failed with 110'.",
+            "Move one end of it.",
+            "sparkrun; luxingcom/aicad-nccl-optimization#1",
+        )
+    ]
+
+
+def set_aside(interfaces: Iterable[Interface]) -> list[str]:
+    """Return the files of somebody else that configure these interfaces alone, which a migration replaces."""
+    stored = [entry for interface in interfaces for entry in interface.stored]
+    return sorted(
+        {
+            entry["path"]
+            for entry in stored
+            if entry["alone"] and not entry.get("managed") and entry["path"] != NETPLAN_FILE
+        }
+    )
+
+
+def plan_host(
+    name: str,
+    hosts: Mapping[str, Mapping[str, Any]],
+    layout: Layout,
+    action: str,
+    topology: str,
+) -> dict[str, Any]:
+    """Return what concerns one host of the plan.
+
+    :param name: of the host
+    :param hosts: as C(plan) takes them
+    :param layout: with the addresses assigned
+    :param action: see C(plan)
+    :param topology: of the group
+    :returns: an entry of C(hosts) of the plan
+    """
+    own = [(rail, interface) for rail in layout.rails for interface in rail.interfaces if interface.host == name]
+    interfaces = [interface for _rail, interface in own]
+    write = action in WRITES
+    place = place_of(name, hosts, layout.rails, topology)
+    lives = all(
+        interface.present == interface.wanted and interface.mtu == layout.settings.mtu for interface in interfaces
+    )
+    mtu = layout.settings.mtu
+    return {
+        "action": action,
+        "apply": write and not lives,
+        "rails": [
+            {
+                "name": rail.name,
+                "subnet": rail.subnet,
+                "netdev": interface.name,
+                "cage": interface.cage,
+                "rdma": interface.rdma.get("name"),
+                "address": interface.wanted if write else interface.present,
+                "mtu": mtu if write else interface.mtu,
+                "peers": {
+                    other.host: (other.wanted if write else other.present).partition("/")[0]
+                    for other in rail.interfaces
+                    if other is not interface
+                },
+            }
+            for rail, interface in own
+        ],
+        "netplan": netplan_document(interfaces, mtu) if write else {},
+        "set_aside": set_aside(interfaces) if action == "migrate" else [],
+        "restore": restore_commands(interfaces),
+        "pings": pings(name, layout.rails),
+        "netdev": place.netdev,
+        "address": place.address,
+        "environment": environment(place, topology),
+        "firewall": open_to(name, hosts, layout.rails, place),
+    }
+
+
+def netplan_document(interfaces: Sequence[Interface], mtu: int) -> dict[str, Any]:
+    """The netplan document of a host: an address on each interface and nothing else.
+
+    No link-local addresses, which would add GIDs (sparkrun and spark-vllm-docker do the same); C(optional), because a
+    boot must not wait for a cable.
+    """
+    return {
+        "network": {
+            "version": 2,
+            "ethernets": {
+                interface.name: {
+                    "addresses": [interface.wanted],
+                    "dhcp4": False,
+                    "dhcp6": False,
+                    "link-local": [],
+                    "mtu": mtu,
+                    "optional": True,
+                }
+                for interface in interfaces
+            },
+        }
+    }
+
+
+def restore_commands(interfaces: Sequence[Interface]) -> list[list[str]]:
+    """Commands that bring back what the interfaces have now and no file has.
+
+    What a file has comes back with the file: systemd-networkd loses its way when ip changes addresses while it sets them.
+    """
+    commands = []
+    for interface in interfaces:
+        if any(entry["persistent"] for entry in interface.stored):
+            continue
+        commands.append(["ip", "-4", "addr", "flush", "dev", interface.name, "scope", "global"])
+        if interface.facts.get("mtu"):
+            commands.append(["ip", "link", "set", "dev", interface.name, "mtu", str(interface.facts["mtu"])])
+        for address in v4(interface.facts.get("addresses")):
+            if not is_link_local(address):
+                commands.append(["ip", "addr", "replace", address, "dev", interface.name])
+    return commands
+
+
+# --- environment of engines ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of an engine's environment, and why it is there."""
+
+    value: str
+    source: str
+    per_host: bool = False
+    executors: tuple[str, ...] = field(default=("mp", "ray"))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the engine of a host is found by the others: interface, address, RoCE devices; all empty when it is not."""
+
+    netdev: str = ""
+    address: str = ""
+    devices: tuple[str, ...] = ()
+    management: bool = False  # whether it is found over the management network
+
+
+def place_of(name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], topology: str) -> Place:
+    """Find where the others find a host once the plan is carried out: on the first rail that all hosts are on.
+
+    No rail of a ring reaches everybody; there it is the management network, and the rails carry the data only.
+
+    :param name: of the host
+    :param hosts: as C(plan) takes them
+    :param rails: final, see C(set_final)
+    :param topology: of the group
+    :returns: netdev, address and RoCE devices
+    """
+    own = [(rail, interface) for rail in rails if rail.works for interface in rail.interfaces if interface.host == name]
+    devices = tuple(str(interface.rdma["name"]) for _rail, interface in own if interface.rdma.get("state") == "ACTIVE")
+    whole = [interface for rail, interface in own if len({other.host for other in rail.interfaces}) == len(hosts)]
+    if whole:
+        return Place(whole[0].name, whole[0].final.partition("/")[0], devices)
+    address = str(hosts[name].get("management_address") or "")
+    networks = hosts[name]["fabric"].get("networks") or {}
+    netdev = next((dev for dev, found in networks.items() if any(a.startswith(f"{address}/") for a in found)), "")
+    if topology != "ring" or not own or not address or not netdev:
+        return Place()
+    return Place(netdev, address, devices, True)
+
+
+def open_to(
+    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], place: Place
+) -> dict[str, list[str]]:
+    """Return C({fabric, peers}): interfaces that the peers come in by, and the networks that they come from.
+
+    In a ring that is the management network too, from the addresses of the peers alone.
+
+    :param name: of the host
+    :param hosts: as C(plan) takes them
+    :param rails: final, see C(set_final)
+    :param place: of C(place_of)
+    :returns: C({fabric, peers})
+    """
+    own = [(rail, interface) for rail in rails if rail.works for interface in rail.interfaces if interface.host == name]
+    netdevs = {interface.name for _rail, interface in own}
+    peers = {str(network_of(interface.final)) for _rail, interface in own}
+    if place.management:
+        netdevs.add(place.netdev)
+        peers |= {str(entry["management_address"]) for host, entry in hosts.items() if host != name}
+    return {"fabric": sorted(netdevs), "peers": sorted(peers)}
+
+
+def variables(place: Place, topology: str) -> dict[str, Variable]:
+    """Return the environment of an engine that spans the group, for one host, with the source of each variable.
+
+    NCCL_IB_GID_INDEX is never among them: NCCL 2.21 and newer finds the index, and a stored one goes stale. What others
+    set and is left out here, and why, is in docs/fabric.md.
+    """
+    netdev, address, devices = place.netdev, place.address, place.devices
+    if not address:
+        return {}
+    recipe = "vLLM's recipe for two Sparks"
+    found = {
+        "VLLM_HOST_IP": Variable(address, f"{recipe}; eugr/spark-vllm-docker#227", True),
+        "NCCL_IB_DISABLE": Variable("0", recipe),
+        "NCCL_IGNORE_CPU_AFFINITY": Variable("1", recipe),
+        "NCCL_NET_PLUGIN": Variable("none", f"NGC images ship a plugin that falls back to TCP: {REPORTS}"),
+        "NCCL_IB_MERGE_NICS": Variable("1", "98 to 161 Gb/s with both interfaces: tonyd2wild PR#35"),
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": Variable(
+            "1800", "first requests compile for minutes, 300 s end the engine: eugr/spark-vllm-docker#321"
+        ),
+        "RAY_memory_monitor_refresh_ms": Variable("0", "NVIDIA's guide to two Sparks", executors=("ray",)),
+        "RAY_NODE_IP_ADDRESS": Variable(address, "eugr/spark-vllm-docker#227", True, ("ray",)),
+        "RAY_OVERRIDE_NODE_IP_ADDRESS": Variable(address, "spark-vllm-docker", True, ("ray",)),
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": Variable("0", "sparkrun", executors=("ray",)),
+    }
+    for key in (
+        "NCCL_SOCKET_IFNAME",
+        "GLOO_SOCKET_IFNAME",
+        "TP_SOCKET_IFNAME",
+        "UCX_NET_DEVICES",
+        "OMPI_MCA_btl_tcp_if_include",
+        "MN_IF_NAME",
+    ):
+        found[key] = Variable(netdev, f"{PLAYBOOK}; {recipe}", True)
+    if devices:
+        found["NCCL_IB_HCA"] = Variable(
+            ",".join(devices), f"{recipe}; one interface alone is half the speed: NVIDIA/dgx-spark-playbooks#102", True
+        )
+    if topology == "ring":
+        ring = "NVIDIA's set-up of three Sparks; sparkrun"
+        found["NCCL_IB_MERGE_NICS"] = Variable("0", ring)
+        found["NCCL_IB_SUBNET_AWARE_ROUTING"] = Variable("1", ring)
+    return dict(sorted(found.items()))
+
+
+def environment(place: Place, topology: str) -> dict[str, Any]:
+    """Return C({mp, ray, per_host, sources}): the environment by executor, which of it must not be copied to others.
+
+    per_host: with Ray the head's environment is copied to the workers unless vLLM's file
+    C(ray_non_carry_over_env_vars.json) in C(VLLM_CONFIG_ROOT) lists the variable.
+    """
+    found = variables(place, topology)
+    return {
+        "mp": {key: variable.value for key, variable in found.items() if "mp" in variable.executors},
+        "ray": {key: variable.value for key, variable in found.items() if "ray" in variable.executors},
+        "per_host": sorted(key for key, variable in found.items() if variable.per_host),
+        "sources": {key: variable.source for key, variable in found.items()},
+    }
+
+
+# --- verification --------------------------------------------------------------------------------------------------
+
+
+def pings(name: str, rails: Sequence[Rail]) -> list[dict[str, Any]]:
+    """List what a host has to send over its rails, as they are: a packet that fills the larger MTU of the two ends."""
+    return [
+        {
+            "rail": rail.name,
+            "host": name,
+            "netdev": interface.name,
+            "source": interface.present.partition("/")[0],
+            "target": other.present.partition("/")[0],
+            "target_host": other.host,
+            "size": max(interface.mtu, other.mtu) - 28,  # IP and ICMP
+        }
+        for rail in rails
+        for interface in rail.configured
+        for other in rail.configured
+        if interface.host == name and other is not interface
+    ]
+
+
+def ping_command(ping: Mapping[str, Any], size: int) -> list[str]:
+    """Three packets that must not be fragmented."""
+    options = ["-c", "3", "-i", "0.3", "-W", "1", "-M", "do", "-s", str(size), "-I", str(ping["source"])]
+    return ["ping", "-n", *options, str(ping["target"])]
+
+
+def parse_ping(out: str, err: str) -> dict[str, Any]:
+    """Read what ping printed: C({sent, received, error}), error the line that says why, if any."""
+    match = re.search(r"(\d+) packets transmitted, (\d+) received", out)
+    lines = [line.strip() for line in f"{err}\n{out}".splitlines()]
+    reason = next(
+        (line for line in lines if re.search(r"mtu ?=|too long|unreachable|error|cannot|not ", line, re.I)), ""
+    )
+    return {
+        "sent": int(match.group(1)) if match else 0,
+        "received": int(match.group(2)) if match else 0,
+        "error": reason,
+    }
+
+
+def judge_pings(results: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Judge pings that were sent: each has C(large) and, where that failed, C(small), both of C(parse_ping)."""
+    findings = []
+    for ping in results:
+        large, small = ping["large"], ping.get("small")
+        if large["sent"] and large["received"] == large["sent"]:
+            continue
+        way = f"{ping['rail']}: {ping['host']} ({ping['netdev']}, {ping['source']}) to {ping['target_host']} ({ping['target']})"
+        said = f"ping -M do -s {ping['size']}: {large['received']} of {large['sent'] or 3} came back" + (
+            f" ({large['error']})" if large["error"] else ""
+        )
+        if small and small["received"]:
+            message = f"{way} loses packets of {ping['size'] + 28} bytes, {said}; small ones pass."
+            fix = (
+                "Set the same MTU on both ends and on the switch between them: ip link show dev NAME on each. It falls back "
+                "to 1500 after some firmware updates."
+            )
+            findings.append(Finding("fabric.ping_mtu", "error", message, fix=fix, basis="probed"))
+        else:
+            message = f"{way} does not get through, {said}."
+            fix = (
+                "Check the address of the other end, its firewall (ufw allow in on NAME for both interfaces), and that the cable "
+                "is where the plan has it."
+            )
+            findings.append(Finding("fabric.ping", "error", message, fix=fix, basis="probed"))
+    return findings
+
+
+def bandwidth_tests(plan_: Mapping[str, Any], tools: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """List the probes of a planned group: the first host with each other one, on each rail.
+
+    tools: programs that each host has. Returns C([{rail, tool, server, client, listen, send}]) with both command lines;
+    empty where no tool is on all hosts.
+    """
+    tool = next((name for name in BANDWIDTH_TOOLS if tools and all(name in has for has in tools.values())), None)
+    if tool is None:
+        return []
+    tests = []
+    for rail in plan_["rails"]:
+        ends = {host: end for host, end in rail["ends"].items() if end["present"]}
+        hosts = [host for host in plan_["hosts"] if host in ends]
+        for client in hosts[1:]:
+            server = hosts[0]
+            there, here = ends[server], ends[client]
+            if tool == "ib_write_bw" and not (there["rdma"] and here["rdma"]):
+                continue
+            tests.append(
+                {
+                    "rail": rail["name"],
+                    "tool": tool,
+                    "server": server,
+                    "client": client,
+                    "listen": probe_command(tool, there),
+                    "send": probe_command(tool, here, there["present"].partition("/")[0]),
+                }
+            )
+    return tests
+
+
+def probe_command(tool: str, end: Mapping[str, Any], target: str = "") -> list[str]:
+    """The command line of one side of a probe: 1 GiB, and never longer than a minute.
+
+    :param tool: one of C(BANDWIDTH_TOOLS)
+    :param end: of the plan's C(bandwidth_tests): address and RoCE device
+    :param target: address of the server; makes it the client
+    :returns: the command
+    """
+    own = str(end["present"]).partition("/")[0]
+    if tool == "ib_write_bw":
+        messages = str(PROBE_BYTES // PROBE_MESSAGE)
+        device = ["-d", str(end["rdma"]), "--report_gbits", "-F", "-s", str(PROBE_MESSAGE), "-n", messages]
+        command = ["ib_write_bw", *device, "-p", str(PROBE_PORT)]
+        return ["timeout", "60", *command, *([target] if target else [])]
+    common = ["iperf3", "-p", str(PROBE_PORT), "-B", own]
+    if target:
+        return ["timeout", "60", *common, "-c", target, "-n", str(PROBE_BYTES), "-J"]
+    return ["timeout", "60", *common, "-s", "-1"]
+
+
+def parse_bandwidth(tool: str, out: str) -> float | None:
+    """Read the Gb/s out of what a probe's client printed; None when it has none."""
+    if tool == "iperf3":
+        try:
+            return round(float(json.loads(out)["end"]["sum_received"]["bits_per_second"]) / 1e9, 2)
+        except (ValueError, KeyError, TypeError):
+            return None
+    # #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]
+    rows = re.findall(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)\s+[\d.]+\s*$", out, re.MULTILINE)
+    return float(rows[-1]) if rows else None
+
+
+def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, float]) -> list[Finding]:
+    """Judge probes: each has C(rail), C(tool), C(server), C(client), C(gbps) (or null) and C(error)."""
+    if not results:
+        return [
+            Finding(
+                "fabric.no_probe",
+                "info",
+                "the bandwidth was not measured: neither ib_write_bw (package perftest) nor iperf3 is on all hosts.",
+                fix="Install one of them on all hosts of the group.",
+                basis="probed",
+            )
+        ]
+    findings = []
+    for result in results:
+        way = f"{result['rail']}: {result['client']} to {result['server']}"
+        need = float(least.get(result["tool"], 0))
+        if result.get("gbps") is None:
+            findings.append(
+                Finding(
+                    "fabric.probe_failed",
+                    "warning",
+                    f"{way}: {result['tool']} gave no figure: {result.get('error') or 'no output'}.",
+                    fix=f"Run it by hand; port {PROBE_PORT} of the fabric must be open.",
+                    basis="probed",
+                )
+            )
+        elif result["gbps"] < need:
+            findings.append(
+                Finding(
+                    "fabric.slow",
+                    "warning",
+                    f"{way}: {result['gbps']:g} Gb/s by {result['tool']}, less than {need:g}.",
+                    fix="About 13 Gb/s at a 200 Gb/s link means that the card came up degraded: reboot with the cable in, "
+                    "else take the power off for a minute. fabric_min_gbps sets what is enough.",
+                    source="NVIDIA/dgx-spark-playbooks PR#108; healthy rails: 92 to 112 Gb/s by ib_write_bw",
+                    basis="probed",
+                )
+            )
+    return findings
+
+
+def lines(findings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Write findings as people read them, errors first."""
+    order = {"error": 0, "warning": 1, "info": 2}
+    return [
+        f"{finding['severity']} {finding['rule']}: {finding['message']} {finding.get('fix', '')}".rstrip()
+        for finding in sorted(findings, key=lambda finding: order[finding["severity"]])
+    ]

@@ -1,0 +1,240 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The firewall of a Spark: which ports it closes, which hosts it admits to them, and whose servers it shuts out with them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from .._common import plain_data
+from .._common.findings import Finding
+from . import endpoints, sockets
+
+ABSENT: dict[str, Any] = {
+    "state": "absent",
+    "fabric": [],
+    "peers": [],
+    "allowed": [],
+    "allowed_udp": [],
+    "ranges": False,
+    "closed": [],
+    "admitted": [],
+}
+"""What takes the table of a host away."""
+CLOSED = ("6379-6399", "8265", "10001-19999", "29400-29600")
+"""Ray's GCS and its neighbours, its dashboard, its clients and workers; rendezvous of torch and vLLM, supervisors of ranks.
+
+The role firewall has the same list, and adds the range from which the kernel takes ports, as the host has it.
+"""
+EPHEMERAL = "32768-60999"
+"""That range, as Linux has it by default."""
+
+
+def plan(
+    host: str,
+    settings: Mapping[str, Any],
+    listening: Sequence[sockets.Socket],
+    hosts: Mapping[str, Sequence[str]],
+    resolve: Callable[[str], Sequence[str]],
+    cluster_ports: Sequence[int] = (),
+    peers: Mapping[str, Any] | None = None,
+    unasked: Collection[str] = (),
+) -> tuple[dict[str, Any] | None, list[Finding]]:
+    """Plan the firewall of one host.
+
+    :param host: its name
+    :param settings: of the host, as the plan has read them
+    :param listening: what its servers listen on
+    :param hosts: see C(sockets.addresses)
+    :param resolve: see C(sockets.addresses)
+    :param cluster_ports: of the services of its cluster, on every rank
+    :param peers: C(fabric) and C(peers) of its cluster's network, None for a host without a cluster, on which
+        nothing but its own servers is closed
+    :param unasked: hosts that are going to be asked for their addresses before anything is changed
+    :returns: the variables of the role firewall, None where it has nothing to close, and findings
+    """
+    where = f"host {host}"
+    exposed = [each for each in listening if sockets.is_exposed(each["address"])]
+    closed = [each for each in exposed if sockets.KINDS[each["kind"]].closed]
+    if not settings["spark_firewall"]:
+        return None, _switched_off(where, closed, cluster_ports)
+    named, findings = _named(where, settings["spark_allow_from"], hosts, resolve)
+    if peers is None and not closed:
+        return None, findings
+    who: dict[int, set[str]] = {int(port): set() for port in cluster_ports}
+    unknown: dict[str, list[str]] = {}
+    for each in closed:
+        admitted = who.setdefault(each["port"], set())
+        admitted.update(named)
+        for caller in each["callers"]:
+            found = sockets.addresses(caller, hosts, resolve)
+            admitted.update(found)
+            if not found:
+                unknown.setdefault(caller, []).append(each["service"])
+    findings += [
+        _unknown_address(where, caller, services, hosts, caller in unasked)
+        for caller, services in sorted(unknown.items())
+    ]
+    allowed = [port_of(entry) for entry in settings["spark_firewall_allowed"]]
+    return {
+        "state": "present",
+        "fabric": list((peers or {}).get("fabric") or []),
+        "peers": list((peers or {}).get("peers") or []),
+        "allowed": sorted({port for port, kind in allowed if kind == "tcp"}),
+        "allowed_udp": sorted({port for port, kind in allowed if kind == "udp"}),
+        "ranges": peers is not None,
+        "closed": sorted(who),
+        "admitted": _admitted(who),
+    }, findings
+
+
+def _admitted(who: Mapping[int, Collection[str]]) -> list[dict[str, Any]]:
+    """Join the ports that admit the same addresses: C([{ports, from}]); ports that admit nobody are left out."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for port, admitted in sorted(who.items()):
+        if admitted:
+            groups.setdefault(tuple(sockets.collapsed(admitted)), []).append(port)
+    return [{"ports": ports, "from": list(sources)} for sources, ports in sorted(groups.items())]
+
+
+def _unknown_address(
+    where: str, caller: str, services: Collection[str], hosts: Mapping[str, Sequence[str]], asked_later: bool
+) -> Finding:
+    return Finding(
+        "firewall.address",
+        "info" if asked_later else "error",
+        f"{where}: {caller} has to reach {', '.join(sorted(set(services)))}, but by which address it comes is not known: "
+        f"{' and '.join(hosts.get(caller) or [caller])} cannot be resolved on the controller. "
+        + ("It is asked before anything is changed." if asked_later else "The firewall would shut it out."),
+        fix=f"Give {caller} an ansible_host or a spark_management_address that is an IP address.",
+    )
+
+
+def _named(
+    where: str, entries: Sequence[str], hosts: Mapping[str, Sequence[str]], resolve: Callable[[str], Sequence[str]]
+) -> tuple[list[str], list[Finding]]:
+    """Return the addresses that C(spark_allow_from) names, and what is wrong with it."""
+    found: list[str] = []
+    findings: list[Finding] = []
+    for entry in entries:
+        these = sockets.addresses(str(entry), hosts, resolve)
+        found += these
+        if not these:
+            findings.append(
+                Finding(
+                    "firewall.address",
+                    "error",
+                    f"{where}: spark_allow_from names {entry}, which is neither an address nor a network, and no name that can be "
+                    "resolved on the controller.",
+                    fix="Write its address, or a network such as 192.168.1.0/24.",
+                )
+            )
+    wide = [each for each in found if ipaddress.ip_network(each).prefixlen == 0]
+    if wide:
+        findings.append(
+            Finding(
+                "firewall.everybody",
+                "warning",
+                f"{where}: spark_allow_from has {', '.join(wide)}: every address may come to engines, speech servers, Ollama and "
+                "exporters.",
+                fix="Name the hosts or networks that have to reach them.",
+            )
+        )
+    return found, findings
+
+
+def _switched_off(where: str, open_: Sequence[sockets.Socket], cluster_ports: Sequence[int]) -> list[Finding]:
+    """Say what anybody reaches on a host whose firewall is switched off."""
+    listed = ", ".join(f"{each['service']} on {each['address']}:{each['port']}" for each in open_)
+    if not open_ and not cluster_ports:
+        return []
+    also = "Ray's and torch's random ports" if cluster_ports else ""
+    return [
+        Finding(
+            "firewall.off",
+            "warning",
+            f"{where}: spark_firewall is false, so whoever reaches this host reaches {' and '.join(filter(None, [listed, also]))}.",
+            fix="Take spark_firewall: false out, and name who has to come in by spark_allow_from; or see that another firewall "
+            "keeps other hosts out.",
+        )
+    ]
+
+
+def ray_open(host: str, services: Sequence[str]) -> Finding:
+    """Say that Ray can be reached by anybody: it runs what it is sent."""
+    return Finding(
+        "firewall.ray",
+        "error",
+        f"host {host}: {', '.join(services)} spans its hosts by the executor ray, and spark_firewall is false: Ray runs, as root "
+        "of its container, what any host that reaches its ports sends it.",
+        fix="Take spark_firewall: false out, or set executor: mp in spark_cluster; where another firewall keeps other hosts out: "
+        "spark_ignore_rules: [firewall.ray].",
+    )
+
+
+def port_of(entry: Any) -> tuple[int, str]:
+    """Read a port: a number is TCP, C(51820/udp) is UDP. Raises ValueError."""
+    number, _slash, kind = str(entry).partition("/")
+    if not re.fullmatch("[0-9]{1,5}", number) or not 0 < int(number) < 65536 or kind not in ("", "tcp", "udp"):
+        raise ValueError(f"{plain_data.shown(entry)} is no port; write 4000 or 51820/udp")
+    return int(number), kind or "tcp"
+
+
+def is_closed(port: int, closed: Iterable[str | int]) -> bool:
+    """Tell whether a port is in one of C(closed): ports, or ranges C(FIRST-LAST)."""
+    for entry in closed:
+        first, _dash, last = str(entry).partition("-")
+        if int(first) <= port <= int(last or first):
+            return True
+    return False
+
+
+def blocked_listeners(
+    listening: Sequence[Mapping[str, Any]],
+    allowed: Iterable[int],
+    closed: Iterable[str | int] = (),
+    ranges: bool = True,
+) -> list[Finding]:
+    """Name the servers of somebody else that the firewall closes to other networks.
+
+    Containers and units of this collection are what it is for; loopback is not closed; what Docker publishes
+    never comes to where these are looked at.
+
+    :param listening: of M(dgxspark.vllm.spark_info)
+    :param allowed: ports that stay open
+    :param closed: ports, or C(LOW-HIGH), of the collection's own servers
+    :param ranges: whether those of Ray and torch are closed
+    :returns: one finding, or none
+    """
+    shut_ranges = [*(CLOSED if ranges else ()), *([EPHEMERAL] if ranges else []), *closed]
+    open_ports = set(allowed)
+    shut: dict[int, str] = {}
+    for entry in listening:
+        port, owner = int(entry["port"]), str(entry.get("container") or entry.get("unit") or entry.get("process") or "")
+        if (
+            endpoints.is_loopback(str(entry["address"]))
+            or entry.get("process") == "docker-proxy"
+            or any(str(entry.get(key) or "").startswith("spark-") for key in ("container", "unit"))
+            or port in open_ports
+            or not is_closed(port, shut_ranges)
+        ):
+            continue
+        shut.setdefault(port, owner)
+    if not shut:
+        return []
+    names = ", ".join(f"{port} ({owner})" if owner else str(port) for port, owner in sorted(shut.items()))
+    ports = ", ".join(str(port) for port in sorted(shut))
+    return [
+        Finding(
+            "firewall.shuts_out",
+            "warning",
+            f"what listens on {names} is closed to other networks than the fabric by the firewall"
+            + (": Ray, torch and the kernel take ports from the same ranges." if ranges else "."),
+            fix=f"To allow it: spark_firewall_allowed: [{ports}].",
+            basis="measured",
+        )
+    ]

@@ -1,0 +1,344 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What listens where on each host, as whom and behind which key, and which other hosts have to reach it. Pure functions."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict, Union
+
+from .._vllm import catalogue, versions
+from . import endpoints
+from .endpoints import Endpoint
+
+HOST_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252}[A-Za-z0-9_])?")
+
+
+class Kind(NamedTuple):
+    """One kind of server: its unit, as whom it runs, where it listens, by which key, and whether it is closed to strangers.
+
+    C(where): the address by default, and what changes it. C(key): what a caller has to know. C(closed): the firewall of a Spark
+    admits named hosts alone; what is meant for people is open and asks for a key or a password itself.
+    """
+
+    title: str
+    unit: str
+    account: str
+    port: str
+    where: str
+    key: str
+    closed: bool
+
+
+_ASKED = "loopback; the management address where another host has to reach it"
+KINDS: dict[str, Kind] = {
+    "engine": Kind(
+        "vLLM", "spark-SERVICE", "root of its container", "`port` of the service",
+        "loopback; with a key the management address where another host has to reach it; `host`, `spark_listen`",
+        "`api_key_file`, which vLLM asks for on some paths only", True,
+    ),
+    "asr": Kind(
+        "speech to text", "spark-SERVICE", "the image's account", "8765",
+        "loopback; the management address where a gateway, or with a key another host, has to reach it; `listen`",
+        "`api_key_file`, or none", True,
+    ),
+    "tts": Kind(
+        "text to speech", "spark-SERVICE", "the image's account", "8882",
+        "loopback; the management address where a gateway, or with a key another host, has to reach it; `listen`",
+        "`api_key_file` where the image knows one, or none", True,
+    ),
+    "ollama": Kind(
+        "Ollama", "spark-ollama", "root of its container", "11434",
+        "loopback; the management address where a gateway on another host has to reach it; `listen`", "none", True,
+    ),
+    "node-exporter": Kind(
+        "node_exporter", "spark-node-exporter", "`prometheus`", "9100", f"{_ASKED}; `listen`", "none", True,
+    ),
+    "gpu-exporter": Kind(
+        "nvidia_gpu_exporter", "spark-gpu-exporter", "an account of systemd's making", "9835",
+        f"{_ASKED}; `listen`", "none", True,
+    ),
+    "prometheus": Kind("Prometheus", "spark-prometheus", "`prometheus`", "9090", "loopback; `listen`", "none", True),
+    "alertmanager": Kind("Alertmanager", "spark-alertmanager", "`prometheus`", "9093", "loopback; `listen`", "none", True),
+    "grafana": Kind(
+        "Grafana", "spark-grafana", "472 of its container", "3000", "loopback; `listen`", "password of `admin`", False,
+    ),
+    "gateway": Kind(
+        "LiteLLM", "spark-gateway", "`spark-gateway`", "4000",
+        "all addresses with `master_key_file`, else loopback; `listen`",
+        "the master's, or a client's for its names; `/metrics` is open without `metrics_key_file`", False,
+    ),
+    "open-webui": Kind(
+        "Open WebUI", "spark-open-webui", "root of its container", "3000",
+        "all addresses, loopback with `auth: false`; `listen`", "account and password", False,
+    ),
+    "hermes": Kind(
+        "Hermes agent", "spark-hermes", "`spark-hermes`", "8642", "loopback; `listen`",
+        "`api_key_file`, or one made on the host", False,
+    ),
+}  # fmt: skip
+"""Every kind of server that the collection starts. docs/security.md has the same table."""
+
+
+class Socket(TypedDict):
+    """A TCP port that a server of the plan listens on.
+
+    C(address): as it binds it. C(callers): other hosts of the inventory that have to reach it. C(key): whether it asks for one.
+    """
+
+    service: str
+    kind: str
+    unit: str
+    address: str
+    port: int
+    key: bool
+    callers: list[str]
+
+
+# --- who has to reach what ----------------------------------------------------------------------------------------
+
+
+ASKERS = ("gateway", "monitoring", "fleet_monitor", "clients")
+
+
+def askers(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the hosts that ask others for something, of all of them: few of a fleet."""
+    return {host: wanted for host, wanted in sorted(settings.items()) if any(wanted.get(name) for name in ASKERS)}
+
+
+def callers(key: str, kind: str, host: str, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the other hosts that have to reach an endpoint: name to why, C(gateway), C(monitoring) or another subject.
+
+    :param key: C(host/service), or C(cluster/service) for a model over several hosts
+    :param kind: of the endpoint
+    :param host: where it answers
+    :param settings: of C(askers)
+    :returns: host to reason
+    """
+    found: dict[str, str] = {}
+    for other, wanted in settings.items():
+        if other == host:
+            continue
+        if wanted.get("clients") and kind in ("asr", "tts"):
+            page = wanted["clients"].get("open_webui") or {}
+            if page.get("speech"):
+                found[other] = "clients"
+        monitor = wanted.get("fleet_monitor")
+        if monitor and not {key, key.rpartition("/")[2], host} & set(monitor.get("leave_out") or ()):
+            found[other] = "fleet_monitor"
+        if wanted.get("monitoring") and kind == "engine":
+            found[other] = "monitoring"
+        if wanted.get("gateway") and _serves(wanted["gateway"], key):
+            found[other] = "gateway"
+    return found
+
+
+def _serves(gateway: Mapping[str, Any], key: str) -> bool:
+    """Tell whether a gateway gives an endpoint requests."""
+    named = [
+        backend.get("endpoint") for alias in gateway["aliases"].values() for backend in alias.get("backends") or ()
+    ]
+    return gateway["serve"] == "all" or key in named or (gateway["serve"] != "none" and key in gateway["serve"])
+
+
+def watchers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the other hosts whose Prometheus asks the exporters of C(host)."""
+    return sorted(other for other, wanted in settings.items() if other != host and wanted.get("monitoring"))
+
+
+# --- what listens -------------------------------------------------------------------------------------------------
+
+
+def of_host(
+    host: str,
+    planned: Mapping[str, Any] | None,
+    made: Mapping[str, Any],
+    known: Sequence[Endpoint],
+    settings: Mapping[str, Mapping[str, Any]],
+) -> list[Socket]:
+    """Return what listens on a host once the plan is carried out.
+
+    :param host: its name
+    :param planned: the host's part of the plan, None for one that is no Spark
+    :param made: by role, as C(addons.plan) returns it
+    :param known: the endpoints of this host
+    :param settings: of C(askers)
+    :returns: sockets
+    """
+    return [
+        *_of_endpoints(host, known, settings),
+        *(_of_exporters(host, made.get("exporters") or {}, settings) if planned is not None else ()),
+        *_of_front_ends(made),
+    ]
+
+
+def _socket(service: str, kind: str, address: str, port: int, key: bool, who: Iterable[str] = ()) -> Socket:
+    return {
+        "service": service,
+        "kind": kind,
+        "unit": f"{KINDS[kind].unit.replace('SERVICE', service)}.service",
+        "address": address,
+        "port": port,
+        "key": key,
+        "callers": sorted(who),
+    }
+
+
+def _of_endpoints(host: str, known: Sequence[Endpoint], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Socket]:
+    """Engines, speech servers and Ollama of a host."""
+    for each in known:
+        if each["kind"] != "external":
+            kind = "engine" if each["kind"] == "vllm" else each["kind"]
+            who = callers(each["key"], kind, host, settings)
+            yield _socket(each["service"], kind, each["listen"], each["port"], bool(each["api_key_file"]), who)
+
+
+def _of_exporters(
+    host: str, exporters: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Socket]:
+    """exporters: variables of their role, empty where there are none."""
+    for kind, runs, port in (
+        ("node-exporter", exporters.get("node_exporter") == "managed", "node_port"),
+        ("gpu-exporter", exporters.get("gpu_exporter"), "gpu_port"),
+    ):
+        if runs:
+            yield _socket(kind, kind, exporters["listen"], exporters[port], False, watchers(host, settings))
+
+
+def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:
+    """Gateway, monitoring and clients; made: see C(of_host)."""
+    front = made.get("gateway")
+    if front:
+        yield _socket("gateway", "gateway", front["listen"], front["port"], not front["settings"]["open"])
+    watching = made.get("monitoring")
+    if watching:
+        runs = {
+            "prometheus": True,
+            "alertmanager": watching["alertmanager"],
+            "grafana": watching["grafana"] != "none",
+        }
+        for kind, there in runs.items():
+            if there:
+                yield _socket(kind, kind, watching["listen"], watching[f"{kind}_port"], kind == "grafana")
+    for name, kind in (("open_webui", "open-webui"), ("hermes", "hermes")):
+        client = (made.get("clients") or {}).get(name)
+        if client:
+            yield _socket(kind, kind, client["listen"], client["port"], client.get("auth", True))
+
+
+# --- addresses ----------------------------------------------------------------------------------------------------
+
+
+def addresses(entry: str, hosts: Mapping[str, Sequence[str]], resolve: Callable[[str], Sequence[str]]) -> list[str]:
+    """Return the addresses or networks that an entry of C(spark_allow_from), or a host of the inventory, stands for.
+
+    Loopback is none: nobody comes from there over a network; nor is what is neither address nor name.
+
+    :param entry: an address, a network, a host of the inventory or a name
+    :param hosts: what is known of the hosts of the inventory, as addresses or names, the best first
+    :param resolve: the addresses of a name, none where nobody knows it
+    :returns: addresses and networks
+    """
+    for name in hosts.get(entry) or [entry]:
+        try:
+            network = as_network(name.rstrip("."))
+        except ValueError:
+            continue  # what Ansible connects to may be more than an address, as user@host is
+        found = [network] if network else [each for each in map(as_network, resolve(name)) if each]
+        usable = [each for each in found if not ipaddress.ip_network(each).is_loopback]
+        if usable:
+            return sorted(set(usable))
+    return []
+
+
+def as_network(text: str) -> str | None:
+    """Return an address or network in one spelling, None for a name. Raises ValueError for what cannot be either."""
+    try:
+        network = ipaddress.ip_network(text, strict=False)
+        if "%" in text:  # an address of one link, which no other host has
+            raise ValueError(text)
+    except ValueError:
+        if not HOST_NAME.fullmatch(text) or re.fullmatch(r"[0-9.]+", text):
+            raise ValueError(f"{text!r} is no address, network or host") from None
+        return None
+    return str(network.network_address) if network.num_addresses == 1 else str(network)
+
+
+Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
+
+
+def _within(one: Network, other: Network) -> bool:
+    """Tell whether a network lies in another of the same version."""
+    return int(other.network_address) <= int(one.network_address) and int(one.broadcast_address) <= int(
+        other.broadcast_address
+    )
+
+
+def collapsed(networks: Iterable[str]) -> list[str]:
+    """Return networks without those that lie in others, as nftables wants them; IPv4 first."""
+    parsed = {ipaddress.ip_network(each) for each in networks}
+    outer = [
+        each
+        for each in parsed
+        if not any(each != other and each.version == other.version and _within(each, other) for other in parsed)
+    ]
+    outer.sort(key=lambda each: (each.version, int(each.network_address)))
+    return [str(as_network(str(each))) for each in outer]
+
+
+# --- what vLLM answers without its key ----------------------------------------------------------------------------
+
+BUILT_IN = ("/docs", "/openapi.json", "/redoc")
+"""Of FastAPI itself, unless disable-fastapi-docs takes them away."""
+HARMLESS = ("/health", "/ping", "/version", "/ready", "/readyz", "/load", "/metrics", *BUILT_IN, "/static")
+"""Paths that tell how a server is, and neither use the model nor change what it does."""
+
+
+def open_paths(version: str | None, env: Mapping[str, Any], args: Mapping[str, Any]) -> list[str] | None:
+    """Return the paths that a version of vLLM answers without its key; None where the version is not known.
+
+    What an option adds is left out when that option cannot be told from the arguments.
+
+    :param version: of vLLM
+    :param env: of the engine: VLLM_SERVER_DEV_MODE adds paths
+    :param args: of the engine, which add paths too
+    :returns: paths, sorted
+    """
+    wanted = versions.parse_version(version) if version else None
+    if wanted is None:
+        return None
+    prefixes = tuple(name for name, span in catalogue.names("guarded_prefixes").items() if span.has(wanted) is True)
+    if not prefixes:
+        return None
+    dev = str(env.get("VLLM_SERVER_DEV_MODE") or "0") not in ("", "0")
+    found = [] if args.get("disable-fastapi-docs") else list(BUILT_IN)
+    for path, item in catalogue.items("http_paths").items():
+        kinds = {kind for kind, span in item.kinds if span.has(wanted) is not False}
+        if item.span.has(wanted) is False or path.startswith(prefixes):
+            continue
+        if "always" in kinds or ("dev" in kinds and dev) or ("option" in kinds and _added(path, args)):
+            found.append(path)
+    return sorted(set(found))
+
+
+OPTIONS = {
+    "/tokenizer_info": "enable-tokenizer-info-endpoint",
+    "/start_profile": "profiler-config",
+    "/stop_profile": "profiler-config",
+    "/abort_requests": "tokens-only",
+    "/fault_tolerance/apply": "enable-fault-tolerance",
+    "/fault_tolerance/status": "enable-fault-tolerance",
+}
+"""Paths that an option adds."""
+
+
+def _added(path: str, args: Mapping[str, Any]) -> bool:
+    return bool(args.get(OPTIONS.get(path, "")))
+
+
+def is_exposed(address: str) -> bool:
+    """Tell whether a server that listens there can be reached from other hosts."""
+    return not endpoints.is_loopback(address)

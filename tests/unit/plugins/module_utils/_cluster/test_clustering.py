@@ -1,0 +1,696 @@
+"""Clusters: read, checked, planned per rank. The fabric's own planning is tested in test_fabric.py."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
+
+ROOT = Path(__file__).parents[5]
+RECIPES = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in (ROOT / "playbooks" / "recipes").glob("*.yml")
+}
+LARGE = {"name": "large", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8000}
+FAST = {
+    "name": "fast",
+    "recipe": "qwen3-4b-instruct-2507",
+    "port": 8002,
+    "args": {"gpu-memory-utilization": 0.11, "max-num-seqs": 1},
+}
+IMAGE = "nvcr.io/nvidia/vllm:26.04-py3"
+
+
+def cluster(*services: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": "pair", "services": list(services or (LARGE,)), **more}
+
+
+def hosts(body: Any, count: int = 2, **by_host: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Hosts s1, s2 ... of one cluster; by_host: further keys of one host (vars are merged)."""
+    made = {}
+    for number in range(1, count + 1):
+        more = copy.deepcopy(by_host.get(f"s{number}") or {})
+        variables = {"spark_cluster": copy.deepcopy(body), **more.pop("vars", {})}
+        made[f"s{number}"] = {"vars": variables, "address": f"10.0.0.{number}", "measured": None, "images": {}, **more}
+    return made
+
+
+def plan_of(body: Any, count: int = 2, **by_host: dict[str, Any]) -> dict[str, Any]:
+    given = hosts(body, count, **by_host)
+    return engine.make_plan(given, RECIPES, groups={"pair": list(given), "sparks": list(given)})
+
+
+def refused(body: Any, count: int = 2, groups: dict[str, list[str]] | None = None, **by_host: dict[str, Any]) -> str:
+    given = hosts(body, count, **by_host)
+    with pytest.raises(InventoryError) as caught:
+        engine.make_plan(given, RECIPES, groups=groups or {"pair": list(given)})
+    return "\n".join(caught.value.messages)
+
+
+def rank(plan: dict[str, Any], host: str, name: str = "large") -> dict[str, Any]:
+    return next(service for service in plan["hosts"][host]["services"] if service["name"] == name)
+
+
+def option(argv: list[str], name: str) -> str:
+    return argv[argv.index(name) + 1]
+
+
+def rules(plan: dict[str, Any], host: str, severity: str | None = None) -> set[str]:
+    return {f["rule"] for f in plan["hosts"][host]["findings"] if severity in (None, f["severity"])}
+
+
+def test_a_malformed_service_of_a_host_is_named_beside_what_its_cluster_leaves_open() -> None:
+    told = refused(cluster(), s1={"vars": {"spark_services": [{"name": "own", "port": 8002}]}})
+    assert "host s1, spark_services[0] (own): 'image' is missing." in told
+
+
+def test_a_port_of_a_malformed_service_is_taken_all_the_same() -> None:
+    told = refused(cluster(), s1={"vars": {"spark_services": [{"name": "own", "port": LARGE["port"]}]}})
+    assert "port 8000 is used on the head s1 already, by own" in told
+
+
+def fabric_facts(number: int, cage: int = 0) -> dict[str, Any]:
+    """What spark_info says of a Spark with one cable, addresses on both interfaces."""
+    netdevs = []
+    for position, prefix in enumerate(("", "P2")):
+        netdevs.append(
+            {
+                "name": f"en{prefix}p1s0f{cage}np{cage}",
+                "up": True,
+                "mac": f"02:00:00:00:{position:02x}:{number:02x}",
+                "mtu": 9000,
+                "addresses": [f"192.168.10{position}.1{number}/24"],
+                "neighbours": [{"address": "-", "mac": f"02:00:00:00:{position:02x}:{3 - number:02x}"}],
+                "stored": [{"path": "/etc/netplan/40-cx7.yaml", "persistent": True, "alone": True, "managed": True}],
+                "pcie_width": 4,
+                "rdma": {"name": f"roce{prefix}p1s0f{cage}", "state": "ACTIVE"},
+            }
+        )
+    return {
+        "connectx": True,
+        "ports": [{"cage": cage, "netdevs": netdevs}],
+        "networks": {"enP7s7": [f"10.0.0.{number}/24"]},
+    }
+
+
+def measured(number: int, cage: int = 0, available: float = 114.0) -> dict[str, Any]:
+    return {
+        "machine": {"is_spark": True},
+        "kernel": "6.17.0-1018-nvidia",
+        "architecture": "aarch64",
+        "gpu": {"name": "NVIDIA GB10", "driver_version": "580.159.03"},
+        "memory": {"total_gib": 119.67, "available_gib": available},
+        "docker": {"version": "29.2.1", "runtimes": ["nvidia", "runc"]},
+        "management_address": f"10.0.0.{number}",
+        "fabric": fabric_facts(number, cage),
+        "disks": {"/srv/huggingface": {"free_gib": 900.0, "total_gib": 3700.0}},
+        **{key: [] for key in ("containers", "units", "services", "listening", "resident", "models")},
+    }
+
+
+def asked(**more: Any) -> dict[str, Any]:
+    """Both hosts of a pair with what they said; more: changes of the second one's facts."""
+    return {"s1": {"measured": measured(1)}, "s2": {"measured": {**measured(2), **more}}}
+
+
+# --- one rank on each host ------------------------------------------------------------------------------------------
+
+
+def test_each_host_gets_its_rank_of_one_launch() -> None:
+    plan = plan_of(cluster())
+    first, second = rank(plan, "s1"), rank(plan, "s2")
+    assert [first["rank"], second["rank"]] == [0, 1]
+    assert first["unit"] == second["unit"] == "spark-large.service"
+    assert first["url"] == "http://127.0.0.1:8000"
+    assert second["url"] is None
+    assert second["probe"]["url"] is None
+    assert second["settings"]["url"] is None
+    for each, number in ((first, "0"), (second, "1")):
+        assert option(each["argv"], "--node-rank") == number
+        assert option(each["argv"], "--nnodes") == "2"
+        assert option(each["argv"], "--master-addr") == "s1"
+        assert option(each["argv"], "--tensor-parallel-size") == "2"
+        assert option(each["argv"], "--distributed-executor-backend") == "mp"
+        assert each["argv"][each["argv"].index("--device") :][:2] == ["--device", "/dev/infiniband"]
+    assert "--headless" not in first["argv"]
+    assert "--headless" in second["argv"]
+    own = {"--node-rank", "0", "1", "--headless"}
+    fingerprints = {
+        word for each in (first, second) for word in each["argv"] if word.startswith("dgxspark.fingerprint=")
+    }
+    assert set(first["argv"]) ^ set(second["argv"]) <= own | fingerprints
+    assert rules(plan, "s1", "error") == rules(plan, "s2", "error") == set()
+
+
+def test_the_supervisor_of_each_rank_knows_its_peers() -> None:
+    plan = plan_of(cluster(peer_timeout=20), **asked())
+    first, second = (rank(plan, host)["settings"]["rank"] for host in ("s1", "s2"))
+    assert first["peers"] == [{"rank": 1, "host": "s2", "address": "192.168.100.12"}]
+    assert second["peers"] == [{"rank": 0, "host": "s1", "address": "192.168.100.11"}]
+    assert first["address"] == "192.168.100.11"
+    assert first["fingerprint"] == second["fingerprint"] != ""
+    assert first["peer_timeout_seconds"] == 20
+    assert first["parts"] == [{"container": "spark-large", "argv": rank(plan, "s1")["argv"]}]
+    assert first["model"] == {
+        "repo": "Qwen/Qwen3-235B-A22B-GPTQ-Int4",
+        "revision": "main",
+        "hub": "/srv/huggingface/hub",
+    }
+
+
+def test_a_change_on_one_rank_changes_the_mark_of_all() -> None:
+    before = plan_of(cluster(), **asked())
+    after = plan_of(cluster(), **{**asked(), "s2": {"measured": measured(2, cage=1)}})
+    marks = [rank(plan, host)["settings"]["rank"]["fingerprint"] for plan in (before, after) for host in ("s1", "s2")]
+    assert marks[0] == marks[1] != marks[2] == marks[3]
+
+
+@pytest.mark.parametrize("change", [{"peer_timeout": 90}, {"head": "s2"}, {"services": [{**LARGE, "env": {"A": "1"}}]}])
+def test_whatever_ranks_go_by_changes_their_mark(change: dict[str, Any]) -> None:
+    marks = [
+        rank(plan_of({**cluster(), **body}, **asked()), "s1")["settings"]["rank"]["fingerprint"]
+        for body in ({}, change)
+    ]
+    assert marks[0] != marks[1]
+
+
+def test_the_environment_is_that_of_each_host() -> None:
+    """A cable in different cages: names differ by host."""
+    plan = plan_of(cluster(), s1={"measured": measured(1)}, s2={"measured": measured(2, cage=1)})
+    first, second = rank(plan, "s1")["env"], rank(plan, "s2")["env"]
+    assert first["NCCL_IB_HCA"] == "rocep1s0f0,roceP2p1s0f0"
+    assert second["NCCL_IB_HCA"] == "rocep1s0f1,roceP2p1s0f1"
+    assert (first["VLLM_HOST_IP"], second["VLLM_HOST_IP"]) == ("192.168.100.11", "192.168.100.12")
+    assert (first["GLOO_SOCKET_IFNAME"], second["GLOO_SOCKET_IFNAME"]) == ("enp1s0f0np0", "enp1s0f1np1")
+    assert first["VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"] == "1800"
+    assert "NCCL_IB_GID_INDEX" not in first
+    for host in ("s1", "s2"):
+        assert option(rank(plan, host)["argv"], "--master-addr") == "192.168.100.11"
+
+
+def test_what_a_service_says_goes_before_what_the_fabric_says() -> None:
+    plan = plan_of(cluster({**LARGE, "env": {"NCCL_DEBUG": "INFO", "NCCL_IB_MERGE_NICS": "0"}}), **asked())
+    for host in ("s1", "s2"):
+        assert rank(plan, host)["env"]["NCCL_IB_MERGE_NICS"] == "0"
+        assert rank(plan, host)["env"]["NCCL_DEBUG"] == "INFO"
+
+
+def test_the_head_may_be_another_host() -> None:
+    plan = plan_of(cluster(head="s2"), **asked())
+    assert [rank(plan, host)["rank"] for host in ("s1", "s2")] == [1, 0]
+    assert plan["clusters"]["pair"]["hosts"] == ["s2", "s1"]
+    assert option(rank(plan, "s1")["argv"], "--master-addr") == "192.168.100.12"
+
+
+def test_only_the_head_listens_and_holds_the_key() -> None:
+    told = asked()
+    told["s1"]["vars"] = {"spark_allow_from": ["10.0.0.9"]}
+    plan = plan_of(cluster({**LARGE, "api_key_file": "/keys/one"}), **told)
+    first, second = rank(plan, "s1"), rank(plan, "s2")
+    assert first["host"] == "10.0.0.1"
+    assert [secret["name"] for secret in first["secrets"]] == ["VLLM_API_KEY"]
+    assert second["host"] == "127.0.0.1"
+    assert second["secrets"] == []
+
+
+def test_three_sparks() -> None:
+    """Tensor parallelism over three splits no model; pipeline stages do."""
+    service = {
+        **LARGE,
+        "recipe": "qwen3-30b-a3b",
+        "model": {"revision": "0" * 40},  # what moves is refused on three Sparks
+        "args": {"pipeline-parallel-size": 3, "tensor-parallel-size": 1},
+    }
+    plan = plan_of(cluster(service), 3)
+    assert [rank(plan, host)["rank"] for host in ("s1", "s2", "s3")] == [0, 1, 2]
+    assert option(rank(plan, "s3")["argv"], "--nnodes") == "3"
+    assert rules(plan, "s1", "error") == set()
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_open_is_worked_out_once_for_all_ranks() -> None:
+    small = {"s2": {"vars": {"spark_total_gib": 100.0}}}
+    for by_host in ({}, small):
+        plan = plan_of(cluster({**LARGE, "args": {"max-model-len": "auto"}}), **by_host)
+        values = [
+            {key: rank(plan, host)["args"][key] for key in ("gpu-memory-utilization", "max-model-len")}
+            for host in ("s1", "s2")
+        ]
+        assert values[0] == values[1]
+        assert rank(plan, "s1")["memory"]["solved"] == ["gpu-memory-utilization", "max-model-len"]
+    alone = plan_of(cluster({**LARGE, "args": {"max-model-len": "auto"}}), s1={"vars": {"spark_total_gib": 100.0}})
+    assert rank(plan, "s1")["args"] == rank(alone, "s1")["args"] | {"node-rank": 0}, (
+        "the smaller host decides, whichever it is"
+    )
+
+
+def test_services_of_a_host_count_beside_its_rank_and_start_before_it() -> None:
+    plan = plan_of(cluster(), s2={"vars": {"spark_services": [FAST]}})
+    second = plan["hosts"]["s2"]
+    assert second["start_order"] == ["fast", "large"]
+    assert rank(plan, "s2")["after"] == ["spark-fast.service"]
+    assert plan["hosts"]["s1"]["start_order"] == ["large"]
+    own = rank(plan, "s2")["memory"]["gpu_memory_utilization"]
+    assert second["utilization_sum"] == pytest.approx(own + 0.11)
+
+
+def test_services_of_a_cluster_start_in_one_order_on_all_hosts() -> None:
+    """By size they would start in different orders where one host has less memory; each would wait for the other."""
+    small = {"name": "small", "recipe": "qwen3-30b-a3b", "port": 8001, "args": {"gpu-memory-utilization": 0.3}}
+    large = {**small, "name": "larger", "port": 8005, "args": {"gpu-memory-utilization": 0.4}}
+    plan = plan_of(cluster(small, large))
+    for host in ("s1", "s2"):
+        assert plan["hosts"][host]["start_order"] == ["small", "larger"]
+        assert option(rank(plan, host, "small")["argv"], "--master-port") == "29501"
+        assert option(rank(plan, host, "larger")["argv"], "--master-port") == "29502"
+    ports = {rank(plan, "s1", name)["settings"]["rank"]["port"] for name in ("small", "larger")}
+    assert len(ports) == 2
+
+
+def test_what_one_host_lacks_refuses_the_cluster() -> None:
+    heavy = {**FAST, "name": "heavy", "recipe": "qwen3-30b-a3b", "args": {"gpu-memory-utilization": 0.6}}
+    plan = plan_of(cluster(), s2={"vars": {"spark_services": [heavy]}})
+    assert rules(plan, "s1", "error") == set()
+    assert rules(plan, "s2", "error") != set()
+
+
+def test_a_model_that_does_not_fit_on_one_spark_fits_on_two() -> None:
+    one = engine.make_plan(
+        {"s1": {"vars": {"spark_services": [{**LARGE, "variant": "one-spark"}]}, "address": "10.0.0.1"}}, RECIPES
+    )
+    assert one["hosts"]["s1"]["verdict"] == "fails"
+    plan = plan_of(cluster())
+    assert plan["hosts"]["s1"]["verdict"] != "fails"
+    assert rank(plan, "s1")["memory"]["weights_bytes"] / 2**30 == pytest.approx(57.64, rel=0.01)
+
+
+# --- executor -----------------------------------------------------------------------------------------------------------
+
+
+def probed(**probe: Any) -> dict[str, Any]:
+    packages = {"vllm": probe.get("vllm_version", "0.24.0"), **({"ray": probe["ray"]} if probe.get("ray") else {})}
+    image = {"present": True, "id": "sha256:" + "a" * 64, "repo_digests": [], "entrypoint_family": "passthrough"}
+    return {IMAGE: {**image, "probe": {"packages": packages, "options": [], "names": [], **probe}}}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "probe", "executor", "built"),
+    [
+        ("auto", {"vllm_version": "0.24.0"}, "mp", False),
+        ("auto", {"vllm_version": "0.24.0", "ray": "2.60.0"}, "mp", False),
+        ("auto", {"vllm_version": "0.24.0", "options": ["model"] * 3, "ray": "2.60.0"}, "ray", False),
+        ("auto", {"vllm_version": "0.24.0", "options": ["model", "nnodes"]}, "mp", False),
+        ("ray", {"vllm_version": "0.24.0", "ray": "2.60.0"}, "ray", False),
+        ("ray", {"vllm_version": "0.24.0"}, "ray", True),
+        ("mp", {"vllm_version": "0.24.0"}, "mp", False),
+    ],
+)
+def test_the_executor(wanted: str, probe: dict[str, Any], executor: str, built: bool) -> None:
+    image = {"images": probed(**probe)}
+    plan = plan_of(cluster(executor=wanted), s1=image, s2=image)
+    about = plan["clusters"]["pair"]["services"][0]
+    assert about["executor"] == executor
+    assert about["reason"]
+    first = rank(plan, "s1")
+    assert option(first["command"], "--distributed-executor-backend") == executor
+    assert (first["ray_image"] is not None) == built
+    assert bool(plan["hosts"]["s1"]["ray_images"]) == built
+    assert "SPK802" not in rules(plan, "s1")
+    said = next(f for f in plan["hosts"]["s1"]["findings"] if f["rule"] == "cluster.executor")
+    assert executor in said["message"]
+
+
+def test_with_ray_every_host_runs_ray_and_the_head_the_engine_beside_it() -> None:
+    plan = plan_of(cluster(executor="ray"), **asked())
+    first, second = rank(plan, "s1")["parts"], rank(plan, "s2")["parts"]
+    assert [part["container"] for part in first] == ["spark-large-ray", "spark-large"]
+    assert [part["container"] for part in second] == ["spark-large-ray"]
+    assert first[1]["after"] == {"ray": {"address": "192.168.100.11:6379", "nodes": 2, "gpus": 2}}
+    assert option(first[1]["argv"], "--ipc") == "container:spark-large-ray"
+    assert "--shm-size" not in first[1]["argv"]
+    assert "nnodes" not in rank(plan, "s1")["args"]
+    # The image has no Ray: both containers run from the one that is made with it.
+    tag = rank(plan, "s1")["ray_image"]["tag"]
+    assert tag in first[0]["argv"]
+    assert tag in first[1]["argv"]
+    assert tag in second[0]["argv"]
+    assert rank(plan, "s1")["settings"]["rank"]["image"] == IMAGE, "what is compared is what it is made from"
+
+
+def test_each_engine_has_a_ray_of_its_own() -> None:
+    """One Ray gives an engine the whole GPU of each host, so a second engine would wait for ever."""
+    small = {"name": "small", "recipe": "qwen3-30b-a3b", "port": 8001, "args": {"gpu-memory-utilization": 0.3}}
+    plan = plan_of(cluster(small, {**small, "name": "other", "port": 8002}, executor="ray"), **asked())
+    waits = [rank(plan, "s1", name)["parts"][1]["after"]["ray"]["address"] for name in ("small", "other")]
+    assert waits == ["192.168.100.11:6379", "192.168.100.11:6380"]
+
+
+def test_the_heads_own_variables_are_kept_from_the_workers() -> None:
+    plan = plan_of(cluster(executor="ray"), **asked())
+    file = rank(plan, "s1")["files"][0]
+    assert {"NCCL_IB_HCA", "VLLM_HOST_IP"} <= set(json.loads(file["content"]))
+    assert f"type=bind,src={file['host']},dst={file['path']},readonly" in rank(plan, "s1")["argv"]
+    assert f"VLLM_CONFIG_ROOT={file['path'].rpartition('/')[0]}" in rank(plan, "s1")["argv"]
+    assert {"path": "/etc/dgxspark/files/large", "mode": "0755"} in rank(plan, "s1")["folders"]
+    assert rank(plan, "s2")["files"] == []
+    assert rank(plan_of(cluster(), **asked()), "s1")["files"] == []
+
+
+@pytest.mark.parametrize(
+    ("version", "probe", "entry", "there"),
+    [
+        ("0.24.0", {"packages": {"ray": "2"}, "ray": "2"}, {"ray": False}, True),
+        ("0.12.0", {"packages": {"vllm": "0.12.0"}}, {"ray": True}, False),
+        ("0.12.0", {}, {"ray": False}, False),
+        ("0.12.0", {}, None, True),
+        ("0.18.0", {}, None, False),
+        (None, {}, None, False),
+    ],
+)
+def test_whether_an_image_has_ray(
+    version: str | None, probe: dict[str, Any], entry: dict[str, Any] | None, there: bool
+) -> None:
+    assert clustering.has_ray(version, probe, entry) is there
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "needle"),
+    [
+        ({"executor": "rai"}, "'executor' is 'rai'; did you mean 'ray'? It must be auto, mp or ray"),
+        ({"head": "s9"}, "'head' is 's9', which is none of its hosts (s1, s2)"),
+        ({"servces": []}, "unknown key 'servces'; did you mean 'services'?"),
+        ({"peer_timeout": 1}, "'peer_timeout' is 1; it must be a number of seconds from 5 to 86400"),
+        ({"peer_timeout": True}, "'peer_timeout' is a boolean"),
+        ({"ray_version": "new"}, "'ray_version' is 'new'"),
+        ({"ray_version": 2.6}, "'ray_version' is a number; it must be a text"),
+        ({"services": {"a": 1}}, "'services' is a mapping; it must be a list"),
+        ({"fabric": {"mtuu": 9000}}, "unknown key of fabric: 'mtuu'; did you mean 'mtu'?"),
+        ({"fabric": {"mtu": 100}}, "'fabric.mtu' is 100; it must be a whole number from 1280 to 9216"),
+        ({"fabric": {"topology": "rings"}}, "'fabric.topology' is 'rings'; did you mean 'ring'?"),
+        ({"fabric": {"revert_seconds": 9}}, "a whole number of seconds from 10 to 3600"),
+        ({"fabric": {"subnets": [3]}}, "fabric.subnets[0] is a number, not a text"),
+        ({"fabric": {"min_gbps": {"iperf3": "x"}}}, "fabric.min_gbps.iperf3 is a text, not a number"),
+        ({"fabric": {"network": "nonsense"}}, "network: "),
+        ({"name": "pear"}, "did you mean 'pair'?"),
+    ],
+)
+def test_what_is_wrong_with_a_cluster_is_named(change: dict[str, Any], needle: str) -> None:
+    body = {**cluster(), **change}
+    assert needle in refused(body)
+
+
+@pytest.mark.parametrize(
+    ("service", "needle"),
+    [
+        (
+            {"args": {"nnodes": 2}},
+            "args names 'nnodes', which is the cluster's to say (the number of the cluster's hosts)",
+        ),
+        ({"args": {"distributed_executor_backend": "ray"}}, "spark_cluster.executor"),
+        ({"args": {"data-parallel-size": 2}}, "data-parallel-size over a cluster is not planned"),
+        ({"env": {"VLLM_HOST_IP": "10.0.0.1"}}, "env names VLLM_HOST_IP"),
+        ({"port": "x"}, "'port' is 'x'"),
+        ({"recipe": "qwen3-235b-a22b-gptq-int5"}, "did you mean 'qwen3-235b-a22b-gptq-int4'?"),
+    ],
+)
+def test_what_is_wrong_with_a_service_of_a_cluster_is_named(service: dict[str, Any], needle: str) -> None:
+    assert needle in refused(cluster({**LARGE, **service}))
+
+
+def test_names_and_ports_are_unique_among_both_kinds() -> None:
+    text = refused(cluster(), s1={"vars": {"spark_services": [{**FAST, "port": 8000}]}})
+    assert "port 8000 is used on the head s1 already, by fast" in text
+    text = refused(cluster({**LARGE, "name": "fast"}), s2={"vars": {"spark_services": [FAST]}})
+    assert "the name is taken on host s2" in text
+    # A port that only the worker uses is free on the head.
+    plan = plan_of(cluster(), s2={"vars": {"spark_services": [{**FAST, "port": 8000}]}})
+    assert "s2" in plan["hosts"]
+
+
+def test_the_group_must_be_what_the_cluster_says() -> None:
+    assert "has 1 host; a cluster has two or more" in refused(cluster(), 1)
+    text = refused(cluster(), groups={"pair": ["s1"], "other": ["s2"]})
+    assert "host s2, spark_cluster: its name is pair, a group that this host is not in" in text
+    text = refused(cluster(), s2={"vars": {"spark_cluster": cluster(peer_timeout=9)}})
+    assert "spark_cluster of host s2 differs" in text
+    text = refused(cluster(), s2={"vars": {"spark_defaults": {"env": {"A": "1"}}}})
+    assert "spark_defaults of host s2 differs from that of s1" in text
+    text = refused(cluster(), groups={"pair": ["s1", "s2", "s3"]})
+    assert "host s3 of the group is not in the group of the Sparks" in text
+
+
+def test_a_recipe_for_another_number_of_sparks_is_refused() -> None:
+    assert "needs 2 Sparks, the cluster has 3" in refused(cluster(), 3)
+
+
+def test_all_problems_are_told_at_once() -> None:
+    text = refused(cluster({**LARGE, "args": {"nnodes": 2}}, {"name": "x"}, executor="no"))
+    assert len(text.splitlines()) >= 2
+    text = refused(cluster({**LARGE, "args": {"nnodes": 2}, "env": {"VLLM_HOST_IP": "1"}}, {"name": "x", "port": 1}))
+    assert "nnodes" in text
+    assert "VLLM_HOST_IP" in text
+    assert "'recipe' is missing" in text
+
+
+# --- what hosts say -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env", "fires"),
+    [
+        ({"NCCL_SOCKET_IFNAME": "eth0"}, True),
+        ({"NCCL_SOCKET_IFNAME": "^docker0,lo"}, False),
+        ({"NCCL_SOCKET_IFNAME": "=enp1s0f0np0"}, False),
+        ({"NCCL_SOCKET_IFNAME": "enp1"}, False),
+        ({"GLOO_SOCKET_IFNAME": "enp1s0f0np0,eth9"}, True),
+        ({"GLOO_SOCKET_IFNAME": "enP7s7"}, False),
+        ({"NCCL_IB_HCA": "mlx5_0"}, True),
+        ({"NCCL_IB_HCA": "rocep1s0f0:1"}, False),
+    ],
+)
+def test_an_interface_that_a_host_does_not_have(env: dict[str, str], fires: bool) -> None:
+    plan = plan_of(cluster({**LARGE, "env": env}), **asked())
+    found = [f for host in ("s1", "s2") for f in plan["hosts"][host]["findings"] if f["rule"] == "cluster.interface"]
+    assert bool(found) == fires
+    if fires:
+        assert found[0]["severity"] == "error"
+        assert "it has enp1s0f0np0" in found[0]["message"] or "it has rocep1s0f0" in found[0]["message"]
+    # Without facts nothing is said.
+    assert "cluster.interface" not in rules(plan_of(cluster({**LARGE, "env": env})), "s1")
+
+
+def image(identity: str, digest: str | None = None) -> dict[str, Any]:
+    repo = IMAGE.partition(":")[0]
+    digests = [f"{repo}@sha256:{digest * 64}"] if digest else []
+    return {"images": {IMAGE: {"present": True, "id": f"sha256:{identity * 64}", "repo_digests": digests}}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fires"),
+    [
+        (image("a"), image("a"), False),
+        (image("a"), image("b"), True),
+        (image("a", "d"), image("b", "d"), False),  # the same pull in two kinds of image store
+        (image("a", "d"), image("a", "e"), False),
+        (image("a", "d"), image("b", "e"), True),
+        (image("a"), {}, False),
+    ],
+)
+def test_ranks_run_one_image(first: dict[str, Any], second: dict[str, Any], fires: bool) -> None:
+    plan = plan_of(cluster(), s1=first, s2=second)
+    assert ("cluster.image" in rules(plan, "s1", "error")) == fires
+
+
+def test_a_network_that_cannot_be_used_stops_the_plan() -> None:
+    wrong = fabric_facts(2)
+    for netdev in wrong["ports"][0]["netdevs"]:
+        netdev["addresses"] = [netdev["addresses"][0].replace("192.168.101", "192.168.100")]
+        netdev["stored"] = [{"path": "/etc/netplan/99-own.yaml", "persistent": True, "alone": True, "managed": False}]
+    plan = plan_of(cluster(), **asked(fabric=wrong))
+    assert "fabric.same_subnet" in rules(plan, "s1", "error")
+    assert plan["clusters"]["pair"]["fabric"]["ready"] is False
+    # The role repairs it when asked, so the plan goes on then, and says what is about to be repaired.
+    plan = plan_of(cluster(fabric={"migrate": True}), **asked(fabric=wrong))
+    assert rules(plan, "s1", "error") == set()
+    assert "fabric.same_subnet" in rules(plan, "s1", "warning")
+    own = plan["clusters"]["pair"]["fabric"]["hosts"]
+    assert rank(plan, "s2")["env"]["VLLM_HOST_IP"] == own["s2"]["address"] != ""
+
+
+def test_a_cable_that_is_not_there_is_no_matter_of_repair() -> None:
+    gone = {"ports": [], "connectx": False, "networks": {"enP7s7": ["10.0.0.2/24"]}}
+    plan = plan_of(cluster(fabric={"migrate": True}), **asked(fabric=gone))
+    assert rules(plan, "s1", "error") != set()
+
+
+def test_what_the_role_fabric_has_planned_goes_before_the_facts() -> None:
+    done = engine.make_plan(hosts(cluster(), **asked()), RECIPES, groups={"pair": ["s1", "s2"]})["clusters"]["pair"][
+        "fabric"
+    ]
+    given = hosts(cluster())
+    given["s2"]["fabric"] = done
+    plan = engine.make_plan(given, RECIPES, groups={"pair": ["s1", "s2"]})
+    assert rank(plan, "s1")["settings"]["rank"]["address"] == "192.168.100.11"
+
+
+def test_the_firewall_closes_what_was_not_asked_for() -> None:
+    keyed = plan_of(
+        cluster({**LARGE, "api_key_file": "/k"}),
+        s2={**asked()["s2"], "vars": {"spark_services": [FAST]}},
+        s1={**asked()["s1"], "vars": {"spark_allow_from": ["10.0.0.128/25", "10.0.0.200", "fd00::9"]}},
+    )
+    first, second = keyed["hosts"]["s1"]["firewall"], keyed["hosts"]["s2"]["firewall"]
+    assert first["fabric"] == ["enP2p1s0f0np0", "enp1s0f0np0"]
+    assert first["peers"] == ["192.168.100.0/24", "192.168.101.0/24"]
+    # With its key an engine is still for those alone who are named.
+    assert first["allowed"] == second["allowed"] == []
+    assert first["closed"] == second["closed"] == [8000]
+    assert first["admitted"] == [{"ports": [8000], "from": ["10.0.0.128/25", "fd00::9"]}]
+    assert second["admitted"] == []
+    assert first["ranges"] and second["ranges"]
+    off = plan_of(cluster(), s1={"vars": {"spark_firewall": False}})
+    assert off["hosts"]["s1"]["firewall"]["state"] == "absent"
+    assert off["hosts"]["s2"]["firewall"]["state"] == "present"
+    assert "firewall.off" in rules(off, "s1") and "firewall.off" not in rules(off, "s2")
+
+
+@pytest.mark.parametrize(
+    ("executor", "variables", "fires"),
+    [
+        ("ray", {"spark_firewall": False}, True),
+        ("mp", {"spark_firewall": False}, False),
+        ("ray", {}, False),
+        ("ray", {"spark_firewall": False, "spark_ignore_rules": ["firewall.ray"]}, False),
+    ],
+)
+def test_ray_that_anybody_reaches_is_refused(executor: str, variables: dict[str, Any], fires: bool) -> None:
+    plan = plan_of(cluster(executor=executor), s1={"vars": variables}, s2={"vars": variables})
+    assert ("firewall.ray" in rules(plan, "s1", "error")) == fires
+
+
+@pytest.mark.parametrize(
+    ("there", "wanted", "fires"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_a_host_that_cannot_close_ports_is_named_before_it_is_changed(there: bool, wanted: bool, fires: bool) -> None:
+    second = {"measured": {**measured(2), "nft": there}, "vars": {"spark_firewall": wanted}}
+    plan = plan_of(cluster(), s1={"measured": measured(1)}, s2=second)
+    assert ("host.nft" in rules(plan, "s2", "error")) == fires
+
+
+def test_ports_that_stay_open() -> None:
+    plan = plan_of(cluster(), s1={"vars": {"spark_firewall_allowed": [4000, "4001/tcp", "51820/udp"]}})
+    assert plan["hosts"]["s1"]["firewall"]["allowed"] == [4000, 4001]
+    assert plan["hosts"]["s1"]["firewall"]["allowed_udp"] == [51820]
+    for entry in ("ssh", "99999", "80/sctp", 0):
+        assert "is no port; write 4000 or 51820/udp" in refused(
+            cluster(), s1={"vars": {"spark_firewall_allowed": [entry]}}
+        )
+
+
+@pytest.mark.parametrize(
+    ("topologies", "addresses", "fires"),
+    [
+        (("direct", "direct"), ("192.168.100.10", "192.168.100.10"), False),
+        (("switch", "direct"), ("192.168.100.10", "192.168.100.10"), True),
+        (("switch", "switch"), ("192.168.100.10", "192.168.104.10"), False),
+        (("switch", "switch"), ("", ""), False),
+    ],
+)
+def test_clusters_on_a_switch_have_addresses_of_their_own(
+    topologies: tuple[str, str], addresses: tuple[str, str], fires: bool
+) -> None:
+    networks: dict[str, Any] = {
+        name: {"topology": topology, "hosts": {f"{name}-1": {"address": address}}}
+        for name, topology, address in zip(("one", "two"), topologies, addresses)
+    }
+    found = clustering.check_addresses({**networks, "unasked": None})
+    assert [finding.service for finding in found] == (["two"] if fires else [])
+    assert not fires or "two-1 of two and one-1 of one would both have 192.168.100.10" in found[0].message
+
+
+def test_what_the_firewall_shuts_out_is_named() -> None:
+    servers = [
+        {"port": 41000, "address": "0.0.0.0", "process": "other"},
+        {"port": 22, "address": "0.0.0.0", "process": "sshd"},
+    ]
+    first = {"measured": {**measured(1), "listening": servers}}
+    plan = plan_of(cluster(), s1=first, s2={"measured": measured(2)})
+    said = next(f for f in plan["hosts"]["s1"]["findings"] if f["rule"] == "firewall.shuts_out")
+    assert "41000 (other)" in said["message"]
+    assert "22" not in said["message"].split("41000")[1].split(" is closed")[0]
+    allowed = plan_of(
+        cluster(), s1={**first, "vars": {"spark_firewall_allowed": [41000]}}, s2={"measured": measured(2)}
+    )
+    assert "firewall.shuts_out" not in rules(allowed, "s1")
+
+
+def test_what_is_left_of_a_cluster_is_taken_away() -> None:
+    alone = {"vars": {"spark_services": [FAST]}, "address": "10.0.0.1"}
+    for been, state in ((True, "absent"), (False, None)):
+        given = {"s1": {**alone, "measured": {**measured(1), "firewall": been}}}
+        plan = engine.make_plan(given, RECIPES)["hosts"]["s1"]
+        assert (plan["firewall"] or {}).get("state") == state
+
+
+def test_packages_for_the_head_alone_are_refused_with_ray() -> None:
+    assert "pip with the executor ray" in refused(cluster({**LARGE, "pip": ["einops==0.8.0"]}, executor="ray"))
+    assert plan_of(cluster({**LARGE, "pip": ["einops==0.8.0"]}))["clusters"]["pair"]["services"]
+
+
+def test_a_host_outside_of_clusters_has_neither() -> None:
+    plan = engine.make_plan({"s1": {"vars": {"spark_services": [FAST]}, "address": "10.0.0.1"}}, RECIPES)["hosts"]["s1"]
+    assert plan["cluster"] is None
+    assert plan["firewall"] is None
+    assert plan["services"][0]["cluster"] is None
+    assert "--device" not in plan["services"][0]["argv"]
+
+
+def test_the_settings_of_the_role_fabric_are_its_own_defaults() -> None:
+    role = yaml.safe_load((ROOT / "roles" / "fabric" / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    for name, key in clustering.FABRIC_KEYS.items():
+        assert role[f"fabric_{name}"] == key.default, name
+    plan = plan_of(cluster(fabric={"mtu": 1500, "min_gbps": {"iperf3": 1}}))
+    settings = plan["hosts"]["s2"]["cluster"]["fabric"]
+    assert settings["mtu"] == 1500
+    assert settings["min_gbps"] == {"iperf3": 1}
+    assert settings["network"] == role["fabric_network"]
+
+
+def test_preflight_asks_for_the_port_on_the_head_alone() -> None:
+    taken = [{"port": 8000, "address": "0.0.0.0", "process": "nginx"}]
+    plan = plan_of(cluster(), **asked(listening=taken))
+    assert "host.port_taken" not in rules(plan, "s2")
+    plan = plan_of(cluster(), s1={"measured": {**measured(1), "listening": taken}}, s2={"measured": measured(2)})
+    assert "host.port_taken" in rules(plan, "s1", "error")
+
+
+def test_hosts_with_different_kernels_are_warned_of_on_the_head() -> None:
+    differ = "cluster.hosts_differ"
+    assert differ not in rules(plan_of(cluster(), **asked()), "s1")
+    assert differ in rules(plan_of(cluster(), **asked(kernel="7.0.0-1019-nvidia")), "s1", "warning")
+    ignoring = asked(kernel="7.0.0-1019-nvidia")
+    ignoring["s1"]["vars"] = {"spark_ignore_rules": [differ]}
+    assert differ not in rules(plan_of(cluster(), **ignoring), "s1")
+
+
+@pytest.mark.parametrize(
+    ("version", "kept"), [("0.31.0", False), ("0.31.1.dev5", False), ("0.30.0", True), ("0.32.0", True), (None, False)]
+)
+def test_what_flashinfer_autotuned_is_not_kept_where_a_second_start_hangs(version: str | None, kept: bool) -> None:
+    image = {"ref": "example.org/vllm:1", "entrypoint": "serve", **({"vllm_version": version} if version else {})}
+    own = rank(plan_of(cluster({**LARGE, "image": image})), "s2")["env"]
+    assert ("VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR" not in own) is kept
+    assert own["VLLM_CACHE_ROOT"].startswith("/root/.cache/dgxspark/")
