@@ -1,0 +1,519 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules about speculative decoding (6xx), parsers and tools (7xx)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from .rulebook import DUO, FIRES, GUIDE, PACKAGES, PARSER, SELECTION, Change, Hits, Launch, rule
+
+# 6xx: speculative decoding
+
+
+@rule(
+    "SPK601",
+    "error",
+    "Speculative method that this vLLM does not have",
+    "Speculative method {method} is not in vLLM {version}{span}.",
+    "{fix}",
+    PACKAGES,
+    needs_version=True,
+)
+def _method_unknown(of: Launch) -> Hits:
+    if of.method and of.unsupported("spec_methods", of.method):
+        meant = of.respelled("spec_methods", of.method)
+        changes = _spec_changes(of, method=meant) if meant else ()
+        yield {**of.missing("spec_methods", of.method, "method"), "changes": changes}
+
+
+def _spec_changes(of: Launch, drop: str = "", **keys: object) -> tuple[Change, ...]:
+    """Return the change of --speculative-config that sets keys and drops one."""
+    given = of.args.get("speculative-config")
+    if not isinstance(given, Mapping):
+        return ()
+    kept = {key: value for key, value in given.items() if key != drop}
+    return (Change("args", "speculative-config", {**kept, **keys}),)
+
+
+@rule(
+    "SPK602",
+    "error",
+    "MTP for Gemma 4 before 0.21.0",
+    "vLLM {version} has no MTP for Gemma 4; it would load the assistant as an ordinary draft model.",
+    "Use vLLM 0.21.0 or newer, or vllm/vllm-openai:gemma4-0505-arm64-cu130.",
+    PACKAGES,
+    needs_version=True,
+)
+def _gemma4_mtp(of: Launch) -> Hits:
+    if of.gemma4 and of.method == "mtp" and of.unsupported("spec_methods", "gemma4_mtp"):
+        yield {"version": of.version}
+
+
+@rule(
+    "SPK603",
+    "warning",
+    "Gemma 4's assistant as an ordinary draft model",
+    "{model} is an MTP head for this Gemma 4; method draft_model runs it more slowly "
+    "(40 % fewer tokens per second were measured).",
+    'Set "method": "mtp" (vLLM 0.21.0 or newer, or an image gemma4-0505).',
+    DUO,
+)
+def _assistant_as_draft(of: Launch) -> Hits:
+    model = str(of.spec.get("model") or "")
+    if of.method == "draft_model" and "gemma-4" in model.lower() and model.lower().endswith("assistant"):
+        yield {"model": model}
+
+
+@rule(
+    "SPK604",
+    "error",
+    "Key of --speculative-config that this vLLM does not have",
+    "--speculative-config has no key {key} in vLLM {version}{span}.",
+    "{fix}",
+    PACKAGES,
+    needs_version=True,
+)
+def _spec_key(of: Launch) -> Hits:
+    given = of.args.get("speculative-config")
+    if not isinstance(given, Mapping):
+        return
+    for key in sorted(given):
+        if of.unsupported("spec_keys", str(key)):
+            hit = of.missing("spec_keys", str(key), "key")
+            meant = of.respelled("spec_keys", str(key))
+            changes: tuple[Change, ...] = ()
+            if key == "disable_by_batch_size":
+                changes = _spec_changes(of, drop=key)
+            elif meant and meant not in given and not hit["span"]:
+                changes = _spec_changes(of, drop=str(key), **{meant: given[key]})
+            yield {**hit, "fix": "Take the key out." if hit["span"] else hit["fix"], "changes": changes}
+
+
+@rule(
+    "SPK605",
+    "error",
+    "DFlash with an FP8 KV cache before 0.24.0",
+    "DFlash attends non-causally, and on sm_121 vLLM {version} has no such kernel for an FP8 KV cache.",
+    "Set kv-cache-dtype to auto, or use vLLM 0.24.0 or newer.",
+    SELECTION,
+    "No valid attention backend found",
+    needs_version=True,
+)
+def _dflash_fp8(of: Launch) -> Hits:
+    if of.method == "dflash" and of.kv_dtype.startswith("fp8") and of.within("0.20.0", "0.24.0"):
+        yield {"version": of.version}
+
+
+@rule(
+    "SPK606",
+    "warning",
+    "Suffix decoding needs a package that images lack",
+    "Speculative method suffix needs the package arctic-inference, which vLLM does not depend on.",
+    "Install arctic-inference==0.1.1 on top of the image (pip of a service), or use ngram.",
+    PACKAGES,
+    "Arctic Inference is required for suffix decoding",
+)
+def _suffix(of: Launch) -> Hits:
+    if of.method == "suffix" and not of.brings("arctic-inference"):
+        yield FIRES
+
+
+@rule(
+    "SPK607",
+    "info",
+    "More than one token from one MTP layer",
+    "num_speculative_tokens is {tokens}, but the model has one MTP layer, which then runs several times; fewer "
+    "of the later tokens are accepted.",
+    "Compare with 2 on your own prompts.",
+    f"vLLM's own warning; {DUO}",
+)
+def _many_mtp_tokens(of: Launch) -> Hits:
+    tokens = of.spec.get("num_speculative_tokens")
+    if of.method == "mtp" and isinstance(tokens, int) and tokens > 2 and of.text.get("mtp_num_hidden_layers") == 1:
+        yield {"tokens": tokens}
+
+
+@rule(
+    "SPK608",
+    "error",
+    "Draft models before 0.15.1",
+    "vLLM {version} lists the speculative method draft_model but cannot run it.",
+    "Use vLLM 0.15.1 or newer.",
+    PACKAGES,
+    "Draft model speculative decoding is not supported yet",
+    needs_version=True,
+)
+def _draft_model(of: Launch) -> Hits:
+    if of.method == "draft_model" and of.before("0.15.1"):
+        yield {"version": of.version}
+
+
+@rule(
+    "SPK609",
+    "warning",
+    "DFlash on a quantised model",
+    "DFlash drafts were reported to be accepted only for the first few tokens where the weights are quantised "
+    "({checkpoint}) and vLLM is a release: slower than without.",
+    "Watch vllm:spec_decode_num_accepted_tokens_total; use the model's own MTP layer if it stays low.",
+    GUIDE,
+)
+def _dflash_quantised(of: Launch) -> Hits:
+    if of.method == "dflash" and of.checkpoint:
+        yield {"checkpoint": of.checkpoint}
+
+
+# How many parameters a name says a model has: 35B-A3B, 27B.
+_SIZE = re.compile(r"(?<![0-9A-Za-z.])(\d+(?:\.\d+)?B)(?:-A(\d+(?:\.\d+)?B))?(?![0-9A-Za-z])", re.IGNORECASE)
+
+
+@rule(
+    "SPK610",
+    "error",
+    "Draft of another model",
+    "{draft} was trained for a model of {theirs}, this one has {own}; a drafter works only with its own target.",
+    "Set the model of --speculative-config to the drafter of {repo}.",
+    f"{GUIDE}; names of the checkpoints",
+)
+def _foreign_draft(of: Launch) -> Hits:
+    draft = str(of.spec.get("model") or "")
+    if of.method not in ("dflash", "eagle", "eagle3", "dspark"):
+        return
+    own, theirs = _SIZE.search(of.repo.rpartition("/")[2]), _SIZE.search(draft.rpartition("/")[2])
+    if own and theirs and own.group(1).upper() != theirs.group(1).upper():
+        yield {"draft": draft, "theirs": theirs.group(0), "own": own.group(0), "repo": of.repo}
+
+
+# Methods whose draft is a checkpoint of its own.
+_SEPARATE = ("dflash", "dspark", "eagle", "eagle3", "medusa", "mlp_speculator", "draft_model")
+
+
+@rule(
+    "SPK611",
+    "error",
+    "Speculative method without its draft model",
+    "Speculative method {method} needs a draft model, and --speculative-config names none.",
+    'Add "model" with the drafter of this model.',
+    PACKAGES,
+    "num_speculative_tokens was provided but without speculative model.",
+)
+def _no_draft(of: Launch) -> Hits:
+    if of.method not in _SEPARATE or of.spec.get("model"):
+        return
+    # DSpark's drafter may be in the checkpoint itself; without its config that is not known.
+    if of.method != "dspark" or (of.config and not _carries_dspark(of)):
+        yield {"method": of.method}
+
+
+def _carries_dspark(of: Launch) -> bool:
+    """Whether the checkpoint has DSpark's drafter inside, as DeepSeek-V4's later ones and V4.1 do; vLLM then drafts with it."""
+    return str(of.config.get("model_type")).startswith("deepseek_v4") or any(
+        key.startswith("dspark_") for key in of.text
+    )
+
+
+@rule(
+    "SPK612",
+    "error",
+    "Speculation without a number of tokens",
+    "Speculative method {method} needs num_speculative_tokens.",
+    'Add "num_speculative_tokens": 4.',
+    PACKAGES,
+    "num_speculative_tokens must be provided with speculative model unless the draft model config contains an n_predict "
+    "parameter.",
+)
+def _no_tokens(of: Launch) -> Hits:
+    if of.method in ("ngram", "ngram_gpu") and of.spec.get("num_speculative_tokens") is None:
+        yield {"method": of.method}
+
+
+@rule(
+    "SPK613",
+    "error",
+    "Shortest match longer than the longest",
+    "prompt_lookup_min {least} is more than prompt_lookup_max {most}.",
+    "Swap them.",
+    PACKAGES,
+    "prompt_lookup_min={least} must be <= prompt_lookup_max={most}",
+)
+def _lookup(of: Launch) -> Hits:
+    least, most = of.spec.get("prompt_lookup_min"), of.spec.get("prompt_lookup_max")
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        yield {"least": least, "most": most}
+
+
+@rule(
+    "SPK614",
+    "error",
+    "Draft's attention backend that cannot draft",
+    "On sm_121 vLLM {version} has FLASH_ATTN and FLEX_ATTENTION for DFlash's non-causal draft; {backend} cannot.",
+    'Take "attention_backend" out of --speculative-config.',
+    SELECTION,
+    "No valid attention backend found",
+    needs_version=True,
+)
+def _draft_attention(of: Launch) -> Hits:
+    backend = str(of.spec.get("attention_backend") or "").lower()
+    if of.method == "dflash" and of.within("0.21.0", "0.24.0") and backend in ("flashinfer", "triton_attn"):
+        yield {
+            "version": of.version,
+            "backend": backend.upper(),
+            "changes": _spec_changes(of, drop="attention_backend"),
+        }
+
+
+@rule(
+    "SPK615",
+    "error",
+    "Paired draft without an MTP that takes one",
+    "{architecture} has no MTP layer of its own in {repo}; method mtp needs the paired draft as its model.",
+    'Add "model" with the assistant of this model.',
+    f"{PACKAGES}; {GUIDE}",
+)
+def _gemma4_pair(of: Launch) -> Hits:
+    if of.gemma4 and of.method == "mtp" and not of.spec.get("model"):
+        yield {"architecture": of.architectures[0], "repo": of.repo or "this checkpoint"}
+
+
+@rule(
+    "SPK616",
+    "info",
+    "Few tokens a block for DFlash",
+    "num_speculative_tokens is {tokens}; DFlash checks a whole block in one pass, and 7 to 15 are its range.",
+    "Compare with 7 and 15 on your own prompts.",
+    GUIDE,
+)
+def _dflash_tokens(of: Launch) -> Hits:
+    tokens = of.spec.get("num_speculative_tokens")
+    if of.method == "dflash" and isinstance(tokens, int) and tokens < 7:
+        yield {"tokens": tokens}
+
+
+@rule(
+    "SPK617",
+    "info",
+    "Speculation without a limit under load",
+    "{seqs} requests may run at once, and each drafts {tokens} at every step: drafts speed up a single "
+    "stream, but reduce the throughput of many.",
+    "Measure with bench.yml, at your own concurrency, with and without speculative-config{bound}.",
+    f"{PACKAGES}; {GUIDE}",
+)
+def _unbounded_speculation(of: Launch) -> Hits:
+    seqs = of.number("max-num-seqs", 0)
+    if not of.method or seqs <= MANY_REQUESTS or any(of.spec.get(name) for name in _BOUNDS):
+        return
+    count = of.spec.get("num_speculative_tokens")
+    tokens = f"{count} token{'s' if count != 1 else ''}" if isinstance(count, int) else "tokens"
+    bound = (
+        ""
+        if of.version is None or of.before("0.24.0")
+        else "; num_speculative_tokens_per_batch_size in it drafts less when many run"
+    )
+    yield {"seqs": seqs, "tokens": tokens, "bound": bound}
+
+
+MANY_REQUESTS = 8
+# What of a speculative configuration drafts less the more requests run; the first up to 0.16.0, the second from 0.24.0 on.
+_BOUNDS = ("disable_by_batch_size", "num_speculative_tokens_per_batch_size")
+
+
+# 7xx: parsers and tools
+
+
+# Names that people expect and that vLLM does not have under that option.
+_PARSER_FIXES = {
+    ("tool_parsers", "nemotron_v3"): "Use qwen3_coder; nemotron_v3 is a reasoning parser.",
+    ("reasoning_parsers", "nano_v3"): "Give its file with --reasoning-parser-plugin.",
+    ("reasoning_parsers", "super_v3"): "Give its file with --reasoning-parser-plugin.",
+}
+
+
+def _parser_unknown(of: Launch, option: str, table: str, plugin: str) -> Hits:
+    name = str(of.args.get(option) or "")
+    if name and not of.args.get(plugin) and of.unsupported(table, name):
+        hit = of.missing(table, name)
+        meant = of.respelled(table, name)
+        if (table, name) == ("tool_parsers", "nemotron_v3"):
+            meant = "qwen3_coder"
+        changes = (Change("args", option, meant),) if meant else ()
+        yield {**hit, "fix": _PARSER_FIXES.get((table, name), hit["fix"]), "changes": changes}
+
+
+@rule(
+    "SPK701",
+    "error",
+    "Tool parser that this vLLM does not have",
+    "vLLM {version} has no tool parser {name}{span}.",
+    "{fix}",
+    PACKAGES,
+    "KeyError: 'invalid tool call parser: {name}",
+    needs_version=True,
+)
+def _tool_parser(of: Launch) -> Hits:
+    if of.args.get("enable-auto-tool-choice") is True:  # vLLM looks at the name only then
+        yield from _parser_unknown(of, "tool-call-parser", "tool_parsers", "tool-parser-plugin")
+
+
+@rule(
+    "SPK702",
+    "error",
+    "Reasoning parser that this vLLM does not have",
+    "vLLM {version} has no reasoning parser {name}{span}.",
+    "{fix}",
+    PACKAGES,
+    "KeyError: 'invalid reasoning parser: {name}",
+    needs_version=True,
+)
+def _reasoning_parser(of: Launch) -> Hits:
+    yield from _parser_unknown(of, "reasoning-parser", "reasoning_parsers", "reasoning-parser-plugin")
+
+
+@rule(
+    "SPK703",
+    "error",
+    "Automatic tool choice without a parser",
+    "--enable-auto-tool-choice needs --tool-call-parser.",
+    "Add tool-call-parser{value}.",
+    PARSER,
+    "TypeError: Error: --enable-auto-tool-choice requires --tool-call-parser",
+)
+def _no_tool_parser(of: Launch) -> Hits:
+    if of.args.get("enable-auto-tool-choice") is True and not of.args.get("tool-call-parser"):
+        fitting = _fitting_parsers(of)
+        changes = (Change("args", "tool-call-parser", fitting[0]),) if fitting else ()
+        yield {"value": f" {fitting[0]}" if fitting else "", "changes": changes}
+
+
+def _fitting_parsers(of: Launch) -> tuple[str, ...]:
+    """Tool parsers of this vLLM that read what this model writes; empty if that is not known."""
+    fitting: tuple[str, ...] = ("openai",) if of.gpt_oss else ()
+    if of.gemma4:
+        fitting = ("gemma4",)
+    elif any(name.startswith(("Qwen3_5", "NemotronH")) for name in of.architectures):
+        fitting = ("qwen3_coder", "qwen3_xml", "qwen3_json")
+    return tuple(name for name in fitting if not of.unsupported("tool_parsers", name))
+
+
+@rule(
+    "SPK704",
+    "warning",
+    "Tool parser of another model",
+    "Tool parser {parser} does not match the format of this model: tool calls are returned as plain text.",
+    "Set tool-call-parser to {fitting}.",
+    "model cards and vLLM's recipes; the parsers' own formats",
+)
+def _foreign_parser(of: Launch) -> Hits:
+    parser, fitting = str(of.args.get("tool-call-parser") or ""), _fitting_parsers(of)
+    if (
+        parser
+        and fitting
+        and parser not in fitting
+        and not of.args.get("tool-parser-plugin")
+        and not of.unsupported("tool_parsers", parser)
+        and not (of.gemma4 and parser == "pythonic")  # SPK707
+        and parser != "hf"  # goes by the model's own template
+    ):
+        changes = (Change("args", "tool-call-parser", fitting[0]),)
+        yield {"parser": parser, "fitting": fitting[0], "changes": changes}
+
+
+@rule(
+    "SPK705",
+    "warning",
+    "Tools from a model that always reasons",
+    "{repo} always reasons, whatever enable_thinking says, and may end without the tool call that "
+    "tool_choice auto expects.",
+    "Serve the Instruct variant for tools{or_hermes}.",
+    "report on two Qwen3 models on one DGX Spark, June 2026",
+)
+def _thinking_tools(of: Launch) -> Hits:
+    if re.search(r"Qwen3-Next-.*-Thinking", of.repo) and of.args.get("enable-auto-tool-choice") is True:
+        alone = of.args.get("reasoning-parser") is None and of.args.get("tool-call-parser") == "hermes"
+        yield {"repo": of.repo, "or_hermes": "" if alone else ", or use parser hermes without a reasoning parser"}
+
+
+@rule(
+    "SPK706",
+    "warning",
+    "Tool parser without automatic tool choice",
+    "--tool-call-parser is set but --enable-auto-tool-choice is not: requests with tools get HTTP 400.",
+    "Add enable-auto-tool-choice: true.",
+    PACKAGES,
+    '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+)
+def _parser_alone(of: Launch) -> Hits:
+    if of.args.get("tool-call-parser") and of.args.get("enable-auto-tool-choice") is not True:
+        yield FIRES
+
+
+@rule(
+    "SPK707",
+    "info",
+    "Tool parser of Gemma 4: the sources disagree",
+    "One guide parses Gemma 4's tool calls with pythonic; NVIDIA's model card and vLLM's recipes use gemma4, which vLLM "
+    "has from 0.19.0 on.",
+    "Send one request with a tool; set tool-call-parser to gemma4 if the call is returned as text.",
+    f"{GUIDE}; model cards and vLLM's recipes",
+)
+def _gemma4_pythonic(of: Launch) -> Hits:
+    if of.gemma4 and of.args.get("tool-call-parser") == "pythonic" and not of.unsupported("tool_parsers", "gemma4"):
+        yield FIRES
+
+
+@rule(
+    "SPK708",
+    "warning",
+    "Reasoning parser of another model",
+    "Reasoning parser {parser} does not match the reasoning of this model: it stays in the answer.",
+    "Set reasoning-parser to {fitting}.",
+    "model cards and vLLM's recipes; the parsers' own formats",
+)
+def _foreign_reasoning(of: Launch) -> Hits:
+    parser = str(of.args.get("reasoning-parser") or "")
+    fitting = next((names for start, names in _THOUGHTS if any(a.startswith(start) for a in of.architectures)), ())
+    known = {name for _start, names in _THOUGHTS for name in names}
+    here = [name for name in fitting if not of.unsupported("reasoning_parsers", name)]
+    if parser in known and here and parser not in fitting and not of.args.get("reasoning-parser-plugin"):
+        yield {"parser": parser, "fitting": here[0]}
+
+
+# Start of an architecture's name to the reasoning parsers that read what it writes.
+_THOUGHTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Qwen3", ("qwen3", "deepseek_r1")),
+    ("Gemma4", ("gemma4",)),
+    ("NemotronH", ("nemotron_v3", "nano_v3", "deepseek_r1")),
+    ("Laguna", ("poolside_v1",)),
+)
+
+
+@rule(
+    "SPK709",
+    "warning",
+    "Reasoning stays in the answers",
+    "This model reasons by default and no reasoning parser is set: its reasoning stays in the answers, and tool calls after it may not be parsed.",
+    "Set reasoning-parser to {fitting}{or_off}.",
+    GUIDE,
+)
+def _no_reasoning_parser(of: Launch) -> Hits:
+    thinks = next((name for name in of.architectures if name.startswith("Qwen3_5")), "")
+    kwargs = of.args.get("default-chat-template-kwargs")
+    off = isinstance(kwargs, Mapping) and kwargs.get("enable_thinking") is False
+    if thinks and of.args.get("enable-auto-tool-choice") is True and not of.args.get("reasoning-parser") and not off:
+        or_off = ", or switch thinking off with --default-chat-template-kwargs"
+        yield {"fitting": "qwen3", "or_off": "" if of.before("0.14.0") else or_off}
+
+
+@rule(
+    "SPK710",
+    "warning",
+    "Parser plugin that no parser uses",
+    "{plugin} is given, but {option} is not: the file is not used.",
+    "Add {option} with the name that the file registers.",
+    PACKAGES,
+)
+def _idle_plugin(of: Launch) -> Hits:
+    for plugin, option in (("tool-parser-plugin", "tool-call-parser"), ("reasoning-parser-plugin", "reasoning-parser")):
+        if of.args.get(plugin) and not of.args.get(option):
+            yield {"plugin": f"--{plugin}", "option": f"--{option}"}

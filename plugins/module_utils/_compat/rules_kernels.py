@@ -1,0 +1,459 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules about the kernels of sm_121 (5xx)."""
+
+from __future__ import annotations
+
+from .rulebook import FIRES, GUIDE, PACKAGES, SELECTION, Change, Hits, Launch, rule
+
+# 5xx: kernels of sm_121
+
+
+@rule(
+    "SPK501",
+    "error",
+    "FP8 KV cache with FLASH_ATTN",
+    "FLASH_ATTN does not support an FP8 KV cache on sm_121, in any version.",
+    "Set attention-backend to FLASHINFER or TRITON_ATTN, or leave it out.",
+    SELECTION,
+    "No valid attention backend found",
+)
+def _fp8_flash_attn(of: Launch) -> Hits:
+    if of.attention == "flash_attn" and of.kv_dtype.startswith("fp8"):
+        yield FIRES
+
+
+@rule(
+    "SPK502",
+    "error",
+    "NVFP4 KV cache before 0.32.0",
+    "An NVFP4 KV cache does not work on sm_121 in vLLM {version}; it does from 0.32.0.",
+    "Set kv-cache-dtype to fp8, or use vLLM 0.32.0 or newer.",
+    SELECTION,
+    needs_version=True,
+)
+def _nvfp4_kv(of: Launch) -> Hits:
+    if of.kv_dtype.startswith("nvfp4") and of.before("0.32.0"):
+        yield {"version": of.version}
+
+
+# Backends that refuse these experts on sm_121: format to backend to (first version concerned, first one that works).
+_REFUSED_MOE: dict[str, dict[str, tuple[str, str | None]]] = {
+    "nvfp4": {
+        "flashinfer_trtllm": ("0.17.0", None),
+        "flashinfer_cutedsl": ("0.17.0", None),
+        "triton": ("0.17.0", None),
+        "deep_gemm": ("0.17.0", None),
+    },
+    "nvfp4_weights": {
+        "flashinfer_trtllm": ("0.17.0", None),
+        "flashinfer_cutedsl": ("0.17.0", None),
+        "triton": ("0.17.0", None),
+        "deep_gemm": ("0.17.0", None),
+    },
+    "fp8_block": {
+        "cutlass": ("0.17.0", None),
+        "flashinfer_cutlass": ("0.17.0", None),
+        "flashinfer_trtllm": ("0.17.0", None),
+        "deep_gemm": ("0.17.0", "0.24.0"),
+    },
+    "mxfp4": {
+        "flashinfer_trtllm": ("0.17.0", None),
+        "flashinfer_cutlass": ("0.17.0", None),
+        "flashinfer_cutedsl": ("0.17.0", None),
+        "flashinfer_b12x": ("0.22.0", None),
+        "b12x": ("0.29.0", None),
+        "cutlass": ("0.17.0", None),
+        "triton": ("0.17.0", "0.32.0"),
+    },
+    "bf16": {"deep_gemm": ("0.17.0", None), "marlin": ("0.17.0", "0.33.0"), "flashinfer_cutlass": ("0.17.0", "0.20.0")},
+}
+_WORKING_MOE = {
+    "nvfp4": "flashinfer_cutlass or marlin",
+    "nvfp4_weights": "marlin",
+    "fp8_block": "triton or marlin",
+    "mxfp4": "marlin",
+    "bf16": "triton",
+}
+
+
+@rule(
+    "SPK503",
+    "error",
+    "MoE kernels that refuse these experts on sm_121",
+    "--moe-backend {backend} does not run {format} experts on sm_121 in vLLM {version}.",
+    "Use {working}, or leave moe-backend out.",
+    SELECTION,
+    needs_version=True,
+)
+def _moe_backend_refused(of: Launch) -> Hits:
+    backend = of.word("moe-backend")
+    bounds = _REFUSED_MOE.get(of.expert_format, {}).get(backend)
+    if bounds and not of.before(bounds[0]) and (bounds[1] is None or of.before(bounds[1])):
+        yield {
+            "backend": backend,
+            "format": of.expert_format,
+            "version": of.version,
+            "working": _WORKING_MOE[of.expert_format],
+        }
+
+
+@rule(
+    "SPK504",
+    "error",
+    "Marlin for an unquantised MTP layer",
+    "--moe-backend marlin also applies to the model's own MTP layer, whose experts this checkpoint leaves "
+    "unquantised; vLLM {version} refuses that.",
+    "{fix}",
+    PACKAGES,
+    "moe_backend='marlin' is not supported for unquantized MoE.",
+    needs_version=True,
+)
+def _marlin_draft(of: Launch) -> Hits:
+    if (
+        of.word("moe-backend") == "marlin"
+        and of.moe
+        and of.method.endswith("mtp")
+        and of.draft_unquantised
+        and not of.spec.get("moe_backend")
+        and of.within("0.17.0", "0.33.0")
+    ):
+        yield {
+            "version": of.version,
+            "fix": 'Add "moe_backend": "triton" to speculative-config.'
+            if not of.before("0.19.0")
+            else "Take moe-backend out, or use vLLM 0.19.0 or newer with a moe_backend of the draft's own.",
+            "changes": ()
+            if of.before("0.19.0")
+            else (Change("args", "speculative-config", {**of.spec, "moe_backend": "triton"}),),
+        }
+
+
+@rule(
+    "SPK505",
+    "error",
+    "MoE backend that this vLLM does not have",
+    "--moe-backend {backend} is not in vLLM {version}{span}.",
+    "{fix}",
+    PACKAGES,
+    "argument --moe-backend: invalid choice: '{backend}'",
+    needs_version=True,
+)
+def _moe_backend_unknown(of: Launch) -> Hits:
+    backend = of.word("moe-backend")
+    if backend and of.unsupported("moe_backends", backend) and not of.before("0.17.0"):
+        meant = of.respelled("moe_backends", backend)
+        changes = (Change("args", "moe-backend", meant),) if meant else ()
+        yield {**of.missing("moe_backends", backend, "backend"), "changes": changes}
+
+
+@rule(
+    "SPK506",
+    "error",
+    "Attention kernels without sinks for gpt-oss",
+    "gpt-oss needs attention sinks; {backend} has none on sm_121 in vLLM {version}.",
+    "Leave attention-backend out, or set it to TRITON_ATTN.",
+    SELECTION,
+    "No valid attention backend found",
+    needs_version=True,
+)
+def _sinks(of: Launch) -> Hits:
+    backend = of.attention
+    able = {"", "triton_attn"} | (set() if of.before("0.28.0") else {"flashinfer"})
+    if of.gpt_oss and backend not in able:
+        yield {"backend": backend.upper(), "version": of.version}
+
+
+@rule(
+    "SPK507",
+    "error",
+    "KV cache type that this vLLM does not have",
+    "--kv-cache-dtype {dtype} is not in vLLM {version}{span}.",
+    "Use fp8 or auto.",
+    PACKAGES,
+    "argument --kv-cache-dtype: invalid choice: '{dtype}'",
+    needs_version=True,
+)
+def _kv_dtype_unknown(of: Launch) -> Hits:
+    dtype = str(of.args.get("kv-cache-dtype") or "")
+    if dtype and of.unsupported("kv_cache_dtypes", dtype) and not dtype.startswith("nvfp4"):
+        meant = of.respelled("kv_cache_dtypes", dtype)
+        changes = (Change("args", "kv-cache-dtype", meant),) if meant else ()
+        yield {**of.missing("kv_cache_dtypes", dtype, "dtype"), "changes": changes}
+
+
+_NO_BACKEND = "No valid attention backend found"
+
+
+@rule(
+    "SPK508",
+    "error",
+    "Attention kernels without the head sizes of this model",
+    "{backend} does not support head size {size} on sm_121 in vLLM {version}.",
+    "Leave attention-backend out, or set it to TRITON_ATTN.",
+    SELECTION,
+    _NO_BACKEND,
+    needs_version=True,
+)
+def _head_size(of: Launch) -> Hits:
+    size = max(of.head_sizes, default=0)
+    if size > 256 and (
+        of.attention == "flash_attn" or (of.attention == "flashinfer" and size == 512 and of.before("0.22.0"))
+    ):
+        yield {"backend": of.attention.upper(), "size": size, "version": of.version}
+
+
+@rule(
+    "SPK509",
+    "error",
+    "Attention backend that this vLLM does not have",
+    "--attention-backend {name} is not in vLLM {version}{span}.",
+    "{fix}",
+    PACKAGES,
+    "Unknown attention backend: '{name}'",
+    needs_version=True,
+)
+def _attention_unknown(of: Launch) -> Hits:
+    name = of.word("attention-backend").upper()
+    if name and name != "AUTO" and of.unsupported("attention_backends", name):
+        meant = of.respelled("attention_backends", name)
+        changes = (Change("args", "attention-backend", meant),) if meant else ()
+        yield {**of.missing("attention_backends", name), "changes": changes}
+
+
+@rule(
+    "SPK510",
+    "info",
+    "NVFP4 experts on CUTLASS: the sources disagree",
+    "These NVFP4 experts run on {backend} in vLLM {version}{auto}. NVIDIA's own recipes for the Spark, and most of those here, set Marlin; two guides "
+    "got garbage from CUTLASS FP4, for which builds up to 0.19.1 have a cause of their own (SPK301); one owner measured it right and "
+    "faster, and vLLM does not exclude it.",
+    "{Marlin}, unless both were measured. The proof reads an answer and names garbage (!!!!!), so that either choice can be tried.",
+    f"{SELECTION}; NVIDIA/local-ai-inference-recipes; NVIDIA/dgx-spark-playbooks; {GUIDE}; vllm-project/vllm#28129",
+    needs_version=True,
+)
+def _fp4_experts(of: Launch) -> Hits:
+    if of.expert_format != "nvfp4" or of.before("0.15.1"):
+        return
+    asked = of.word("moe-backend")
+    marlin = "Use vLLM 0.17.0 or newer with moe-backend marlin" if of.before("0.17.0") else "Set moe-backend to marlin"
+    hit = {"version": of.version, "Marlin": marlin}
+    if asked in ("", "auto"):
+        yield {**hit, "backend": "FLASHINFER_CUTLASS", "auto": ", vLLM's default"}
+    elif asked in ("cutlass", "flashinfer_cutlass"):
+        yield {**hit, "backend": asked.upper(), "auto": ""}
+
+
+@rule(
+    "SPK511",
+    "info",
+    "One attention backend for a hybrid model: the sources disagree",
+    "--attention-backend {backend} applies to all attention layers of this hybrid model. It was reported to stop one "
+    "nightly build at init_device; vLLM's own recipes for DGX Spark use it.",
+    "Leave attention-backend out if the start stops there.",
+    f"{GUIDE}; vLLM's recipes for DGX Spark",
+)
+def _hybrid_attention(of: Launch) -> Hits:
+    if of.hybrid and of.attention == "flashinfer":
+        yield {"backend": of.args.get("attention-backend", of.attention)}
+
+
+@rule(
+    "SPK512",
+    "info",
+    "FP8 KV cache without scales in the checkpoint",
+    "The checkpoint has no scales for a KV cache of {dtype}; vLLM uses 1.0. Most models tolerate that; some were reported to "
+    "repeat themselves or to give corrupted answers.",
+    "Compare the answers once with kv-cache-dtype auto.",
+    f"{PACKAGES}; {GUIDE}",
+    "Using KV cache scaling factor 1.0 for fp8_e4m3.",
+)
+def _kv_scales(of: Launch) -> Hits:
+    if of.config and of.kv_dtype in ("fp8", "fp8_e4m3") and not of.kv_scales:
+        yield {"dtype": of.kv_dtype}
+
+
+@rule(
+    "SPK513",
+    "warning",
+    "NVFP4 KV cache with Gemma 4",
+    "Gemma 4 with an NVFP4 KV cache was reported to answer wrongly on GB10 with full CUDA graphs, and its draft to fail.",
+    "Set kv-cache-dtype to fp8.",
+    f"vllm-project/vllm#46329; {GUIDE}",
+)
+def _gemma4_nvfp4_kv(of: Launch) -> Hits:
+    if of.gemma4 and of.kv_dtype.startswith("nvfp4") and not of.before("0.32.0"):
+        yield FIRES
+
+
+@rule(
+    "SPK514",
+    "error",
+    "NVFP4 KV cache with head size 64",
+    "The kernels of the NVFP4 KV cache compute wrong results for head size 64, which this model has.",
+    "Set kv-cache-dtype to fp8.",
+    PACKAGES,
+    "fa2 prefill misreads NVFP4 at head_size 64.",
+)
+def _nvfp4_small_heads(of: Launch) -> Hits:
+    if 64 in of.head_sizes and of.kv_dtype.startswith("nvfp4") and not of.before("0.32.0"):
+        yield FIRES
+
+
+@rule(
+    "SPK515",
+    "error",
+    "TurboQuant KV cache with other kernels",
+    "--kv-cache-dtype {dtype} works only with the attention backend TURBOQUANT; {backend} is set.",
+    "Leave attention-backend out.",
+    SELECTION,
+    _NO_BACKEND,
+)
+def _turboquant(of: Launch) -> Hits:
+    if of.kv_dtype.startswith("turboquant") and of.attention not in ("", "turboquant"):
+        yield {"dtype": of.args.get("kv-cache-dtype"), "backend": of.attention.upper()}
+
+
+@rule(
+    "SPK516",
+    "error",
+    "FP8 KV cache with compressed attention before 0.18.0",
+    "On sm_121 vLLM {version} has no kernel for an FP8 KV cache of compressed attention (MLA).",
+    "Set kv-cache-dtype to auto, or use vLLM 0.18.0 or newer.",
+    SELECTION,
+    _NO_BACKEND,
+    needs_version=True,
+)
+def _mla_fp8(of: Launch) -> Hits:
+    if of.mla and not of.sparse_mla and of.kv_dtype.startswith("fp8") and of.before("0.18.0"):
+        yield {"version": of.version}
+
+
+@rule(
+    "SPK517",
+    "error",
+    "Sparse compressed attention before 0.24.0",
+    "This model attends to an index of tokens; on sm_121 vLLM {version} has no kernel for that.",
+    "Use vLLM 0.24.0 or newer.",
+    SELECTION,
+    _NO_BACKEND,
+    needs_version=True,
+)
+def _sparse(of: Launch) -> Hits:
+    if of.sparse_mla and of.before("0.24.0"):
+        yield {"version": of.version}
+
+
+# Models that see an image's tokens all at once, and the kernels that can.
+_PREFIX_MODELS = ("bagel", "gemma3", "molmo2", "paligemma")
+
+
+@rule(
+    "SPK518",
+    "error",
+    "Attention kernels without bidirectional attention",
+    "This model uses bidirectional attention for the tokens of an image; {backend} does not support it.",
+    "Leave attention-backend out, or set it to TRITON_ATTN.",
+    SELECTION,
+    _NO_BACKEND,
+    needs_version=True,
+)
+def _both_ways(of: Launch) -> Hits:
+    if (
+        str(of.config.get("model_type")) in _PREFIX_MODELS
+        and of.attention not in ("", "triton_attn", "flex_attention")
+        and not of.before("0.13.0")
+    ):
+        yield {"backend": of.attention.upper()}
+
+
+@rule(
+    "SPK519",
+    "error",
+    "Linear backend that this vLLM does not have",
+    "--linear-backend {name} is not in vLLM {version}{span}.",
+    "{fix}",
+    PACKAGES,
+    "argument --linear-backend: invalid choice: '{name}'",
+    needs_version=True,
+)
+def _linear_unknown(of: Launch) -> Hits:
+    name = of.word("linear-backend")
+    if name and not of.before("0.22.0") and of.unsupported("linear_backends", name):
+        meant = of.respelled("linear_backends", name)
+        changes = (Change("args", "linear-backend", meant),) if meant else ()
+        yield {**of.missing("linear_backends", name), "changes": changes}
+
+
+@rule(
+    "SPK520",
+    "warning",
+    "b12x kernels need a package",
+    "{option} b12x needs the package b12x, which vllm[b12x] installs and no known image has.",
+    "Make sure that the image has it, or leave {option} out.",
+    PACKAGES,
+)
+def _b12x(of: Launch) -> Hits:
+    for option in ("attention-backend", "linear-backend", "moe-backend"):
+        if of.word(option) == "b12x" and not of.brings("b12x", "b12x"):
+            yield {"option": f"--{option}"}
+
+
+@rule(
+    "SPK521",
+    "error",
+    "Attention kernels of other GPUs",
+    "{backend} runs on {where}, not on sm_121.",
+    "Leave attention-backend out: vLLM picks kernels that GB10 has.",
+    SELECTION,
+    _NO_BACKEND,
+)
+def _foreign_attention(of: Launch) -> Hits:
+    where = _FOREIGN_ATTENTION.get(of.attention)
+    if of.attention.startswith("rocm_"):
+        where = "AMD GPUs"
+    if where:
+        yield {"backend": of.attention.upper(), "where": where}
+
+
+_FOREIGN_ATTENTION = {
+    "flashmla": "compute capabilities 9.x and 10.x",
+    "flashmla_sparse": "compute capabilities 9.x and 10.x",
+    "flash_attn_mla": "compute capability 9.x",
+    "cutlass_mla": "compute capability 10.x",
+    "flashinfer_mla": "compute capability 10.x",
+    "flashinfer_mla_sparse": "compute capability 10.x",
+    "tokenspeed_mla": "compute capability 10.x",
+    "cpu_attn": "CPUs",
+    "xpu_mla_sparse": "Intel GPUs",
+}
+
+
+@rule(
+    "SPK522",
+    "info",
+    "Chunked prefill on Mamba with experts: the sources disagree",
+    "--enable-chunked-prefill was reported to make models of Mamba layers and experts nine times slower. vLLM has it on "
+    "by default, so the option changes nothing there.",
+    "Leave the option out, and measure.",
+    f"{GUIDE}; {PACKAGES}",
+)
+def _chunked_mamba(of: Launch) -> Hits:
+    mamba = str(of.config.get("model_type")) in ("nemotron_h", "jamba", "bamba", "granitemoehybrid")
+    if of.args.get("enable-chunked-prefill") is True and mamba and of.moe:
+        yield FIRES
+
+
+@rule(
+    "SPK523",
+    "warning",
+    "CUDA graphs switched off",
+    "--enforce-eager runs without CUDA graphs and compilation: starts are shorter, every token is slower (9 against "
+    "23 tokens a second were reported for one model on GB10).",
+    "Take it out once the launch works.",
+    f"{GUIDE}; vLLM's report on DGX Spark, 2026",
+)
+def _eager(of: Launch) -> Hits:
+    if of.args.get("enforce-eager") is True:
+        yield FIRES

@@ -1,0 +1,638 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules about the launch line (1xx) and the environment (2xx)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._vllm import catalogue
+from .._vllm.launch import long_name
+from .rulebook import GUIDE, PACKAGES, PARSER, SELECTION, Change, Hits, Launch, rule, sure_spelling, version
+
+
+def _problems(of: Launch, *kinds: str) -> Hits:
+    accepted = set(of.entry.get("options") or ())  # what the image itself says that it takes
+    for problem in of.problems:
+        name = problem.option.lstrip("-").partition(".")[0].replace("_", "-")
+        if problem.kind == "unknown" and accepted & {name, name.partition("no-")[2]}:
+            continue
+        if problem.kind in kinds:
+            yield {
+                "option": problem.option,
+                "detail": problem.detail,
+                "fix": problem.fix,
+                "error": problem.vllm_error,
+                "value": problem.value,
+            }
+
+
+# 1xx: launch line
+
+_NEVER = "--speculative-disable-by-batch-size"
+
+
+@rule(
+    "SPK101",
+    "error",
+    "Unknown option",
+    "{option} {detail}; vLLM would stop at once.",
+    "{fix}",
+    PARSER,
+    "{error}",
+    needs_version=True,
+    about="An option that this vLLM does not have, not yet or no more; vLLM stops at once. The finding names the versions "
+    "that have it, or the nearest option.",
+)
+def _unknown_option(of: Launch) -> Hits:
+    for hit in _problems(of, "unknown"):
+        if hit["option"] != _NEVER:
+            yield {**hit, "changes": _unknown_changes(of, hit["option"].lstrip("-"))}
+
+
+# Options that vLLM has dropped and whose absence is what they asked for: the V1 engine never swaps, never preempts by
+# swapping, processes output asynchronously in one way only, and does not log requests unless told to.
+_WITHOUT_EFFECT = {"swap-space", "preemption-mode", "disable-log-requests", "disable-async-output-proc"}
+
+
+def _unknown_changes(of: Launch, name: str) -> tuple[Change, ...]:
+    """Say how an option that this vLLM does not have can be put right without a doubt about what was meant."""
+    value = of.args.get(name)
+    gone = Change("args", name)
+    if name in _WITHOUT_EFFECT:
+        return (gone,)
+    if name == "cuda-graph-sizes":
+        return gone, Change("args", "cudagraph-capture-sizes", value)
+    if name == "disable-mm-preprocessor-cache" and value is True:
+        return gone, Change("args", "mm-processor-cache-gb", 0)
+    if name == "guided-decoding-backend" and of.args.get("structured-outputs-config") is None:
+        return gone, Change("args", "structured-outputs-config", {"backend": value})
+    if name == "task" and str(value) in _TASKS:
+        return (gone, *(Change("args", key, asked) for key, asked in _TASKS[str(value)].items()))
+    if long_name(name) in catalogue.options():
+        return ()  # it is spelled right; this version has no such thing
+    known = sure_spelling(name, catalogue.options())
+    return (gone, Change("args", known, value)) if known and known not in of.args else ()
+
+
+# What --task was replaced by in 0.13.0.
+_TASKS = {
+    "generate": {"runner": "generate"},
+    "embed": {"runner": "pooling", "convert": "embed"},
+    "embedding": {"runner": "pooling", "convert": "embed"},
+    "classify": {"runner": "pooling", "convert": "classify"},
+}
+
+
+@rule(
+    "SPK102",
+    "error",
+    "Value after a flag",
+    "{option} {detail}; vLLM's boolean options stand alone.",
+    "{fix}",
+    PARSER,
+    "{error}",
+    about="A value behind a boolean option, as in --enforce-eager true; vLLM's boolean options stand alone.",
+)
+def _value_to_switch(of: Launch) -> Hits:
+    for hit in _problems(of, "value_to_switch"):
+        name, meant = hit["option"].lstrip("-"), _BOOLEANS.get(str(hit["value"]).strip().lower())
+        option = catalogue.options().get(name)
+        if meant is None or option is None:
+            yield hit
+            continue
+        wanted = meant is (of.args.get(name) is not False)  # --no-x true asks for what --x false does
+        yield {**hit, "changes": (Change("args", name, True if wanted else _off(option)),)}
+
+
+_BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def _off(option: Any) -> bool | None:
+    """Return the value that switches an option off: a plain flag is off when it is not there."""
+    return False if option.kind == "switch" else None
+
+
+@rule(
+    "SPK103",
+    "error",
+    "vllm serve twice",
+    "vllm serve {detail}: {why}.",
+    "Pass {instead} after the image name.",
+    "entrypoints of the images; vLLM's own parser",
+    "{error}",
+    about="vllm serve is typed where the entrypoint of the image is vllm serve already, or is typed twice: its second word "
+    "would be taken for the model.",
+)
+def _doubled(of: Launch) -> Hits:
+    for hit in _problems(of, "doubled"):
+        yield {
+            **hit,
+            "why": "its second word would be taken for the model",
+            "instead": "vllm serve once at most",
+            "changes": (Change("command", "vllm serve vllm serve", "vllm serve"),),
+        }
+    if of.argv[:2] == ["vllm", "serve"] and of.entrypoint == "serve" and of.entrypoint_known:
+        yield {
+            "detail": "is typed and is the image's entrypoint too",
+            "why": "the entrypoint of this image family is vllm serve",
+            "instead": "only the model and its options",
+            "error": f"unrecognized arguments: serve {' '.join(of.argv[2:3])}".rstrip(),
+            "changes": (Change("command", "vllm serve", ""),),
+        }
+
+
+@rule(
+    "SPK104",
+    "error",
+    "Value missing or of the wrong kind",
+    "{option} {detail}.",
+    "{fix}",
+    PARSER,
+    "{error}",
+    about="An option without the value it needs, a text where a number belongs, JSON that is none, or a word too many.",
+)
+def _bad_value(of: Launch) -> Hits:
+    yield from _problems(of, "no_value", "bad_value", "extra_word")
+
+
+@rule(
+    "SPK105",
+    "error",
+    "Ambiguous abbreviation",
+    "{option} {detail}; vLLM accepts an abbreviation only if it is unique.",
+    "{fix}",
+    PARSER,
+    "{error}",
+    about="An abbreviation that several options begin with; vLLM accepts one only if it is unique.",
+)
+def _ambiguous(of: Launch) -> Hits:
+    yield from _problems(of, "ambiguous")
+
+
+@rule(
+    "SPK106",
+    "error",
+    "Key of the service among its args",
+    "'{option}' {detail}, so that unit, probes and plan agree on it.",
+    "{fix}",
+    "design of this collection",
+    about="host, port, served-model-name, model or name stands among the args. They belong to the service, so that unit, "
+    "probes and plan agree on them.",
+)
+def _service_key(of: Launch) -> Hits:
+    yield from _problems(of, "service_key")
+
+
+@rule(
+    "SPK107",
+    "info",
+    "Model given as --model",
+    "--model {detail}; vllm serve still takes that, with a warning that it will go away.",
+    "{fix}",
+    PARSER,
+)
+def _model_option(of: Launch) -> Hits:
+    for hit in _problems(of, "model_option"):
+        yield {**hit, "changes": (Change("command", f"--model {of.repo}", of.repo),)}
+
+
+@rule(
+    "SPK108",
+    "error",
+    "Value that is not allowed",
+    "{option} {detail}.",
+    "{fix}",
+    PARSER,
+    "{error}",
+    needs_version=True,
+    about="A value that the parser of this version does not offer. Kernels and types of the KV cache have rules of their own.",
+)
+def _bad_choice(of: Launch) -> Hits:
+    for hit in _problems(of, "bad_choice"):
+        name = hit["option"].lstrip("-")
+        if name in _OWN_RULES or (name == "mamba-cache-mode" and of.word(name) == "all"):
+            continue
+        meant = sure_spelling(str(hit["value"]), catalogue.options(of.version)[name].choices)
+        yield {**hit, "changes": (Change("args", name, meant),) if meant else ()}
+
+
+# Options whose values have a rule that knows more than the parser does.
+_OWN_RULES = ("moe-backend", "kv-cache-dtype", "linear-backend")
+
+
+@rule(
+    "SPK111",
+    "error",
+    "Key that an option's JSON does not have",
+    "--{option} has no key {key} in vLLM {version}{span}.",
+    "{fix}",
+    PARSER,
+    "{error}",
+    needs_version=True,
+)
+def _json_key(of: Launch) -> Hits:
+    for problem in of.problems:
+        option, key = problem.option.lstrip("-"), str(problem.value)
+        if problem.kind != "bad_key" or option == "speculative-config":  # SPK604
+            continue
+        given, span = of.args[option], of.names("json_keys").get(f"{option}.{key}")
+        meant = sure_spelling(key, catalogue.json_keys(option, of.version))
+        kept = {name: value for name, value in given.items() if name != key}
+        sure = meant and not span and meant not in given
+        yield {
+            "option": option,
+            "key": key,
+            "version": of.version,
+            "span": f" ({span.text()})" if span else "",
+            "fix": problem.fix,
+            "error": problem.vllm_error,
+            "changes": (Change("args", option, {**kept, meant: given[key]}),) if sure else (),
+        }
+
+
+@rule(
+    "SPK109",
+    "error",
+    "--speculative-disable-by-batch-size",
+    "--speculative-disable-by-batch-size was never an option of vllm serve, in no version; the launch fails.",
+    "Take it out. {instead}",
+    PACKAGES,
+    "{error}",
+)
+def _disable_by_batch_size(of: Launch) -> Hits:
+    for hit in _problems(of, "unknown"):
+        if hit["option"] == _NEVER:
+            if of.version is None:
+                instead = "Up to 0.16.0 and again from 0.24.0 --speculative-config has a key for it."
+            elif of.version < version("0.17.0"):
+                instead = 'The key "disable_by_batch_size" of --speculative-config does this.'
+            elif of.version < version("0.24.0"):
+                instead = f"vLLM {of.version} has nothing like it."
+            else:
+                instead = (
+                    'The key "num_speculative_tokens_per_batch_size" of --speculative-config does this, as a list of '
+                    "[first batch size, last batch size, tokens]."
+                )
+            changes: tuple[Change, ...] = (Change("args", _NEVER[2:]),)
+            asked, spec = of.args.get(_NEVER[2:]), of.args.get("speculative-config")
+            if of.before("0.17.0") and isinstance(spec, dict) and str(asked).isdecimal():
+                changes += (Change("args", "speculative-config", {"disable_by_batch_size": int(str(asked)), **spec}),)
+            yield {**hit, "instead": instead, "changes": changes}
+
+
+@rule(
+    "SPK110",
+    "warning",
+    "Option of no known vLLM",
+    "{option} {detail}. The vLLM version is not known, so it is passed on.",
+    "{fix}",
+    PARSER,
+    "{error}",
+    about="An option that no version read has, in an image whose version is not known. A fork may have it, so it is "
+    "passed on.",
+)
+def _unknown_everywhere(of: Launch) -> Hits:
+    if of.version is None:
+        for hit in _problems(of, "unknown"):
+            if hit["option"] != _NEVER:
+                yield hit
+
+
+@rule(
+    "SPK112",
+    "info",
+    "Options in a file",
+    "--config {file} names a file with further options, which is not read here: its options are not checked.",
+    "Write its options as args.",
+    PARSER,
+)
+def _config_file(of: Launch) -> Hits:
+    if of.args.get("config") is not None:
+        yield {"file": of.args["config"]}
+
+
+# 2xx: environment
+
+_REPLACED_VARIABLES = {
+    "VLLM_ATTENTION_BACKEND": "--attention-backend",
+    "VLLM_FLASHINFER_MOE_BACKEND": "--moe-backend",
+    "VLLM_USE_FLASHINFER_MOE_FP4": "--moe-backend",
+    "VLLM_USE_FLASHINFER_MOE_FP8": "--moe-backend",
+    "VLLM_USE_FLASHINFER_MOE_FP16": "--moe-backend",
+    "VLLM_MXFP4_USE_MARLIN": "--moe-backend marlin",
+    "VLLM_TEST_FORCE_FP8_MARLIN": "--moe-backend marlin",
+    "VLLM_NVFP4_GEMM_BACKEND": "--linear-backend",
+    "VLLM_FP8_MOE_BACKEND": "--moe-backend (this variable never existed)",
+    "VLLM_MXFP4_BACKEND": "--moe-backend marlin (this variable never existed)",
+}
+# Set by NGC images themselves; vLLM warns of them, their user cannot help it.
+_SET_BY_IMAGES = {"VLLM_VERSION", "VLLM_FLASH_ATTN_SRC_DIR"}
+
+
+def _unknown_variables(of: Launch) -> list[str]:
+    return [
+        name
+        for name in sorted(of.env)
+        if name.startswith("VLLM_") and name not in _SET_BY_IMAGES and of.unsupported("environment", name[5:])
+    ]
+
+
+@rule(
+    "SPK201",
+    "warning",
+    "VLLM_USE_V1",
+    "VLLM_USE_V1 does nothing in vLLM {version}: it was removed in 0.11.1, since there is only the V1 engine.",
+    "Take VLLM_USE_V1 out of the environment.",
+    PACKAGES,
+    needs_version=True,
+)
+def _use_v1(of: Launch) -> Hits:
+    if "VLLM_USE_V1" in _unknown_variables(of):
+        yield {"version": of.version, "changes": (Change("env", "VLLM_USE_V1"),)}
+
+
+@rule(
+    "SPK202",
+    "warning",
+    "VLLM_FLASHINFER_MOE_BACKEND",
+    "VLLM_FLASHINFER_MOE_BACKEND={value} has no effect here: {why}.",
+    "Take it out; {instead}.",
+    f"{PACKAGES}; {SELECTION}",
+    needs_version=True,
+)
+def _flashinfer_moe_backend(of: Launch) -> Hits:
+    value = of.env.get("VLLM_FLASHINFER_MOE_BACKEND")
+    if value is None:
+        return
+    instead = (
+        "--moe-backend chooses the kernel"
+        if not of.before("0.17.0")
+        else "VLLM_USE_FLASHINFER_MOE_FP4 and _FP8 choose the kernels"
+    )
+    if not of.before("0.24.0"):
+        why = f"vLLM {of.version} does not know it"
+    elif value == "latency":
+        why = "latency kernels are for sm_100, on sm_121 vLLM takes CUTLASS"
+    elif not any(of.truthy(f"VLLM_USE_FLASHINFER_MOE_{kind}") for kind in ("FP4", "FP8", "FP16")):
+        why = "it is read only together with VLLM_USE_FLASHINFER_MOE_FP4, _FP8 or _FP16"
+    else:
+        return
+    yield {
+        "value": value,
+        "why": why,
+        "instead": instead,
+        "changes": (Change("env", "VLLM_FLASHINFER_MOE_BACKEND"),),
+    }
+
+
+@rule(
+    "SPK203",
+    "warning",
+    "Unknown VLLM_ variable",
+    "{name} is no environment variable of vLLM {version}{span}; it does nothing.",
+    "{fix}",
+    PACKAGES,
+    "Unknown vLLM environment variable detected: {name}",
+    needs_version=True,
+)
+def _unknown_variable(of: Launch) -> Hits:
+    for name in _unknown_variables(of):
+        if name not in ("VLLM_USE_V1", "VLLM_FLASHINFER_MOE_BACKEND"):
+            hit = of.missing("environment", name[5:])
+            instead = _REPLACED_VARIABLES.get(name)
+            there = instead is not None and instead.partition(" ")[0][2:] in catalogue.options(of.version)
+            fix = hit["fix"].replace("Did you mean ", "Did you mean VLLM_")
+            yield {
+                **hit,
+                "name": name,
+                "fix": f"Use {instead}." if there else "Take it out." if hit["span"] or instead else fix,
+                "changes": _variable_changes(of, name, bool(hit["span"])),
+            }
+
+
+def _variable_changes(of: Launch, name: str, was_known: bool) -> tuple[Change, ...]:
+    """Say how a variable that this vLLM does not read is put right: by its option, its spelling, or its absence."""
+    value, gone = of.env[name], Change("env", name)
+    if name == "VLLM_ATTENTION_BACKEND" and not of.before("0.13.0") and of.args.get("attention-backend") is None:
+        return gone, Change("args", "attention-backend", value)
+    if name in ("VLLM_MXFP4_USE_MARLIN", "VLLM_MXFP4_BACKEND", "VLLM_TEST_FORCE_FP8_MARLIN"):
+        asked = of.truthy(name) or value.lower() == "marlin"
+        if asked and not of.before("0.17.0") and of.args.get("moe-backend") is None:
+            return gone, Change("args", "moe-backend", "marlin")
+        return (gone,)
+    if was_known or name in _REPLACED_VARIABLES:
+        return (gone,)  # it does nothing where it stands
+    known = sure_spelling(name[5:], (other for other in catalogue.names("environment")))
+    return (gone, Change("env", f"VLLM_{known}", value)) if known and f"VLLM_{known}" not in of.env else ()
+
+
+@rule(
+    "SPK204",
+    "warning",
+    "Deprecated FlashInfer MoE variables",
+    "{name} still works in vLLM {version} but is deprecated; 0.24.0 no longer reads it.",
+    "Use --moe-backend.",
+    PACKAGES,
+    needs_version=True,
+)
+def _deprecated_variable(of: Launch) -> Hits:
+    if of.within("0.22.0", "0.24.0"):
+        for name in sorted(of.env):
+            if name.startswith("VLLM_USE_FLASHINFER_MOE_") and name not in _unknown_variables(of):
+                yield {"name": name, "version": of.version}
+
+
+@rule(
+    "SPK205",
+    "error",
+    "V2 model runner forced where it cannot run",
+    "VLLM_USE_V2_MODEL_RUNNER=1 with {what} fails in vLLM {version}.",
+    "Take VLLM_USE_V2_MODEL_RUNNER out: vLLM uses that runner by itself where it can.",
+    PACKAGES,
+    "{error}",
+    needs_version=True,
+)
+def _forced_runner(of: Launch) -> Hits:
+    if not of.truthy("VLLM_USE_V2_MODEL_RUNNER") or of.before("0.12.0"):
+        return
+    limits = {"ngram": "0.32.0", "ngram_gpu": "0.32.0", "draft_model": "0.31.0", "suffix": "0.33.1"}
+    if of.method in limits and of.within("0.12.0", limits[of.method]):
+        yield {"what": f"speculative method {of.method}", "version": of.version, "error": ""}
+    if of.hybrid and of.prefix_caching and of.within("0.21.0", "0.25.0"):
+        yield {
+            "what": "prefix caching on a hybrid model",
+            "version": of.version,
+            "error": "Model Runner V2 has not yet supported mamba_cache_mode='align'",
+        }
+
+
+@rule(
+    "SPK206",
+    "error",
+    "Strict environment check with a variable vLLM does not know",
+    "--fail-on-environ-validation stops the start: {names} is unknown to this vLLM.",
+    "Take out --fail-on-environ-validation{or_names}.",
+    PACKAGES,
+    "Unknown vLLM environment variable detected: {names}",
+    needs_version=True,
+)
+def _strict_environment(of: Launch) -> Hits:
+    if of.args.get("fail-on-environ-validation") is not True:
+        return
+    names = _unknown_variables(of)
+    if names:
+        yield {"names": ", ".join(names), "or_names": " or these variables"}
+    elif of.entry.get("repository") == "nvcr.io/nvidia/vllm" and not of.before("0.17.0"):
+        yield {"names": "VLLM_VERSION, which NGC images set themselves,", "or_names": ""}
+
+
+@rule(
+    "SPK207",
+    "error",
+    "V1 model runner forced where it cannot run",
+    "VLLM_USE_V2_MODEL_RUNNER=0 with {what} fails in vLLM {version}, which runs that on the V2 model runner only.",
+    "Take VLLM_USE_V2_MODEL_RUNNER out.",
+    PACKAGES,
+    needs_version=True,
+)
+def _refused_runner(of: Launch) -> Hits:
+    if of.before("0.31.0") or of.env.get("VLLM_USE_V2_MODEL_RUNNER", "").strip().lower() not in ("0", "false"):
+        return
+    stages = of.number("pipeline-parallel-size", 1) > 1 and of.args.get("async-scheduling") is not False
+    for what, holds in (
+        ("speculative method dspark", of.method == "dspark"),
+        ("a diffusion model", any("Diffusion" in name for name in of.architectures)),
+        ("pipeline parallelism and asynchronous scheduling", stages),
+    ):
+        if holds:
+            yield {"what": what, "version": of.version}
+
+
+@rule(
+    "SPK208",
+    "info",
+    "FlashInfer switched off is not Marlin",
+    "{name}=0 only disables the FlashInfer kernels; on sm_121 vLLM {version} then picks its own CUTLASS kernels, not "
+    "Marlin.",
+    "{fix}",
+    f"{PACKAGES}; {SELECTION}",
+    needs_version=True,
+)
+def _flashinfer_off(of: Launch) -> Hits:
+    name = "VLLM_USE_FLASHINFER_MOE_FP4"
+    if of.env.get(name, "").strip() == "0" and of.before("0.24.0") and of.word("moe-backend") in ("", "auto"):
+        fix = "With vLLM 0.17.0 and newer --moe-backend marlin gives Marlin." if of.before("0.17.0") else ""
+        yield {
+            "name": name,
+            "version": of.version,
+            "fix": fix or "Set moe-backend to marlin if Marlin is what is meant.",
+        }
+
+
+@rule(
+    "SPK209",
+    "info",
+    "VLLM_USE_DEEP_GEMM without effect",
+    "VLLM_USE_DEEP_GEMM={value} changes nothing in vLLM {version}: DeepGEMM runs on sm_121 from 0.24.0 on. Some sources say that DFlash needs it off; "
+    "vLLM's code shows no reason.",
+    "Leave it or take it out.",
+    f"{PACKAGES}; {GUIDE}",
+    needs_version=True,
+)
+def _deep_gemm(of: Launch) -> Hits:
+    if "VLLM_USE_DEEP_GEMM" in of.env and of.before("0.24.0"):
+        yield {"value": of.env["VLLM_USE_DEEP_GEMM"], "version": of.version}
+
+
+# Targets of CUTLASS' DSL whose code GB10 (compute capability 12.1) can run: its own, and those of 12.0 without the a.
+_DSL_TARGETS = {"sm_121a", "sm_121f", "sm_121", "sm_120f", "sm_120"}
+
+
+@rule(
+    "SPK210",
+    "error",
+    "CUTE_DSL_ARCH of another GPU",
+    "CUTE_DSL_ARCH={value} compiles kernels that GB10 cannot load; it is sm_121a.",
+    "Set CUTE_DSL_ARCH to sm_121a, or take it out.",
+    "families of compute capability 12.1 in CUDA's own documents",
+)
+def _dsl_target(of: Launch) -> Hits:
+    value = of.env.get("CUTE_DSL_ARCH", "")
+    if value and value.strip().lower() not in _DSL_TARGETS:
+        yield {"value": value}
+
+
+@rule(
+    "SPK211",
+    "error",
+    "A GPU that a Spark does not have",
+    "{name}={value}, but a DGX Spark has one GPU, number 0.",
+    "Take {name} out.",
+    "GB10 has one GPU",
+)
+def _visible_devices(of: Launch) -> Hits:
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+        value = of.env.get(name)
+        if value is not None and value.strip() not in ("0", "all") and not value.strip().upper().startswith("GPU-"):
+            yield {"name": name, "value": value}
+
+
+@rule(
+    "SPK212",
+    "error",
+    "Expandable segments with a KV connector",
+    "PYTORCH_CUDA_ALLOC_CONF has expandable_segments:True and --kv-transfer-config a connector; vLLM {version} refuses "
+    "the two together.",
+    "Take expandable_segments:True out of PYTORCH_CUDA_ALLOC_CONF.",
+    PACKAGES,
+    "is incompatible with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    needs_version=True,
+)
+def _expandable_segments(of: Launch) -> Hits:
+    transfer = of.args.get("kv-transfer-config")
+    if (
+        "expandable_segments:True" in of.env.get("PYTORCH_CUDA_ALLOC_CONF", "")
+        and isinstance(transfer, dict)
+        and transfer.get("kv_connector")
+        and of.args.get("enable-sleep-mode") is not True
+        and of.args.get("enable-cumem-allocator") is not True
+        and not of.before("0.23.0")
+    ):
+        yield {"version": of.version}
+
+
+@rule(
+    "SPK213",
+    "warning",
+    "Compile cache switched off",
+    "VLLM_DISABLE_COMPILE_CACHE={value} compiles the model again at every start, which takes minutes.",
+    "Take it out; if a stale entry was the reason, empty the cache once.",
+    f"{PACKAGES}; {GUIDE}",
+)
+def _no_compile_cache(of: Launch) -> Hits:
+    if of.truthy("VLLM_DISABLE_COMPILE_CACHE"):
+        yield {"value": of.env["VLLM_DISABLE_COMPILE_CACHE"]}
+
+
+@rule(
+    "SPK214",
+    "warning",
+    "Flash attention that GB10 does not have",
+    "{what} asks for FlashAttention {number}, which runs on compute capabilities {where}; on sm_121 {then}.",
+    "Take it out.",
+    SELECTION,
+    needs_version=True,
+)
+def _flash_attention_version(of: Launch) -> Hits:
+    config = of.args.get("attention-config")
+    asked = [("--attention-config", config.get("flash_attn_version") if isinstance(config, dict) else None)]
+    if of.before("0.15.0"):
+        asked.append(("VLLM_FLASH_ATTN_VERSION", of.env.get("VLLM_FLASH_ATTN_VERSION")))
+    for what, number in asked:
+        if str(number) == "3":
+            yield {"what": what, "number": 3, "where": "9.x", "then": "vLLM takes FlashAttention 2 instead"}
+        elif str(number) == "4":
+            then = "the backend FLASH_ATTN is left without kernels"
+            yield {"what": what, "number": 4, "where": "9.x, 10.x and 11.x", "then": then}

@@ -1,0 +1,246 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules about options that govern memory (9xx)."""
+
+from __future__ import annotations
+
+from .rulebook import DUO, FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule
+
+BATCHED_TOKENS = 2048
+"""Default of --max-num-batched-tokens on GB10: up to 0.32.0 because it does not tell its memory, then by name."""
+
+# 9xx: options that govern memory
+
+
+@rule(
+    "SPK901",
+    "error",
+    "Utilisation that is not a fraction",
+    "--gpu-memory-utilization {value} is not above 0 and at most 1.",
+    "Give a fraction of the whole memory, for example 0.8.",
+    PACKAGES,
+)
+def _utilisation_range(of: Launch) -> Hits:
+    value = of.args.get("gpu-memory-utilization")
+    if isinstance(value, (int, float)) and not 0 < value <= 1:
+        yield {"value": value}
+
+
+@rule(
+    "SPK902",
+    "warning",
+    "Nearly all of the unified memory",
+    "--gpu-memory-utilization {value} leaves the host {rest} % of the memory that it shares with the GPU; at "
+    "such shares hosts have frozen without a message.",
+    "Stay at 0.85 or below, and at 0.80 on a host that does other work.",
+    "field reports from GB10 hosts: ceilings of 0.76 to 0.87",
+)
+def _utilisation_high(of: Launch) -> Hits:
+    value = of.args.get("gpu-memory-utilization")
+    if isinstance(value, (int, float)) and 0.9 < value <= 1 and of.args.get("kv-cache-memory-bytes") is None:
+        yield {"value": value, "rest": round((1 - value) * 100)}
+
+
+@rule(
+    "SPK903",
+    "warning",
+    "Prefix caching on a hybrid model with the default batch",
+    "Prefix caching on a hybrid model makes vLLM {version} enlarge the cache block; if it ends up above "
+    "max-num-batched-tokens, which is {tokens} here (2048 is the default on GB10), the start fails.",
+    "Set max-num-batched-tokens to 8192.",
+    f"{PACKAGES}; {DUO}",
+    "In Mamba cache align mode, block_size must be <= max_num_batched_tokens ({tokens}).",
+    needs_version=True,
+)
+def _hybrid_batch(of: Launch) -> Hits:
+    if (
+        of.hybrid
+        and of.prefix_caching
+        and of.within("0.17.0", "0.27.0")
+        and of.number("max-num-batched-tokens", BATCHED_TOKENS) <= BATCHED_TOKENS
+    ):
+        yield {"version": of.version, "tokens": of.number("max-num-batched-tokens", BATCHED_TOKENS)}
+
+
+@rule(
+    "SPK904",
+    "warning",
+    "KV cache in bytes skips the memory check",
+    "--kv-cache-memory-bytes makes vLLM skip its memory profile, so nothing limits what a large batch takes "
+    "besides the KV cache.",
+    "Set max-num-seqs too, to 16 or less.",
+    "reports from GB10 hosts",
+)
+def _kv_bytes(of: Launch) -> Hits:
+    if of.args.get("kv-cache-memory-bytes") is not None and of.args.get("max-num-seqs") is None:
+        yield FIRES
+
+
+@rule(
+    "SPK905",
+    "warning",
+    "Sleep mode on unified memory",
+    "--enable-sleep-mode moves weights to the host's memory, which on GB10 is the same memory; with "
+    "another model on the host, hosts were reported to crash.",
+    "Take it out, and stop the service when its memory is needed.",
+    "vllm-project/vllm#50011; GB10's memory is shared by CPU and GPU",
+)
+def _sleep_mode(of: Launch) -> Hits:
+    if of.args.get("enable-sleep-mode") is True:
+        yield FIRES
+
+
+@rule(
+    "SPK906",
+    "warning",
+    "Offloading to the same memory",
+    "--cpu-offload-gb moves weights to the host's memory, which on GB10 is the same memory: nothing is gained and "
+    "every step copies.",
+    "Take it out.",
+    "GB10's memory is shared by CPU and GPU",
+)
+def _cpu_offload(of: Launch) -> Hits:
+    value = of.args.get("cpu-offload-gb")
+    if isinstance(value, (int, float)) and value > 0:
+        yield FIRES
+
+
+@rule(
+    "SPK907",
+    "info",
+    "Prefix caching is off for this model",
+    "vLLM {version} leaves prefix caching off for hybrid models unless it is set: growing prompts of a conversation "
+    "are computed again from the start.",
+    "Set enable-prefix-caching to true and max-num-batched-tokens to 8192, or enable-prefix-caching to false if you do not want it.",
+    f"{PACKAGES}; {GUIDE}",
+    needs_version=True,
+)
+def _hybrid_uncached(of: Launch) -> Hits:
+    if of.hybrid and of.args.get("enable-prefix-caching") is None and of.before("0.28.0"):
+        yield {"version": of.version}
+
+
+@rule(
+    "SPK908",
+    "error",
+    "Batch smaller than a request",
+    "Without chunked prefill a batch of {batch} tokens must hold a whole request of {length}.",
+    "Set max-num-batched-tokens to {length}, or leave chunked prefill on.",
+    PACKAGES,
+    "max_num_batched_tokens ({batch}) is smaller than max_model_len ({length}).",
+)
+def _batch_below_length(of: Launch) -> Hits:
+    batch, length = of.args.get("max-num-batched-tokens"), of.args.get("max-model-len")
+    whole = of.args.get("enable-chunked-prefill") is False
+    if whole and isinstance(batch, int) and isinstance(length, int) and batch < length:
+        yield {"batch": batch, "length": length}
+
+
+@rule(
+    "SPK909",
+    "error",
+    "Batch smaller than the number of requests",
+    "A batch of {batch} tokens cannot hold one token of each of {requests} requests.",
+    "Set max-num-batched-tokens to {requests} or more.",
+    PACKAGES,
+    "max_num_batched_tokens ({batch}) must be greater than or equal to max_num_seqs ({requests}).",
+)
+def _batch_below_requests(of: Launch) -> Hits:
+    batch = of.number("max-num-batched-tokens", BATCHED_TOKENS)
+    requests = of.number("max-num-seqs", 1)
+    if batch < requests:
+        yield {"batch": batch, "requests": requests}
+
+
+@rule(
+    "SPK910",
+    "warning",
+    "Default share of the one memory",
+    "--gpu-memory-utilization is left at vLLM's default of {value}, made for GPUs with memory of their own; on GB10 it "
+    "takes that share of what the host lives on.",
+    "Set gpu-memory-utilization, 0.85 or less.",
+    f"{PACKAGES}; NVIDIA's release notes; field reports from GB10 hosts",
+    about="A typed command without --gpu-memory-utilization. Services of a plan are not meant: the plan works it out.",
+)
+def _utilisation_default(of: Launch) -> Hits:
+    if of.argv and of.args.get("gpu-memory-utilization") in (None, "auto"):
+        yield {"value": "0.9" if of.before("0.20.0") else "0.92"}
+
+
+@rule(
+    "SPK911",
+    "warning",
+    "KV cache offloaded to the same memory",
+    "{option} moves blocks of the KV cache to the host's memory, which on GB10 is the same memory.",
+    "Take it out, and give the KV cache that memory instead.",
+    "GB10's memory is shared by CPU and GPU",
+)
+def _kv_offload(of: Launch) -> Hits:
+    size = of.args.get("kv-offloading-size")
+    transfer = of.args.get("kv-transfer-config")
+    if isinstance(size, (int, float)) and size > 0:
+        yield {"option": "--kv-offloading-size"}
+    elif isinstance(transfer, dict) and transfer.get("kv_connector") in (
+        "OffloadingConnector",
+        "SimpleCPUOffloadConnector",
+    ):
+        yield {"option": "--kv-transfer-config"}
+
+
+@rule(
+    "SPK912",
+    "error",
+    "Mamba cache mode that is gone",
+    "--mamba-cache-mode all went with 0.32.0; vLLM {version} has align and none.",
+    "Set mamba-cache-mode to align.",
+    PACKAGES,
+    "argument --mamba-cache-mode: invalid choice: 'all'",
+    needs_version=True,
+)
+def _mamba_mode(of: Launch) -> Hits:
+    if of.word("mamba-cache-mode") == "all" and not of.before("0.32.0"):
+        yield {"version": of.version}
+
+
+@rule(
+    "SPK913",
+    "warning",
+    "KV cache in bytes, and a share that is checked all the same",
+    "--kv-cache-memory-bytes sizes the KV cache, but vLLM still wants {value} of the memory free at the start, its "
+    "default.",
+    "Set gpu-memory-utilization to what weights and KV cache take together.",
+    PACKAGES,
+    "is less than desired GPU memory utilization",
+)
+def _kv_bytes_share(of: Launch) -> Hits:
+    if of.argv and of.args.get("kv-cache-memory-bytes") is not None and of.args.get("gpu-memory-utilization") is None:
+        yield {"value": "0.9" if of.before("0.20.0") else "0.92"}
+
+
+@rule(
+    "SPK914",
+    "info",
+    "Reserved swap that is never used",
+    "--swap-space {value}: the V1 engine never swaps the KV cache, and the option went with 0.18.0.",
+    "Take it out.",
+    PACKAGES,
+    needs_version=True,
+)
+def _swap(of: Launch) -> Hits:
+    if of.args.get("swap-space") is not None and of.before("0.18.0") and not of.before("0.11.1"):
+        yield {"value": of.args["swap-space"], "changes": (Change("args", "swap-space"),)}
+
+
+@rule(
+    "SPK915",
+    "warning",
+    "Chunked prefill switched off",
+    "--no-enable-chunked-prefill: vLLM warns that models which generate may crash or answer wrongly without it.",
+    "Leave chunked prefill on.",
+    PACKAGES,
+    "This model does not officially support disabling chunked prefill.",
+)
+def _unchunked(of: Launch) -> Hits:
+    if of.args.get("enable-chunked-prefill") is False and of.word("runner") != "pooling":
+        yield FIRES

@@ -1,0 +1,344 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules about the model and its quantisation (4xx)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .._vllm import catalogue
+from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule
+
+# 4xx: model and quantisation
+
+
+@rule(
+    "SPK401",
+    "error",
+    "Architecture that this vLLM does not know",
+    "vLLM {version} does not know the architecture {architecture} ({span}).",
+    "Use an image whose vLLM has it.",
+    PACKAGES,
+    "Model architectures ['{architecture}'] are not supported for now.",
+    needs_version=True,
+)
+def _architecture(of: Launch) -> Hits:
+    known = catalogue.names("architectures")
+    if not of.architectures or of.word("model-impl") == "transformers":
+        return
+    # vLLM takes the first that it knows; a name in no version at all may still run through transformers.
+    if all(name in known and of.unsupported("architectures", name) for name in of.architectures):
+        name = of.architectures[0]
+        yield {"version": of.version, "architecture": name, "span": known[name].text()}
+
+
+# Methods of one family read each other's checkpoints; what is not listed is not judged.
+_QUANTISATION_FAMILIES = {
+    "modelopt": "modelopt",
+    "modelopt_fp4": "modelopt",
+    "modelopt_mixed": "modelopt",
+    "modelopt_mxfp8": "modelopt",
+    "awq": "awq",
+    "awq_marlin": "awq",
+    "auto_awq": "awq",
+    "gptq": "gptq",
+    "gptq_marlin": "gptq",
+    "auto_gptq": "gptq",
+    "mxfp4": "mxfp4",
+    "gpt_oss_mxfp4": "mxfp4",
+    "fp8": "fp8",
+    "compressed-tensors": "compressed-tensors",
+}
+
+
+@rule(
+    "SPK402",
+    "error",
+    "Quantisation other than the checkpoint's",
+    "--quantization {asked} does not fit: the checkpoint is quantised as {checkpoint}.",
+    "Take --quantization out; vLLM reads it from the checkpoint.",
+    PACKAGES,
+    "Quantization method specified in the model config ({checkpoint}) does not match the quantization method "
+    "specified in the `quantization` argument ({asked}).",
+)
+def _quantisation_mismatch(of: Launch) -> Hits:
+    asked = str(of.args.get("quantization") or "")
+    mine, theirs = _QUANTISATION_FAMILIES.get(asked), _QUANTISATION_FAMILIES.get(of.checkpoint)
+    if mine and theirs and mine != theirs:
+        yield {"asked": asked, "checkpoint": of.checkpoint, "changes": (Change("args", "quantization"),)}
+
+
+@rule(
+    "SPK403",
+    "error",
+    "Context longer than the model's",
+    "--max-model-len {asked} is more than the model's {limit}.",
+    "Set max-model-len to {limit} or less, or extend the model (rope parameters through --hf-overrides and "
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1).",
+    PACKAGES,
+    "User-specified max_model_len ({asked}) is greater than the derived max_model_len "
+    "(max_position_embeddings={limit} or model_max_length=None in model's config.json).",
+)
+def _too_long(of: Launch) -> Hits:
+    limit, asked = of.text.get("max_position_embeddings"), of.args.get("max-model-len")
+    scaled = any(
+        isinstance(of.text.get(key), Mapping) and of.text[key].get("factor")
+        for key in ("rope_scaling", "rope_parameters")
+    )
+    if (
+        isinstance(limit, int)
+        and isinstance(asked, int)
+        and asked > limit
+        and not scaled
+        and of.args.get("hf-overrides") is None
+        and not of.truthy("VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+    ):
+        yield {"asked": asked, "limit": limit}
+
+
+@rule(
+    "SPK404",
+    "error",
+    "Quantisation that this vLLM does not have",
+    "{what} {name} is not in vLLM {version}{span}.",
+    "{fix}",
+    PACKAGES,
+    needs_version=True,
+)
+def _quantisation_unknown(of: Launch) -> Hits:
+    asked = str(of.args.get("quantization") or "")
+    if asked and of.unsupported("quantizations", asked):
+        meant = of.respelled("quantizations", asked)
+        changes = (Change("args", "quantization", meant),) if meant else ()
+        yield {"what": "--quantization", **of.missing("quantizations", asked), "changes": changes}
+    # A checkpoint may spell its method in ways that vLLM maps by itself: only names that come and go are judged.
+    elif (
+        not asked
+        and of.checkpoint in catalogue.names("quantizations")
+        and of.unsupported("quantizations", of.checkpoint)
+    ):
+        yield {"what": "The checkpoint's quantisation", **of.missing("quantizations", of.checkpoint)}
+
+
+@rule(
+    "SPK405",
+    "warning",
+    "NVFP4 Gemma 4 MoE on a loader that cannot map its scales",
+    "vLLM 0.19.0 cannot map the per-expert NVFP4 scales of this Gemma 4 and stops with a KeyError unless its loader "
+    "is patched.",
+    "Use vLLM 0.20.0 or newer, without a patched loader.",
+    PACKAGES,
+    needs_version=True,
+)
+def _gemma4_scales(of: Launch) -> Hits:
+    patched = any(target.endswith("/gemma4.py") for _source, target in of.docker.mounts)
+    if of.within("0.19.0", "0.19.1") and of.gemma4 and of.expert_format == "nvfp4" and not patched:
+        yield FIRES
+
+
+@rule(
+    "SPK406",
+    "error",
+    "Load format that this vLLM does not have",
+    "--load-format {name} is not in vLLM {version}{span}.",
+    "{fix}",
+    PACKAGES,
+    "Load format `{name}` is not supported.",
+    needs_version=True,
+)
+def _load_format(of: Launch) -> Hits:
+    name = str(of.args.get("load-format") or "")
+    if name and of.unsupported("load_formats", name):
+        meant = of.respelled("load_formats", name)
+        changes = (Change("args", "load-format", meant),) if meant else ()
+        yield {**of.missing("load_formats", name), "changes": changes}
+
+
+# Load formats that need a package beside vLLM: format to package and the version that brings it along.
+_LOADER_PACKAGES: dict[str, tuple[str, str | None]] = {
+    "fastsafetensors": ("fastsafetensors", "0.20.0"),
+    "instanttensor": ("instanttensor", None),
+    "runai_streamer": ("runai-model-streamer", None),
+    "runai_streamer_sharded": ("runai-model-streamer", None),
+    "tensorizer": ("tensorizer", None),
+}
+
+
+@rule(
+    "SPK407",
+    "info",
+    "Load format with a package of its own",
+    "--load-format {name} needs the package {package}, which vLLM {version} does not bring along; the image may.",
+    "See that it is in the image, or leave load-format out.",
+    PACKAGES,
+    needs_version=True,
+)
+def _loader_package(of: Launch) -> Hits:
+    name = str(of.args.get("load-format") or "")
+    package, since = _LOADER_PACKAGES.get(name, ("", None))
+    there = of.brings(package, name.partition("_")[0]) or (since is not None and not of.before(since))
+    if package and not there and not of.unsupported("load_formats", name):
+        yield {"name": name, "package": package, "version": of.version}
+
+
+@rule(
+    "SPK408",
+    "error",
+    "Random weights",
+    "--load-format dummy fills the model with random weights: every answer is noise.",
+    "Take load-format out.",
+    PACKAGES,
+)
+def _dummy(of: Launch) -> Hits:
+    if of.args.get("load-format") == "dummy":
+        yield FIRES
+
+
+@rule(
+    "SPK409",
+    "error",
+    "GGUF after 0.23.0",
+    "{repo} is GGUF; vLLM {version} reads that only with a plugin.",
+    "Use a checkpoint in safetensors, or vLLM 0.23.0 and older.",
+    PACKAGES,
+    needs_version=True,
+)
+def _gguf(of: Launch) -> Hits:
+    # A file, or a repository of such files, of which vLLM takes one by what stands behind a colon.
+    if of.repo.lower().partition(":")[0].endswith((".gguf", "-gguf")) and not of.before("0.24.0"):
+        yield {"repo": of.repo, "version": of.version}
+
+
+@rule(
+    "SPK410",
+    "error",
+    "Quantisation that vLLM loads only when told to",
+    "{what} {name} is on its way out of vLLM {version}, which loads it only with --allow-deprecated-quantization.",
+    "Add allow-deprecated-quantization: true, and look for another checkpoint.",
+    PACKAGES,
+    needs_version=True,
+)
+def _deprecated_quantisation(of: Launch) -> Hits:
+    asked = str(of.args.get("quantization") or "")
+    name = asked or of.checkpoint
+    if of.args.get("allow-deprecated-quantization") is True or not name:
+        return
+    if catalogue.has("deprecated_quantizations", name, of.version) and not of.unsupported("quantizations", name):
+        yield {
+            "what": "--quantization" if asked else "The checkpoint's quantisation",
+            "name": name,
+            "version": of.version,
+        }
+
+
+@rule(
+    "SPK411",
+    "warning",
+    "Audio without the audio packages",
+    "{image} has none of the packages that vLLM decodes audio with; requests with audio fail.",
+    "Install vllm[audio] on top of the image (pip of a service), or take audio out of limit-mm-per-prompt.",
+    f"{PACKAGES}; {GUIDE}",
+)
+def _audio(of: Launch) -> Hits:
+    limits = of.args.get("limit-mm-per-prompt")
+    asked = limits.get("audio") if isinstance(limits, dict) else None
+    stock = of.entry.get("repository") == "vllm/vllm-openai" and not of.docker.values("--entrypoint")
+    if asked and stock and not of.brings("av", "audio"):
+        yield {"image": of.image}
+
+
+@rule(
+    "SPK412",
+    "info",
+    "Omni model as its vision part",
+    "--hf-overrides makes vLLM load this omni model as {architecture}: images and video work, audio is gone.",
+    "Use vLLM 0.20.0 or newer without the override for audio.",
+    "NVIDIA's release notes of 26.04",
+)
+def _omni_as_vision(of: Launch) -> Hits:
+    listed = of.config.get("architectures")
+    own = [str(name) for name in listed] if isinstance(listed, list) else []
+    if of.architectures != own and "NemotronH_Nano_VL_V2" in of.architectures and ("Omni" in f"{own}{of.repo}"):
+        yield {"architecture": "NemotronH_Nano_VL_V2"}
+
+
+@rule(
+    "SPK413",
+    "warning",
+    "NVFP4 Gemma 4 MoE split over GPUs",
+    "This NVFP4 Gemma 4 MoE was reported to run with tensor-parallel-size 1 only; here it is {size}.",
+    "Serve it from one Spark; expert parallelism was reported to work.",
+    GUIDE,
+)
+def _gemma4_parallel(of: Launch) -> Hits:
+    size = of.number("tensor-parallel-size", 1)
+    if of.gemma4 and of.expert_format.startswith("nvfp4") and size > 1:
+        yield {"size": size}
+
+
+@rule(
+    "SPK414",
+    "info",
+    "Context stretched for every request",
+    "--hf-overrides stretches the context {factor} times by static YaRN, which costs quality on short prompts too.",
+    "Leave it out where the model's own {own} tokens are enough.",
+    "model cards of Qwen3.6",
+)
+def _yarn(of: Launch) -> Hits:
+    overrides = of.args.get("hf-overrides")
+    if not isinstance(overrides, dict):
+        return
+    for rope in _overridden_ropes(overrides):
+        if rope.get("rope_type", rope.get("type")) == "yarn" and rope.get("factor"):
+            own = rope.get("original_max_position_embeddings") or of.text.get("max_position_embeddings")
+            yield {"factor": rope["factor"], "own": own or "unstretched"}
+
+
+@rule(
+    "SPK415",
+    "error",
+    "Context longer than the stretched model's",
+    "--max-model-len {asked} is more than the {limit} that --hf-overrides stretch this model to.",
+    "Set max-model-len to {limit} or less, raise the factor, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
+    PACKAGES,
+    "User-specified max_model_len ({asked}) is greater than the derived max_model_len",
+)
+def _stretched_too_far(of: Launch) -> Hits:
+    overrides, asked = of.args.get("hf-overrides"), of.args.get("max-model-len")
+    if not isinstance(overrides, dict) or not isinstance(asked, int) or of.truthy("VLLM_ALLOW_LONG_MAX_MODEL_LEN"):
+        return
+    for rope in _overridden_ropes(overrides):
+        own, factor = rope.get("original_max_position_embeddings"), rope.get("factor")
+        if isinstance(own, int) and isinstance(factor, (int, float)) and asked > own * factor:
+            yield {"asked": asked, "limit": int(own * factor)}
+
+
+def _overridden_ropes(overrides: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield what C(--hf-overrides) say about rotary positions."""
+    for place in (overrides, overrides.get("text_config")):
+        for key in ("rope_parameters", "rope_scaling"):
+            rope = place.get(key) if isinstance(place, Mapping) else None
+            if isinstance(rope, Mapping):
+                yield rope
+
+
+@rule(
+    "SPK416",
+    "warning",
+    "Folder for local media that is not mounted",
+    "--allowed-local-media-path is {path}, a folder of the container, and nothing of the host is mounted there: requests with a "
+    "file of the host are refused.",
+    "Mount the folder at the same path in docker_args, as -v {path}:{path}:ro.",
+    f"{PACKAGES}; {GUIDE}",
+    "Invalid `--allowed-local-media-path`: The path {path} does not exist.",
+)
+def _local_media(of: Launch) -> Hits:
+    path = str(of.args.get("allowed-local-media-path") or "").rstrip("/")
+    # Without any option of docker nobody has said what is mounted.
+    if not path.startswith("/") or not of.docker.options:
+        return
+    targets = [target.rstrip("/") for _source, target in of.docker.mounts]
+    if not any(f"{target}/".startswith(f"{path}/") or f"{path}/".startswith(f"{target}/") for target in targets):
+        yield {"path": path}

@@ -1,0 +1,453 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules about the image and the platform (3xx), the host and its container (Hxx)."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .._vllm import catalogue, image_catalogue, versions
+from .rulebook import PACKAGES, REGISTERED, Hits, Launch, meets, numbers, rule, version
+
+# 3xx: image and platform
+
+
+@rule(
+    "SPK301",
+    "error",
+    "Image built for CUDA 12",
+    "{image} is built for CUDA {cuda}. Such builds carry their FP8 and FP4 kernels for sm_120a only, which GB10 (sm_121) "
+    "cannot load.",
+    "Use a CUDA 13 build: {instead}.",
+    "kernels inside the published aarch64 packages; reports to vllm-project/vllm",
+)
+def _cuda12(of: Launch) -> Hits:
+    cuda = str(of.entry.get("cuda") or "")
+    if cuda == "12" or cuda.startswith("12."):
+        tag = str(of.entry.get("tag") or "")
+        modern = of.version is not None and of.version >= version("0.20.0")
+        if re.search(r"-cu12\d", tag):
+            instead = re.sub(r"-cu12\d", "" if modern and tag.startswith("v") else "-cu130", tag)
+        elif re.fullmatch(r"gemma4|v\d+\.\d+\.\d+", tag):
+            instead = f"{tag}-cu130 where it exists, or v0.20.0 and newer"
+        else:
+            instead = "v0.20.0 and newer"
+        yield {"image": of.image, "cuda": cuda, "instead": instead}
+
+
+@rule(
+    "SPK302",
+    "warning",
+    "Mutable tag",
+    "{image} is a mutable tag; two hosts, or the same host next month, may get different builds.",
+    "Pin it: {repository}@sha256:..., or a release tag.",
+    "tags of the publishers",
+)
+def _moving_tag(of: Launch) -> Hits:
+    if of.entry.get("digest") or "@" in of.image:
+        return
+    repository, tag, _digest = image_catalogue.split_image(of.image)
+    if of.entry.get("moving") or (not of.entry and image_catalogue.tag_moves(tag)):
+        yield {"image": of.image, "repository": repository}
+
+
+@rule(
+    "SPK303",
+    "error",
+    "Image without an arm64 build",
+    "{image} has no arm64 build; a DGX Spark is arm64.",
+    "Use a tag with an arm64 build.",
+    "manifests of the image",
+)
+def _no_arm64(of: Launch) -> Hits:
+    if of.entry.get("arm64") is False:
+        yield {"image": of.image}
+
+
+def _defects(of: Launch) -> Iterator[tuple[Mapping[str, Any], bool]]:
+    """Yield each known defect of the image and whether this launch runs into it."""
+    for defect in of.entry.get("defects") or []:
+        hits = {
+            None: True,
+            "tools": of.args.get("enable-auto-tool-choice") is True,
+            "hybrid_prefixes": of.hybrid and of.prefix_caching,
+            "gemma4_nvfp4_moe": of.gemma4 and of.expert_format == "nvfp4" and "gemma4.py" not in _patched_files(of),
+        }
+        yield defect, hits.get(defect.get("when"), True)
+
+
+@rule(
+    "SPK304",
+    "error",
+    "Image that is broken as shipped",
+    "{image}: {text}.",
+    "{fix}",
+    "reports to the publisher of the image",
+)
+def _broken_image(of: Launch) -> Hits:
+    for defect, hits in _defects(of):
+        if hits:
+            yield {"image": of.image, "text": defect["text"], "fix": defect.get("fix", "Use another image.")}
+
+
+@rule(
+    "SPK305",
+    "warning",
+    "Image with a defect that affects other launches",
+    "{image}: {text}. This launch does not use it.",
+    "{fix}",
+    "reports to the publisher of the image",
+)
+def _limited_image(of: Launch) -> Hits:
+    for defect, hits in _defects(of):
+        if not hits and defect.get("when") == "tools":
+            yield {"image": of.image, "text": defect["text"], "fix": defect.get("fix", "Use another image.")}
+
+
+@rule(
+    "SPK306",
+    "warning",
+    "Entrypoint not known",
+    "The entrypoint of {image} is not known; it is assumed to run vllm serve itself.",
+    "Say which it is: entrypoint serve or passthrough.",
+    "catalogue of images",
+)
+def _entrypoint_unknown(of: Launch) -> Hits:
+    if not of.entrypoint_known:
+        yield {"image": of.image}
+
+
+@rule(
+    "SPK307",
+    "warning",
+    "vLLM version not known",
+    "Which vLLM is in {image} is not known, so {count} rules were not checked ({rules}).",
+    "Set vllm_version, or let site.yml inspect the image once it is on a host.",
+    "catalogue of images",
+)
+def _version_unknown(of: Launch) -> Hits:
+    if of.version is None:
+        skipped = sorted(each.id for each in REGISTERED if each.needs_version)
+        yield {"image": of.image, "count": len(skipped), "rules": ", ".join(skipped)}
+
+
+# Driver branch that runs a CUDA release natively, where start-up banners showed it.
+_NATIVE_DRIVERS = {"13.0": "580", "13.1": "590.44", "13.4": "615"}
+
+
+def _driver_gap(of: Launch) -> dict[str, str] | None:
+    cuda = str(of.entry.get("cuda") or "")
+    native = str(of.entry.get("native_driver") or _NATIVE_DRIVERS.get(cuda) or "")
+    if not native or not of.driver or not re.fullmatch(r"[\d.]+", of.driver):
+        return None
+    if numbers(of.driver)[: len(numbers(native))] >= numbers(native):
+        return None
+    return {"image": of.image, "cuda": cuda, "native": native, "driver": of.driver}
+
+
+def _forward_compatible(of: Launch) -> bool:
+    ngc = of.entry.get("repository") == "nvcr.io/nvidia/vllm" and of.entrypoint == "passthrough"
+    return ngc and of.driver is not None and numbers(of.driver)[:1] >= [580]
+
+
+@rule(
+    "SPK308",
+    "warning",
+    "Driver older than the image's CUDA",
+    "{image} has CUDA {cuda}, which needs driver {native}; this host has {driver}. Kernels compiled at run time "
+    "may fail with cudaErrorUnsupportedPtxVersion, sometimes only at the first token.",
+    "Use an image with CUDA 13.0, or update driver and firmware together.",
+    "NVIDIA's release notes; start-up banners of the images",
+)
+def _old_driver(of: Launch) -> Hits:
+    gap = _driver_gap(of)
+    if gap and not _forward_compatible(of):
+        yield gap
+
+
+@rule(
+    "SPK309",
+    "info",
+    "Driver with forward compatibility",
+    "{image} has CUDA {cuda}, which needs driver {native}; on this host's {driver} it runs through the forward "
+    "compatibility that NVIDIA's entrypoint switches on.",
+    "Leave the image's entrypoint as it is.",
+    "start-up banners of the images on 580 drivers",
+)
+def _forward_compatibility(of: Launch) -> Hits:
+    gap = _driver_gap(of)
+    if gap and _forward_compatible(of):
+        yield gap
+
+
+@rule(
+    "SPK310",
+    "warning",
+    "NVIDIA's entrypoint replaced",
+    "{image} is started without NVIDIA's own entrypoint, which is what enables CUDA forward compatibility on 580 "
+    "drivers; without it cudaErrorUnsupportedPtxVersion was reported.",
+    "Leave the entrypoint alone and pass vllm serve after the image name.",
+    "reports on NGC images",
+)
+def _ngc_entrypoint(of: Launch) -> Hits:
+    replaced = of.entrypoint == "serve" or bool(of.docker.values("--entrypoint"))
+    if of.entry.get("repository") == "nvcr.io/nvidia/vllm" and replaced:
+        yield {"image": of.image}
+
+
+@rule(
+    "SPK311",
+    "warning",
+    "Free memory computed wrongly",
+    "vLLM {version} does not know GB10's unified memory: it counts page cache as used, and starts fail or get too "
+    "little KV cache.",
+    "Use vLLM 0.11.1 or newer, or drop the page cache before each start.",
+    PACKAGES,
+    needs_version=True,
+)
+def _memory_accounting(of: Launch) -> Hits:
+    if of.before("0.11.1"):
+        yield {"version": of.version}
+
+
+# Backends whose kernels come out of FlashInfer.
+_FLASHINFER_OPTIONS = ("attention-backend", "moe-backend", "linear-backend")
+
+
+@rule(
+    "SPK312",
+    "info",
+    "FlashInfer without its kernels",
+    "vLLM {version} no longer includes flashinfer-cubin; without that package or nvcc in the image {option} {value} "
+    "is not usable, and vLLM's default falls back to Triton, Marlin and its own CUTLASS.",
+    "Make sure that {image} has flashinfer-cubin or nvcc.",
+    PACKAGES,
+    needs_version=True,
+)
+def _flashinfer_kernels(of: Launch) -> Hits:
+    if of.before("0.26.0") or of.entry.get("repository") in ("nvcr.io/nvidia/vllm", "vllm/vllm-openai"):
+        return
+    for option in _FLASHINFER_OPTIONS:
+        if of.word(option).startswith("flashinfer"):
+            yield {"version": of.version, "option": f"--{option}", "value": of.args[option], "image": of.image}
+            return
+
+
+@rule(
+    "SPK313",
+    "info",
+    "Fork of vLLM",
+    "{image} is a fork: it may have options, variables and kernels that no release of vLLM has, and lack others.",
+    "Rules about options can be wrong for it; `ignore` silences them.",
+    "publishers of the images",
+)
+def _fork(of: Launch) -> Hits:
+    repository = image_catalogue.split_image(of.image)[0]
+    if repository.startswith(("eugr/spark-vllm", "ghcr.io/aeon-7/", "ghcr.io/z-lab/", "scitrera/")):
+        yield {"image": of.image}
+
+
+@rule(
+    "SPK315",
+    "info",
+    "Compile caches of the image that are not used",
+    "{image} brings compiled kernels along ({variables}); the service keeps its caches elsewhere, so its first start compiles them anew.",
+    "Set {settings} in env to use them; what is compiled beside them is then lost with each container.",
+    "NVIDIA/dgx-spark-playbooks, which mounts nothing over them",
+)
+def _prebuilt_caches(of: Launch) -> Hits:
+    unused = {name: path for name, path in (of.entry.get("caches") or {}).items() if of.env.get(name) != path}
+    if unused and not of.argv:  # a command that somebody typed keeps what the image says
+        settings = ", ".join(f"{name}: {path}" for name, path in sorted(unused.items()))
+        yield {"image": of.image, "variables": ", ".join(sorted(unused)), "settings": settings}
+
+
+# Hxx: host and container
+
+
+def _patched_files(of: Launch) -> dict[str, str]:
+    """Return files of vLLM's package that mounts put something else in place of: leaf name to source."""
+    return {
+        posixpath.basename(target): source
+        for source, target in of.docker.mounts
+        if re.search(r"(site|dist)-packages/vllm/", target)
+    }
+
+
+# Packages that decide whether vLLM starts, and whose range differs between its versions.
+_DECISIVE = ("flashinfer-python", "ray", "torch", "transformers")
+
+
+@rule(
+    "SPK314",
+    "warning",
+    "Package that this vLLM was not released with",
+    "{name} {found} is installed on top of the image, but vLLM {version} {wants}: it may not start, or another vLLM may "
+    "replace the image's.",
+    "Take {name} out, or install a version that fits.",
+    PACKAGES,
+    needs_version=True,
+)
+def _foreign_package(of: Launch) -> Hits:
+    if of.version is None:
+        return
+    for name, found in sorted(of.pinned().items()):
+        other = versions.parse_version(found) if name == "vllm" else None
+        if other is not None and other.release != of.version.release:
+            yield {"name": name, "found": found, "version": of.version, "wants": "is what the image has"}
+        own_build = of.entry.get("repository") == "nvcr.io/nvidia/vllm" and name in ("flashinfer-python", "torch")
+        wanted = catalogue.requirement(name, of.version) if name in _DECISIVE and not own_build else None
+        if wanted and not meets(found, wanted):
+            yield {"name": name, "found": found, "version": of.version, "wants": f"asks for {wanted}"}
+
+
+@rule(
+    "SPKH01",
+    "error",
+    "Patched loader over a vLLM that has the fix",
+    "{source} is mounted over vLLM's own gemma4.py, which is fixed in vLLM {version}; an older file inside a newer "
+    "package breaks its imports.",
+    "Take the mount out.",
+    PACKAGES,
+    needs_version=True,
+)
+def _old_patch(of: Launch) -> Hits:
+    source = _patched_files(of).get("gemma4.py")
+    if source is not None and _loader_is_fixed(of):
+        yield {"source": source, "version": of.version}
+
+
+def _loader_is_fixed(of: Launch) -> bool:
+    return of.version is not None and of.version >= version("0.20.0")
+
+
+@rule(
+    "SPKH02",
+    "warning",
+    "File of vLLM replaced by a mount",
+    "{source} is mounted over vLLM's own {target}; it fits one build of vLLM, and the next image breaks it.",
+    "Pin the image by digest for as long as the mount is needed.",
+    PACKAGES,
+)
+def _mounted_file(of: Launch) -> Hits:
+    if not of.entry.get("digest") and "@" not in of.image:
+        for target, source in _patched_files(of).items():
+            if target != "gemma4.py" or not _loader_is_fixed(of):
+                yield {"source": source, "target": target}
+
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@rule(
+    "SPKH03",
+    "error",
+    "Published port of an engine on the container's loopback",
+    "--host {host} makes vLLM listen only inside the container; the published port reaches nothing.",
+    "Set host to 0.0.0.0 and publish the port on an address (-p 127.0.0.1:8000:8000), or use --network host.",
+    "how docker publishes ports",
+)
+def _loopback(of: Launch) -> Hits:
+    host = str(of.args.get("host") or "")
+    if host in _LOOPBACK and of.docker.values("--publish") and "host" not in of.docker.values("--network"):
+        yield {"host": host}
+
+
+@rule(
+    "SPKH04",
+    "error",
+    "Several Sparks behind a container network of one host",
+    "Engines on several Sparks connect to each other on random ports; behind {network} they cannot.",
+    "Add --network host.",
+    "vLLM's recipe for two Sparks",
+)
+def _bridge(of: Launch) -> Hits:
+    given = bool(of.docker.options)
+    networks = of.docker.values("--network")
+    if given and (of.sparks > 1 or of.uses_ray) and of.world > 1 and "host" not in networks:
+        yield {"network": networks[-1] if networks else "docker's bridge"}
+
+
+@rule(
+    "SPKH05",
+    "warning",
+    "No way to the RDMA devices",
+    "The container has neither --privileged nor /dev/infiniband with an unlimited memlock, so NCCL finds no RDMA device "
+    "and falls back to TCP, at least ten times slower.",
+    "Add --device /dev/infiniband --ulimit memlock=-1, or --privileged.",
+    "vLLM's recipe for two Sparks; reports from ConnectX-7 pairs",
+)
+def _no_rdma(of: Launch) -> Hits:
+    if not of.docker.options or of.docker.has("--privileged") or not (of.sparks > 1 or of.uses_ray) or of.world < 2:
+        return
+    devices = any("/dev/infiniband" in value for value in of.docker.values("--device"))
+    memlock = any(value.startswith("memlock=-1") for value in of.docker.values("--ulimit"))
+    if not devices or not memlock:
+        yield {}
+
+
+@rule(
+    "SPKH06",
+    "error",
+    "Private shared memory that is too small for several ranks",
+    "{world} ranks exchange tensors through /dev/shm, and docker gives a container 64 MiB of it.",
+    "Add --ipc host, or --shm-size 8g.",
+    "vLLM's documents on docker",
+)
+def _small_shm(of: Launch) -> Hits:
+    if (
+        of.docker.options
+        and of.world // of.sparks > 1
+        and not of.docker.values("--shm-size")
+        and "host" not in of.docker.values("--ipc")
+    ):
+        yield {"world": of.world}
+
+
+@rule(
+    "SPKH07",
+    "warning",
+    "Very large /dev/shm",
+    "--shm-size {size} allows that much of the one memory to fill up beside the engine's share; 64 GB is suspected in "
+    "hard power-offs.",
+    "Set --shm-size to 32g or less.",
+    "tonyd2wild/DeepSeek-v4-Flash-Vision-Exp-DSpark-1M-NVFP4-KV-2x-DGX-Spark#31",
+)
+def _large_shm(of: Launch) -> Hits:
+    for size in of.docker.values("--shm-size"):
+        match = re.fullmatch(r"(\d+)\s*([gGtT])[iI]?[bB]?", size.strip())
+        if match and int(match.group(1)) * (1024 if match.group(2) in "tT" else 1) >= 64:
+            yield {"size": size}
+
+
+_URING_ENV = ("VLLM_PLE_TABLE_MEMORY", "B12X_DISK_BACKEND")
+
+
+def _reads_by_uring(of: Launch) -> str:
+    """Name what of a launch reads through io_uring, empty for nothing."""
+    engram = of.args.get("engram-config")
+    if of.word("load-format") == "b12x":
+        return "--load-format b12x"
+    if isinstance(engram, Mapping) and engram.get("table_memory") == "disk":
+        return "a table on disk (--engram-config)"
+    return next((f"{name}={of.env[name]}" for name in _URING_ENV if of.env.get(name) in ("disk", "io_uring")), "")
+
+
+@rule(
+    "SPKH08",
+    "warning",
+    "io_uring that Docker's seccomp profile denies",
+    "{what} reads by io_uring, whose three calls Docker's default seccomp profile denies.",
+    "Add --security-opt seccomp=PROFILE to docker_args, a file of Docker's profile with io_uring_setup, io_uring_enter and "
+    "io_uring_register allowed; NVIDIA's recipes take seccomp=unconfined, which opens more than that.",
+    "NVIDIA/local-ai-inference-recipes; FujitsuPolycom/sparkring",
+)
+def _uring(of: Launch) -> Hits:
+    what = _reads_by_uring(of)
+    profiles = [value for value in of.docker.values("--security-opt") if re.match(r"seccomp[=:]", value)]
+    if what and of.docker.options and not profiles and not of.docker.has("--privileged"):
+        yield {"what": what}

@@ -1,0 +1,490 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules about systemd units and C(docker run) commands that somebody wrote by hand (Uxx)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from .._common.docker_run import (
+    DockerRun,
+    Unit,
+    exec_command,
+    exec_prefix,
+)
+from .rulebook import GUIDE, Hits, rule
+
+SYSTEMD = "systemd.service(5), systemd.unit(5)"
+FIELD = "field reports from GB10 hosts"
+ENGINES = "engines that were watched while they died"
+
+
+@dataclass
+class Written:
+    """What was written: a unit with or without a C(docker run) in it, or a command alone (C(unit) is C(None))."""
+
+    unit: Unit | None = None
+    run: DockerRun | None = None
+    text: str = ""
+    version: None = field(default=None)
+    probed: bool = False
+
+    def service(self, key: str) -> str:
+        """Return the value of a setting of the section Service, empty without one."""
+        return (self.unit.last("Service", key) or "") if self.unit else ""
+
+    @property
+    def options(self) -> DockerRun:
+        """The options of C(docker run), empty where there is none."""
+        return self.run or DockerRun()
+
+    @property
+    def before(self) -> list[str]:
+        """Every C(ExecStartPre) line."""
+        return self.unit.all("Service", "ExecStartPre") if self.unit else []
+
+    @property
+    def inside(self) -> str:
+        """The command behind the image, as one line."""
+        return " ".join(self.run.command) if self.run else ""
+
+
+def seconds(text: str) -> float | None:
+    """Read a time as systemd writes it (C(90), C(15min), C(1h 30min)); C(None) for infinity or none."""
+    units = {"": 1, "s": 1, "sec": 1, "ms": 0.001, "m": 60, "min": 60, "h": 3600, "hr": 3600, "d": 86400}
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if not parts or any(unit not in units for _number, unit in parts):
+        return None
+    return sum(float(number) * units[unit] for number, unit in parts)
+
+
+_DROPS = re.compile(r"drop_caches")
+
+
+@rule(
+    "SPKU01",
+    "warning",
+    "PermissionsStartOnly",
+    "PermissionsStartOnly= is deprecated: it makes every ExecStartPre= run as root, for the sake of one.",
+    "Take it out and write ExecStartPre=+... in front of the one command that needs root.",
+    SYSTEMD,
+)
+def _permissions(of: Written) -> Hits:
+    if of.service("PermissionsStartOnly"):
+        yield {}
+
+
+@rule(
+    "SPKU02",
+    "warning",
+    "Docker restarts the engine",
+    "--restart {policy}{why}.",
+    "{fix}",
+    f"{FIELD}; {GUIDE}",
+    about="A restart policy of docker. Inside a unit it makes a second supervisor beside systemd; alone it starts a failing "
+    "engine again for ever, holds its name, and never drops the page cache.",
+)
+def _restart_policy(of: Written) -> Hits:
+    for policy in of.options.values("--restart"):
+        if policy == "no" or re.fullmatch(r"on-failure:\d+", policy):
+            continue
+        if of.unit:
+            yield {
+                "policy": policy,
+                "why": " makes docker a second supervisor beside systemd; they start and remove each other's containers",
+                "fix": "Take --restart out; Restart= of the unit does it.",
+            }
+        else:
+            yield {
+                "policy": policy,
+                "why": " starts an engine that fails again and again, each time with a little less free memory, and "
+                "without dropping the page cache",
+                "fix": "Run it under a systemd unit with StartLimitBurst=3, or use --restart on-failure:3.",
+            }
+
+
+@rule(
+    "SPKU03",
+    "warning",
+    "Detached container under systemd",
+    "docker run --detach ends at once: with Type={type} systemd takes the service for finished and supervises nothing.",
+    "Take --detach out of ExecStart.",
+    SYSTEMD,
+)
+def _detached(of: Written) -> Hits:
+    kind = of.service("Type") or "simple"
+    if of.unit and of.options.has("--detach") and kind in ("simple", "exec", "notify"):
+        yield {"type": kind}
+
+
+@rule(
+    "SPKU04",
+    "warning",
+    "Page cache left in memory",
+    "{what} starts the engine without dropping the page cache; what CUDA may allocate at once is free memory, not what "
+    "the cache could give back.",
+    "{fix}",
+    "NVIDIA's guides to DGX Spark",
+)
+def _no_drop(of: Written) -> Hits:
+    if of.run is None or (_DROPS.search(of.text) and True not in _ineffective_drops(of)):
+        return
+    if of.unit:
+        yield {
+            "what": "The unit",
+            "fix": "Add ExecStartPre=+/bin/sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'.",
+        }
+    elif set(of.options.values("--restart")) - {"no"}:
+        yield {
+            "what": "Docker's restart",
+            "fix": "Run it under a systemd unit that drops the page cache before every start.",
+        }
+
+
+@rule(
+    "SPKU05",
+    "error",
+    "Page cache dropped without permission",
+    "ExecStartPre= writes /proc/sys/vm/drop_caches as {user}, without permission: the unit fails.",
+    "Write ExecStartPre=+/bin/sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'.",
+    SYSTEMD,
+    "Permission denied",
+)
+def _drop_as_user(of: Written) -> Hits:
+    if False in _ineffective_drops(of):
+        yield {"user": of.service("User")}
+
+
+def _ineffective_drops(of: Written) -> list[bool]:
+    """Say of every line that drops the page cache as a user who may not whether the unit goes on all the same."""
+    user = of.service("User")
+    if user in ("", "root", "0") or of.service("PermissionsStartOnly").lower() in ("true", "yes", "1", "on"):
+        return []
+    found = []
+    for line in of.before:
+        prefix = exec_prefix(line)
+        if _DROPS.search(line) and not set(prefix) & set("+!") and "sudo" not in line:
+            found.append("-" in prefix or "|| true" in line)
+    return found
+
+
+@rule(
+    "SPKU06",
+    "warning",
+    "Start timeout that is too short",
+    "TimeoutStartSec={value} also covers ExecStartPost=; loading took 6 to 18 minutes on users' hosts, and "
+    "a first start also compiles.",
+    "Set TimeoutStartSec to 1800 or more.",
+    FIELD,
+)
+def _start_timeout(of: Written) -> Hits:
+    if not of.unit or not of.run or not of.unit.all("Service", "ExecStartPost"):
+        return
+    value = of.service("TimeoutStartSec") or of.service("TimeoutSec") or "90"
+    limit = seconds(value)
+    if limit is not None and 0 < limit < 1800:
+        yield {"value": value}
+
+
+@rule(
+    "SPKU07",
+    "warning",
+    "Docker is not required",
+    "The unit runs docker without Requires=docker.service{order}: it is not stopped and started together with docker.",
+    "Add Requires=docker.service and After=docker.service.",
+    SYSTEMD,
+)
+def _requires(of: Written) -> Hits:
+    if not of.unit or not of.run:
+        return
+
+    def names(key: str) -> str:
+        return " ".join(of.unit.all("Unit", key)) if of.unit else ""
+
+    bound = f"{names('Requires')} {names('BindsTo')} {names('Requisite')}"
+    ordered = "docker.service" in names("After") or "docker.socket" in names("After")
+    if "docker.service" not in bound and "docker.socket" not in bound:
+        yield {"order": "" if ordered else " and After=docker.service"}
+
+
+@rule(
+    "SPKU08",
+    "warning",
+    "Restarts without a limit",
+    "Restart={restart} with RestartSec={pause} never reaches systemd's limit ({burst} starts in {interval} s): an engine "
+    "that cannot start is started again for ever, each time with a little less free memory.",
+    "Set StartLimitIntervalSec=1800 and StartLimitBurst=3 in [Unit].",
+    f"{SYSTEMD}; report on two Qwen3 models on one DGX Spark (19 restarts)",
+)
+def _endless(of: Written) -> Hits:
+    restart = of.service("Restart")
+    if not of.unit or restart in ("", "no"):
+        return
+    interval = of.unit.last("Unit", "StartLimitIntervalSec") or of.unit.last("Unit", "StartLimitInterval") or "10"
+    burst = of.unit.last("Unit", "StartLimitBurst") or "5"
+    pause = of.service("RestartSec") or "0.1"
+    each, window = seconds(pause), seconds(interval)
+    if each is not None and window is not None and burst.isdecimal() and (window == 0 or each * int(burst) >= window):
+        yield {"restart": restart, "pause": pause, "burst": burst, "interval": interval}
+
+
+@rule(
+    "SPKU09",
+    "warning",
+    "Restart that an engine's death does not trigger",
+    "Restart={restart} waits for a failure, but vllm serve ends with 0 when its engine dies.",
+    "Set Restart=always.",
+    ENGINES,
+)
+def _restart_on_failure(of: Written) -> Hits:
+    restart = of.service("Restart")
+    if of.run and restart in ("on-failure", "on-abnormal", "on-abort", "on-watchdog"):
+        yield {"restart": restart}
+
+
+@rule(
+    "SPKU10",
+    "info",
+    "Active before it answers",
+    "The unit is active as soon as docker runs, minutes before the model answers; units that come after it cannot wait "
+    "for it.",
+    "Wait for a real answer in ExecStartPost=.",
+    FIELD,
+)
+def _no_readiness(of: Written) -> Hits:
+    kind = of.service("Type") or "simple"
+    if of.unit and of.run and kind in ("simple", "exec") and not of.unit.all("Service", "ExecStartPost"):
+        yield {}
+
+
+@rule(
+    "SPKU11",
+    "warning",
+    "Stop that reaches only docker's client",
+    "Without ExecStop= systemd ends the docker command; an engine that ignores the signal while it loads stays behind, "
+    "with its memory.",
+    "Add ExecStop=/usr/bin/docker stop {name}.",
+    FIELD,
+)
+def _no_stop(of: Written) -> Hits:
+    if of.unit and of.run and not of.unit.all("Service", "ExecStop"):
+        names = of.run.values("--name")
+        yield {"name": names[-1] if names else "NAME, and a --name to docker run"}
+
+
+@rule(
+    "SPKU12",
+    "info",
+    "Not started at boot",
+    "The unit has no [Install] section, so it cannot be enabled.",
+    "Add [Install] with WantedBy=multi-user.target.",
+    SYSTEMD,
+)
+def _no_install(of: Written) -> Hits:
+    if of.unit and not of.unit.sections.get("Install"):
+        yield {}
+
+
+@rule(
+    "SPKU13",
+    "warning",
+    "Memory limit that does not hold the engine",
+    "{option} does not limit what CUDA allocates on GB10 (8 of 40 GiB were charged in one capture), and may kill the engine "
+    "while it loads.",
+    "Take it out; --gpu-memory-utilization is the limit.",
+    FIELD,
+)
+def _memory_limit(of: Written) -> Hits:
+    for option in ("--memory", "--memory-reservation"):
+        for value in of.options.values(option):
+            yield {"option": f"{option} {value}"}
+    if of.run and of.service("MemoryMax") not in ("", "infinity"):
+        yield {"option": f"MemoryMax={of.service('MemoryMax')}"}
+
+
+@rule(
+    "SPKU14",
+    "warning",
+    "Container name that blocks the next start",
+    "The container is called {name}, and nothing removes a container of that name left by an earlier start.",
+    "Add ExecStartPre=-/usr/bin/docker rm -f {name}.",
+    FIELD,
+)
+def _leftover(of: Written) -> Hits:
+    if not of.unit or not of.run:
+        return
+    for name in of.run.values("--name"):
+        if not any(re.search(r"\brm\b", line) and name in line for line in of.before):
+            yield {"name": name}
+
+
+@rule(
+    "SPKU15",
+    "error",
+    "Comment after a value",
+    "{key}= ends with {comment}: systemd allows comments only on lines of their own, and reads this as part of the value.",
+    "Put the comment on a line of its own.",
+    SYSTEMD,
+)
+def _inline_comment(of: Written) -> Hits:
+    for settings in of.unit.sections.values() if of.unit else ():
+        for key, value in settings:
+            match = re.search(r"\s(#.*)$", value)
+            if match and not key.startswith(("Exec", "Description")):
+                yield {"key": key, "comment": match.group(1)}
+
+
+@rule(
+    "SPKU16",
+    "warning",
+    "Start limit in the wrong section",
+    "{key}= is in [Service], where systemd no longer reads it.",
+    "Move it to [Unit].",
+    SYSTEMD,
+)
+def _limit_section(of: Written) -> Hits:
+    for key, _value in of.unit.sections.get("Service", []) if of.unit else ():
+        if key == "StartLimitIntervalSec":
+            yield {"key": key}
+
+
+@rule(
+    "SPKU17",
+    "warning",
+    "Stop by a process name",
+    "{command} ends only the API server; its engine, the process VLLM::EngineCore, keeps its memory (104 GiB "
+    "in one report).",
+    "Use docker stop on the container.",
+    FIELD,
+)
+def _pkill(of: Written) -> Hits:
+    for key in ("ExecStop", "ExecStopPost", "ExecStartPre"):
+        for line in of.unit.all("Service", key) if of.unit else ():
+            match = re.search(r"\b(pkill|killall)\b.*vllm", line)
+            if match:
+                yield {"command": exec_command(line)}
+
+
+@rule(
+    "SPKU18",
+    "warning",
+    "Packages installed at every start",
+    "The container installs packages before it serves: every start needs the network, and installs the newest versions of that day.",
+    "Build an image that contains them.",
+    FIELD,
+)
+def _pip_install(of: Written) -> Hits:
+    if re.search(r"\b(pip3?|uv pip|apt-get|apt) install\b", of.inside):
+        yield {}
+
+
+@rule(
+    "SPKU19",
+    "error",
+    "Container without the GPU",
+    "docker run gives the container no GPU.",
+    "Add --gpus all.",
+    "docker's and NVIDIA's documents",
+    "Failed to infer device type",
+)
+def _no_gpu(of: Written) -> Hits:
+    options = of.options
+    given = options.values("--gpus") or any("nvidia" in value for value in options.values("--runtime", "--device"))
+    if of.run and not given and not options.has("--privileged"):
+        yield {}
+
+
+@rule(
+    "SPKU20",
+    "warning",
+    "Weights inside the container",
+    "Nothing of the host is mounted: the weights are downloaded into the container and lost with it.",
+    "Mount a folder of the host (-v /srv/huggingface:/root/.cache/huggingface).",
+    GUIDE,
+)
+def _no_volume(of: Written) -> Hits:
+    if of.run and not of.run.mounts:
+        yield {}
+
+
+@rule(
+    "SPKU21",
+    "warning",
+    "Secret in the command line",
+    "{name} is in the command itself: docker inspect, ps and the unit show it to every user.",
+    "Pass it by --env-file, with mode 0600.",
+    "docker's documents",
+)
+def _secret(of: Written) -> Hits:
+    for name, value in of.options.env.items():
+        if value and re.search(r"(?:^|_)(?:TOKEN|API_KEY|SECRET|PASSWORD)$", name) and not re.match(r"[$%]", value):
+            yield {"name": name}
+
+
+@rule(
+    "SPKU22",
+    "info",
+    "Port open to every network",
+    "--publish {value} opens the port on every address of the host, and bypasses ufw.",
+    "Write -p 127.0.0.1:{value}, or the address that the clients use.",
+    "docker's documents; field reports from GB10 hosts",
+)
+def _published(of: Written) -> Hits:
+    for value in of.options.values("--publish"):
+        if re.fullmatch(r"[\d-]+:[\d-]+(/tcp)?", value):
+            yield {"value": value}
+
+
+@rule(
+    "SPKU23",
+    "info",
+    "Health check that proves little",
+    "{where} requests /health, which also answers while the engine hangs.",
+    "Request a token from /v1/completions instead.",
+    FIELD,
+)
+def _health(of: Written) -> Hits:
+    lines = of.unit.all("Service", "ExecStartPost") if of.unit else []
+    for line in lines:
+        if "/health" in line and "/v1/" not in line:
+            yield {"where": "ExecStartPost="}
+    for command in of.options.values("--health-cmd"):
+        if "/health" in command:
+            yield {"where": "--health-cmd"}
+
+
+@rule(
+    "SPKU24",
+    "warning",
+    "Stop timeout that is too short",
+    "TimeoutStopSec={value} ends before docker has waited its {wait} s for the container.",
+    "Set TimeoutStopSec to {more} or more.",
+    SYSTEMD,
+)
+def _stop_timeout(of: Written) -> Hits:
+    value = of.service("TimeoutStopSec") or of.service("TimeoutSec")
+    limit = seconds(value) if value else 90.0
+    stops = of.unit.all("Service", "ExecStop") if of.unit else []
+    waits = [
+        int(found) for line in stops for found in re.findall(r"docker stop (?:-t|--time|--timeout)[ =](\d+)", line)
+    ]
+    waits += [int(found) for found in of.options.values("--stop-timeout") if found.isdecimal()]
+    wait = max(waits, default=10)
+    if of.unit and of.run and limit is not None and limit <= wait:
+        yield {"value": value or "90 (systemd's default)", "wait": wait, "more": wait + 30}
+
+
+@rule(
+    "SPKU25",
+    "info",
+    "Every start contacts the hub",
+    "HF_HUB_OFFLINE is not set: every start contacts Hugging Face, and fails or waits if it cannot be "
+    "reached, although the weights are on the host.",
+    "Add -e HF_HUB_OFFLINE=1 once the weights are on the host.",
+    FIELD,
+)
+def _online(of: Written) -> Hits:
+    if of.unit and of.run and of.run.mounts and "HF_HUB_OFFLINE" not in of.run.env and not of.run.values("--env-file"):
+        yield {}

@@ -1,0 +1,482 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Comparing measurements of a service: with its baseline, with what is published, and as people see it.
+
+Two figures are comparable when the same thing was measured: the same image, arguments and environment, the same workload, and a
+GPU under the same conditions. Where they are not it is said what differs, and no ratio is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._common import tables
+from .._common.findings import Finding
+
+SCHEMA = 1
+"""Of the section C(benchmark) of a receipt."""
+CLOCK_SHARE = 0.05
+"""The clock wanders a little with temperature; more than this is another clock."""
+PUBLISHED_SHARE = 0.7
+"""Below this share of a published figure something is wrong with the host rather than with the comparison."""
+NOISY_SHARE = 0.15
+BAR = "█"
+WIDTH = 40
+
+# What is named when it differs: key -> (words, how it is shown).
+DEPLOYED = {"image_id": "image", "fingerprint": "arguments and environment", "vllm_version": "vLLM"}
+HOST = {"driver": "driver", "power_limit_watts": "power cap", "gpu": "GPU"}
+WORKLOAD = {
+    "prompt_tokens": "prompt length",
+    "output_tokens": "answer length",
+    "api": "API",
+    "thinking": "thinking",
+    "forced": "forced length",
+    "counted_by": "how tokens were counted",
+    "prompts": "text of the prompts",
+}
+
+
+def headline(section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the row of the shortest prompts, whose decode rate is the figure of the service."""
+    rows = sorted(section.get("single") or [], key=lambda row: row["prompt_tokens"])
+    return rows[0] if rows else {}
+
+
+def middle(row: Mapping[str, Any], figure: str) -> float | None:
+    """Return the median of a figure of a row, None when it was not measured."""
+    value = row.get(figure)
+    return value["median"] if isinstance(value, Mapping) else None
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return what differs of what was measured (deployment, workload), and of the host that it was measured on."""
+    measured = _differ(DEPLOYED, old.get("conditions") or {}, new.get("conditions") or {})
+    measured += _differ(WORKLOAD, old.get("workload") or {}, new.get("workload") or {})
+    before, now = old.get("conditions") or {}, new.get("conditions") or {}
+    host = _differ(HOST, before, now)
+    clock, clock_now = before.get("sm_clock_mhz"), now.get("sm_clock_mhz")
+    if (clock is None) != (clock_now is None) or (clock and abs(clock_now - clock) > CLOCK_SHARE * clock):
+        host.append(f"SM clock under load {_shown(clock)} MHz then, {_shown(clock_now)} MHz now")
+    return measured, host
+
+
+def _differ(names: Mapping[str, str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{words} {_shown(old.get(name))} then, {_shown(new.get(name))} now"
+        for name, words in names.items()
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return f"{value:g}"
+    text = str(value)
+    return text[7:19] if text.startswith("sha256:") else text
+
+
+def compare(
+    previous: Mapping[str, Any] | None, new: Mapping[str, Any], service: str, settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Compare a measurement of a service with its baseline.
+
+    The baseline is the first measurement of what is deployed. Another deployment or workload begins a new one; a
+    host under other conditions does not: it is told, and its figures wait until the conditions are back or
+    C(rebaseline) says otherwise.
+
+    :param previous: the section C(benchmark) of the receipt on the host, None where there is none
+    :param new: C({at, conditions, workload, single, concurrency, left_out})
+    :param service: its name
+    :param settings: C(spark_bench) with every default, of which C(rebaseline) and C(regression_percent) are used
+    :returns: the new section, and findings as plain dicts
+    """
+    decode = middle(headline(new), "decode_tokens_per_second")
+    disturbed = any(entry.get("disturbed") for entry in new["single"])
+    found: list[Finding] = list(_quality(new, service))
+    baseline = (previous or {}).get("baseline")
+    baseline = baseline if isinstance(baseline, Mapping) and baseline.get("single") else None
+    measured, host = differences(baseline, new) if baseline else ([], [])
+    usable = decode is not None and not disturbed
+    fresh = usable and (baseline is None or bool(measured) or settings["rebaseline"])
+    if baseline and measured:
+        found.append(_other_measurement(service, baseline, measured, usable))
+    kept = _kept(new) if fresh else dict(baseline or {})
+    comparable = usable and bool(kept) and not fresh and not measured and not host
+    old = None if not kept else middle(headline(kept), "decode_tokens_per_second")
+    if usable and baseline and not fresh and host:
+        worse = old is not None and decode is not None and decode < old * (1 - settings["regression_percent"] / 100)
+        found.append(_other_conditions(service, decode, old, host, worse))
+    if comparable:
+        found += _regressions(kept, new, service, settings["regression_percent"])
+    section = {
+        "schema": SCHEMA,
+        **_kept(new),
+        "left_out": list(new.get("left_out") or []),
+        "disturbed": disturbed,
+        "decode_tokens_per_second": decode,
+        "baseline_decode_tokens_per_second": old,
+        "ratio": 1.0 if fresh else round(decode / old, 4) if comparable and decode and old else None,
+        "comparable": fresh or comparable,
+        "differs": [] if fresh else [*measured, *host],
+        "baseline": kept,
+    }
+    return section, [finding.to_dict() for finding in found]
+
+
+def _other_measurement(service: str, baseline: Mapping[str, Any], measured: Sequence[str], usable: bool) -> Finding:
+    return Finding(
+        rule="bench.other",
+        severity="info",
+        service=service,
+        message=f"{service} is not compared with its last baseline of {baseline.get('at')}: {'; '.join(measured)}",
+        fix="nothing, if that was meant: this measurement is the new baseline" if usable else "",
+        basis="measured",
+    )
+
+
+def _other_conditions(
+    service: str, decode: float | None, old: float | None, host: Sequence[str], worse: bool
+) -> Finding:
+    return Finding(
+        rule="bench.conditions",
+        severity="warning" if worse else "info",
+        service=service,
+        message=f"decode of {service} is {_shown(decode)} tokens/s and was {_shown(old)}; the two are not comparable: "
+        f"{'; '.join(host)}",
+        fix="bring the host back to how it was and measure again; if it is meant to stay as it is, take a new "
+        "baseline with spark_bench: {rebaseline: true}",
+        basis="measured",
+    )
+
+
+def _kept(new: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: new.get(name) for name in ("at", "conditions", "workload", "single", "concurrency")}
+
+
+def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
+    """Return what makes the figures themselves doubtful."""
+    found: list[Finding] = []
+
+    def add(rule: str, message: str, fix: str, severity: str = "warning") -> None:
+        found.append(Finding(rule=rule, severity=severity, service=service, message=message, fix=fix, basis="measured"))
+
+    rows = new["single"]
+    busy = [row for row in rows if row.get("disturbed")]
+    if busy:
+        add(
+            "bench.disturbed",
+            f"other requests ran while {service} was measured ({', '.join(_at(row) for row in busy)}); its figures are compared "
+            "with nothing",
+            "measure again when the service is idle",
+        )
+    short = [row for row in rows if row.get("short")]
+    if short:
+        add(
+            "bench.short",
+            f"{service} ended answers before their {short[0].get('output_tokens_asked')} tokens ({', '.join(map(_at, short))}): "
+            "the server does not force their length",
+            "compare only with figures of answers as short",
+            "info",
+        )
+    cached = [row for row in rows if (row.get("cached_share") or 0) > 0.1]
+    if cached:
+        add(
+            "bench.cached",
+            f"the prefix cache of {service} held {max(row['cached_share'] for row in cached):.0%} of a prompt "
+            f"({', '.join(map(_at, cached))}): prefill is faster on paper than it is",
+            "nothing for short prompts, most of which is the chat template; else look for a proxy that rewrites prompts",
+            "info",
+        )
+    for row in rows:
+        rate = row.get("decode_tokens_per_second")
+        if row.get("tokens_per_arrival") and row["tokens_per_arrival"] > 8:
+            add(
+                "bench.coarse",
+                f"answers of {service} came {row['tokens_per_arrival']:g} tokens at a time ({_at(row)}): its rates rest on few "
+                "moments",
+                "a reasoning parser may hold text back; measure with thinking: false, or longer answers",
+                "info",
+            )
+        if rate and rate["high"] - rate["low"] > NOISY_SHARE * rate["median"]:
+            add(
+                "bench.noisy",
+                f"decode of {service} scatters from {rate['low']:g} to {rate['high']:g} tokens/s ({_at(row)})",
+                "see what else runs on the host; with a drafter the text decides, and more repeats help",
+                "info",
+            )
+    failed = [row for row in new.get("concurrency") or [] if row.get("failed")]
+    if failed:
+        add(
+            "bench.failed",
+            f"{service} did not answer {failed[0]['failed']} of {failed[0]['requests']} requests at "
+            f"{failed[0]['concurrency']} at once",
+            "see the unit's log",
+        )
+    return found
+
+
+def _at(row: Mapping[str, Any]) -> str:
+    return f"{row['prompt_tokens']} tokens"
+
+
+def _regressions(baseline: Mapping[str, Any], new: Mapping[str, Any], service: str, percent: float) -> list[Finding]:
+    """Return a finding for each figure that is worse than its baseline by more than so much."""
+    found: list[Finding] = []
+
+    def check(rule: str, what: str, old: float | None, now: float | None, apart: bool) -> None:
+        if not old or now is None or now >= old * (1 - percent / 100):
+            return
+        found.append(
+            Finding(
+                rule=rule,
+                severity="warning" if apart else "info",
+                service=service,
+                message=f"{what} of {service} is {now:g} tokens/s; its baseline of {baseline.get('at')} is {old:g} "
+                f"({1 - now / old:.0%} lower){'' if apart else ', and the repeats of both overlap'}",
+                fix="check temperature and power of the GPU, swap in use, and what else runs on the host; image, arguments, "
+                "driver and clock are the same"
+                if apart
+                else "measure again with more repeats",
+                basis="measured",
+            )
+        )
+
+    before = {row["prompt_tokens"]: row for row in baseline.get("single") or []}
+    for row in new["single"]:
+        old = before.get(row["prompt_tokens"]) or {}
+        for figure, word in (("decode_tokens_per_second", "decode"), ("prefill_tokens_per_second", "prefill")):
+            then, now = old.get(figure), row.get(figure)
+            apart = bool(then and now and now["high"] < then["low"])
+            check(f"bench.{word}", f"{word} at {_at(row)}", middle(old, figure), middle(row, figure), apart)
+    levels = {(row["concurrency"], row["client"]): row for row in baseline.get("concurrency") or []}
+    for row in new.get("concurrency") or []:
+        then_row = levels.get((row["concurrency"], row["client"])) or {}
+        check(
+            "bench.concurrency",
+            f"output at {row['concurrency']} requests at once",
+            then_row.get("output_tokens_per_second"),
+            row["output_tokens_per_second"],
+            True,
+        )
+    return found
+
+
+def published(
+    expect: Sequence[Mapping[str, Any]],
+    section: Mapping[str, Any],
+    service: Mapping[str, Any],
+    recipe: Mapping[str, Any],
+    sparks: int,
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return what is published for a service with the measured figure beside it, and findings.
+
+    Such a figure is never called comparable: its source does not tell the prompts. What is known to differ is named.
+
+    :param expect: of the recipe: C({tokens_per_second, streams, sparks, ...}) each
+    :param section: the section C(benchmark) of the receipt
+    :param service: of the host's plan
+    :param recipe: with C(images) and C(args) as they came from the recipe and its variants
+    :param sparks: how many serve it; figures of another number are left out
+    :returns: rows, and findings as plain dicts
+    """
+    differs = ["prompts and answer length of the source are not known"]
+    refs = [str(image.get("ref")) for image in recipe.get("images") or [] if isinstance(image, Mapping)]
+    image = service["image"]["ref"]
+    if refs and image != refs[0]:
+        differs.append(f"image {image}, the recipe's first is {refs[0]}")
+    own, given = service.get("args") or {}, recipe.get("args") or {}
+    changed = [name for name in sorted(given) if given[name] is not None and own.get(name) != given[name]]
+    if changed:
+        differs.append(f"arguments {', '.join(changed)}")
+    rows: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
+    for entry in expect:
+        rate, streams = entry.get("tokens_per_second"), entry.get("streams", 1)
+        if not rate or entry.get("sparks", 1) != sparks:
+            continue
+        measured = section.get("decode_tokens_per_second")
+        if streams != 1:
+            levels = {row["concurrency"]: row["output_tokens_per_second"] for row in section.get("concurrency") or []}
+            measured = levels.get(streams)
+        share = None if measured is None else round(measured / rate, 3)
+        rows.append({**entry, "streams": streams, "measured": measured, "share": share, "differs": differs})
+    low = [row for row in rows if row["share"] is not None and row["share"] < PUBLISHED_SHARE and row["streams"] == 1]
+    if low and len(low) == len([row for row in rows if row["streams"] == 1]):
+        row = min(low, key=lambda entry: entry["tokens_per_second"])
+        found.append(
+            Finding(
+                rule="bench.published",
+                severity="warning",
+                service=service["name"],
+                message=f"{service['name']} decodes {row['measured']:g} tokens/s; {row['tokens_per_second']:g} are published "
+                f"({row['what']}, {row['source']}). The two are not strictly comparable: {'; '.join(differs)}",
+                fix="check the clock and power of the GPU first (nvidia-smi: a unit capped by its power supply shows a few "
+                "watts at a full clock), then the image",
+                basis="measured",
+            ).to_dict()
+        )
+    return rows, found
+
+
+# --- for people ----------------------------------------------------------------------------------------------------
+
+
+def _figure(value: Any, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _ms(row: Mapping[str, Any], name: str) -> str:
+    pair = row.get(name)
+    return "-" if not pair else f"{pair['median']:.1f} / {pair['p95']:.1f}"
+
+
+def single_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of single streams. results: sections with C(where), the service as people name it."""
+    header = ["service", "prompt", "answer", "TTFT s", "prefill tok/s", "decode tok/s", "spread", "token ms p50/p95"]
+    drafted = any(row.get("tokens_per_step") for result in results for row in result["single"])
+    if drafted:
+        header.append("tokens/step")
+    header.append("baseline")
+    cells = []
+    for result in results:
+        before = {row["prompt_tokens"]: row for row in (result.get("baseline") or {}).get("single") or []}
+        for row in result["single"]:
+            rate = row.get("decode_tokens_per_second")
+            old = middle(before.get(row["prompt_tokens"]) or {}, "decode_tokens_per_second")
+            cells.append(
+                [
+                    result["where"],
+                    str(row.get("prompt_tokens_measured") or row["prompt_tokens"]),
+                    str(row.get("output_tokens") or "-"),
+                    _figure(middle(row, "ttft_seconds"), 2),
+                    _figure(middle(row, "prefill_tokens_per_second"), 0),
+                    _figure(middle(row, "decode_tokens_per_second")),
+                    "-" if not rate else f"{rate['low']:g}..{rate['high']:g}",
+                    _ms(row, "inter_token_ms"),
+                    *([_figure(row.get("tokens_per_step"), 2)] if drafted else []),
+                    _against(result, middle(row, "decode_tokens_per_second"), old),
+                ]
+            )
+    return tables.table(header, cells)
+
+
+def _against(result: Mapping[str, Any], now: float | None, old: float | None) -> str:
+    if now is None or old is None:
+        return "-"
+    if not result.get("comparable"):
+        return f"{old:g} (not comparable)"
+    if (result.get("baseline") or {}).get("at") == result.get("at"):
+        return "this one"
+    return f"{old:g} ({100 * (now / old - 1):+.1f} %)"
+
+
+def load_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of concurrent requests."""
+    header = [
+        "service",
+        "at once",
+        "client",
+        "requests",
+        "output tok/s",
+        "per request",
+        "TTFT ms p50/p95",
+        "token ms p50/p95",
+    ]
+    cells = []
+    for result in results:
+        for row in result.get("concurrency") or []:
+            rate = row["output_tokens_per_second"]
+            failed = f" ({row['failed']} failed)" if row["failed"] else ""
+            cells.append(
+                [
+                    result["where"],
+                    str(row["concurrency"]),
+                    row["client"],
+                    f"{row['requests']}{failed}",
+                    _figure(rate),
+                    _figure(None if rate is None else rate / row["concurrency"]),
+                    _ms(row, "ttft_ms"),
+                    _ms(row, "time_per_token_ms"),
+                ]
+            )
+    return tables.table(header, cells) if cells else ""
+
+
+def bars(title: str, rows: Sequence[tuple[str, float | None]], digits: int = 1) -> str:
+    """Return a small chart: a bar of blocks a row, the longest C(WIDTH) wide.
+
+    :param title: the first line
+    :param rows: label and value; a value that is None or 0 has no bar
+    :param digits: behind the point of each value
+    :returns: lines of text, empty when no value is known
+    """
+    known = [value for _label, value in rows if value]
+    if not known:
+        return ""
+    most, label_width = max(known), max(len(label) for label, _value in rows)
+    lines = [title]
+    for label, value in rows:
+        size = 0 if not value else max(1, round(WIDTH * value / most))
+        lines.append(f"  {label.rjust(label_width)}  {BAR * size} {_figure(value, digits)}".rstrip())
+    return "\n".join(lines)
+
+
+def chart(result: Mapping[str, Any]) -> str:
+    """Return the charts of one service: what its prompts, its answers and its load do to it."""
+    single = [(f"{row['prompt_tokens']} tokens", row) for row in result["single"]]
+    parts = [
+        bars(
+            f"{result['where']}: decode tokens/s, one request",
+            [(label, middle(row, "decode_tokens_per_second")) for label, row in single],
+        ),
+        bars(
+            f"{result['where']}: prefill tokens/s",
+            [(label, middle(row, "prefill_tokens_per_second")) for label, row in single],
+            0,
+        ),
+    ]
+    load = [
+        (f"{row['concurrency']} at once", row["output_tokens_per_second"]) for row in result.get("concurrency") or []
+    ]
+    if load:
+        one = middle(headline(result), "decode_tokens_per_second")
+        parts.append(bars(f"{result['where']}: output tokens/s of all requests together", [("1 alone", one), *load]))
+    return "\n".join(part for part in parts if part)
+
+
+def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, str]]) -> str:
+    """Return what bench.yml prints: tables, charts, what is published, findings, and what could not be measured.
+
+    results: sections with C(where), C(published) and C(findings). refused: C({where, reason}).
+    """
+    parts: list[str] = []
+    if results:
+        parts += [single_table(results), load_table(results), *[chart(result) for result in results]]
+    told = []
+    for result in results:
+        for row in result.get("published") or []:
+            share = "" if row["share"] is None else f"; measured {row['measured']:g}, {row['share']:.0%} of it"
+            told.append(
+                f"{result['where']}: published {row['tokens_per_second']:g} tokens/s, {row['what']} ({row['source']}){share}"
+            )
+            told.append(f"  not called comparable: {'; '.join(row['differs'])}")
+        told += [f"{result['where']}: left out: {text}" for text in result.get("left_out") or []]
+    parts.append("\n".join(dict.fromkeys(told)))
+    lines = []
+    for result in results:
+        for finding in result.get("findings") or []:
+            lines.append(
+                f"{finding['severity'].upper():<7} {result['where']}: {finding['message']}. [{finding['rule']}]"
+            )
+            if finding.get("fix"):
+                lines.append(f"        Fix: {finding['fix']}.")
+    lines += [f"ERROR   {entry['where']} was not measured: {entry['reason']}" for entry in refused]
+    parts.append("\n".join(lines))
+    return "\n\n".join(part for part in parts if part) or "no service to measure"

@@ -1,0 +1,646 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a running engine took the fast path: which kernels, graphs and drafts it runs, against what was meant.
+
+vLLM falls back in silence: an option that does not apply, a package that is missing or a draft that is never accepted costs
+speed and nothing else. Its start-up lines say what it chose, and /metrics how many drafts were accepted. Here both are read
+and compared with what is expected (C(expected_path.py), on the controller).
+
+The texts are those of vLLM 0.17.1, 0.19.0, 0.20.2, 0.23.0, 0.27.1, 0.30.0, 0.32.0 and 0.33.0, read from the packages; where
+they differ the pattern says so. No I/O.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .._common.findings import Finding
+
+GUIDE = "practical guide to vLLM on a DGX Spark, June 2026"
+PACKAGES = "the vLLM packages, read version by version"
+
+NOT_SAID = "its start-up lines do not say it"
+ON_CPU = "this engine runs on a CPU"
+
+KERNELS = {"attention_backend": "attention", "moe_backend": "experts (MoE)", "linear_kernel": "linear layers"}
+"""Keys of C(expect) in a recipe that name kernels, and what people call these."""
+EXPECTED = (*KERNELS, "min_acceptance")
+FEW_DRAFTED = 20
+"""Fewer drafted tokens than this say nothing of how many are accepted."""
+MANY_DRAFTED = 200
+USELESS_ACCEPTANCE = 0.05
+"""Share of accepted tokens below which a draft costs more than it brings."""
+
+# Names of kernels ----------------------------------------------------------------------------------------------------
+
+_PART = re.compile(
+    r"flash_?infer|cutlass|trt_?llm|cudnn|cute_?dsl|b12x|deep_?gemm|marlin|triton|torch|emulation|machete|exllama|conch"
+    r"|fbgemm|humming|allspark|aiter"
+)
+
+
+def kernel(name: str) -> str:
+    """Return the one name of kernels that vLLM writes in several ways.
+
+    C(NvFp4LinearBackend.FLASHINFER_CUTLASS) (to 0.19), C(FlashInferCutlassNvFp4LinearKernel), C(flashinfer-cutlass) and
+    C(FlashInfer CUTLASS) are all C(flashinfer_cutlass); C(VLLM_CUTLASS) is C(cutlass).
+    """
+    parts = [part.replace("_", "") for part in _PART.findall(name.rpartition(".")[2].lower().replace("-", "_"))]
+    plain = {"deepgemm": "deep_gemm"}
+    found = "_".join(dict.fromkeys(plain.get(part, part) for part in parts))
+    return found or name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def attention(name: str) -> str:
+    """Return the name of an attention backend as vLLM's registry has it."""
+    return name.rpartition(".")[2].strip().upper().replace("-", "_")
+
+
+# The start-up lines --------------------------------------------------------------------------------------------------
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ELSEWHERE = re.compile(r"\([A-Za-z][\w.:-]* pid=\d+, ip=")  # Ray brings lines of other hosts
+_CONFIG = re.compile(r"Initializing a V1 LLM engine \(v(?P<version>\d[\w.+-]*)\) with config: (?P<config>.*)")
+_ATTENTION = (
+    re.compile(r"Using (?P<name>\w+) attention backend out of potential backends"),  # chosen by itself, all versions
+    re.compile(r"Using AttentionBackendEnum\.(?P<name>\w+) backend\."),  # asked for, all versions
+)
+_MOE = (
+    re.compile(r"Using '?(?P<name>[\w ]+?)'? (?P<format>NvFp4|Fp8|Int8|Unquantized|W4A8 Int8) MoE backend out of"),
+    re.compile(r"Using '(?P<name>[\w ]+)' (?P<format>Mxfp4|MxFp8|WNA16) MoE backend"),  # from 0.19, WNA16 from 0.20
+    re.compile(r"Using (?P<name>[\w ]+?) backend for (?P<format>Unquantized) MoE"),  # to 0.19
+)
+_LINEAR = (
+    re.compile(r"Using (?P<name>[\w.]+)(?: backend)? for (?P<format>NVFP4|MXFP4|MXFP6|MXFP8) GEMM"),
+    re.compile(r"(?:Using|Selected) (?P<name>\w+Kernel) for (?P<format>\w+)"),
+)
+_GDN = re.compile(r"Using (?P<name>[\w/-]+) GDN prefill kernel")
+_ASYNC = re.compile(r"Asynchronous scheduling is (enabled|disabled)\.")  # to 0.26; later only why it is not
+_NO_ASYNC = re.compile(r"(Async scheduling (?:will be disabled because|is disabled because|not supported with) .*)")
+_GRAPH_MODE = re.compile(
+    r"setting cudagraph_mode=(?P<set>[A-Z_]+)\b"
+    r"|(?i:cuda ?graph).*?Overriding (?:cudagraph_mode .*?)?to (?:CUDAGraphMode\.)?(?P<mode>[A-Z_]+)\b"
+)
+_GRAPHS_DONE = re.compile(r"Graph capturing finished in")
+_CPU = re.compile(r"\[cpu_(?:worker|model_runner)\.py:")  # ranks behind the first one write no configuration
+_EAGER = re.compile(r"Cudagraph is disabled under eager mode|Enforce eager set, disabling torch\.compile")
+_BATCH = re.compile(r"Chunked prefill is enabled with max_num_batched_tokens=(\d+)")
+_GIVEN = re.compile(r"non-default args: \{")
+_GIVEN_BATCH = re.compile(r"'max_num_batched_tokens': (\d+)")
+# While it reads its arguments vLLM sets the default up once with its log turned off, and says nothing twice (read from 0.22.1 on).
+SILENT_BATCH, _SILENT_SINCE = 2048, (0, 22)
+_SLOW = {
+    "emulation": re.compile(
+        r"NVFP4 linear falling back to the slow and unoptimized|Using \w*Emulation\w*Experts M[oO]E backend|"
+        r"Using Emulation\w+ for "
+    ),
+    "fp4_weight_only": re.compile(r"does not have native support for FP4 computation"),
+    "gdn_prefill": re.compile(r"GDN prefill kernel warmup \(T=\d+\) failed"),
+    "untuned_moe": re.compile(r"Using default MoE config\. Performance might be sub-optimal"),
+    "untuned_fp8": re.compile(r"Using default W8A8 Block FP8 kernel config\. Performance might be sub-optimal"),
+}
+
+
+@dataclass
+class Running:
+    """What an engine says that it runs; C(None) and empty for what it does not say.
+
+    moe, linear: C({name, format}) in the order of the lines, one each. slow: what C(_SLOW) calls them.
+    """
+
+    version: str | None = None
+    device: str | None = None
+    attention: list[str] = field(default_factory=list)
+    moe: list[dict[str, str]] = field(default_factory=list)
+    linear: list[dict[str, str]] = field(default_factory=list)
+    gdn: str | None = None
+    quantization: str | None = None
+    kv_cache_dtype: str | None = None
+    graphs: str | None = None
+    prefix_caching: bool | None = None
+    chunked_prefill: bool | None = None
+    async_scheduling: bool | None = None
+    async_reason: str = ""
+    max_num_batched_tokens: int | None = None
+    draft_method: str | None = None
+    draft_tokens: int | None = None
+    slow: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a plain dict."""
+        return asdict(self)
+
+
+def parse_log(lines: Sequence[str]) -> Running:
+    """Read the start-up lines of one engine; lines of other kinds, and those of other hosts, are passed over."""
+    found = Running()
+    captured = given = False
+    for coloured in lines:
+        line = _COLOUR.sub("", coloured)
+        if _ELSEWHERE.search(line):
+            continue
+        match = _CONFIG.search(line)
+        if match:
+            found.version = match["version"]
+            _read_config(found, match["config"])
+            continue
+        _read_kernels(found, line)
+        _read_scheduling(found, line)
+        given = given or bool(_GIVEN.search(line))
+        match = _GRAPH_MODE.search(line)
+        if match:
+            found.graphs = match["mode"] or match["set"]
+        if _EAGER.search(line):
+            found.graphs = "NONE"
+        if _CPU.search(line):
+            found.device = "cpu"
+        captured = captured or bool(_GRAPHS_DONE.search(line))
+        found.slow += [name for name, pattern in _SLOW.items() if name not in found.slow and pattern.search(line)]
+    if captured and found.graphs in (None, "NONE"):
+        found.graphs = "captured"
+    # The line stands between its arguments and its configuration: where both are there, its silence is an answer.
+    if given and found.max_num_batched_tokens is None and found.chunked_prefill and _is_silent(found.version):
+        found.max_num_batched_tokens = SILENT_BATCH
+    return found
+
+
+def _is_silent(version: str | None) -> bool:
+    """Whether a release says nothing of its default batch."""
+    parts = re.match(r"(\d+)\.(\d+)", version or "")
+    return parts is not None and (int(parts[1]), int(parts[2])) >= _SILENT_SINCE
+
+
+_FORMATS = ("nvfp4", "mxfp4", "mxfp8", "fp8", "w4a8", "int8", "wna16", "gptq", "awq")
+
+
+def _format(name: str) -> str:
+    """Return the format of weights that a line names, or that the class that it names is of: C(ModelOptFp8LinearMethod) is C(fp8)."""
+    lower = name.lower()
+    return next((each for each in _FORMATS if each in lower), lower.removesuffix("linearmethod"))
+
+
+def _read_kernels(found: Running, line: str) -> None:
+    """Read which kernels attention, experts and linear layers run on."""
+    for pattern in _ATTENTION:
+        match = pattern.search(line)
+        if match and attention(match["name"]) not in found.attention:
+            found.attention.append(attention(match["name"]))
+    for patterns, known in ((_MOE, found.moe), (_LINEAR, found.linear)):
+        match = next((match for pattern in patterns if (match := pattern.search(line))), None)
+        if match:
+            named = match["format"]
+            entry = {
+                "name": kernel(match["name"]),
+                "format": _format(named) if known is found.linear else named.lower(),
+            }
+            if entry not in known:
+                known.append(entry)
+            break
+    match = _GDN.search(line)
+    if match:
+        found.gdn = match["name"]
+
+
+def _read_scheduling(found: Running, line: str) -> None:
+    """Read whether scheduling is asynchronous, and how many tokens a step takes at most."""
+    match = _ASYNC.search(line)
+    if match:
+        found.async_scheduling = match[1] == "enabled"
+    match = _NO_ASYNC.search(line)
+    if match:
+        found.async_scheduling, found.async_reason = False, match[1].strip()
+    match = _BATCH.search(line) or (_GIVEN.search(line) and _GIVEN_BATCH.search(line))
+    if match:
+        found.max_num_batched_tokens = int(match[1])
+
+
+def _read_config(found: Running, config: str) -> None:
+    """Read the line in which an engine writes its configuration out."""
+
+    def word(pattern: str) -> str | None:
+        match = re.search(pattern, config)
+        return match[1] if match else None
+
+    def truth(name: str) -> bool | None:
+        return {"True": True, "False": False}.get(word(rf"\b{name}=(\w+)") or "")
+
+    found.device = word(r"\bdevice_config=(\w+)")
+    found.quantization = _none(word(r"\bquantization=([\w-]+)"))
+    found.kv_cache_dtype = word(r"\bkv_cache_dtype=([\w-]+)")
+    found.prefix_caching = truth("enable_prefix_caching")
+    found.chunked_prefill = truth("enable_chunked_prefill")
+    found.graphs = "NONE" if truth("enforce_eager") else word(r"'cudagraph_mode': <CUDAGraphMode\.(\w+)")
+    drafts = word(r"\bspeculative_config=(None|SpeculativeConfig\(.*?\))")
+    if drafts == "None":
+        found.draft_method = "none"
+    elif drafts:
+        found.draft_method = (re.search(r"method='([^']*)'", drafts) or ["", None])[1]
+        tokens = re.search(r"num_spec_tokens=(\d+)", drafts)
+        found.draft_tokens = int(tokens[1]) if tokens else None
+
+
+def _none(text: str | None) -> str | None:
+    return None if text in (None, "None") else text
+
+
+# /metrics ------------------------------------------------------------------------------------------------------------
+
+_SAMPLE = re.compile(r"(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)(?:\s+\d+)?")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_COUNTERS = {
+    "drafts": "vllm:spec_decode_num_drafts",
+    "drafted": "vllm:spec_decode_num_draft_tokens",
+    "accepted": "vllm:spec_decode_num_accepted_tokens",
+    "prefix_queries": "vllm:prefix_cache_queries",
+    "prefix_hits": "vllm:prefix_cache_hits",
+}
+
+
+@dataclass
+class Counted:
+    """What /metrics says since the start of the engine.
+
+    acceptance: accepted of drafted tokens. accepted_length: tokens a step, the model's own included.
+    """
+
+    drafts: int | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    acceptance: float | None = None
+    accepted_length: float | None = None
+    prefix_queries: int | None = None
+    prefix_hits: int | None = None
+    prefix_caching: bool | None = None
+    kv_cache_tokens: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as a plain dict."""
+        return asdict(self)
+
+
+def parse_metrics(text: str) -> Counted:
+    """Read the exposition format; counters of several engines are added up."""
+    sums: dict[str, float] = {}
+    info: dict[str, str] = {}
+    for line in text.splitlines():
+        match = None if line.startswith("#") else _SAMPLE.fullmatch(line.strip())
+        if match is None:
+            continue
+        name = match["name"].removesuffix("_total")
+        if name == "vllm:cache_config_info":
+            info = dict(_LABEL.findall(match["labels"] or ""))
+        try:
+            value = float(match["value"])
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            sums[name] = sums.get(name, 0.0) + value
+    found = Counted()
+    for key, name in _COUNTERS.items():
+        if name in sums:
+            setattr(found, key, int(sums[name]))
+    if found.drafted:
+        found.acceptance = round((found.accepted or 0) / found.drafted, 3)
+    if found.drafts:
+        found.accepted_length = round(1 + (found.accepted or 0) / found.drafts, 2)
+    found.prefix_caching = {"True": True, "False": False}.get(info.get("enable_prefix_caching", ""))
+    tokens = info.get("kv_cache_size_tokens", "")
+    found.kv_cache_tokens = int(tokens) if tokens.isdigit() else None
+    return found
+
+
+# The comparison ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Check:
+    """One thing that was meant beside what runs.
+
+    verdict: C(ok), C(off), C(not_asked) (nothing was expected, C(found) is just noted) or C(unknown) with C(reason).
+    """
+
+    expected: Any = None
+    found: Any = None
+    verdict: str = "unknown"
+    reason: str = ""
+
+
+def compare(
+    service: str, expected: Mapping[str, Any], runs: Running, counted: Counted, rank: int = 0
+) -> tuple[dict[str, Check], list[Finding]]:
+    """Compare what runs with what was meant.
+
+    :param service: its name
+    :param expected: C(fast_path) of the service in the plan
+    :param runs: what the engine says that it runs
+    :param counted: what it counted of drafts
+    :param rank: of the service on this host; only rank 0 counts
+    :returns: every check by name, and a finding for each that is off
+    """
+    checks: dict[str, Check] = {}
+    findings: list[Finding] = []
+
+    def off(name: str, message: str, fix: str, severity: str = "warning", source: str = PACKAGES) -> None:
+        findings.append(
+            Finding(
+                rule=f"fast_path.{name}",
+                severity=severity,
+                service=service,
+                message=message,
+                fix=fix,
+                source=source,
+                basis="measured",
+            )
+        )
+
+    on_cpu = runs.device == "cpu"
+    for key, what in KERNELS.items():
+        wanted = expected.get(key) or {}
+        names = _names(key, runs, str(wanted.get("format") or ""))
+        check = checks[key] = _judge(wanted.get("any_of"), names, ON_CPU if on_cpu else "")
+        if check.verdict == "off":
+            off(
+                key,
+                f"{service} runs its {what} on {_or(names)}, not on {_or(wanted['any_of'])}; {wanted['why']}.",
+                _kernel_fix(key, wanted, names),
+                "error" if wanted.get("required") else "warning",
+            )
+    _compare_graphs(service, expected, runs, checks, off)
+    _compare_plain(service, expected, runs, counted, checks, off)
+    _compare_draft(service, expected, runs, counted, rank, checks, off)
+    meant = {name for key in ("moe_backend", "linear_kernel") for name in (expected.get(key) or {}).get("any_of", [])}
+    kernels_off = any(checks[key].verdict == "off" for key in KERNELS)
+    _tell_slow(service, runs, on_cpu or "marlin" in meant or kernels_off, on_cpu, off)
+    return checks, findings
+
+
+def _names(key: str, runs: Running, wanted_format: str) -> list[str]:
+    """The kernels of one kind that run; those of a format alone where the format is known."""
+    if key == "attention_backend":
+        return list(runs.attention)
+    entries = runs.moe if key == "moe_backend" else runs.linear
+    own = [entry for entry in entries if not wanted_format or entry["format"] == wanted_format]
+    if key == "linear_kernel" and not wanted_format:  # the quantised layers of the checkpoint are what counts
+        own = [entry for entry in entries if entry["format"] == "nvfp4"] or entries
+    return list(dict.fromkeys(entry["name"] for entry in own))
+
+
+def _judge(wanted: Any, names: Sequence[str], unknown: str = "") -> Check:
+    check = Check(wanted, list(names) or None)
+    if unknown or not names:
+        check.reason = unknown or NOT_SAID
+    elif not wanted:
+        check.verdict = "not_asked"
+    else:
+        check.verdict = "ok" if set(wanted) & set(names) else "off"
+    return check
+
+
+def _or(names: Sequence[str]) -> str:
+    return " or ".join(names)
+
+
+def _kernel_fix(key: str, wanted: Mapping[str, Any], names: Sequence[str]) -> str:
+    option = wanted.get("option")
+    if option:
+        return (
+            f"See that the option is in the running command (docker inspect), and run site.yml if it is not; take {option} "
+            "out if vLLM overrules it for this model on purpose."
+        )
+    options = {
+        "attention_backend": "attention-backend",
+        "moe_backend": "moe-backend",
+        "linear_kernel": "linear-backend",
+    }
+    missing = (
+        "FlashInfer may be unusable in this image: from vLLM 0.26.0 it needs flashinfer-cubin or nvcc. "
+        if any("flashinfer" in name.lower() for name in wanted["any_of"])
+        else ""
+    )
+    return (
+        f"{missing}Look for why in the start-up lines of the container; set {options[key]} to "
+        f"{wanted['any_of'][0]} to have it or a clear refusal, or to {names[0]} if that is what you want."
+    )
+
+
+def _compare_graphs(
+    service: str, expected: Mapping[str, Any], runs: Running, checks: dict[str, Check], off: Any
+) -> None:
+    check = checks["cuda_graphs"] = Check("NONE" if expected.get("eager") else "graphs", runs.graphs)
+    if runs.device == "cpu" or runs.graphs is None:
+        check.reason = ON_CPU if runs.device == "cpu" else NOT_SAID
+    elif expected.get("eager"):
+        check.verdict = "ok"
+    elif runs.graphs == "NONE":
+        check.verdict = "off"
+        off(
+            "cuda_graphs",
+            f"{service} runs without CUDA graphs, though nothing asks for that: every token is slower.",
+            "Look in its start-up lines for cudagraph_mode=NONE and the reason beside it; an attention backend without "
+            "graphs is the usual one. Leave attention-backend out, or set compilation-config to a cudagraph_mode it has.",
+            source=GUIDE,
+        )
+    else:
+        check.verdict = "ok"
+
+
+def _compare_plain(
+    service: str, expected: Mapping[str, Any], runs: Running, counted: Counted, checks: dict[str, Check], off: Any
+) -> None:
+    """Compare what is on or off, or one figure."""
+    caching = runs.prefix_caching if counted.prefix_caching is None else counted.prefix_caching
+    texts = {
+        "prefix_caching": (
+            caching,
+            "prefix caching",
+            "A repeated prompt is read anew every time. See that the option is in the running command, and whether its "
+            "start-up lines say why it was taken back.",
+        ),
+        "async_scheduling": (
+            runs.async_scheduling,
+            "async scheduling",
+            "Use a method of drafting and an executor that go with it, or take async-scheduling out.",
+        ),
+        "max_num_batched_tokens": (
+            runs.max_num_batched_tokens,
+            "max-num-batched-tokens",
+            "Long prompts are read in other pieces than was meant, and the memory plan is another. Run site.yml: the unit "
+            "may run from older files.",
+        ),
+        "kv_cache_dtype": (
+            runs.kv_cache_dtype,
+            "kv-cache-dtype",
+            "The KV cache holds another number of tokens than planned. Run site.yml: the unit may run from older files.",
+        ),
+    }
+    for name, (found, option, fix) in texts.items():
+        wanted = expected.get(name)
+        check = checks[name] = Check(wanted, found)
+        if found is None:
+            check.reason = NOT_SAID
+        elif wanted is None:
+            check.verdict = "not_asked"
+        else:
+            check.verdict = "ok" if _same(wanted, found) else "off"
+        if check.verdict == "off":
+            reason = f" ({runs.async_reason})" if name == "async_scheduling" and runs.async_reason else ""
+            off(name, f"{option} of {service} is {_word(found)}, not {_word(wanted)} as asked for{reason}.", fix)
+
+
+def _same(wanted: Any, found: Any) -> bool:
+    if isinstance(found, bool):
+        return bool(wanted) is found
+    if isinstance(found, int):
+        return isinstance(wanted, int) and found >= wanted  # vLLM raises a batch that an image would not fit into
+    return str(found).startswith(str(wanted))  # fp8 may be fp8_e4m3, or fp8_ds_mla
+
+
+def _word(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def _compare_draft(
+    service: str,
+    expected: Mapping[str, Any],
+    runs: Running,
+    counted: Counted,
+    rank: int,
+    checks: dict[str, Check],
+    off: Any,
+) -> None:
+    draft = expected.get("draft") or {}
+    wanted = str(draft.get("method") or "") or ("some" if draft else "none")
+    check = checks["draft"] = Check(wanted, runs.draft_method)
+    if runs.draft_method is None:
+        check.reason = NOT_SAID
+    elif runs.draft_method == "none" and draft:
+        check.verdict = "off"
+        off(
+            "draft",
+            f"{service} drafts nothing, though speculative-config asks for {wanted}.",
+            "See that the option is in the running command; run site.yml if it is not.",
+        )
+    elif not draft:
+        check.verdict = "not_asked"
+    elif wanted == "mtp" and runs.draft_method == "draft_model":
+        check.verdict = "off"
+        off(
+            "draft",
+            f"{service} runs its MTP drafter as an ordinary draft model: this vLLM does not know that drafter.",
+            "Use a vLLM that knows it (Gemma 4: 0.21.0 or newer).",
+            source=GUIDE,
+        )
+    else:
+        check.verdict = "ok"  # vLLM renames methods, as mtp to qwen3_5_mtp
+    floor = expected.get("min_acceptance") or {}
+    check = checks["acceptance"] = Check(floor.get("share"), counted.acceptance)
+    if not draft:
+        check.verdict, check.expected = "not_asked", None
+    elif rank:
+        check.reason = "only the first rank counts drafts"
+    elif counted.acceptance is None or (counted.drafted or 0) < FEW_DRAFTED:
+        check.reason = f"{counted.drafted or 0} drafted tokens are too few to judge"
+    else:
+        _judge_acceptance(service, wanted, floor, counted, check, off)
+
+
+def _judge_acceptance(
+    service: str, wanted: str, floor: Mapping[str, Any], counted: Counted, check: Check, off: Any
+) -> None:
+    """Compare the share of drafted tokens that were accepted with the recipe's, or with what is of no use at all.
+
+    wanted: the method of speculative decoding. floor: C(share), C(why) and C(required) of the recipe, empty for none.
+    """
+    share, drafted = counted.acceptance or 0.0, counted.drafted or 0
+    if floor and share < floor["share"]:
+        check.verdict = "off"
+        off(
+            "acceptance",
+            f"{share:.0%} of the drafted tokens of {service} are accepted ({counted.accepted_length:g} tokens "
+            f"a step, {drafted} drafted); {floor['share']:.0%} are expected; {floor['why']}.",
+            "See that drafter and model belong together (same release, same quantisation family) and that "
+            "num_speculative_tokens is not too high; text that is hard to guess accepts less.",
+            "error" if floor.get("required") else "warning",
+            GUIDE,
+        )
+    elif not floor and drafted >= MANY_DRAFTED and share < USELESS_ACCEPTANCE:
+        check.verdict = "off"
+        off(
+            "acceptance",
+            f"{share:.1%} of {drafted} drafted tokens of {service} were accepted: drafting costs more than it brings.",
+            "Take speculative-config out, or use a drafter that was trained for this model; ngram helps only where the "
+            "output repeats the input.",
+            "info" if wanted in ("ngram", "ngram_gpu", "suffix") else "warning",
+            GUIDE,
+        )
+    else:
+        check.verdict = "ok" if floor else "not_asked"
+
+
+def _tell_slow(service: str, runs: Running, weight_only_meant: bool, on_cpu: bool, off: Any) -> None:
+    """Say which lines of the start tell of a slow path that nothing above has told of."""
+    if "emulation" in runs.slow:
+        off(
+            "emulation",
+            f"{service} computes with emulated kernels: right, and far slower than any other.",
+            "Look for the reasons in the same line of its start-up lines; use an image with FlashInfer or Marlin kernels for "
+            "sm_121 (CUDA 13).",
+        )
+    if "fp4_weight_only" in runs.slow and not weight_only_meant:
+        off(
+            "fp4_weight_only",
+            f"{service} unpacks its FP4 weights to compute in 16 bits (Marlin): prompts are read slower than with FP4 kernels.",
+            "Nothing, if Marlin is what you want: say moe-backend marlin. Else use an image with CUDA 13 and vLLM 0.20.0 or "
+            "newer, whose FP4 kernels load on sm_121.",
+        )
+    if "gdn_prefill" in runs.slow:
+        off(
+            "gdn_prefill",
+            f"The kernel of {service} that reads prompts in Gated DeltaNet layers ({runs.gdn or 'not named'}) failed when vLLM tried it: "
+            "the first request may end the engine, though its start passes.",
+            "Look for the reason below that line of its start-up lines; FlashInfer may be missing or unusable in this image. Set "
+            "gdn-prefill-backend to triton, or use an image that has FlashInfer.",
+        )
+    for name, what, fix in (
+        ("untuned_moe", "experts", "tune them with vLLM's benchmark_moe.py --tune"),
+        ("untuned_fp8", "FP8 block kernels", "tune them with vLLM's benchmark_w8a8_block_fp8.py"),
+    ):
+        if name in runs.slow and not on_cpu:
+            off(
+                name,
+                f"vLLM has no tuned configuration of the Triton {what} of {service} for GB10 and takes its default.",
+                f"It works. For more speed {fix} and name the folder in VLLM_TUNED_CONFIG_FOLDER (experts).",
+                "info",
+            )
+
+
+def summary(checks: Mapping[str, Check]) -> str:
+    """Say it in a word for tables: C(ok), C(N off), or C(-) where next to nothing is known."""
+    verdicts = [check.verdict for check in checks.values()]
+    if "off" in verdicts:
+        return f"{verdicts.count('off')} off"
+    return "ok" if "ok" in verdicts else "-"
+
+
+def record(checks: Mapping[str, Check], runs: Running, counted: Counted, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return what a receipt keeps of the fast path.
+
+    :param checks: of C(compare)
+    :param runs: what the engine says that it runs
+    :param counted: what it counted of drafts
+    :param findings: of C(compare)
+    :returns: C({summary, checks, acceptance, accepted_length, slow, findings})
+    """
+    return {
+        "summary": summary(checks),
+        "checks": {name: asdict(check) for name, check in checks.items()},
+        "acceptance": counted.acceptance,
+        "accepted_length": counted.accepted_length,
+        "slow": list(runs.slow),
+        "findings": [finding.rule for finding in findings],
+    }

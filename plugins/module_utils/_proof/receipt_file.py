@@ -1,0 +1,79 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The file that a receipt is kept in, for modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .._host import host_lock, staging
+from . import receipts
+
+MODE = 0o644
+Make = Callable[["dict[str, Any] | None"], "tuple[dict[str, Any], list[dict[str, Any]]]"]
+
+
+def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
+    """Write the receipt that follows the one before, with its findings.
+
+    :param module: the Ansible module, which may be in check mode
+    :param path: of the receipt
+    :param make: makes receipt and findings from the receipt before, None for the first
+    :returns: the result of M(dgxspark.vllm.receipt)
+    """
+    previous, old_text = read_previous(module, path)
+    receipt, findings = make(previous)
+    changed = previous is None or receipts.subject(previous) != receipts.subject(receipt)
+
+    text = receipts.dump(receipt)
+    if not module.check_mode and text != old_text:
+        write(module, path, text)
+    if Path(path).exists():
+        changed = module.set_mode_if_different(path, MODE, changed)
+
+    for finding in findings:
+        if finding["severity"] == "warning":
+            module.warn(f"{finding['message']}; {finding['fix']}")
+    result = {"changed": changed, "receipt": receipt, "previous": previous, "findings": findings}
+    if module._diff:
+        result["diff"] = {
+            "before_header": path,
+            "after_header": path,
+            "before": receipts.dump(receipts.subject(previous)) if previous else "",
+            "after": receipts.dump(receipts.subject(receipt)),
+        }
+    return result
+
+
+def read_previous(module: Any, path: str) -> tuple[dict[str, Any] | None, str | None]:
+    """The receipt on disk and its text; a damaged one is reported and counts as none."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return receipts.load(text), text
+    except FileNotFoundError:
+        return None, None
+    except (OSError, ValueError) as error:
+        module.warn(f"the receipt {path} cannot be read and is made anew: {error}")
+        return None, None
+
+
+def write(module: Any, path: str, text: str) -> None:
+    """Write beside the target and rename, so that a reader never sees half a receipt.
+
+    :param module: the Ansible module, which fails where the file cannot be written
+    :param path: of the receipt, whose folder exists
+    :param text: its content
+    """
+    directory = Path(path).parent
+    if not directory.is_dir():
+        module.fail_json(msg=f"the directory {directory} of the receipt does not exist; the role host makes it")
+    try:
+        with host_lock.held(module) as locked:
+            if locked:
+                staging.sweep(more=[directory])
+            staging.beside(Path(path), text.encode(), MODE).replace(path)
+    except OSError as error:
+        module.fail_json(msg=f"the receipt {path} cannot be written: {error}")
