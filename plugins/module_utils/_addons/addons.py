@@ -1,0 +1,371 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Add-on services: speech, Ollama, gateway, clients, exporters, monitoring, watchers. Read and planned for a fleet.
+
+Each subject has a file of its own; this one knows in which order they need one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .._cluster import endpoints as fleet
+from .._cluster import sockets
+from .._cluster.endpoints import Endpoint
+from .._common import variables
+from .._common.findings import Finding
+from . import clients, fleet_monitor, gateway, load_guard, monitoring, ollama, speech, watchdog
+
+SUBJECTS = (
+    "speech",
+    "ollama",
+    "gateway",
+    "clients",
+    "exporters",
+    "monitoring",
+    "fleet_monitor",
+    "watchdog",
+    "load_guard",
+)
+VARIABLES = {f"spark_{subject}": variables.VARIABLES[f"spark_{subject}"] for subject in SUBJECTS}
+"""Variables that a person writes. What may stand below them is checked by the file of each subject."""
+ANYWHERE = ("spark_gateway", "spark_clients", "spark_monitoring", "spark_fleet_monitor")
+"""Those that make sense on a host that is no Spark."""
+
+
+def read(
+    host: str, given: Mapping[str, Any], names: Sequence[str], is_spark: bool = True
+) -> tuple[dict[str, Any], list[str]]:
+    """Read what a host's variables say about add-on services.
+
+    :param host: name of the host, for messages
+    :param given: all variables of the host, by name
+    :param names: of the host's services
+    :param is_spark: whether the host is one of the group C(sparks); others have no speech, Ollama, exporters and
+        watchdogs
+    :returns: C({speech, ollama, gateway, ...}) with every default, None for what is not wanted, and messages
+        about what is malformed
+    """
+    messages: list[str] = []
+    settings: dict[str, Any] = dict.fromkeys(SUBJECTS)
+    readers: dict[str, Any] = {
+        "gateway": gateway.read,
+        "clients": clients.read,
+        "monitoring": monitoring.read_monitoring,
+        "fleet_monitor": fleet_monitor.read,
+    }
+    if is_spark:
+        readers |= {
+            "speech": lambda where, value: speech.read(where, value, names),
+            "ollama": ollama.read,
+            "exporters": monitoring.read_exporters,
+        }
+        # These are on unless they are switched off.
+        for subject, reader in (("watchdog", watchdog.read), ("load_guard", load_guard.read)):
+            settings[subject], wrong = reader(host, given.get(f"spark_{subject}"))
+            messages += wrong
+    for subject, reader in readers.items():
+        value = given.get(f"spark_{subject}")
+        if value is not None:
+            settings[subject], wrong = reader(host, value)
+            messages += wrong
+    return settings, messages
+
+
+def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what of it takes memory of a Spark: C([{name, memory_gib, unit, idle}]).
+
+    idle: it holds nothing while nobody asks, and is emptied before an engine starts.
+    """
+    found: list[dict[str, Any]] = []
+    if settings["speech"]:
+        found += speech.sidecars(settings["speech"])
+    if settings["ollama"]:
+        found += ollama.sidecars(settings["ollama"])
+    if settings["gateway"]:
+        found.append({"name": "gateway", "memory_gib": float(settings["gateway"]["memory_gib"])})
+    if settings["clients"]:
+        found += clients.sidecars(settings["clients"])
+    return [{**each, "unit": f"spark-{each['name']}.service", "idle": each["name"] == ollama.NAME} for each in found]
+
+
+def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Finding]]]:
+    """Plan add-on services, for all hosts.
+
+    hosts: host to C({address, settings, planned, measured, images, gpu_args, sysroot, rails, allow_from, firewall}): its address in the inventory, what
+    C(read) returned, its part of the plan (None for a host that is no Spark), what M(dgxspark.vllm.spark_info) and
+    M(dgxspark.vllm.image_info) said or None, how docker run is given the GPU, where /proc and /sys are read, the interfaces of its
+    cluster's network to their MTU, whom the firewall admits beside hosts of the fleet, and whether there is one. Returns, by host,
+    the variables of each role without their prefix, None for a role that is not wanted, with what listens there as C(sockets); and
+    findings by host.
+    """
+    findings: dict[str, list[Finding]] = {host: [] for host in hosts}
+    outcome: dict[str, dict[str, Any]] = {host: dict.fromkeys(ROLES) for host in hosts}
+    front = [host for host, entry in hosts.items() if entry["settings"]["gateway"]]
+    wanted = sockets.askers({host: entry["settings"] for host, entry in hosts.items()})
+    known: list[Endpoint] = []
+    for host, entry in sorted(hosts.items()):
+        if entry["planned"]:
+            known += fleet.of_engines(host, entry["address"], entry["planned"])
+    for host, entry in sorted(hosts.items()):
+        known += _beside(host, entry, known, front[0] if front else "", wanted, outcome[host], findings[host])
+    fronts: dict[str, clients.Gateway] = {}
+    doors: list[Endpoint] = []
+    for host in front:
+        entry = hosts[host]
+        settings = entry["settings"]["gateway"]
+        outcome[host]["gateway"], found = gateway.plan(host, settings, known)
+        findings[host] += found
+        fronts[host], door = _front(host, entry["address"], settings, outcome[host]["gateway"], known)
+        doors.append(door)
+    for host, entry in sorted(hosts.items()):
+        if entry["planned"]:
+            _watch_spark(host, entry, known, wanted, outcome[host], findings[host])
+    exporters = {host: made["exporters"] for host, made in outcome.items() if made["exporters"]}
+    for host, entry in sorted(hosts.items()):
+        settings = entry["settings"]
+        if settings["clients"]:
+            outcome[host]["clients"], found = clients.plan(host, settings["clients"], known, fronts)
+            findings[host] += found
+        if settings["monitoring"]:
+            told = [
+                {**each, "path": "/metrics/", "token_file": hosts[name]["settings"]["gateway"]["metrics_key_file"]}
+                for name, each in fronts.items()
+            ]
+            outcome[host]["monitoring"], found = monitoring.plan_monitoring(
+                host, settings["monitoring"], known, exporters, told[0] if told else None
+            )
+            findings[host] += found
+        if settings["fleet_monitor"]:
+            outcome[host]["fleet_monitor"], found = fleet_monitor.plan(host, settings["fleet_monitor"], known, doors)
+            findings[host] += found
+    own: dict[str, list[Endpoint]] = {host: [] for host in hosts}
+    for each in known:
+        own[each["host"]].append(each)
+    for host, entry in hosts.items():
+        outcome[host]["sockets"] = sockets.of_host(host, entry["planned"], outcome[host], own[host], wanted)
+    return outcome, findings
+
+
+ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog")
+"""Roles that a host may be given, in the order in which they run."""
+
+
+def _beside(
+    host: str,
+    entry: Mapping[str, Any],
+    known: Sequence[Endpoint],
+    front: str,
+    wanted: Mapping[str, Mapping[str, Any]],
+    outcome: dict[str, Any],
+    findings: list[Finding],
+) -> list[Endpoint]:
+    """Plan speech and Ollama of one host; return the endpoints that they add."""
+    added: list[Endpoint] = []
+    exposed_to = "every host in spark_allow_from" if entry["allow_from"] else ""
+    if not entry["firewall"]:
+        exposed_to = "every host that reaches that address"
+    for subject, engine in (("speech", speech), ("ollama", ollama)):
+        settings = entry["settings"][subject]
+        if settings is not None:
+            outcome[subject], more, found = engine.plan(
+                host,
+                settings,
+                [*known, *added],
+                address=entry["address"],
+                gateway=front,
+                callers=lambda name, kind: sockets.callers(f"{host}/{name}", kind, host, wanted),
+                admitted=bool(entry["allow_from"]),
+                exposed_to=exposed_to,
+                gpu_args=entry["gpu_args"],
+                listening=(entry["measured"] or {}).get("listening") or [],
+                **({"images": entry["images"] or {}} if subject == "speech" else {}),
+            )
+            added += more
+            findings += found
+    return added
+
+
+def _front(
+    host: str, address: str, settings: Mapping[str, Any], made: Mapping[str, Any], known: Sequence[Endpoint]
+) -> tuple[clients.Gateway, Endpoint]:
+    """Return what clients have to know of a gateway, and the endpoint that it is for those who watch."""
+    lengths = {each["key"]: each["max_model_len"] for each in known}
+    by_name: dict[str, int | None] = {}
+    for entry in made["config"]["model_list"]:
+        length = lengths.get(str(entry["model_info"]["id"]).removeprefix(f"{entry['model_name']}@"))
+        by_name[entry["model_name"]] = max(by_name.get(entry["model_name"]) or 0, length or 0) or None
+    allowed = {key["name"]: key.get("aliases") for key in made["settings"]["keys"] if key["role"] == "client"}
+    files = {client["name"]: client["key_file"] for client in settings["clients"]}
+    front: clients.Gateway = {
+        "host": host,
+        "address": address if fleet.is_any(made["listen"]) else made["listen"],
+        "port": made["port"],
+        "listen": made["listen"],
+        "keyed": bool(settings["master_key_file"]),
+        "models": by_name,
+        "clients": {
+            name: {"key_file": files[name], "models": list(names if names is not None else by_name)}
+            for name, names in allowed.items()
+        },
+    }
+    # With a key of its own for the monitor where it has one.
+    key = files.get("fleet-monitor") or settings["master_key_file"] or None
+    # Those that the monitor may ask for a token: speech has none, and Ollama would load a model for it.
+    kinds = {name: backend["kind"] for name, backend in made["settings"]["backends"].items()}
+    asked = {
+        entry["model_name"]: None
+        for entry in made["config"]["model_list"]
+        if kinds.get(str(entry["model_info"]["id"]).removeprefix(f"{entry['model_name']}@")) in ("vllm", "external")
+    }
+    door = fleet.make(
+        host, address, "gateway", "external", made["port"], made["listen"], models=list(asked), api_key_file=key
+    )
+    return front, door
+
+
+def _watch_spark(
+    host: str,
+    entry: Mapping[str, Any],
+    known: Sequence[Endpoint],
+    wanted: Mapping[str, Mapping[str, Any]],
+    outcome: dict[str, Any],
+    findings: list[Finding],
+) -> None:
+    """Plan what looks at one Spark from the inside."""
+    settings, planned = entry["settings"], entry["planned"]
+    outcome["watchdog"], found = watchdog.plan(host, settings["watchdog"], known)
+    findings += found
+    if settings["exporters"] is not None:
+        asked = entry["allow_from"] or sockets.watchers(host, wanted)
+        outcome["exporters"], found = monitoring.plan_exporters(
+            host,
+            settings["exporters"],
+            entry["address"] if asked else "127.0.0.1",
+            planned["services"],
+            entry["rails"],
+            entry["sysroot"],
+        )
+        findings += found
+
+
+def exposure(host: str, listening: Sequence[sockets.Socket], wall: Mapping[str, Any] | None) -> list[Finding]:
+    """Return what anybody reaches on a host that asks for no key.
+
+    :param host: its name
+    :param listening: what its servers listen on
+    :param wall: its firewall as C(firewall.plan) returns it, None where there is none
+    :returns: one finding, or none
+    """
+    watching = [
+        each
+        for each in listening
+        if each["kind"] in ("prometheus", "alertmanager") and sockets.is_exposed(each["address"])
+    ]
+    if not watching or wall:
+        return []
+    names = " and ".join(f"{sockets.KINDS[each['kind']].title} on port {each['port']}" for each in watching)
+    return [
+        Finding(
+            "monitoring.open",
+            "warning",
+            f"spark_monitoring of {host}: {names} answer on {watching[0]['address']} and ask for no key: whoever reaches the host "
+            "reads all figures and silences alerts.",
+            fix="Leave spark_monitoring.listen out and come by SSH (ssh -L 3000:127.0.0.1:3000), put a proxy that asks for a "
+            "password before them, or let a firewall choose who comes.",
+        )
+    ]
+
+
+def gateway_of(
+    outcome: Mapping[str, Mapping[str, Any]], host: str, service: Mapping[str, Any]
+) -> dict[str, str] | None:
+    """Return the gateway that gives a service requests, C({host, backend}), or None; ranks behind a head get none.
+
+    :param outcome: host to what C(plan) made for it
+    :param host: the host of the service
+    :param service: of the host's plan
+    :returns: the host of the gateway and the service's key there
+    """
+    if service["rank"]:
+        return None
+    key = f"{service['cluster']['name'] if service['cluster'] else host}/{service['name']}"
+    for front, made in outcome.items():
+        if made["gateway"] and key in made["gateway"]["settings"]["backends"]:
+            return {"host": front, "backend": key}
+    return None
+
+
+def images(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the containers of a host that serve add-ons: name of each server to its image, as the inventory has it.
+
+    settings: as C(read) returns them. The container of a server is called C(spark-) and its name.
+    """
+    found: dict[str, str] = {}
+
+    def keep(name: str, image: str) -> str:
+        found[name] = image
+        return image
+
+    with_images(settings, keep)
+    return dict(sorted(found.items()))
+
+
+def with_images(settings: Mapping[str, Any], change: Callable[[str, str], str]) -> dict[str, Any]:
+    """Return what C(read) returned with each image replaced by what C(change) says of the server's name and its image."""
+    result = dict(settings)
+    if settings["speech"]:
+        result["speech"] = [{**each, "image": change(each["name"], each["image"])} for each in settings["speech"]]
+    for subject in ("ollama", "gateway"):
+        if settings[subject]:
+            result[subject] = {**settings[subject], "image": change(subject, settings[subject]["image"])}
+    page = (settings["clients"] or {}).get("open_webui")
+    if page:
+        page = {**page, "image": change("open-webui", page["image"])}
+        result["clients"] = {**settings["clients"], "open_webui": page}
+    watching = settings["monitoring"]
+    if watching and watching["grafana"] == "image":
+        result["monitoring"] = {**watching, "grafana_image": change("grafana", watching["grafana_image"])}
+    return result
+
+
+class Secret(NamedTuple):
+    """A secret that comes from the controller; C(own): the fleet itself is what checks it, so that any value will do."""
+
+    service: str
+    name: str
+    source: str
+    own: bool
+
+
+def secrets(outcome: Mapping[str, Any]) -> list[Secret]:
+    """Return the secrets of a host's part that come from the controller, each once.
+
+    outcome: by role, as C(plan) returns it for one host.
+    """
+    found: list[Secret] = []
+    for server in (outcome["speech"] or {}).get("services", ()):
+        found += [Secret(server["name"], each["name"], each["source"], True) for each in server["secrets"]]
+    for each in (outcome["gateway"] or {}).get("secrets", ()):
+        # Backends may be somebody else's; the keys of our own are those of their services.
+        found.append(Secret("gateway", each["name"], each["source"], not each["name"].startswith("backend-")))
+    for each in (outcome["fleet_monitor"] or {}).get("secrets", ()):
+        found.append(Secret("fleet-monitor", each["name"], each["source"], False))
+    for client in ("open_webui", "hermes"):
+        for secret in ((outcome["clients"] or {}).get(client) or {}).get("secrets", ()):
+            for part in secret["parts"]:
+                if part.get("controller"):
+                    found.append(Secret(client.replace("_", "-"), secret["name"], part["controller"], True))
+    watching = outcome["monitoring"] or {}
+    for job in watching.get("jobs", ()):
+        if job.get("token_file"):
+            found.append(Secret("monitoring", f"key of {job['name']}", job["token_file"], True))
+    for receiver in watching.get("receivers", ()):
+        for key, value in sorted(receiver.items()):
+            if key.endswith("_file") and value:
+                found.append(Secret("monitoring", f"{key} of receiver {receiver['name']}", value, False))
+    if watching.get("grafana_password_file"):
+        found.append(Secret("monitoring", "Grafana's password", watching["grafana_password_file"], True))
+    return list(dict.fromkeys(found))

@@ -1,0 +1,622 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gateway: one address before all models of the fleet. What C(spark_gateway) says, and the configuration of LiteLLM that follows.
+
+A name that clients send is an alias of C(spark_gateway), or a name that an engine itself serves. Behind each stand backends in an
+order of levels: the gateway gives a request to one of the first level that is well and not drained, then to the next level. Aliases
+that an alias falls back on are further levels, so there is one mechanism for all of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._cluster import endpoints
+from .._cluster.endpoints import Endpoint
+from .._common import plain_data, schema, validation
+from .._common.findings import Finding
+from .._common.schema import NUMBER, Key
+
+IMAGE = "ghcr.io/berriai/litellm:v1.108.7"
+"""A release of LiteLLM's line with long support; the hooks of the role are written against its code."""
+SERVICE = "gateway"
+UNIT = "spark-gateway.service"
+
+MOST = 10**7
+"""Largest value of a number: seconds, requests, MiB."""
+
+KEYS: dict[str, Key] = {
+    "port": Key(int, 4000, "TCP port; 4000 is NoMachine's on some DGX systems", least=1, most=65535),
+    "listen": Key(str, None, "address to listen on; 0.0.0.0 with a master key, 127.0.0.1 without one"),
+    "image": Key(str, IMAGE, "image with LiteLLM, by a fixed tag or digest"),
+    "master_key_file": Key(str, None, "file on the controller with the key that may use every name"),
+    "metrics_key_file": Key(
+        str,
+        None,
+        "file on the controller with a key for /metrics alone; without it /metrics is open",
+    ),
+    "clients": Key(
+        list, [], "keys for less than everything: a list of name, key_file and aliases (all, when left out)"
+    ),
+    "aliases": Key(
+        dict,
+        {},
+        "names that clients send: a backend, a list of them, or a mapping of backends, routing, fallback",
+    ),
+    "serve": Key(
+        (str, list), "all", "endpoints offered under the names they serve themselves: all, none, or a list of keys"
+    ),
+    "timeout": Key(int, 1800, "seconds until an answer that is not streamed has to be there", least=1, most=MOST),
+    "stream_timeout": Key(
+        int,
+        600,
+        "seconds that a stream may be silent; the first token of a long prompt takes longest",
+        least=1,
+        most=MOST,
+    ),
+    "retries": Key(
+        int,
+        2,
+        "further tries of a request that failed before its first token, each at another backend if there is one",
+        least=0,
+        most=MOST,
+    ),
+    "cooldown": Key(
+        int,
+        30,
+        "seconds for which LiteLLM leaves out a backend that keeps failing while others do not",
+        least=0,
+        most=MOST,
+    ),
+    "queue_seconds": Key(
+        int,
+        1200,
+        "seconds that a request waits while all of its backends are drained; 0 refuses it at once",
+        least=0,
+        most=MOST,
+    ),
+    "max_parallel": Key(
+        int, 1000, "requests under way at a time; further ones are told to come back (429)", least=1, most=MOST
+    ),
+    "body_limit_mib": Key(int, 64, "size of a request in MiB; larger ones are refused (413)", least=1, most=MOST),
+    "health_interval": Key(
+        int, 60, "seconds between the completions of one token that prove a backend; 0 for none", least=0, most=MOST
+    ),
+    "health_timeout": Key(
+        int,
+        120,
+        "seconds after which such a completion counts as silence; two in a row put the backend aside",
+        least=1,
+        most=MOST,
+    ),
+    "memory_gib": Key(
+        NUMBER,
+        3.0,
+        "memory of the container, its bound and its place in the plan; a reload needs it twice",
+        least=0.5,
+        most=MOST,
+    ),
+    "stop_seconds": Key(
+        int, 60, "seconds that requests under way are given when the unit is stopped", least=0, most=MOST
+    ),
+    "log_level": Key(
+        str,
+        "warning",
+        "debug, info, warning or error; debug has the text of prompts",
+        choices=("debug", "info", "warning", "error"),
+    ),
+}
+"""Keys of C(spark_gateway)."""
+CLIENT_KEYS = ("name", "key_file", "aliases")
+ALIAS_KEYS = ("backends", "routing", "fallback")
+BACKEND_KEYS = ("endpoint", "model", "url", "api_key_file", "name")
+ROUTINGS = ("order", "balance")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
+"""No asterisk, which LiteLLM takes for any name."""
+CLIENT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,38}[a-z0-9])?")
+MOVING_TAGS = ("latest", "main", "main-latest", "main-stable", "lts", "stable", "nightly")
+
+Backend = dict[str, Any]
+
+
+# ---------------------------------------------------------------- what a person writes
+
+
+def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
+    """Read C(spark_gateway) of a host: every key with its default filled in, and everything that is wrong with it."""
+    problems = validation.Problems(f"host {host}, spark_gateway")
+    given = problems.mapping(value, "spark_gateway")
+    settings = schema.filled(problems, given, KEYS)
+    for name, key in KEYS.items():
+        if key.types is str and settings[name] is not None and not plain_data.is_line(settings[name]):
+            problems.add(f"'{name}' is {plain_data.shown(settings[name])}; it must be one line of text.")
+    if settings["listen"] is not None and not plain_data.is_address(settings["listen"]):
+        problems.add(f"'listen' is {plain_data.shown(settings['listen'])}; it must be an address of the host.")
+    if not validation.IMAGE_REF.fullmatch(str(settings["image"])):
+        problems.add(f"'image' is {plain_data.shown(settings['image'])}; it must be a reference like {IMAGE}.")
+    tag = str(settings["image"]).rpartition(":")[2]
+    untagged = "/" in tag or ":" not in str(settings["image"])
+    if "@" not in str(settings["image"]) and (untagged or tag in MOVING_TAGS):
+        problems.add(f"'image' is {settings['image']}, which moves. Name a version: {IMAGE}.")
+    settings["clients"] = _read_clients(problems, settings["clients"])
+    settings["aliases"] = {name: _read_alias(problems, name, body) for name, body in settings["aliases"].items()}
+    settings["serve"] = _read_serve(problems, settings["serve"])
+    if settings["listen"] is None:
+        settings["listen"] = "0.0.0.0" if settings["master_key_file"] else "127.0.0.1"
+    return settings, problems.messages
+
+
+def _read_clients(problems: validation.Problems, value: Any) -> list[dict[str, Any]]:
+    clients: list[dict[str, Any]] = []
+    for place, entry in enumerate(problems.mappings(value, "clients"), start=1):
+        inner = validation.Problems(f"{problems.where}, clients {entry.get('name') or place}")
+        inner.unknown(entry, CLIENT_KEYS)
+        name, file, aliases = entry.get("name"), entry.get("key_file"), entry.get("aliases")
+        if not isinstance(name, str) or not CLIENT_NAME.fullmatch(name):
+            inner.add(f"'name' is {name!r}; it must be of lower-case letters, digits, '-' and '_', 40 at most.")
+        elif name in [client["name"] for client in clients]:
+            inner.add("the name is there twice.")
+        if not plain_data.is_line(file):
+            inner.add("'key_file' is missing: the file on the controller that holds this client's key.")
+        if aliases is not None and not (
+            isinstance(aliases, list) and aliases and all(plain_data.is_line(alias) for alias in aliases)
+        ):
+            inner.add("'aliases' must be a list of names that the client may use; leave it out for all.")
+            aliases = None
+        problems.messages += inner.messages
+        clients.append(
+            {"name": str(name), "key_file": file, "aliases": None if aliases is None else [str(a) for a in aliases]}
+        )
+    return clients
+
+
+def _read_alias(problems: validation.Problems, name: str, body: Any) -> dict[str, Any]:
+    inner = validation.Problems(f"{problems.where}, alias {name}")
+    if not NAME.fullmatch(name):
+        inner.add("the name must be of letters, digits and . _ : / @ + -, and must not begin with a sign.")
+    if isinstance(body, (str, list)):
+        body = {"backends": body}
+    body = inner.mapping(body, name)
+    # A mapping that names one backend itself is a backend.
+    if body and not set(body) & set(ALIAS_KEYS) and set(body) & set(BACKEND_KEYS):
+        body = {"backends": [body]}
+    inner.unknown(body, ALIAS_KEYS)
+    routing = body.get("routing") or "order"
+    if routing not in ROUTINGS:
+        inner.add(f"'routing' is {routing!r}; it must be one of {', '.join(ROUTINGS)}.")
+    listed = body.get("backends")
+    listed = [listed] if isinstance(listed, (str, Mapping)) else listed
+    if not isinstance(listed, list) or not listed:
+        inner.add("'backends' must name at least one endpoint (host/service), or an external one (url, model).")
+        listed = []
+    fallback = body.get("fallback") or []
+    fallback = [fallback] if isinstance(fallback, str) else fallback
+    if not isinstance(fallback, list) or not all(isinstance(entry, str) for entry in fallback):
+        inner.add("'fallback' must be an alias or a list of them.")
+        fallback = []
+    read_backends = [_read_backend(inner, entry) for entry in listed]
+    problems.messages += inner.messages
+    return {"backends": [entry for entry in read_backends if entry], "routing": routing, "fallback": list(fallback)}
+
+
+def _read_backend(problems: validation.Problems, entry: Any) -> Backend | None:
+    if isinstance(entry, str):
+        return {"endpoint": entry}
+    if not isinstance(entry, Mapping):
+        problems.add(f"a backend is the key of an endpoint, or a mapping, not {plain_data.kind(entry)}.")
+        return None
+    body = {str(key): value for key, value in entry.items() if value is not None}
+    problems.unknown(body, BACKEND_KEYS, "key of a backend:")
+    wrong = [key for key, item in body.items() if key in BACKEND_KEYS and not plain_data.is_line(item)]
+    for key in wrong:
+        problems.add(f"a backend's '{key}' is {plain_data.shown(body[key])}; it must be one line of text.")
+    if wrong:
+        return None
+    if ("endpoint" in body) == ("url" in body):
+        problems.add("a backend has either 'endpoint' (host/service of the fleet) or 'url' (another server).")
+        return None
+    if "url" in body:
+        parts = plain_data.web_address(body["url"])
+        if parts is None:
+            problems.add(f"'url' is {body['url']!r}; it must be http://HOST:PORT or https://HOST.")
+            return None
+        if not body.get("model"):
+            problems.add(f"backend {body['url']}: 'model' is missing, the name that it serves.")
+            return None
+        body["url"] = re.sub(r"/+(v1/*)?$", "", str(body["url"]))
+        body.setdefault("name", f"external/{parts.netloc}")
+    elif "api_key_file" in body:
+        problems.add(f"backend {body['endpoint']}: its key is known from its own host; take 'api_key_file' out.")
+    return body
+
+
+def _read_serve(problems: validation.Problems, value: Any) -> str | list[str]:
+    if value in ("all", "none"):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return list(value)
+    problems.add(f"'serve' is {value!r}; it must be all, none, or a list of endpoints (host/service).")
+    return "none"
+
+
+# ---------------------------------------------------------------- what follows
+
+
+class Plan:
+    """One gateway being planned: which name leads to which backends, and what is wrong."""
+
+    def __init__(self, host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> None:
+        self.host, self.settings = host, settings
+        self.fleet = {entry["key"]: entry for entry in fleet}
+        self.findings: list[Finding] = []
+        self.keys: dict[str, str] = {}
+        self.backends: dict[str, Backend] = {}
+        self.names: dict[str, list[Backend]] = {}
+
+    def say(self, rule: str, message: str, fix: str, severity: str = "error") -> None:
+        """Note a finding.
+
+        :param rule: its id without C(gateway.)
+        :param message: what is wrong, where and why
+        :param fix: what to change
+        :param severity: C(error), C(warning) or C(info)
+        """
+        self.findings.append(Finding(f"gateway.{rule}", severity, message, fix, service=SERVICE))
+
+    def key_name(self, file: str | None) -> str:
+        """Name of the variable that holds a backend's key inside LiteLLM; empty without one."""
+        if not file:
+            return ""
+        return self.keys.setdefault(file, f"DGXSPARK_BACKEND_KEY_{len(self.keys)}")
+
+    def of_endpoint(self, entry: Endpoint, model: str) -> Backend:
+        kind = entry["kind"]
+        check = "completion" if kind == "vllm" else entry["health"]
+        found = {
+            "key": entry["key"],
+            "url": entry["url"],
+            "kind": kind,
+            "model": model,
+            "check": check,
+            "env": self.key_name(entry["api_key_file"]),
+            "length": entry["max_model_len"],
+        }
+        self.backends.setdefault(entry["key"], found)
+        return found
+
+    def resolve(self, name: str, written: Backend) -> Backend | None:
+        """The backend that an alias names, or nothing and a finding."""
+        where = f"spark_gateway of {self.host}, alias {name}"
+        if "url" in written:
+            found = {
+                "key": str(written["name"]),
+                "url": written["url"],
+                "kind": "external",
+                "model": str(written["model"]),
+                "check": "completion",
+                "env": self.key_name(written.get("api_key_file")),
+                "length": None,
+            }
+            self.backends.setdefault(found["key"], found)
+            return found
+        key = str(written["endpoint"])
+        entry = self.fleet.get(key)
+        if entry is None:
+            known = ", ".join(sorted(self.fleet)) or "none"
+            self.say(
+                "unknown_endpoint",
+                f"{where}: there is no endpoint {key}{validation.nearest(key, self.fleet)}",
+                f"Name one of the fleet: {known}.",
+            )
+            return None
+        if not endpoints.reachable(entry, self.host):
+            self.unreachable(entry, f"{where}: ", "error")
+            return None
+        models = entry["models"]
+        model = written.get("model")
+        if model is None:
+            if len(models) > 1 and entry["kind"] == "ollama":
+                self.say(
+                    "several_models",
+                    f"{where}: {key} serves {', '.join(models)}; the alias takes {models[0]}.",
+                    f"Say which: {{endpoint: {key}, model: {models[0]}}}.",
+                    "warning",
+                )
+            model = models[0] if models else entry["service"]
+        elif models and model not in models:
+            self.say(
+                "unknown_model",
+                f"{where}: {key} does not serve {model}{validation.nearest(str(model), models)}",
+                f"It serves {', '.join(models)}.",
+            )
+            return None
+        return self.of_endpoint(entry, str(model))
+
+    def unreachable(self, entry: Endpoint, where: str, severity: str) -> None:
+        """Note that the gateway cannot reach an endpoint.
+
+        :param entry: the endpoint, on loopback of another host
+        :param where: which alias wants it, to begin the message with
+        :param severity: C(error) where an alias is left without it
+        """
+        extra = "api_key_file (it then listens on the host's address), or its host option"
+        self.say(
+            "backend_on_loopback",
+            f"{where}{entry['key']} listens on {entry['listen']} of {entry['host']}, where the gateway on {self.host} cannot reach it.",
+            f"Give service {entry['service']} of {entry['host']} {extra}, or run the gateway on {entry['host']}.",
+            severity,
+        )
+
+    def alias_levels(self, name: str, chain: tuple[str, ...] = ()) -> list[list[Backend]]:
+        """The levels of an alias: its own backends, then those of the aliases that it falls back on."""
+        alias = self.settings["aliases"][name]
+        if name in chain:
+            self.say(
+                "fallback_loop",
+                f"spark_gateway of {self.host}: aliases {' -> '.join([*chain, name])} fall back on each other.",
+                f"Take '{name}' out of the fallback of '{chain[-1]}'.",
+            )
+            return []
+        # Said once, where the alias itself is looked at.
+        own = [self.resolve(name, written) for written in alias["backends"]] if not chain else self.backends_of(name)
+        found = [backend for backend in own if backend]
+        levels = [found] if alias["routing"] == "balance" else [[backend] for backend in found]
+        for other in alias["fallback"]:
+            if other in self.settings["aliases"]:
+                levels += self.alias_levels(other, (*chain, name))
+            elif not chain:
+                self.say(
+                    "unknown_alias",
+                    f"spark_gateway of {self.host}, alias {name}: falls back on '{other}', which is no alias"
+                    f"{validation.nearest(other, self.settings['aliases'])}",
+                    f"Name one of: {', '.join(sorted(self.settings['aliases']))}.",
+                )
+        return levels
+
+    def backends_of(self, name: str) -> list[Backend | None]:
+        kept = len(self.findings)
+        found = [self.resolve(name, written) for written in self.settings["aliases"][name]["backends"]]
+        del self.findings[kept:]
+        return found
+
+    def lead(self, name: str, levels: Sequence[Sequence[Backend]]) -> None:
+        """Have a name lead to backends; one that comes up again at a later level is not asked twice."""
+        seen: set[tuple[str, str]] = set()
+        rows = []
+        for level, row in enumerate(levels):
+            for backend in row:
+                mark = (backend["key"], backend["model"])
+                if mark not in seen:
+                    seen.add(mark)
+                    rows.append({**backend, "level": level})
+        if rows:
+            self.names[name] = rows
+
+    def aliases(self) -> None:
+        for name in self.settings["aliases"]:
+            levels = self.alias_levels(name)
+            self.lead(name, levels)
+            own = {backend["key"] for row in levels for backend in row}
+            for entry in self.fleet.values():
+                if name in entry["models"] and entry["key"] not in own and self.settings["serve"] != "none":
+                    self.say(
+                        "alias_shadows",
+                        f"spark_gateway of {self.host}: alias {name} has the name that {entry['key']} serves its model by, but does "
+                        "not lead there.",
+                        f"Call the alias something else, or add {entry['key']} to its backends.",
+                    )
+            lengths = {str(b["length"]): b["key"] for row in levels for b in row if b["length"]}
+            if len(lengths) > 1:
+                pairs = ", ".join(f"{key} takes {length}" for length, key in lengths.items())
+                self.say(
+                    "lengths_differ",
+                    f"spark_gateway of {self.host}, alias {name}: its backends take prompts of different length ({pairs} tokens); what "
+                    "fits one may be refused by the next.",
+                    "Give them the same max-model-len, or tell clients the smallest.",
+                    "warning",
+                )
+
+    def served(self) -> None:
+        """Names that engines serve themselves; those of the same name share the work."""
+        wanted = self.settings["serve"]
+        if wanted == "none":
+            return
+        chosen = list(self.fleet.values()) if wanted == "all" else []
+        for key in wanted if isinstance(wanted, list) else []:
+            if key in self.fleet:
+                chosen.append(self.fleet[key])
+                continue
+            self.say(
+                "unknown_endpoint",
+                f"spark_gateway of {self.host}, serve: there is no endpoint {key}{validation.nearest(key, self.fleet)}",
+                f"Name one of the fleet: {', '.join(sorted(self.fleet)) or 'none'}.",
+            )
+        rows: dict[str, list[Backend]] = {}
+        for entry in chosen:
+            if not endpoints.reachable(entry, self.host):
+                self.unreachable(
+                    entry, f"spark_gateway of {self.host}, serve: ", "warning" if wanted == "all" else "error"
+                )
+                continue
+            for model in entry["models"]:
+                if model not in self.settings["aliases"]:
+                    rows.setdefault(model, []).append(self.of_endpoint(entry, model))
+        for name, backends in rows.items():
+            self.lead(name, [backends])
+
+    def rest(self) -> None:
+        """What can be said once all names are known."""
+        settings, where = self.settings, f"spark_gateway of {self.host}"
+        if not settings["master_key_file"] and not endpoints.is_loopback(settings["listen"]):
+            self.say(
+                "no_master_key",
+                f"{where} listens on {settings['listen']} without a master key: whoever reaches the host uses every model.",
+                "Set master_key_file, or listen: 127.0.0.1.",
+            )
+        if settings["clients"] and not settings["master_key_file"]:
+            self.say(
+                "no_master_key",
+                f"{where} has keys for clients but no master key, so everybody may use everything and the keys do nothing.",
+                "Set master_key_file.",
+            )
+        for entry in self.fleet.values():
+            if entry["host"] == self.host and entry["port"] == settings["port"] and entry["kind"] != "external":
+                self.say(
+                    "port_taken",
+                    f"{where} listens on port {settings['port']}, which is that of {entry['service']} on the same host.",
+                    "Set another port, for example port: 4001.",
+                )
+        if not self.names and not self.findings:
+            self.say(
+                "nothing_to_serve",
+                f"{where} has no alias and no endpoint to offer.",
+                "Add aliases, or have Sparks serve something (serve: all).",
+            )
+        owners: dict[str, str] = {}
+        keys = {"master_key_file": settings["master_key_file"], "metrics_key_file": settings["metrics_key_file"]}
+        keys.update({f"client {client['name']}": client["key_file"] for client in settings["clients"]})
+        for owner, file in keys.items():
+            if file and owners.setdefault(file, owner) != owner:
+                self.say(
+                    "same_key",
+                    f"{where}: {owners[file]} and {owner} have the same key, {file}, so neither can be told from the other.",
+                    f"Give {owner} a file of its own.",
+                )
+        for client in settings["clients"]:
+            for name in client["aliases"] or []:
+                if name not in self.names and name not in settings["aliases"]:
+                    self.say(
+                        "unknown_alias",
+                        f"{where}, client {client['name']}: '{name}' is nothing that the gateway serves"
+                        f"{validation.nearest(name, self.names)}",
+                        f"It serves {', '.join(sorted(self.names)) or 'nothing'}.",
+                    )
+
+
+PROVIDERS = {"vllm": "hosted_vllm", "asr": "openai", "tts": "openai", "ollama": "openai", "external": "openai"}
+"""What LiteLLM calls a server that speaks like OpenAI's, by kind; its own word for vLLM knows the options vLLM has beyond that."""
+MODES = {"asr": "audio_transcription", "tts": "audio_speech"}
+
+
+def litellm_config(names: Mapping[str, Sequence[Backend]], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of LiteLLM. There is no key in it, only names of variables that hold them."""
+    models = []
+    for name, backends in names.items():
+        for backend in backends:
+            info: dict[str, Any] = {
+                "id": f"{name}@{backend['key']}",
+                "backend": backend["key"],
+                "level": backend["level"],
+            }
+            if backend["kind"] in MODES:
+                info["mode"] = MODES[backend["kind"]]
+            if backend["length"]:
+                info["max_input_tokens"] = backend["length"]
+            models.append(
+                {
+                    "model_name": name,
+                    "litellm_params": {
+                        "model": f"{PROVIDERS[backend['kind']]}/{backend['model']}",
+                        "api_base": f"{backend['url']}/v1",
+                        "api_key": f"os.environ/{backend['env']}" if backend["env"] else "none",
+                    },
+                    "model_info": info,
+                }
+            )
+    return {
+        "model_list": models,
+        "litellm_settings": {
+            "drop_params": True,
+            "callbacks": ["prometheus", "hooks.chooser"],
+            "enable_post_custom_auth_checks": True,
+            "require_auth_for_metrics_endpoint": bool(settings["metrics_key_file"]),
+            "telemetry": False,
+        },
+        "router_settings": {
+            "num_retries": settings["retries"],
+            "timeout": settings["timeout"],
+            "stream_timeout": settings["stream_timeout"],
+            "cooldown_time": settings["cooldown"],
+        },
+        "general_settings": {
+            "custom_auth": "hooks.authorise",
+            "custom_auth_run_common_checks": True,
+            "disable_spend_logs": True,
+            "disable_error_logs": True,
+        },
+    }
+
+
+def _key_files(
+    made: Plan, settings: Mapping[str, Any]
+) -> tuple[list[dict[str, str]], list[dict[str, Any]], dict[str, str]]:
+    """Return files that are copied to the host, the keys that clients have, and files by variable of keys of backends."""
+    sources: list[dict[str, str]] = []
+    keys: list[dict[str, Any]] = []
+    for role, file in (("master", settings["master_key_file"]), ("metrics", settings["metrics_key_file"])):
+        if file:
+            sources.append({"name": role, "source": file})
+            keys.append({"name": role, "role": role, "file": role})
+    for client in settings["clients"]:
+        file = f"client-{client['name']}"
+        sources.append({"name": file, "source": client["key_file"]})
+        allowed = (
+            made.names if client["aliases"] is None else [name for name in client["aliases"] if name in made.names]
+        )
+        keys.append({"name": client["name"], "role": "client", "file": file, "aliases": sorted(allowed)})
+    variables: dict[str, str] = {}
+    for place, (source, variable) in enumerate(made.keys.items()):
+        sources.append({"name": f"backend-{place}", "source": source})
+        variables[variable] = f"backend-{place}"
+    return sources, keys, variables
+
+
+def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> tuple[dict[str, Any], list[Finding]]:
+    """Plan the gateway of a host.
+
+    :param host: its name
+    :param settings: as C(read) returns them
+    :param fleet: the endpoints of all hosts
+    :returns: the variables of the role gateway without their prefix, and findings
+    """
+    made = Plan(host, settings, fleet)
+    made.aliases()
+    made.served()
+    made.rest()
+    sources, keys, variables = _key_files(made, settings)
+    names = dict(sorted(made.names.items()))
+    used = {backend["key"] for rows in names.values() for backend in rows}
+    listen = settings["listen"]
+    local = "127.0.0.1" if endpoints.is_any(listen) else listen
+    outcome = {
+        "image": settings["image"],
+        "listen": listen,
+        "port": settings["port"],
+        "memory_gib": settings["memory_gib"],
+        "stop_seconds": settings["stop_seconds"],
+        "url": f"http://{endpoints.bracketed(local)}:{settings['port']}",
+        "config": litellm_config(names, settings),
+        "settings": {
+            "names": list(names),
+            "open": not settings["master_key_file"],
+            "open_metrics": not settings["metrics_key_file"],
+            "keys": keys,
+            "backend_keys": variables,
+            "backends": {
+                key: {**{part: entry[part] for part in ("url", "kind", "model", "check")}, "key": entry["env"]}
+                for key, entry in sorted(made.backends.items())
+                if key in used
+            },
+            "queue_seconds": settings["queue_seconds"],
+            "max_parallel": settings["max_parallel"],
+            "body_limit": settings["body_limit_mib"] * 1024 * 1024,
+            "health_interval": settings["health_interval"],
+            "health_timeout": settings["health_timeout"],
+            "log_level": settings["log_level"],
+        },
+        "secrets": sources,
+    }
+    return outcome, made.findings

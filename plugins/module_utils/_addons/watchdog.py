@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The watchdog of a host's model servers: what C(spark_watchdog) says. What it decides on the host is in wedge.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from .._cluster.endpoints import Endpoint
+from .._common import plain_data, schema, validation
+from .._common.findings import Finding
+from .._common.schema import NUMBER, Key
+from .._runtime import wedge
+
+DEFAULTS = wedge.Settings()
+
+KEYS: dict[str, Key] = {
+    "enabled": Key(bool, True, "whether the model servers of the host are watched"),
+    "restart": Key(bool, DEFAULTS.restart, "restart a wedged server; false only reports it"),
+    "interval_seconds": Key(NUMBER, DEFAULTS.interval_seconds, "seconds between two looks", least=1, most=600),
+    "window_seconds": Key(
+        NUMBER, DEFAULTS.window_seconds, "seconds that nothing may move while requests run", least=2, most=7200
+    ),
+    "power_watts": Key(
+        NUMBER,
+        DEFAULTS.power_watts,
+        "a GPU that takes this much works, where nvidia-smi says what it takes",
+        least=0,
+        most=1000,
+    ),
+    "probes": Key(
+        int, DEFAULTS.probes, "requests in a row that have to fail before a server is restarted", least=2, most=10
+    ),
+    "probe_seconds": Key(NUMBER, DEFAULTS.probe_seconds, "seconds that such a request may take", least=10, most=600),
+    "grace_seconds": Key(
+        NUMBER, DEFAULTS.grace_seconds, "seconds after it became ready that a server is left alone", least=0, most=7200
+    ),
+    "compile_minutes": Key(
+        NUMBER,
+        DEFAULTS.compile_minutes,
+        "minutes that compilers in its container speak for a server",
+        least=0,
+        most=1440,
+    ),
+    "idle_probe_minutes": Key(
+        NUMBER,
+        DEFAULTS.idle_probe_minutes,
+        "minutes without a request after which a server is asked for one token; 0 never asks",
+        least=0,
+        most=1440,
+    ),
+    "cooldown_minutes": Key(
+        NUMBER, DEFAULTS.cooldown_minutes, "minutes between two restarts of a server", least=1, most=1440
+    ),
+    "max_restarts": Key(
+        int,
+        DEFAULTS.max_restarts,
+        "restarts of a server within 24 hours; after that it is only reported",
+        least=0,
+        most=24,
+    ),
+    "keep": Key(int, 5, "collections of evidence that are kept for each server", least=1, most=100),
+    "leave_out": Key(list, [], "services that are not watched"),
+    "services": Key(
+        dict,
+        {},
+        "what differs for a service: its name, then any of the keys from restart to max_restarts",
+    ),
+}
+"""Keys of C(spark_watchdog). One failed request is no proof, and a busy server misses short limits: hence two probes of 10 seconds at least."""
+OF_SERVICE = tuple(key for key in asdict(DEFAULTS) if key != "interval_seconds")
+"""Keys that may differ by service."""
+
+
+def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
+    """Read C(spark_watchdog) as a person wrote it; return the settings with every default, and what is wrong.
+
+    A boolean switches the watchdog; C(None) is the default, which is on.
+    """
+    settings = schema.defaults(KEYS)
+    problems = validation.Problems(f"host {host}, spark_watchdog")
+    if value is None or isinstance(value, bool):
+        return {**settings, "enabled": value is not False}, []
+    if not isinstance(value, Mapping):
+        problems.add(f"must be true, false or a mapping, not {plain_data.kind(value)}. Known keys: {', '.join(KEYS)}.")
+        return settings, problems.messages
+    settings.update(schema.read(problems, value, KEYS))
+    for name in settings["leave_out"]:
+        if not isinstance(name, str):
+            problems.add(f"leave_out: {name!r} is not the name of a service.")
+    services = {}
+    for name, own in settings["services"].items():
+        if not isinstance(own, Mapping):
+            problems.add(f"services.{name}: must be a mapping, not {plain_data.kind(own)}.")
+            continue
+        services[str(name)] = schema.read(problems, own, KEYS, f"services.{name}.", OF_SERVICE)
+    settings["services"] = services
+    for where, own in [("", {}), *[(f"services.{name}.", own) for name, own in services.items()]]:
+        whole = {**settings, **own}
+        if whole["window_seconds"] < 2 * whole["interval_seconds"]:
+            problems.add(
+                f"{where}window_seconds: is {whole['window_seconds']:g} with looks every {whole['interval_seconds']:g} s; a "
+                "window has to hold two looks. Make it longer, or interval_seconds shorter."
+            )
+    return settings, problems.messages
+
+
+def plan(host: str, settings: Mapping[str, Any], endpoints: Sequence[Endpoint]) -> tuple[dict[str, Any], list[Finding]]:
+    """Return the variables of the role watchdog, and findings.
+
+    :param host: name of the host
+    :param settings: of C(read)
+    :param endpoints: those of the fleet; the host watches the engines that it answers for. Ranks behind the head
+        of a cluster are its head's to watch: a restart there takes all of them down and up together
+    :returns: the variables, and findings
+    """
+    own = [endpoint["service"] for endpoint in endpoints if endpoint["host"] == host and endpoint["kind"] == "vllm"]
+    findings = [
+        Finding(
+            "watchdog.unknown_service",
+            "warning",
+            f"spark_watchdog.{key} of {host} names '{name}', which is no model server that {host} answers for"
+            f"{validation.nearest(str(name), own)}",
+            fix=f"Take it out, or correct it. Model servers of {host}: {', '.join(own) or 'none'}.",
+        )
+        for key in ("leave_out", "services")
+        for name in settings[key]
+        if name not in own
+    ]
+    if settings["enabled"] and settings["max_restarts"] == 0:
+        findings.append(
+            Finding(
+                "watchdog.max_restarts",
+                "info",
+                f"spark_watchdog.max_restarts of {host} is 0: wedged model servers are reported and never restarted.",
+            )
+        )
+    return {
+        "state": "present" if settings["enabled"] and own else "absent",
+        "settings": {key: value for key, value in settings.items() if key != "enabled"},
+    }, findings
