@@ -1,0 +1,143 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command lines of the containers of a service: C(docker run), and what follows the name of the image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._cluster import ray_cluster
+from .._host import containers
+from .._vllm.launch import render
+from .recipes import HASHED
+from .service import PlacedService
+from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, CONTAINER_SECRETS, REQUIREMENTS, mounts
+
+WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
+STOP_SECONDS = 60
+
+
+def render_command(
+    entrypoint: str, model: str, args: Mapping[str, Any], with_secrets: bool, pip: Sequence[str] = ()
+) -> list[str]:
+    """Return what follows the image name: as short as the image's entrypoint allows.
+
+    Behind a shell that installs packages first, or behind the secrets' wrapper, the command is whole. NVIDIA's own
+    entrypoint stays in either case: it is what makes a newer CUDA run on an older driver.
+    """
+    serve = ["vllm", "serve"] if with_secrets or pip or entrypoint == "passthrough" else []
+    command = [*serve, model, *render(dict(args))]
+    if pip:
+        shell = ["/bin/sh"] if entrypoint == "passthrough" else []
+        wrapper = [WITH_SECRETS] if with_secrets else []
+        run = f"pip install --no-input --cache-dir {CONTAINER_CACHE}/pip"
+        bare = [f"'{name}'" for name in pip if not HASHED.fullmatch(name)]
+        install = " && ".join(
+            [
+                *([f"{run} --require-hashes --requirement {REQUIREMENTS}"] if len(bare) < len(pip) else []),
+                *([" ".join([run, *bare])] if bare else []),
+            ]
+        )
+        return [*shell, "-c", f'{install} && exec "$@"', "vllm", *wrapper, *command]
+    return [WITH_SECRETS, *command] if with_secrets and entrypoint == "passthrough" else command
+
+
+def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: str = "private") -> list[str]:
+    """Return what every container gets that rules look at."""
+    shared = ipc.startswith("container:")  # its /dev/shm is that container's
+    shm = [] if shared else ["--shm-size", service.shm_size or settings["spark_shm_size"]]
+    rdma = [str(arg) for arg in settings["spark_fabric_args"]] if service.cluster else []
+    return ["--network", "host", "--ipc", ipc, *shm, *rdma]
+
+
+def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the containers of a service on this host, in the order of their start, each with its C(docker run)."""
+    span, container = service.cluster, planned["container"]
+    if span is None or span.executor != "ray":
+        return [{"container": container, "argv": docker_argv(settings, service, planned)}]
+    own, head, slot = span.address, span.addresses[span.head], span.position
+    ray = ray_cluster.container_name(container)
+    parts: list[dict[str, Any]] = [
+        {
+            "container": ray,
+            "argv": [
+                *_docker_run(settings, service, planned, ray, ray_cluster.IPC),
+                *ray_cluster.mounts(service.name),
+                *(["--entrypoint", "ray"] if planned["entrypoint"] == "serve" else []),
+                planned["image"]["run"],
+                *([] if planned["entrypoint"] == "serve" else ["ray"]),
+                *ray_cluster.start_argv(service.rank == 0, own, head, slot),
+            ],
+        }
+    ]
+    if service.rank == 0:
+        more = ray_cluster.engine_args(service.name, container, head, slot)
+        argv = docker_argv(settings, service, planned, f"container:{ray}", more)
+        wait = {"address": f"{head}:{ray_cluster.gcs_port(slot)}", "nodes": span.size, "gpus": span.size}
+        parts.append({"container": container, "argv": argv, "after": {"ray": wait}})
+    return parts
+
+
+def _docker_run(
+    settings: Mapping[str, Any], service: PlacedService, planned: Mapping[str, Any], container: str, ipc: str
+) -> list[str]:
+    """Return the part of C(docker run) that all containers of a service have in common."""
+    argv = [
+        "/usr/bin/docker",
+        "run",
+        "--rm",
+        "--name",
+        container,
+        "--pull",
+        "never",
+        "--label",
+        "dgxspark.managed=true",
+        "--label",
+        f"dgxspark.service={planned['name']}",
+        *containers.restricted(containers.ENGINE_PIDS, containers.for_port(service.port)),
+        *own_docker_args(settings, service, ipc),
+        "--stop-timeout",
+        str(STOP_SECONDS),
+        "--log-driver",
+        "local",
+        "--env-file",
+        planned["env_file"],
+    ]
+    theirs = containers.mounted(given_docker_args(settings, service))
+    for mount in (f"{settings['spark_hf_home']}:{CONTAINER_HF_HOME}:ro", f"{planned['cache_dir']}:{CONTAINER_CACHE}"):
+        # A folder of one's own at the same place takes its place: Docker refuses two.
+        if mount.split(":")[1] not in theirs:
+            argv += ["--volume", mount]
+    for ulimit in settings["spark_ulimits"]:
+        argv += ["--ulimit", str(ulimit)]
+    argv += [str(arg) for arg in settings["spark_gpu_args"]]
+    argv += mounts(planned["files"])
+    return [*argv, *given_docker_args(settings, service)]
+
+
+def given_docker_args(settings: Mapping[str, Any], service: PlacedService) -> list[str]:
+    """Return the options of docker run that a person gave."""
+    return [str(arg) for arg in settings["spark_docker_args"]] + list(service.docker_args)
+
+
+def docker_argv(
+    settings: Mapping[str, Any],
+    service: PlacedService,
+    planned: Mapping[str, Any],
+    ipc: str = "private",
+    more: Sequence[str] = (),
+) -> list[str]:
+    """Return the whole C(docker run) of a planned engine, one argument per list item."""
+    argv = [*_docker_run(settings, service, planned, planned["container"], ipc), *more]
+    if planned["secrets"]:
+        argv += [
+            "--mount",
+            f"type=bind,src=/etc/dgxspark/secrets/{planned['name']},dst={CONTAINER_SECRETS},readonly",
+            "--mount",
+            f"type=bind,src={WITH_SECRETS},dst={WITH_SECRETS},readonly",
+        ]
+    if planned["entrypoint"] == "serve" and (planned["pip"] or planned["secrets"]):
+        argv += ["--entrypoint", "/bin/sh" if planned["pip"] else WITH_SECRETS]
+    return [*argv, planned["image"]["run"], *planned["command"]]

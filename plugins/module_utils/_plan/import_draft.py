@@ -1,0 +1,62 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a launch says, by docker's options, whatever form it was found in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._common import docker_run, shell
+from .._common.docker_run import DockerRun
+
+
+class Unreadable(ValueError):
+    """There is no launch of vLLM in a text, or not exactly one."""
+
+
+@dataclass
+class Draft:
+    """A launch in docker's terms.
+
+    variables: of the shell that started it. files: env files by the path that names them. unit: the systemd unit around
+    it, if there is one. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
+    """
+
+    form: str
+    name: str = ""
+    run: DockerRun = field(default_factory=DockerRun)
+    variables: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    left_out: list[dict[str, str]] = field(default_factory=list)
+    unit: docker_run.Unit | None = None
+    text: str = ""
+    nodes: int = 0
+
+    def leave(self, item: str, reason: str) -> None:
+        """Say that something is not carried over."""
+        entry = {"item": item, "reason": reason}
+        if entry not in self.left_out:
+            self.left_out.append(entry)
+
+    def env(self, given: Any) -> None:
+        """Add variables, from a mapping or a list of C(NAME=value)."""
+        if isinstance(given, Mapping):
+            items = [str(name) if value is None else f"{name}={text_of(value)}" for name, value in given.items()]
+        else:
+            items = [str(item) for item in given or []]
+        self.run.options += [("--env", item) for item in items]
+
+
+def text_of(value: Any) -> str:
+    """Return a value of YAML as a command line has it."""
+    return ("1" if value else "0") if isinstance(value, bool) else str(value)
+
+
+def words_of(value: Any) -> list[str]:
+    """Return the words of a command, written as a text or as a list."""
+    if isinstance(value, str):
+        return shell.read_words(value)
+    return [text_of(item) for item in value or []]

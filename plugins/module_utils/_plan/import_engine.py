@@ -1,0 +1,240 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where C(vllm serve) stands in a command, and what the programs in front of it mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .._common import shell_script
+
+SYSTEMD = "systemd supervises the engines here"
+_PRIORITY = "units here set no priority; systemd's Nice= in a drop-in does"
+_PYTHON = "the image's own Python runs the engine"
+_USER = "engines run as the image's user here"
+# What people put in front of vllm serve, and why it is not carried over; "" where there is nothing to say.
+PREFIXES = {
+    **dict.fromkeys(("exec", "command", "builtin", "tini", "dumb-init", "--", "nvidia_entrypoint.sh", "time"), ""),
+    **dict.fromkeys(("env", "taskset", "sudo"), ""),
+    **dict.fromkeys(("nohup", "setsid", "tmux", "screen", "systemd-run", "systemd-inhibit", "disown"), SYSTEMD),
+    **dict.fromkeys(("nice", "renice", "ionice", "chrt"), _PRIORITY),
+    **dict.fromkeys(("stdbuf", "unbuffer"), "the journal takes each line as it is written"),
+    **dict.fromkeys(("uv", "uvx", "conda", "mamba", "poetry", "pipx"), _PYTHON),
+    **dict.fromkeys(("gosu", "su-exec", "runuser", "setpriv", "capsh"), _USER),
+    "numactl": "a Spark has one NUMA node",
+    "timeout": "a service runs until it is stopped",
+    "ray": "the ranks of a spark_cluster are started and joined by their units",
+}
+# Of these the next word is a program again.
+_ALONE = ("exec", "command", "builtin", "nohup", "setsid", "time", "tini", "dumb-init", "--")
+_WRAPPED = "ran around the engine; put what it does into an image of your own"
+# Programs that name a launch and start none.
+_MENTION = (
+    *(
+        "echo",
+        "printf",
+        "cat",
+        "grep",
+        "egrep",
+        "pgrep",
+        "pkill",
+        "killall",
+        "which",
+        "type",
+        "ps",
+        "tee",
+        "sed",
+        "awk",
+    ),
+    *("logger", "history", "alias", "systemctl", "journalctl", "git", "docker-compose"),
+)
+SHELLS = ("bash", "sh", "dash", "zsh", "ash")
+# What a script does beside the launch that needs no word: it changes nothing that a role or a unit has to.
+_QUIET = {
+    *(":", "true", "false", "[", "[[", "test", "set", "shopt", "trap", "exit", "return", "echo", "printf", "shift"),
+    *("wait", "kill", "sleep", "read", "break", "continue", "cd", "pwd", "pushd", "popd", "unset", "mkdir", "date"),
+    *("cat", "grep", "sed", "awk", "head", "tail", "tr", "cut", "sort", "tee", "wc", "seq", "basename", "dirname"),
+    *("command", "type", "which", "clear", "umask", "jobs", "disown", "exec", "hostname", "id", "whoami", "uname"),
+    *("nvidia-smi", "free", "ls", "stat", "touch", "mktemp", "python3", "curl", "wget", "ip", "ibdev2netdev", "local"),
+}
+_QUIET_DOCKER = ("stop", "rm", "kill", "logs", "ps", "inspect", "wait", "start", "image", "images", "info", "version")
+_INSTALL = re.compile(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ")
+
+
+@dataclass
+class Engine:
+    """C(vllm serve) as a command has it.
+
+    words: what it is given. env: variables set in front of it. unset: variables taken away. cpus: that it is bound to.
+    left_out: programs in front of it, with the reason. beside: commands of the same script.
+    """
+
+    words: list[str] = field(default_factory=list)
+    env: dict[str, str] = field(default_factory=dict)
+    unset: list[str] = field(default_factory=list)
+    cpus: str = ""
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    beside: list[list[str]] = field(default_factory=list)
+    program: str = ""
+
+
+def find(words: Sequence[str], known: Mapping[str, str] | None = None) -> Engine | None:
+    """Find C(vllm serve) in a command, through the programs and shells that people wrap it in.
+
+    :param words: of the command
+    :param known: variables of the container
+    :returns: None where there is none
+    """
+    position, behind = _place(words)
+    if position is not None:
+        first = words[0].rpartition("/")[2] if position else ""
+        if first in _MENTION or (first == "command" and "-v" in words[:position]):
+            return None
+        engine = Engine(words=list(words[behind:]))
+        _read_prefix(words[:position], engine)
+        return engine
+    place = next((i for i, word in enumerate(words) if word.rpartition("/")[2] in (*SHELLS, "tmux", "screen")), None)
+    if place is None or words[0].rpartition("/")[2] in _MENTION:
+        return None
+    script = next((word for word in reversed(words[place + 1 :]) if "vllm" in word and not word.endswith(".sh")), None)
+    if script is None:
+        return None
+    found = _in_script(script, dict(known or {}), words[place].rpartition("/")[2])
+    if found is not None:
+        _read_prefix(words[: place + 1] if words[place] in ("tmux", "screen") else words[:place], found)
+    return found
+
+
+def _place(words: Sequence[str]) -> tuple[int | None, int]:
+    """Return where the program of the engine stands, and where its options begin."""
+    for index, word in enumerate(words):
+        name, rest = word.rpartition("/")[2], list(words[index + 1 : index + 4])
+        if name == "vllm" and rest[:1] == ["serve"]:
+            return index, index + 2
+        if re.fullmatch(r"python[\d.]*", name):
+            flags = [flag for flag in rest if flag in ("-u", "-O", "-I")]
+            rest = list(words[index + 1 + len(flags) : index + 4 + len(flags)])
+            behind = index + 3 + len(flags)
+            if rest[:2] == ["-m", "vllm.entrypoints.openai.api_server"]:
+                return index, behind
+            if rest == ["-m", "vllm.entrypoints.cli.main", "serve"]:
+                return index, behind + 1
+    return None, 0
+
+
+def _read_prefix(words: Sequence[str], engine: Engine) -> None:
+    """Read the programs in front of the engine, each with the words up to the next."""
+    groups: list[list[str]] = []
+    for word in words:
+        name = word.rpartition("/")[2]
+        alone = not groups or (groups[-1][0].rpartition("/")[2] in _ALONE and not word.startswith("-"))
+        if name in PREFIXES or alone:
+            groups.append([word])
+        else:
+            groups[-1].append(word)
+    for group in groups:
+        name = group[0].rpartition("/")[2]
+        for index, word in enumerate(group):
+            given = re.fullmatch(r"([A-Za-z_]\w*)=(.*)", word, re.DOTALL)
+            if given and (name in ("env", "sudo") or not index):
+                engine.env.setdefault(given.group(1), given.group(2))
+            elif word == "-u" and name == "env":
+                engine.unset += group[index + 1 : index + 2]
+        if name == "taskset":
+            engine.cpus = _cpus(group) or engine.cpus
+        reason = PREFIXES.get(name, "" if re.match(r"[A-Za-z_]\w*=", group[0]) else _WRAPPED)
+        if reason:
+            engine.left_out.append((brief(group) if name not in ("tmux", "screen") else name, reason))
+
+
+def _cpus(words: Sequence[str]) -> str:
+    """Return the CPUs that C(taskset) binds to, as docker's C(--cpuset-cpus) has them."""
+    found = next((word for word in words[1:] if re.fullmatch(r"(?:-c)?\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*", word)), "")
+    if any(word.startswith(("-c", "--cpu")) or word in ("-ac", "-ca") for word in words[1:]):
+        return found.removeprefix("-c")
+    mask = next((word for word in words[1:] if re.fullmatch(r"(?:0x)?[0-9a-fA-F]+", word)), "")
+    bits = int(mask, 16) if mask else 0
+    return ",".join(str(bit) for bit in range(bits.bit_length()) if bits >> bit & 1)
+
+
+def _in_script(text: str, known: dict[str, str], program: str) -> Engine | None:
+    """Find the engine in a script that a shell is given."""
+    engine: Engine | None = None
+    beside: list[list[str]] = []
+    unset: list[str] = []
+    for command in shell_script.read_script(text, known):
+        found = find(command.words, known)
+        if found is None:
+            beside.append(command.words)
+            unset += command.words[1:] if command.words[0] == "unset" else []
+        elif engine is None:
+            engine = found
+            engine.env = {**command.variables, **found.env}
+    if engine is not None:
+        engine.beside = [*beside, *engine.beside]
+        engine.unset += unset
+        engine.program = program
+    return engine
+
+
+def role(words: Sequence[str]) -> str:
+    """Tell what a container does by its command.
+
+    :param words: the entrypoint and the command
+    :returns: engine, rank (one that another leads), ray (it joins hosts), idle (it waits for somebody to type) or other
+    """
+    engine = find(words)
+    text = " ".join(words)
+    if engine is None:
+        if re.search(r"\bray\s+start\b", text):
+            return "ray"
+        waits = re.search(r"\bsleep\b|\btail\s+-f\b", text) or (
+            not words
+            or (words[0].rpartition("/")[2] in SHELLS and all(re.match(r"-[a-z]*$", word) for word in words[1:]))
+        )
+        return "idle" if waits else "other"
+    return "rank" if is_rank(engine.words) else "engine"
+
+
+def is_rank(words: Sequence[str]) -> bool:
+    """Whether options of C(vllm serve) are those of a rank that another leads."""
+    for index, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == "--headless" and value != "false":
+            return True
+        if name in ("--node-rank", "--node_rank"):
+            value = value if equals else "".join(words[index + 1 : index + 2])
+            return value.isdigit() and int(value) > 0
+    return False
+
+
+def quiet(words: Sequence[str]) -> bool:
+    """Whether a command beside a launch needs no word."""
+    name = words[0].rpartition("/")[2] if words else ""
+    if name == "sudo":
+        return quiet(words[1:])
+    if name in ("docker", "podman"):
+        return len(words) > 1 and words[1] in _QUIET_DOCKER
+    if name == "rm":
+        return True
+    if name == "python3":
+        return not _INSTALL.match(" ".join(words)) and len(words) > 1 and words[1] == "-c"
+    return name in _QUIET or bool(re.match(r"[\])}]", name))
+
+
+def brief(words: Sequence[str]) -> str:
+    """Name a command that is left out; one that may hold a secret by its first words only."""
+    text = " ".join(words)
+    if re.search(r"(?i)token|key|secret|passw|bearer|login", text):
+        return f"{' '.join(words[:2])} ..."
+    return text if len(text) <= 160 else f"{text[:157]}..."
+
+
+def starts(word: str) -> bool:
+    """Whether a word is a text with a launch in it."""
+    return bool(re.search(r"\b(?:docker|podman|nerdctl)\b[^\n]*?\brun\b|\bvllm\s+serve\b", word)) and bool(
+        re.search(r"\s", word)
+    )

@@ -1,0 +1,357 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Recipes of others, each read into one C(Draft).
+
+The formats are those of eugr/spark-vllm-docker (recipes/README.md), sparkrun (RECIPES.md, version 2), vllm-project/recipes
+(CONTRIBUTING.md and taxonomy.yaml) and NVIDIA/local-ai-inference-recipes (schema 3 and 4), as of autumn 2026.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._common import shell_script
+from . import import_engine, import_scripts
+from .import_draft import Draft, Unreadable, text_of, words_of
+from .import_engine import brief
+
+# What vllm-project/recipes calls this machine, and what it belongs to; the first that a recipe has counts.
+HARDWARE = ("dgx_spark_gb10", "blackwell", "nvidia")
+SPARK_GB = 117
+"""What an engine can have of one Spark, in GB as recipes count them."""
+SPARKS = (1, 2, 4, 8)
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
+_DOUBLED = re.compile(r"\{\{|\{([A-Za-z_]\w*)\}|\}\}")
+
+
+def _fill(template: str, values: Mapping[str, Any]) -> str:
+    """Replace C({name}); braces around anything else are literal, and doubled ones where a template doubles them."""
+    texts = {name: text_of(value) for name, value in values.items()}
+    for name in texts:  # a value may hold placeholders itself
+        texts[name] = _PLACEHOLDER.sub(lambda m: texts.get(m[1], m[0]), texts[name])
+    missing = sorted({m[1] for m in _DOUBLED.finditer(template) if m[1] and m[1] not in texts})
+    if missing:
+        raise Unreadable(f"the command waits for {', '.join(missing)}: say what that is (variables)")
+    if "{{" in template:
+        return _DOUBLED.sub(lambda m: texts[m[1]] if m[1] else m[0][0], template)
+    return _PLACEHOLDER.sub(lambda m: texts[m[1]], template)
+
+
+def _template(draft: Draft, document: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Read the command of a recipe: a script with C(vllm serve) in it."""
+    text = _fill(str(document["command"]), values)
+    for command in shell_script.read_script(text, draft.variables, []):
+        if not draft.run.command and import_engine.find(command.words) is not None:
+            draft.run.command = command.words
+            draft.env(command.variables)
+        elif not import_engine.quiet(command.words):
+            draft.leave(brief(command.words), "ran beside the engine; put what it does into an image of your own")
+    if not draft.run.command:
+        ran = next(iter(shell_script.read_script(text, dict(draft.variables), [])), None)
+        what = f": it runs {brief(ran.words)}, which is not read" if ran else ""
+        raise Unreadable(f"the command of the recipe has no vllm serve in it{what}")
+
+
+_RECIPE_REASONS = {
+    "mods": "patches the container at every start; images run as they are here, so put the patches into one of your own",
+    "build_args": "images are pulled, not built, on the hosts: push what it builds to a registry",
+    "builder": "images are pulled, not built, on the hosts: push what it builds to a registry",
+    "builder_config": "images are pulled, not built, on the hosts: push what it builds to a registry",
+    "pre_exec": "ran in the container before the engine; put what it does into an image of your own",
+    "post_exec": "ran in the container after the start; the role prove asks the engine here",
+    "post_commands": "ran after the start; the role prove asks the engine here",
+    "executor_config": "options of docker: add those that are needed as docker_args",
+    "distribution_config": "the role models brings weights to each host",
+    "containers": "one image per host is written in the inventory, as image of the service",
+    "runtime_config": "of sparkrun's runtime",
+    "benchmark": "nothing here measures throughput",
+}
+_RECIPE_SILENT = {
+    "name",
+    "description",
+    "model",
+    "model_revision",
+    "container",
+    "command",
+    "defaults",
+    "env",
+    "metadata",
+    "recipe_version",
+    "runtime",
+    "runtime_version",
+    "solo_only",
+    "min_nodes",
+    "max_nodes",
+    "mode",
+    "cluster_only",
+}
+
+
+def _recipe(draft: Draft, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what the recipes of eugr and sparkrun share; returns what placeholders stand for."""
+    values = {**(document.get("defaults") or {}), **draft.variables}
+    if document.get("model"):
+        values.setdefault("model", document["model"])
+    draft.run.image = str(document.get("container") or "")
+    draft.run.options.append(("--network", "host"))
+    draft.env(document.get("env"))
+    draft.name = str(document.get("name") or "")
+    for key, value in document.items():
+        if key not in _RECIPE_SILENT and value:
+            detail = f" {', '.join(map(str, value))}" if isinstance(value, list) else ""
+            draft.leave(f"{key}{detail}", _RECIPE_REASONS.get(key, "this key of the recipe has no counterpart"))
+    least = document.get("min_nodes")
+    draft.nodes = least if isinstance(least, int) and not isinstance(least, bool) else 0
+    if draft.nodes < 2 and (document.get("cluster_only") or document.get("mode") == "cluster"):
+        draft.nodes = 2
+    if document.get("solo_only") or document.get("mode") == "solo":
+        draft.nodes = 1
+    if draft.run.image and "/" not in draft.run.image:
+        draft.leave(
+            f"container {draft.run.image}", "is built on the machine itself; push it to a registry and name it in full"
+        )
+    return values
+
+
+def eugr(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Read a recipe of eugr/spark-vllm-docker.
+
+    :param draft: that becomes it
+    :param document: the file
+    :param options: of C(importer.import_launch)
+    """
+    if not document.get("command"):
+        raise Unreadable("the recipe has no command")
+    _template(draft, document, _recipe(draft, document))
+
+
+_SPARKRUN_NAMES = {
+    "tensor_parallel": "tensor-parallel-size",
+    "pipeline_parallel": "pipeline-parallel-size",
+    "data_parallel": "data-parallel-size",
+}
+
+
+def sparkrun(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Read a recipe of sparkrun, with or without a command.
+
+    :param draft: that becomes it
+    :param document: the file
+    :param options: of C(importer.import_launch)
+    """
+    runtime = str(document.get("runtime") or "vllm")
+    if "vllm" not in runtime:
+        raise Unreadable(f"the recipe is for the runtime {runtime}, not for vLLM")
+    values = _recipe(draft, document)
+    if document.get("command"):
+        _template(draft, document, values)
+    else:  # sparkrun makes the command from the defaults
+        if not document.get("model") or not (document.get("defaults") or document.get("container")):
+            raise Unreadable("the recipe has neither a command nor a model with defaults to make one from")
+        draft.run.command = ["vllm", "serve", str(document["model"])]
+        for key, value in {**(document.get("defaults") or {}), **draft.variables}.items():
+            option = f"--{_SPARKRUN_NAMES.get(key, key.replace('_', '-'))}"
+            if value is True:
+                draft.run.command.append(option)
+            elif value is not False and value is not None:
+                draft.run.command += [option, text_of(value)]
+    if document.get("model_revision"):
+        draft.run.command += ["--revision", str(document["model_revision"])]
+
+
+def vllm_recipe(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Read a recipe of vllm-project/recipes.
+
+    :param draft: that becomes it
+    :param document: the file
+    :param options: of C(importer.import_launch)
+    """
+    model = document["model"]
+    variants = document.get("variants") or {"default": {}}
+    name = _variant(draft, variants, options["variant"])
+    variant = variants[name] or {}
+    here = _hardware(variant.get("hardware_overrides"))
+    general = _hardware(document.get("hardware_overrides"))
+    words = ["vllm", "serve", str(variant.get("model_id") or model["model_id"])]
+    for part, args, env in (
+        (model, "base_args", "base_env"),
+        (variant, "extra_args", "extra_env"),
+        (general, "extra_args", "extra_env"),
+        (here, "extra_args", "extra_env"),
+    ):
+        words += words_of(part.get(args))
+        draft.env(part.get(env))
+    for name, body in _features(draft, document, variant, options["features"]).items():
+        mode = _mode(body, (variant.get("default_modes") or {}).get(name))
+        own = _hardware(mode.get("hardware_overrides")) or _hardware(body.get("hardware_overrides"))
+        words += words_of(own.get("args") or mode.get("args"))
+        draft.env(mode.get("env"))
+    draft.run.command = words
+    draft.run.image = _recipe_image(draft, model, variant, here)
+    draft.run.options.append(("--network", "host"))
+    draft.name = str((document.get("meta") or {}).get("slug") or "")
+    draft.nodes = _sparks(variant) or SPARKS[-1]
+    if draft.nodes > 1 and not any("tensor-parallel" in word for word in words):
+        draft.run.command += ["--tensor-parallel-size", str(draft.nodes)]
+    for other in document.get("dependencies") or []:
+        draft.leave(f"dependency: {other.get('note', '')}", "put what it installs into an image of your own")
+
+
+def _variant(draft: Draft, variants: Mapping[str, Any], wanted: str | None) -> str:
+    """Return the variant that is asked for, else one that fits; names the others with the memory that each needs."""
+    if wanted and wanted not in variants:
+        raise Unreadable(f"the recipe has no variant {wanted!r}; it has {', '.join(variants)}")
+    bodies = {str(name): body or {} for name, body in variants.items()}
+    chosen = wanted or _fitting(bodies)
+    for name, body in bodies.items():
+        if len(bodies) == 1 and not body.get("supported_hardware"):
+            break
+        sparks, memory = _sparks(body), body.get("vram_minimum_gb")
+        size = f"needs {memory} GB" if memory else "says nothing of its memory"
+        fits = (
+            "fits one Spark" if sparks == 1 else f"needs {sparks} Sparks" if sparks else "is too large for eight Sparks"
+        )
+        text = f"{body.get('precision') or 'no precision given'}, {size}: {fits}"
+        supported = body.get("supported_hardware")
+        if supported and HARDWARE[0] not in supported:
+            text += f"; the recipe does not name {HARDWARE[0]} for it"
+        draft.leave(f"variant {name}", f"taken: {text}" if name == chosen else f"{text}; 'variant' takes it")
+    return chosen
+
+
+def _fitting(bodies: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the variant to take: for this machine before any, on the fewest Sparks, the default before the largest."""
+
+    def order(name: str) -> tuple[int, int, bool, float]:
+        body = bodies[name]
+        supported = body.get("supported_hardware")
+        foreign = 1 if not supported else 0 if HARDWARE[0] in supported else 2
+        return foreign, _sparks(body) or 99, name != "default", -float(body.get("vram_minimum_gb") or 0)
+
+    return min(bodies, key=order)
+
+
+def _sparks(variant: Mapping[str, Any]) -> int:
+    """Return how many Sparks hold a variant, 0 where eight do not; one where the recipe says nothing."""
+    memory = variant.get("vram_minimum_gb")
+    if not isinstance(memory, (int, float)):
+        return 1
+    return next((sparks for sparks in SPARKS if memory <= SPARK_GB * sparks), 0)
+
+
+def _hardware(overrides: Any) -> Mapping[str, Any]:
+    found = next((overrides[key] for key in HARDWARE if (overrides or {}).get(key)), None) if overrides else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _features(
+    draft: Draft, document: Mapping[str, Any], variant: Mapping[str, Any], wanted: Sequence[str] | None
+) -> dict[str, Mapping[str, Any]]:
+    """Return the features that are on: those asked for, else those that the recipe has on by itself."""
+    known: Mapping[str, Any] = document.get("features") or {}
+    off = [name for name in document.get("opt_in_features") or [] if name not in (variant.get("default_modes") or {})]
+    chosen = [name for name in known if name not in off] if wanted is None else list(wanted)
+    for name in chosen:
+        if name not in known:
+            raise Unreadable(f"the recipe has no feature {name!r}; it has {', '.join(known) or 'none'}")
+    for name in known:
+        if name not in chosen:
+            draft.leave(f"feature {name}", "is off; name it in 'features' to have it")
+    return {name: known[name] for name in chosen}
+
+
+def _mode(feature: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
+    modes = feature.get("modes")
+    if not isinstance(modes, Mapping) or not modes:
+        return feature
+    found = modes.get(name or feature.get("default_mode") or next(iter(modes)))
+    return found if isinstance(found, Mapping) else {}
+
+
+def _recipe_image(draft: Draft, model: Mapping[str, Any], variant: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    for part in (here, variant, model):
+        image = part.get("docker_image")
+        image = image.get("nvidia") if isinstance(image, Mapping) else image
+        if image:
+            return str(image)
+    version = str(variant.get("min_vllm_version") or model.get("min_vllm_version") or "")
+    if not version:
+        return ""
+    draft.leave("image", f"the recipe names none; vllm/vllm-openai:v{version} is the oldest that it accepts")
+    return f"vllm/vllm-openai:v{version}"
+
+
+# --- NVIDIA's catalogue -------------------------------------------------------------------------------------------
+
+
+def nvidia(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Read a recipe of NVIDIA/local-ai-inference-recipes: a container that is set up, and the engine that is typed in it.
+
+    :param draft: that becomes it
+    :param document: the file
+    :param options: of C(importer.import_launch)
+    """
+    backend, serve = str(document.get("backend") or ""), document.get("serve")
+    if backend and backend != "vllm":
+        raise Unreadable(f"the recipe is for the backend {backend}, not for vLLM")
+    command = serve.get("command") if isinstance(serve, Mapping) else None
+    if not isinstance(serve, Mapping) or not isinstance(command, str) or not command.strip():
+        raise Unreadable(
+            "a page of NVIDIA's catalogue without serve.command, which launches nothing: give a recipe.yaml"
+        )
+    runtime = document.get("runtime") or {}
+    import_scripts.read(draft, f"{runtime.get('setup_command') or ''}\n{command}", options["select"])
+    draft.run.image = draft.run.image or str(runtime.get("image") or "")
+    if not draft.run.values("--network"):
+        draft.run.options.append(("--network", "host"))
+    draft.name = draft.name or str(document.get("model") or "").rpartition("/")[2]
+    _checkpoint(draft, document.get("checkpoint") or {})
+    _topology(draft, document)
+    for other in serve.get("additional_commands") or []:
+        _additional(draft, other)
+    for limit in document.get("limitations") or []:
+        draft.leave("limitation", str(limit))
+    if document.get("min_vidmem_gb"):
+        draft.leave(
+            "min_vidmem_gb", f"the recipe is for {document['min_vidmem_gb']} GB and more; the plan works memory out"
+        )
+
+
+def _topology(draft: Draft, document: Mapping[str, Any]) -> None:
+    hardware, topology = str(document.get("hardware") or ""), document.get("topology") or {}
+    count = topology.get("node_count") or topology.get("gpu_count")
+    typed = re.search(r"dgx-spark-(\d+)", hardware)
+    draft.nodes = count if isinstance(count, int) else int(typed.group(1)) if typed else 1
+    if hardware and not hardware.startswith("dgx-spark"):
+        draft.leave(f"hardware {hardware}", "the recipe is not for a DGX Spark: its options may not fit")
+
+
+def _checkpoint(draft: Draft, checkpoint: Mapping[str, Any]) -> None:
+    """Pin the revision that the checkpoint's address names."""
+    pinned = re.search(
+        r"huggingface\.co/[^/]+/[^/]+/(?:tree|commit|resolve)/([^/?#]+)", str(checkpoint.get("target") or "")
+    )
+    if pinned and pinned.group(1) != "main" and "--revision" not in draft.run.command:
+        draft.run.command = [*draft.run.command, "--revision", pinned.group(1)]
+
+
+def _additional(draft: Draft, other: Mapping[str, Any]) -> None:
+    """Say of a further command what becomes of it: a rank like the head is the cluster's own, anything else is named."""
+    label = f"command {other.get('label') or other.get('id')}"
+    found = [
+        engine.words
+        for command in shell_script.read_script(str(other.get("command") or ""), {}, [])
+        for engine in [import_engine.find(command.words)]
+        if engine is not None
+    ]
+    if not found or not import_engine.is_rank([word.replace("${NODE_RANK}", "1") for word in found[0]]):
+        draft.leave(label, "is no part of the engine; run it yourself where it is needed")
+        return
+    head = import_engine.find(draft.run.command)
+    mine = import_scripts.without_owned(head.words if head else [])
+    strange = [word for word in import_scripts.without_owned(found[0]) if word not in mine]
+    if strange:
+        draft.leave(label, f"differs from the head's in {brief(strange)}; ranks of a spark_cluster are alike")

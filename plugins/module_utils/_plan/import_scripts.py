@@ -1,0 +1,248 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Commands and scripts that launch vLLM, read into one C(Draft): C(docker run), C(docker exec), C(vllm serve) as it is typed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._cluster.clustering import OWNED_ARGS
+from .._common import docker_run, shell, shell_script
+from .._common.docker_run import DockerRun
+from . import import_engine
+from .import_draft import Draft, Unreadable
+from .import_engine import SYSTEMD, brief
+
+BESIDE = "stands beside the launch; the roles of this collection prepare hosts"
+RANKS = "the ranks of a spark_cluster are started by their units"
+_FENCED = re.compile(r"^[ \t]*```[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+
+
+@dataclass
+class _Found:
+    """What a script starts.
+
+    runs: containers by name, each with the variables of the shell. typed: what is run in a container (its name) or typed
+    without one (an empty name). written: here-documents that are printed or written, which may be a script.
+    """
+
+    runs: list[tuple[str, DockerRun, dict[str, str]]] = field(default_factory=list)
+    typed: list[tuple[str, list[str], dict[str, str]]] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+
+
+def read(draft: Draft, text: str, select: str | None) -> None:
+    """Read a script with one launch in it.
+
+    :param draft: that becomes it
+    :param text: the script, or a page with it in a fenced block
+    :param select: which of several containers
+    :raises Unreadable: where there is none, or not exactly one
+    """
+    if not text.strip():
+        raise Unreadable("the text is empty")
+    text = re.sub(r"\^\r?\n", " ", _of_page(text))  # how a command goes on in cmd.exe
+    given, found = dict(draft.variables), _Found()
+    noted = list(draft.left_out)
+    arguments: list[str] | None
+    for arguments in ([], None):  # as somebody starts it, else whatever it may be given
+        draft.variables.clear()
+        draft.variables.update(given)
+        draft.left_out[:] = noted
+        found = _Found()
+        _collect(draft, text, arguments, found)
+        if not found.runs and not found.typed:
+            for document in found.written:
+                _collect(draft, document, arguments, found)
+        if found.runs or found.typed:
+            break
+    _settle(draft, found, select)
+
+
+def one(found: Sequence[tuple[str, Any]], select: str | None, what: str) -> tuple[str, Any]:
+    """Return the only launch, or the one that is asked for.
+
+    :param found: launches by name
+    :param select: the name asked for
+    :param what: they are, for messages
+    :returns: its name and itself
+    :raises Unreadable: where there is none, or not exactly one
+    """
+    names = ", ".join(name for name, _value in found)
+    if select is not None:
+        for name, value in found:
+            if name == select:
+                return name, value
+        raise Unreadable(f"there is no {select!r} among the {what}: {names or 'none'}")
+    if not found:
+        raise Unreadable(f"no vllm in here: found none of the {what}")
+    if len(found) > 1:
+        raise Unreadable(f"{len(found)} {what} in here ({names}); say which one (select)")
+    return found[0]
+
+
+def run_role(run: DockerRun) -> str:
+    """Tell what a container is there for, as C(import_engine.role)."""
+    entrypoint = next(iter(reversed(run.values("--entrypoint"))), "")
+    words = [*entrypoint.split(), *run.command]
+    found = import_engine.role(words)
+    if found in ("idle", "other") and words and not entrypoint:
+        serves = words[0].startswith("-") or ("/" in words[0] and not words[0].endswith(".sh") and "vllm" in run.image)
+        if serves and (words[0] != "-c"):
+            return "rank" if import_engine.is_rank(words) else "engine"
+    return found
+
+
+def without_owned(words: Sequence[str]) -> list[str]:
+    """Return options of C(vllm serve) without those in which ranks of one engine differ."""
+    found: list[str] = []
+    skip = False
+    for word in words:
+        name, equals, _value = word.partition("=")
+        owned = name.startswith("--") and name[2:].replace("_", "-") in OWNED_ARGS
+        if owned or (skip and not word.startswith("-")):
+            skip = owned and not equals
+            continue
+        skip = False
+        found.append(word)
+    return found
+
+
+def _of_page(text: str) -> str:
+    """Return the one launch of a page in Markdown; any other text as it is."""
+    blocks = [block for block in _FENCED.findall(text) if import_engine.starts(block)]
+    if "```" not in text or len(blocks) == 1:
+        return blocks[0] if blocks else text
+    if not blocks:
+        raise Unreadable("no vllm in here: a page without a docker run or vllm serve command in a fenced block")
+    raise Unreadable(f"a page with {len(blocks)} launches in it: give one of them as a file of its own")
+
+
+def _collect(draft: Draft, text: str, arguments: list[str] | None, found: _Found) -> None:
+    """Sort the commands of a script: containers, engines, and what stands beside them."""
+    for command in shell_script.read_script(text, draft.variables, arguments):
+        words = command.words
+        run = docker_run.read_docker_run(words) or _cluster_script(words)
+        # A script inside is shorter than the one around it; what a $(...) starts was read where it stands.
+        scripts = [word for word in words if len(word) < len(text) and not word.startswith(("$(", "`"))]
+        inner = next((word for word in scripts if import_engine.starts(word)), None)
+        if import_engine.quiet(words) and words[0] not in ("exec", "cat", "tee") and run is None:
+            continue
+        if words[0].rpartition("/")[2] in ("echo", "printf"):
+            continue
+        if run is not None:
+            found.runs.append((next(iter(run.values("--name")), run.image), run, command.variables))
+            _rootless(draft, words, command.variables)
+        elif inner is not None and re.search(r"\b(?:docker|podman|nerdctl)\b", inner) and words[0] != "docker":
+            draft.leave(words[0], "hosts are named in the inventory" if words[0] == "ssh" else SYSTEMD)
+            _collect(draft, inner, arguments, found)
+        elif import_engine.starts(command.stdin) and words[0] in ("cat", "tee"):
+            found.written.append(command.stdin)
+        elif import_engine.starts(command.stdin) and not words[0].startswith("python"):
+            _collect(draft, command.stdin, arguments, found)
+        else:
+            _typed(draft, command, found)
+
+
+def _typed(draft: Draft, command: shell.Command, found: _Found) -> None:
+    """Take a command for the engine where it is one, else say that it stands there."""
+    inside = docker_run.read_docker_exec(command.words)
+    name, words = inside or ("", command.words)
+    if import_engine.find(words) is not None:
+        found.typed.append((name, words, command.variables))
+    elif words and words[0] in ("source", "."):
+        draft.leave(" ".join(words[:2]), "what that file sets is not known here; say it (variables)")
+    elif words and not import_engine.quiet(words):
+        ranks = re.search(r"\bray\s+(?:start|status|stop)\b", " ".join(words))
+        inner = RANKS if ranks else "is run in the container; put what it does into an image of your own"
+        draft.leave(brief(command.words), inner if inside or ranks else BESIDE)
+
+
+def _cluster_script(words: Sequence[str]) -> DockerRun | None:
+    """Read C(run_cluster.sh) of vLLM's examples: image, address of the head, role, folder of the weights, options of docker."""
+    place = next((index for index, word in enumerate(words) if word.rpartition("/")[2] == "run_cluster.sh"), None)
+    if place is None or len(words) < place + 5:
+        return None
+    image, _head, part, home, *rest = words[place + 1 :]
+    run, _behind = docker_run.read_options(rest)
+    run.image = image
+    run.options += [("--network", "host"), ("--volume", f"{home}:/root/.cache/huggingface")]
+    run.command = ["ray", "start", "--head" if part == "--head" else "--address"]
+    return run
+
+
+def _rootless(draft: Draft, words: Sequence[str], variables: dict[str, str]) -> None:
+    where = [*words[:8], variables.get("DOCKER_HOST", ""), draft.variables.get("DOCKER_HOST", "")]
+    if any("/run/user/" in word or word == "rootless" for word in where):
+        draft.leave(
+            "rootless docker",
+            "engines run under the host's own Docker here; images and volumes of the rootless one are not seen by it",
+        )
+
+
+def _settle(draft: Draft, found: _Found, select: str | None) -> None:
+    """Make the draft of the one launch among all that a script starts."""
+    roles = [run_role(run) for _name, run, _variables in found.runs]
+    engines = [each for each, role in zip(found.runs, roles) if role == "engine"] or [
+        each for each, role in zip(found.runs, roles) if role == "rank"
+    ]
+    typed = [each for each in found.typed if not import_engine.is_rank(_engine_words(each[1]))] or found.typed
+    if select is None and not engines and typed:
+        _type(draft, found, [role in ("idle", "ray") for role in roles], typed)
+        return
+    pairs = _alike(engines) if select is None and engines else found.runs
+    name, _run = one([(name, run) for name, run, _variables in pairs], select, "docker run commands")
+    run, variables = next((run, variables) for each, run, variables in pairs if each == name)
+    for other, each, _variables in found.runs:
+        if each is not run and other != name:
+            draft.leave(f"container {other}", _reason(each))
+    draft.run = run
+    draft.variables.update(variables)
+    draft.name = next(iter(run.values("--name")), "")
+
+
+def _type(draft: Draft, found: _Found, waits: list[bool], typed: list[tuple[str, list[str], dict[str, str]]]) -> None:
+    """Make the draft of an engine that is typed, in a container that waits for it or without one."""
+    different = {tuple(without_owned(_engine_words(words))) for _name, words, _variables in typed}
+    if len(different) > 1:
+        raise Unreadable(f"{len(different)} different vllm serve commands in here; give one of them")
+    name, words, variables = typed[0]
+    bases = [each for each, wait in zip(found.runs, waits) if wait]
+    base = next((each for each in bases if each[0] == name), bases[0] if bases else None)
+    if base is None:
+        draft.run = DockerRun(command=words)
+        draft.env(variables)
+        return
+    _name, run, outer = base
+    options = [(option, value) for option, value in run.options if option not in ("--entrypoint", "--workdir")]
+    draft.run = DockerRun(options, run.image, words)
+    draft.env({key: value for key, value in variables.items() if outer.get(key) != value})
+    draft.variables.update(outer)
+    draft.name = next(iter(run.values("--name")), "")
+    for other, each, _variables in found.runs:
+        if each is not run:
+            draft.leave(f"container {other}", _reason(each))
+
+
+def _engine_words(words: Sequence[str]) -> list[str]:
+    engine = import_engine.find(words)
+    return engine.words if engine else list(words)
+
+
+def _alike(
+    engines: list[tuple[str, DockerRun, dict[str, str]]],
+) -> list[tuple[str, DockerRun, dict[str, str]]]:
+    """Return the first of engines that are ranks of one, else all of them."""
+    launches = {(run.image, *without_owned(_engine_words(run.command))) for _name, run, _variables in engines}
+    spans = any("--nnodes" in word for _name, run, _variables in engines for word in " ".join(run.command).split())
+    return engines[:1] if len(launches) == 1 and spans else engines
+
+
+def _reason(run: DockerRun) -> str:
+    if run_role(run) in ("ray", "rank", "engine"):
+        return RANKS
+    return "another container, which is no part of the engine"

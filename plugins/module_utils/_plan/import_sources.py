@@ -1,0 +1,350 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The forms that a launch of vLLM is found in, each read into one C(Draft).
+
+Units and compose files are read here, scripts and recipes by C(import_scripts) and C(import_recipes).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from .._common import docker_run, shell
+from .._common.docker_run import DockerRun
+from . import import_recipes, import_scripts
+from .import_draft import Draft, Unreadable, words_of
+
+FORMS = ("docker", "compose", "systemd", "eugr", "sparkrun", "vllm_recipe", "nvidia")
+
+
+def detect(text: str, document: Any) -> str:
+    """Tell which form a text has."""
+    if docker_run.is_unit(text):
+        return "systemd"
+    if isinstance(document, Mapping):
+        if isinstance(document.get("services"), Mapping):
+            return "compose"
+        if isinstance(document.get("model"), Mapping) and document["model"].get("model_id"):
+            return "vllm_recipe"
+        if "schema_version" in document:
+            return "nvidia"
+        if document.get("runtime") or str(document.get("recipe_version")) == "2":
+            return "sparkrun"
+        if document.get("container") and (document.get("command") or document.get("model")):
+            return "eugr" if document.get("command") else "sparkrun"
+        raise Unreadable("YAML, but neither a compose file nor a recipe of eugr, sparkrun, vLLM or NVIDIA")
+    return "docker"
+
+
+def read_source(text: str, document: Any, form: str, **options: Any) -> Draft:
+    """Read the text of a launch.
+
+    :param text: as it was given
+    :param document: the text as YAML, where it is YAML
+    :param form: one of C(FORMS), or C(auto)
+    :param options: C(variables), C(files), C(select), C(variant) and C(features) of C(importer.import_launch)
+    :returns: what it says, by docker's options
+    :raises Unreadable: where there is no launch of vLLM in it
+    """
+    form = detect(text, document) if form == "auto" else form
+    if form not in FORMS:
+        raise Unreadable(f"form is {form!r}, expected auto or one of {', '.join(FORMS)}")
+    draft = Draft(form, variables=options["variables"], files=options["files"], text=text)
+    try:
+        _READERS[form](draft, text if form in ("docker", "systemd") else _mapping(document, form), options)
+    except Unreadable:
+        raise
+    except ValueError as error:
+        raise Unreadable(str(error)) from error
+    except RecursionError:
+        raise Unreadable("it is nested too deeply") from None
+    except (AttributeError, KeyError, TypeError) as error:  # a list where a text belongs, and the like
+        raise Unreadable(f"it is not written as the form {form} is: {error}") from error
+    return draft
+
+
+def _mapping(document: Any, form: str) -> Mapping[str, Any]:
+    if not isinstance(document, Mapping):
+        raise Unreadable(f"a file of the form {form} is a YAML mapping, this is not")
+    return document
+
+
+# --- systemd ------------------------------------------------------------------------------------------------------
+
+_UNIT_REASONS = {
+    "User": "the unit runs docker as root, the engine is the image's user",
+    "Group": "the unit runs docker as root, the engine is the image's user",
+    "Restart": "the unit has Restart=always with a bounded number of starts: vllm serve exits with 0 when its engine dies",
+    "RestartSec": "the unit has its own pause between starts",
+    "TimeoutStartSec": "start_timeout is the time until the model has answered; 3000 seconds unless set",
+    "TimeoutStopSec": "the unit stops an engine as long as vLLM needs",
+    "PermissionsStartOnly": "what needs root has it in the unit of this collection",
+}
+
+
+def _systemd(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
+    unit = docker_run.read_unit(text)
+    if "Container" in unit.sections:
+        _quadlet(draft, unit)
+        return
+    draft.unit = unit
+    for path in unit.all("Service", "EnvironmentFile"):
+        content = draft.files.get(path.lstrip("-"))
+        if content is None:
+            draft.leave(f"EnvironmentFile={path}", "cannot be read here; say what it sets (variables, files)")
+            continue
+        draft.variables.update(_assignments(content.splitlines(), draft.variables))
+    for line in unit.all("Service", "Environment"):
+        draft.variables.update(_assignments(shell.read_words(line), draft.variables))
+    for key, value in unit.sections.get("Service", []):
+        if key in ("ExecStart", "Environment", "EnvironmentFile", "Type"):
+            continue
+        if key == "ExecStartPre":
+            draft.leave(f"{key}={value}", _before(value))
+        else:
+            draft.leave(f"{key}={value}", _UNIT_REASONS.get(key, "this collection writes the unit itself"))
+    starts = [
+        shell.read_words(docker_run.exec_command(line).replace("%%", "%"), draft.variables)
+        for line in unit.all("Service", "ExecStart")
+    ]
+    if not starts:
+        raise Unreadable("the unit has no ExecStart")
+    words = starts[-1]
+    run = docker_run.read_docker_run(words)
+    if run is None and [word.rpartition("/")[2] for word in words[:1]] in (["bash"], ["sh"]) and len(words) > 2:
+        import_scripts.read(draft, words[-1], options["select"])
+        return
+    if run is None:
+        if not any(word.rpartition("/")[2] == "vllm" or word.startswith("vllm.") for word in words):
+            raise Unreadable(f"the unit runs {words[0] if words else 'nothing'}, not vllm serve")
+        draft.run = DockerRun(command=words)
+        draft.env(draft.variables)
+        return
+    draft.run = run
+    draft.name = next(iter(run.values("--name")), "")
+
+
+_QUADLET = {
+    "AddCapability": "--cap-add",
+    "AddDevice": "--device",
+    "AddHost": "--add-host",
+    "ContainerName": "--name",
+    "Entrypoint": "--entrypoint",
+    "EnvironmentFile": "--env-file",
+    "Mount": "--mount",
+    "Network": "--network",
+    "PublishPort": "--publish",
+    "Pull": "--pull",
+    "ShmSize": "--shm-size",
+    "Tmpfs": "--tmpfs",
+    "Ulimit": "--ulimit",
+    "User": "--user",
+    "Volume": "--volume",
+    "WorkingDir": "--workdir",
+}
+
+
+def _quadlet(draft: Draft, unit: docker_run.Unit) -> None:
+    """Read a container of Podman (podman-systemd.unit): its keys are options of C(podman run)."""
+    for key, given in unit.sections["Container"]:
+        value = given.replace("%h", "${HOME}").replace("%%", "%")
+        if key == "Environment":
+            draft.env(shell.read_words(value))
+        elif key == "PodmanArgs":
+            draft.run.options += docker_run.read_options(shell.read_words(value))[0].options
+        elif key in _QUADLET:
+            draft.run.options.append((_QUADLET[key], value))
+        elif key not in ("Image", "Exec"):
+            draft.leave(f"{key}={given}", "this key of a container of Podman has no counterpart")
+    for key, value in unit.sections.get("Service", []):
+        draft.leave(f"{key}={value}", _UNIT_REASONS.get(key, "this collection writes the unit itself"))
+    draft.run.image = (unit.last("Container", "Image") or "").removeprefix("docker.io/")
+    draft.run.command = shell.read_words(unit.last("Container", "Exec") or "", draft.variables)
+    draft.name = unit.last("Container", "ContainerName") or ""
+    if not draft.run.image:
+        raise Unreadable("the container has no Image")
+
+
+def _before(command: str) -> str:
+    if "drop_caches" in command:
+        return "the gate of the unit gives the page cache back and waits for memory"
+    if re.search(r"docker\s+(?:stop|rm|kill)", command):
+        return "the unit removes its own container, and runs it with --rm"
+    if "docker pull" in command:
+        return "the role images brings images once"
+    return "has no place in the unit; a role of your own can do it before"
+
+
+def _assignments(items: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.strip().partition("=")
+        if equals and re.fullmatch(r"[A-Za-z_]\w*", name):
+            found[name] = shell.expand(value.strip("\"'"), {**known, **found})
+    return found
+
+
+# --- compose ------------------------------------------------------------------------------------------------------
+
+_COMPOSE_VALUES = {
+    "container_name": "--name",
+    "hostname": "--hostname",
+    "ipc": "--ipc",
+    "mem_limit": "--memory",
+    "memswap_limit": "--memory-swap",
+    "network_mode": "--network",
+    "pids_limit": "--pids-limit",
+    "platform": "--platform",
+    "pull_policy": "--pull",
+    "restart": "--restart",
+    "runtime": "--runtime",
+    "shm_size": "--shm-size",
+    "stop_grace_period": "--stop-timeout",
+    "stop_signal": "--stop-signal",
+    "user": "--user",
+    "working_dir": "--workdir",
+    "cpus": "--cpus",
+}
+_COMPOSE_LISTS = {
+    "cap_add": "--cap-add",
+    "devices": "--device",
+    "dns": "--dns",
+    "env_file": "--env-file",
+    "expose": "--expose",
+    "extra_hosts": "--add-host",
+    "group_add": "--group-add",
+    "networks": "--network",
+    "security_opt": "--security-opt",
+    "tmpfs": "--tmpfs",
+}
+_COMPOSE_FLAGS = {
+    "init": "--init",
+    "privileged": "--privileged",
+    "read_only": "--read-only",
+    "stdin_open": "--interactive",
+    "tty": "--tty",
+}
+_KINDS: dict[type, str] = {str: "a text", list: "a list", dict: "a mapping"}
+# What a key of a service may hold; of others the text is taken.
+_COMPOSE_KINDS: dict[str, tuple[type, ...]] = {
+    "image": (str,),
+    "command": (str, list),
+    "entrypoint": (str, list),
+    "environment": (list, dict),
+    "ports": (list,),
+    "ulimits": (dict,),
+    "volumes": (list,),
+}
+_COMPOSE_REASONS = {
+    "build": "images are pulled, not built, on the hosts: push what it builds to a registry",
+    "depends_on": "engines of a host start one after another in any case",
+    "deploy": "spark_gpu_args gives every engine the GPU; systemd restarts it",
+    "healthcheck": "the unit is active when the model has answered",
+    "labels": "the unit of this collection sets its own",
+    "logging": "the unit of this collection sets it itself",
+    "gpus": "spark_gpu_args gives every engine the GPU",
+    "profiles": "which services run is what the inventory lists",
+}
+
+
+def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    entries = [(str(name), body) for name, body in document["services"].items() if isinstance(body, Mapping)]
+    engines = [entry for entry in entries if options["select"] or "vllm" in str(_settled(entry[1], draft.variables))]
+    leading = [entry for entry in engines if _role(_settled(entry[1], draft.variables)) == "engine"]
+    name, body = import_scripts.one(leading or engines, options["select"], "services that run vLLM")
+    for other, _body in entries:
+        if other != name:
+            joins = _role(_settled(_body, draft.variables)) in ("ray", "rank")
+            reason = import_scripts.RANKS if joins else "another service of the compose file"
+            draft.leave(f"service {other}", reason)
+    body = {key: value for key, value in _settled(body, draft.variables).items() if value is not None}
+    draft.name = str(body.get("container_name") or name)
+    for key, kinds in _COMPOSE_KINDS.items():
+        if not isinstance(body.get(key, kinds[0]()), kinds):
+            wanted = " or ".join(_KINDS[kind] for kind in kinds)
+            raise Unreadable(f"'{key}' of the service {name} must be {wanted}")
+    for key, value in body.items():
+        _compose_key(draft, key, value)
+    draft.run.image = str(body.get("image") or "")
+    draft.run.command = words_of(body.get("command"))
+    if "entrypoint" in body:
+        start = words_of(body["entrypoint"])
+        draft.run.options.append(("--entrypoint", start[0] if start else ""))
+        draft.run.command = [*start[1:], *draft.run.command]
+
+
+def _role(body: Mapping[str, Any]) -> str:
+    """Tell what a service of compose is there for, as C(import_engine.role)."""
+    if not all(isinstance(body.get(key, ""), (str, list, type(None))) for key in ("command", "entrypoint")):
+        return "engine"
+    run = DockerRun(image=str(body.get("image") or ""), command=words_of(body.get("command")))
+    start = words_of(body.get("entrypoint"))
+    return import_scripts.run_role(DockerRun(image=run.image, command=[*start, *run.command]))
+
+
+def _compose_key(draft: Draft, key: str, value: Any) -> None:
+    """Carry over one key of a compose service as the options of docker run that say the same."""
+    options = draft.run.options
+    if key in _COMPOSE_VALUES:
+        options.append((_COMPOSE_VALUES[key], str(value)))
+    elif key in _COMPOSE_LISTS:
+        for item in value if isinstance(value, (list, Mapping)) else [value]:
+            path = item.get("path") if isinstance(item, Mapping) else item
+            options.append((_COMPOSE_LISTS[key], str(path)))
+    elif key in _COMPOSE_FLAGS:
+        options += [(_COMPOSE_FLAGS[key], None)] if value else []
+    elif key == "environment":
+        draft.env(value)
+    elif key == "ports":
+        options += [("--publish", _published(item)) for item in value]
+    elif key == "volumes":
+        options += [("--volume", _volume(item)) for item in value]
+    elif key == "ulimits":
+        options += [("--ulimit", f"{limit}={_limit(bound)}") for limit, bound in value.items()]
+    elif key not in ("image", "command", "entrypoint"):
+        draft.leave(key, _COMPOSE_REASONS.get(key, "this key of compose has no counterpart"))
+
+
+def _settled(value: Any, variables: Mapping[str, str]) -> Any:
+    """Replace variables as compose does; C($$) is a dollar."""
+    if isinstance(value, Mapping):
+        return {str(key): _settled(item, variables) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_settled(item, variables) for item in value]
+    return shell.expand(value, variables) if isinstance(value, str) else value
+
+
+def _published(item: Any) -> str:
+    if not isinstance(item, Mapping):
+        return str(item)
+    parts = [item.get("host_ip"), item.get("published"), item.get("target")]
+    return ":".join(str(part) for part in parts if part is not None)
+
+
+def _volume(item: Any) -> str:
+    if not isinstance(item, Mapping):
+        return str(item)
+    spec = f"{item['source']}:{item.get('target')}" if item.get("source") else str(item.get("target"))
+    return f"{spec}:ro" if item.get("read_only") else spec
+
+
+def _limit(bound: Any) -> str:
+    return f"{bound.get('soft')}:{bound.get('hard')}" if isinstance(bound, Mapping) else str(bound)
+
+
+def _docker(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
+    import_scripts.read(draft, text, options["select"])
+
+
+_READERS: dict[str, Callable[[Draft, Any, Mapping[str, Any]], None]] = {
+    "docker": _docker,
+    "compose": _compose,
+    "systemd": _systemd,
+    "eugr": import_recipes.eugr,
+    "sparkrun": import_recipes.sparkrun,
+    "vllm_recipe": import_recipes.vllm_recipe,
+    "nvidia": import_recipes.nvidia,
+}

@@ -1,0 +1,221 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether launches will work and fit: the rules about each launch, and the memory of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._common import validation
+from .._common.findings import Finding
+from .._compat import compat
+from .._memory.budget import memory_budget
+from . import image_check, image_questions, service_files, variables
+from .container_argv import own_docker_args
+from .service import Host, PlacedService, ServiceSpec, Sources
+
+# What an engine's host-side processes hold beside its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
+# the 4B of "Two Qwen3 models on one DGX Spark").
+HOST_SIDE_GIB = 1.83
+SOLVED = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
+
+
+def judge(service: ServiceSpec) -> dict[str, Any]:
+    """Judge one resolved service as the only one of a Spark, or as one rank of as many Sparks as its C(nodes).
+
+    Returns C({verdict, vllm_version, memory, findings}).
+    """
+    settings = {name: key.default for name, key in variables.VARIABLES.items()}
+    placed = service_files.place(settings, service.placed(), lambda _path: None)
+    launch = check_launch(placed, settings, None, {})
+    budget = budget_of(settings, [placed], {placed.name: launch}, None)
+    findings = [*launch["findings"], *budget["findings"]]
+    refused = any(finding["severity"] == "error" for finding in findings)
+    return {
+        "verdict": "fails" if refused else budget["verdict"],
+        "vllm_version": launch["vllm_version"],
+        "memory": budget["services"].get(placed.name) or {},
+        "findings": findings,
+    }
+
+
+def check_launch(
+    service: PlacedService,
+    settings: Mapping[str, Any],
+    measured: Mapping[str, Any] | None,
+    images: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Ask the compatibility engine about one launch; a probed fact beats what the recipe or the catalogue says."""
+    image = service.image
+    there = images.get(image["ref"]) or {}
+    probe = there.get("probe") or {}
+    probed_version = image_check.credible(probe.get("vllm_version"))
+    gpu = (measured or {}).get("gpu") or {}
+    request: dict[str, Any] = {
+        "image": image["ref"],
+        "vllm_version": probed_version or image.get("vllm_version") or image_check.credible(there.get("vllm_version")),
+        "version_source": "probed" if probed_version else "given",
+        "model": {
+            "repo": service.model.get("repo") or service.name,
+            "config": service.config,
+            "quant_config": service.quant_config,
+        },
+        "args": {key: value for key, value in service.args.items() if not is_open(key, value)},
+        "env": service.env,
+        "nodes": service.nodes,
+        "docker_args": [
+            *own_docker_args(settings, service),
+            *(word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))),
+            *settings["spark_docker_args"],
+            *service.docker_args,
+            *service_files.mounts(service.files),
+        ],
+        "packages": [*map(validation.package_name, service.pip), *(["ray"] if service.needs_ray else [])],
+        "ignore": [*settings["spark_ignore_rules"], *service.ignore],
+        "catalogue": settings["spark_image_catalogue"],
+    }
+    if probe:
+        own = image_check.catalogue_entry(image["ref"], probe, settings["spark_image_catalogue"])
+        request["catalogue"] = [own, *settings["spark_image_catalogue"]]
+    family = _known(there.get("entrypoint_family")) or image.get("entrypoint")
+    if family:
+        request["entrypoint"] = family
+    if gpu.get("driver_version"):
+        request["driver_version"] = gpu["driver_version"]
+    result = compat.check_launch(request)
+    result["env"], result["autofix"] = service.env, []
+    if settings["spark_autofix"]:
+        fixed = result["fixed"]
+        repairs = [repaired(change).to_dict() for change in fixed["changes"]]
+        result.update(args=fixed["args"], env=fixed["env"], autofix=fixed["changes"])
+        result["findings"] = [*fixed["findings"], *repairs]
+    told = image_check.findings(image["ref"], there, measured or {}, image.get("vllm_version"), service.env)
+    for finding in result["findings"]:
+        finding["basis"] = "probed" if probe and image_check.rests_on_image(finding["rule"]) else "inventory"
+    result["findings"] += [finding.to_dict() for finding in told if finding.rule not in request["ignore"]]
+    for finding in result["findings"]:
+        finding["service"] = service.name
+    return result
+
+
+def repaired(change: Mapping[str, str]) -> Finding:
+    """Say what C(spark_autofix) changed, so that it is seen wherever findings are."""
+    return Finding(
+        rule=change["rule"],
+        severity="info",
+        message=f"repaired: {change['before']} -> {change['after'] or 'taken out'}",
+        fix="Write it so in the inventory, and it stays so without spark_autofix.",
+        source="spark_autofix",
+    )
+
+
+def _known(family: Any) -> str | None:
+    return family if family in ("serve", "passthrough") else None
+
+
+def is_open(key: str, value: Any) -> bool:
+    """Tell whether an option says C(auto) where the plan puts a number; vLLM itself knows that word for the length only."""
+    word = str(value).lower()
+    return key in SOLVED and (word == "auto" or (word == "-1" and key == "max-model-len"))
+
+
+def budget_of(
+    settings: Mapping[str, Any],
+    services: Sequence[PlacedService],
+    launches: Mapping[str, Mapping[str, Any]],
+    measured: Mapping[str, Any] | None,
+    asked: tuple[Host, Sources] | None = None,
+) -> dict[str, Any]:
+    """Solve what was left open, then judge it; C(questions) are those that an image of the host is to be asked.
+
+    What is left open is solved from totals alone: a figure that followed the momentary free memory would change from
+    run to run, and every run would restart the engines. What the host says then decides whether that can start.
+    """
+    request = budget_request(settings, services, launches, measured)
+    solved, questions = (
+        image_questions.solve(request, services, launches, *asked) if asked else (memory_budget(request), [])
+    )
+    solved["questions"] = questions
+    memory = (measured or {}).get("memory") or {}
+    if memory.get("available_gib") is None or {"docker", "nvidia-smi", "systemctl"} & set(
+        (measured or {}).get("unknown") or {}
+    ):
+        return solved  # what is free says nothing without who holds the rest
+    for entry in request["services"]:
+        entry["args"] = {**entry.get("args", {}), **solved_args(solved["services"][entry["name"]])}
+    wanted = {service.name for service in services}
+    # Sidecars are taken to run already, so that the momentary figure is without them.
+    resident, leaving = [{"name": each["name"], "gib": each["memory_gib"]} for each in settings["spark_sidecars"]], 0.0
+    running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] == "active"}
+    staying = set()
+    for each in settings.get("beside", ()):
+        if each["unit"] in running and not each["idle"]:
+            resident.append({"name": each["name"], "gib": each["memory_gib"]})
+            staying.add(each["name"])
+    for holder in (measured or {}).get("resident") or []:
+        holds = float(holder["gib"] or 0.0) + HOST_SIDE_GIB
+        if holder["name"] in wanted:
+            resident.append({"name": holder["name"], "gib": holds})
+        elif (
+            holder["name"] not in staying
+        ):  # a service of ours that this run removes, or a model of Ollama that the gate unloads
+            leaving += holds
+    request["measured"] = {"mem_available_gib": memory["available_gib"] + leaving, "resident": resident}
+    judged = memory_budget(request)
+    judged["questions"] = questions
+    for name, figures in judged["services"].items():
+        if "solved" in figures:
+            figures["solved"] = solved["services"][name]["solved"]
+    judged["findings"] += [finding for finding in solved["findings"] if finding["rule"] == "memory.solved"]
+    return judged
+
+
+def solved_args(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that the budget worked out."""
+    return {key: figures[key.replace("-", "_")] for key in figures.get("solved", ())}
+
+
+def budget_request(
+    settings: Mapping[str, Any],
+    services: Sequence[PlacedService],
+    launches: Mapping[str, Mapping[str, Any]],
+    measured: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    request: dict[str, Any] = {
+        "os_reserve_gib": settings["spark_os_reserve_gib"],
+        "safety_margin_gib": settings["spark_safety_margin_gib"],
+        "overheads": settings["spark_overheads"],
+        "services": [
+            {
+                "name": service.name,
+                "config": service.config,
+                "quant_config": service.quant_config,
+                "weights_gib": service.weights_gib,
+                "draft_weights_gib": service.draft_weights_gib,
+                "memory": service.memory,
+                "memory_gib": service.memory_gib,
+                "draft_config": service.draft_config,
+                "overheads": service.overheads,
+                "vllm_version": launches[service.name]["vllm_version"],
+                "args": {
+                    **launches[service.name]["args"],
+                    **{key: "auto" for key, value in service.args.items() if is_open(key, value)},
+                },
+                "share": service.memory_share,
+                "exclusive": service.exclusive,
+                # Behind the host's own services, which are not to wait for another host; and in one order everywhere.
+                "last": service.cluster.position + 1 if service.cluster else 0,
+            }
+            for service in services
+        ]
+        + [
+            {"name": each["name"], "memory_gib": each["memory_gib"]}
+            for each in [*settings["spark_sidecars"], *settings.get("beside", ())]
+        ],
+    }
+    total = settings["spark_total_gib"] or ((measured or {}).get("memory") or {}).get("total_gib")
+    if total:
+        request["total_gib"] = total
+    return request

@@ -1,0 +1,446 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan as people see it in a terminal: memory bars, tables, findings; and what the page has in common with that.
+
+Pure functions. Hosts that are planned alike are shown once, and so is a finding that many hosts have: a fleet of a hundred
+is read by what differs in it.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._common.findings import SEVERITIES, has_errors
+from .._common.tables import gib, table
+
+VERDICTS = ("fails", "tight", "fits")
+KINDS = {
+    "weights": "weights",
+    "kv_cache": "KV cache",
+    "overhead": "overhead",
+    "plain": "declared",
+    "system": "system",
+    "free": "free",
+}
+"""Kinds of a part of the memory map with the words for them."""
+STAGES = {
+    "arguments": "while it reads its arguments",
+    "device": "when it looks at the GPU",
+    "load": "while it loads the weights",
+    "profile": "in its profiling run",
+    "kv_cache": "when it sizes the KV cache",
+    "graphs": "while it captures CUDA graphs",
+}
+"""Stages of a start (see findings) with the words for them."""
+
+# The kind shows by the glyph and the service by the colour, so that a bar without colour says the same.
+GLYPHS = {"weights": "█", "kv_cache": "▒", "overhead": "░", "plain": "▓", "system": "▚", "free": "·"}
+OVER = "×"
+# SGR parameters of the terminal's own palette, which its owner has chosen to be readable.
+HUES = ("36", "33", "35", "34", "32")
+STYLES = {"fails": "31", "tight": "33", "fits": "32", "error": "31", "warning": "33", "info": "36", "dim": "90"}
+# As many different hosts are shown with their tables; of a larger fleet a line each, and no more lines than this. A finding
+# with more different figures than this is shown once, as an example.
+MOST_TABLES = 6
+MOST_LINES = 50
+MOST_FIGURES = 3
+SHORTEST_BAR, LONGEST_BAR = 24, 100
+
+
+def paint(text: str, style: str, color: bool) -> str:
+    """Return a text in a style of C(STYLES) or in SGR parameters, as it is when there is no colour."""
+    return f"\033[{STYLES.get(style, style)}m{text}\033[0m" if color and style else text
+
+
+def shares(sizes: Sequence[float], width: int) -> list[int]:
+    """Split a width in proportion to the sizes; what is there gets at least one column."""
+    total = sum(sizes) or 1.0
+    columns = [max(1, int(size / total * width)) if size > 0 else 0 for size in sizes]
+    while sum(columns) != width and any(columns):
+        # The largest part gives or takes what rounding left: there it shows least.
+        columns[columns.index(max(columns))] += 1 if sum(columns) < width else -1
+    return columns
+
+
+def service_hues(memory_map: Sequence[Mapping[str, Any]], hues: int) -> dict[str, int]:
+    """Give every service of a memory map one of so many hues, in their order."""
+    names = dict.fromkeys(part["service"] for part in memory_map if part["service"])
+    return {name: index % hues for index, name in enumerate(names)}
+
+
+def standing(body: Mapping[str, Any]) -> str:
+    """Return the verdict on a host's memory, C(fails) also when anything else of it is an error."""
+    return "fails" if has_errors(body["findings"]) else str(body["verdict"])
+
+
+def over_gib(body: Mapping[str, Any]) -> float:
+    """Return by how much a host's parts are more than its memory, 0 when they are not; hundredths are rounding."""
+    over = sum(part["gib"] for part in body["memory_map"]) - body["total_gib"]
+    return round(over, 2) if over >= 0.1 else 0.0
+
+
+def free_gib(body: Mapping[str, Any]) -> float:
+    """Return what stays free of a host's memory."""
+    return float(sum(part["gib"] for part in body["memory_map"] if part["kind"] == "free"))
+
+
+def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
+    """Draw a host's memory as a bar of exactly so many columns; what is beyond its memory is crossed out."""
+    parts = body["memory_map"]
+    hues = service_hues(parts, len(HUES))
+    cells: list[tuple[str, str]] = []
+    for part, columns in zip(parts, shares([part["gib"] for part in parts], width)):
+        style = HUES[hues[part["service"]]] if part["service"] else "dim"
+        cells += [(GLYPHS.get(part["kind"], GLYPHS["plain"]), style)] * columns
+    over = over_gib(body)
+    if over:
+        there = min(width - 1, round(width * body["total_gib"] / (body["total_gib"] + over)))
+        cells[there:] = [(OVER, "fails")] * (len(cells) - there)
+    return "".join(paint(glyphs, style, color) for glyphs, style in _runs(cells))
+
+
+def _runs(cells: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Join neighbouring cells of one style."""
+    text, style = "", ""
+    for glyph, its in cells:
+        if its != style and text:
+            yield text, style
+            text = ""
+        text, style = text + glyph, its
+    if text:
+        yield text, style
+
+
+def bar_names(body: Mapping[str, Any], width: int, color: bool) -> str:
+    """Return the line below a bar: each service's name where its part begins, as far as there is room."""
+    parts = body["memory_map"]
+    hues = service_hues(parts, len(HUES))
+    line, at, start = "", 0, 0
+    named: set[str] = set()
+    for part, columns in zip(parts, shares([part["gib"] for part in parts], width)):
+        name = part["service"] or (part["label"] if part["kind"] == "free" else "")
+        if name and name not in named and start >= at and start + len(name) <= width:
+            named.add(name)
+            style = HUES[hues[name]] if part["service"] else "dim"
+            line += " " * (start - at) + paint(name, style, color)
+            at = start + len(name) + 1
+            line += " "
+        start += columns
+    return line.rstrip()
+
+
+def legend(color: bool) -> str:
+    """Say what the glyphs of the bars are."""
+    items = [f"{glyph} {KINDS[kind]}" for kind, glyph in GLYPHS.items()]
+    return paint("  ".join([*items, f"{OVER} over capacity"]), "dim", color)
+
+
+def size_text(size: float) -> str:
+    """Write GiB with one decimal; halves are rounded up, as the tables have them from the exact bytes."""
+    return f"{size + 1e-6:.1f}"
+
+
+def host_picture(body: Mapping[str, Any], width: int, color: bool) -> str:
+    """Return a host's bar with the names below it."""
+    inner = max(SHORTEST_BAR, min(LONGEST_BAR, width) - 2)
+    return f"[{memory_bar(body, inner, color)}]\n {bar_names(body, inner, color)}".rstrip()
+
+
+# Hosts and findings that are alike
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Sort key by which spark-2 comes before spark-10."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name, maxsplit=0)]
+
+
+def names_text(names: Sequence[str], most: int = 6) -> str:
+    """Write names, runs of numbered ones as C(spark-1..4); of more than so many runs the first and how many follow."""
+    runs: list[list[str]] = []
+    for name in sorted(set(names), key=natural):
+        if runs and _follows(runs[-1][-1], name):
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    shown = [run[0] if len(run) == 1 else f"{run[0]}..{_number(run[-1])}" for run in runs[:most]]
+    left = sum(len(run) for run in runs[most:])
+    return ", ".join(shown) + (f" and {left} more" if left else "")
+
+
+def _number(name: str) -> str:
+    return name[len(name.rstrip("0123456789")) :]
+
+
+def _follows(first: str, second: str) -> bool:
+    one, two = _number(first), _number(second)
+    same = first[: len(first) - len(one)] == second[: len(second) - len(two)]
+    return bool(same and one and two) and int(two) == int(one) + 1
+
+
+@dataclass
+class HostGroup:
+    """Hosts that are planned alike, in natural order; C(body) is the plan of each."""
+
+    body: Mapping[str, Any]
+    hosts: list[str] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The hosts in few words."""
+        return names_text(self.hosts, 3) + (f" ({len(self.hosts)} alike)" if len(self.hosts) > 1 else "")
+
+
+def host_groups(plan: Mapping[str, Any]) -> list[HostGroup]:
+    """Group the hosts of a plan by what people are shown of them."""
+    groups: dict[str, HostGroup] = {}
+    for host in sorted(plan["hosts"], key=natural):
+        body = plan["hosts"][host]
+        shown = [service_cells(service) for service in body["services"]]
+        key = repr(
+            (standing(body), body["basis"], body["total_gib"], body["utilization_sum"], shown, body["memory_map"])
+        )
+        groups.setdefault(key, HostGroup(body)).hosts.append(host)
+    return list(groups.values())
+
+
+def worst_first(groups: Sequence[HostGroup]) -> list[HostGroup]:
+    """Sort hosts by their verdict, and those of one verdict by name."""
+    return sorted(groups, key=lambda group: VERDICTS.index(standing(group.body)))
+
+
+@dataclass
+class SameFinding:
+    """A finding with the hosts and services that have it; C(figures) when the others' figures differ from the first's."""
+
+    first: Mapping[str, Any]
+    hosts: list[str] = field(default_factory=list)
+    services: list[str] = field(default_factory=list)
+    figures: bool = False
+
+    @property
+    def where(self) -> str:
+        """The hosts and services in few words."""
+        services = ", ".join(dict.fromkeys(name for name in self.services if name))
+        hosts = names_text(self.hosts)
+        if len(set(self.hosts)) == 1:
+            return f"{hosts}/{services}" if services else hosts
+        return f"{services} on {hosts}" if services else hosts
+
+    @property
+    def example(self) -> str:
+        """Whose figures the message has."""
+        return "/".join(part for part in (self.first.get("host"), self.first.get("service")) if part)
+
+
+def same_findings(findings: Sequence[Mapping[str, Any]]) -> list[SameFinding]:
+    """Group findings that say the same; order is kept.
+
+    Those that differ in nothing but figures and names of services become one as well, where they are more than C(MOST_FIGURES).
+    """
+    exact: dict[tuple[str, ...], SameFinding] = {}
+    for finding in findings:
+        text = tuple(str(finding.get(key) or "") for key in ("severity", "rule", "message", "vllm_error", "fix"))
+        group = exact.setdefault(text, SameFinding(finding))
+        group.hosts.append(str(finding.get("host") or ""))
+        group.services.append(str(finding.get("service") or ""))
+    alike: dict[tuple[str, ...], list[SameFinding]] = {}
+    for text, group in exact.items():
+        names = sorted({name for name in group.services if name}, key=len, reverse=True)
+        alike.setdefault((*text[:2], _without_figures(text[2], names), _without_figures(text[4], names)), []).append(
+            group
+        )
+    groups: list[SameFinding] = []
+    for of_it in alike.values():
+        if len(of_it) <= MOST_FIGURES:
+            groups += of_it
+        else:
+            hosts = [host for group in of_it for host in group.hosts]
+            services = [service for group in of_it for service in group.services]
+            groups.append(SameFinding(of_it[0].first, hosts, services, figures=True))
+    return sorted(groups, key=lambda group: SEVERITIES.index(group.first["severity"]))
+
+
+def _without_figures(text: str, names: Sequence[str]) -> str:
+    for name in names:
+        text = text.replace(name, "\0")
+    return re.sub(r"\d[\d.,]*", "0", text)
+
+
+def when_text(finding: Mapping[str, Any]) -> str:
+    """Say when in a start vLLM would print its error; empty when that is not known."""
+    seconds, stage = finding.get("seconds") or {}, STAGES.get(str(finding.get("stage") or ""), "")
+    if "typical" not in seconds:
+        return stage
+    low, typical, high = (_duration(seconds.get(key, seconds["typical"])) for key in ("low", "typical", "high"))
+    span = f" ({low} to {high})" if low != high else ""
+    return f"about {typical} into the start{span}" + (f", {stage}" if stage else "")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False) -> str:
+    """Return findings as paragraphs: what, where, vLLM's own words and when it would say them, the fix."""
+    paragraphs = []
+    for group in same_findings(findings):
+        finding = group.first
+        severity = paint(f"{finding['severity'].upper():8}", finding["severity"], color)
+        lines = [f"{severity}{group.where}: {finding['message']} [{finding['rule']}]"]
+        if group.figures:
+            lines.append(f"        The figures are those of {group.example}; the others have their own.")
+        if finding.get("vllm_error"):
+            when = when_text(finding)
+            lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
+        if finding.get("fix"):
+            lines.append(f"        Fix: {finding['fix']}")
+        paragraphs.append("\n".join(lines))
+    return "\n".join(paragraphs)
+
+
+# The whole plan
+
+HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests", "headroom")
+
+
+def service_cells(service: Mapping[str, Any]) -> list[str]:
+    """Return a service's row below C(HEADER); an asterisk marks what was worked out."""
+    memory = service["memory"]
+    solved = memory.get("solved") or []
+    utilization = service["args"].get("gpu-memory-utilization")
+    length = service["args"].get("max-model-len")
+    concurrency = memory.get("max_concurrency")
+    star = {key: "*" if key in solved else "" for key in ("gpu-memory-utilization", "max-model-len")}
+    return [
+        label(service),
+        service["image"]["ref"].rsplit("/", 1)[-1],
+        str(service["vllm_version"] or "?"),
+        str(service["port"]),
+        f"{utilization:.2f}{star['gpu-memory-utilization']}" if utilization else "-",
+        gib(memory.get("weights_bytes")),
+        gib((memory.get("available_kv_bytes") or {}).get("typical")),
+        f"{concurrency:.1f} x {length}{star['max-model-len']}" if concurrency is not None else "-",
+        gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True),
+    ]
+
+
+def label(service: Mapping[str, Any]) -> str:
+    """Name a service, as a rank where it spans hosts, with its exclusive set and with what its owner has stopped."""
+    span = service.get("cluster")
+    name = f"{service['name']}, rank {service['rank']} of {span['size']}" if span else str(service["name"])
+    notes = [f"set {service['exclusive']}"] if service.get("exclusive") else []
+    notes += ["stopped"] if service.get("state") == "stopped" else []
+    return f"{name} [{', '.join(notes)}]" if notes else name
+
+
+def label_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Say what the labels of services mean beyond their names, and what the figures of their memory rest on."""
+    there = list(services)
+    notes = source_notes(there)
+    if any(service.get("exclusive") for service in there):
+        notes.append(
+            "[set NAME] one of the set runs at a time; memory is planned for the largest of it, which the map shows"
+        )
+    if any(service.get("state") == "stopped" for service in there):
+        notes.append("[stopped] deployed, and not to run; its memory is kept for it")
+    return notes
+
+
+def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Say of the weights and the KV caches of services what they rest on, those together that rest on the same."""
+    found: dict[str, list[str]] = {}
+    for service in services:
+        sources = service["memory"].get("sources") or {}
+        for what in ("weights", "kv_cache"):
+            if what in sources:
+                alike = sources["weights"] == sources["kv_cache"]
+                figures = "weights and KV cache" if alike else what.replace("kv_cache", "KV cache")
+                found.setdefault(f"{figures}: {sources[what]}", []).append(service["name"])
+    return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in sorted(found.items())]
+
+
+def room_text(body: Mapping[str, Any]) -> str:
+    """Say how much of a host's memory stays free, or how much is missing."""
+    over = over_gib(body)
+    return f"{over:.1f} GiB over" if over else f"{free_gib(body):.1f} GiB free"
+
+
+def basis_text(body: Mapping[str, Any]) -> str:
+    """Say what a host's plan rests on."""
+    return f"planned from {'the host itself' if body['basis'] == 'measured' else 'the inventory'}"
+
+
+def plan_text(
+    plan: Mapping[str, Any],
+    findings: Sequence[Mapping[str, Any]],
+    width: int = 79,
+    color: bool = False,
+    page: str = "",
+) -> str:
+    """Return the whole plan: the hosts' memory, then every finding, then how it stands.
+
+    page: where the same is to be seen at leisure, for the last line.
+    """
+    groups = host_groups(plan)
+    many = len(groups) > MOST_TABLES
+    blocks = [] if not groups else [legend(color)]
+    blocks += [_fleet_lines(groups, width, color)] if many else [_host_block(group, width, color) for group in groups]
+    if any("*" in cell for group in groups for service in group.body["services"] for cell in service_cells(service)):
+        blocks += [] if many else [paint("* calculated; not set in the inventory", "dim", color)]
+    notes = label_notes(service for group in groups for service in group.body["services"])
+    blocks += [] if many else [paint(note, "dim", color) for note in notes]
+    blocks.append(findings_text(findings, color))
+    blocks.append(summary_text(plan, findings) + (f" More in {page}" if page else ""))
+    return "\n\n".join(block for block in blocks if block)
+
+
+def _host_block(group: HostGroup, width: int, color: bool) -> str:
+    body = group.body
+    head = (
+        f"{group.title}: {paint(standing(body), standing(body), color)}, {room_text(body)} of {body['total_gib']:.2f}, "
+        f"utilisation {body['utilization_sum']:.2f}, {basis_text(body)}"
+    )
+    rows = [service_cells(service) for service in body["services"]]
+    inside = [host_picture(body, width - 2, color), table(HEADER, rows) if rows else "no services"]
+    return f"{head}\n" + textwrap.indent("\n".join(inside), "  ")
+
+
+def _fleet_lines(groups: Sequence[HostGroup], width: int, color: bool) -> str:
+    """Return a line for each of many hosts, the worst first."""
+    worst = worst_first(groups)
+    shown, rest = worst[:MOST_LINES], worst[MOST_LINES:]
+    titles = [group.hosts[0] + (f" +{len(group.hosts) - 1}" if len(group.hosts) > 1 else "") for group in shown]
+    column = max(len(title) for title in titles)
+    # Beside the bar: the name, the verdict (5) and what is free (14), two blanks between them and the brackets (8).
+    inner = max(SHORTEST_BAR, min(LONGEST_BAR, width - column - 5 - 14 - 8))
+    lines = []
+    for title, group in zip(titles, shown):
+        verdict = standing(group.body)
+        lines.append(
+            f"{title:{column}}  {paint(f'{verdict:5}', verdict, color)}  [{memory_bar(group.body, inner, color)}]  "
+            f"{room_text(group.body):>14}"
+        )
+    if rest:
+        counts = Counter(standing(group.body) for group in rest for _host in group.hosts)
+        lines.append(f"and {sum(counts.values())} hosts more: " + _counts_text(counts))
+    return "\n".join(lines)
+
+
+def _counts_text(counts: Mapping[str, int]) -> str:
+    words = {"fails": ("fails", "fail"), "tight": ("is tight", "are tight"), "fits": ("fits", "fit")}
+    return ", ".join(f"{counts[key]} {words[key][counts[key] != 1]}" for key in reversed(VERDICTS) if counts.get(key))
+
+
+def summary_text(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
+    """Say in one line how the plan stands."""
+    verdicts = Counter(standing(body) for body in plan["hosts"].values())
+    severities = Counter(finding["severity"] for finding in findings)
+    found = [f"{severities[key]} {key}{'s'[: severities[key] != 1]}" for key in ("error", "warning") if severities[key]]
+    hosts = len(plan["hosts"])
+    return f"{hosts} host{'s'[: hosts != 1]}: {_counts_text(verdicts)}; {', '.join(found) or 'no errors, no warnings'}."

@@ -1,0 +1,140 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan: from inventory, recipes and (where known) host facts to what each host will run. Pure functions.
+
+The same input gives the same plan on any machine; nothing here reads a file, a clock or a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .._cluster import clustering, sockets
+from .._cluster.clustering import Cluster
+from .._common.plain_data import InputError
+from . import image_questions, inventory, preflight
+from .addon_plan import plan_add_ons
+from .firewall_plan import plan_firewalls
+from .host_plan import plan_host
+from .inventory import InventoryError
+from .service import Host, Sources
+from .spanning import join_ranks, plan_cluster
+
+SCHEMA = 1
+
+
+def make_plan(
+    hosts: Mapping[str, Mapping[str, Any]],
+    known_recipes: Mapping[str, Mapping[str, Any]],
+    digest: Callable[[str], str | None] = lambda _path: None,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    others: Mapping[str, Mapping[str, Any]] | None = None,
+    lock: Mapping[str, Any] | None = None,
+    pin: bool = True,
+    upstream: Mapping[str, Any] | None = None,
+    resolve: Callable[[str], Sequence[str]] = lambda _name: (),
+    known: Callable[[str], Mapping[str, Any] | None] = lambda _key: None,
+    reached: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Plan every host.
+
+    hosts: host name to C({vars, address, measured, images, fabric}): the C(spark_*) variables, C(ansible_host),
+    C(spark) of M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.image_info) by reference or null, and what
+    the role fabric has planned in this run, if it has.
+    known_recipes: recipe name to recipe. digest: the SHA-256 of a file on the controller, None where there is none.
+    groups: of the inventory, in its order; clusters are named after them. others: hosts that are no Sparks and run something
+    of what runs as an add-on service, to C({vars, address}).
+    lock: the lock file as C(lock.read) gives it. pin: whether what it has is deployed by digest and commit; without, the plan is
+    of the names as they are written, which is what a lock is made from. upstream: what M(dgxspark.vllm.upstream_info) says of locked names.
+    resolve: the addresses of a name, none where it cannot be resolved; asked for hosts that are known by a name alone.
+    known: what an image said to the question of a name, None where it was not asked; see C(image_questions).
+    reached: hosts that the play may ask now, all where it is None.
+    Returns C({schema, hosts, clusters, addons}), the last by host, Sparks and others; raises C(InventoryError) with all messages when the input is malformed.
+    """
+    sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), known)
+    sparks, beside, clusters, spanned = _read(hosts, others or {}, groups or {}, sources)
+    sparks = _with_callers(sparks, beside)
+    planned = _plan_hosts(sparks, sources)
+    image_questions.assign(sparks, planned, reached)
+    for name, cluster in clusters.items():
+        join_ranks(cluster, spanned[name], sparks, planned)
+    for finding in clustering.check_addresses({name: whole["fabric"] for name, whole in spanned.items()}):
+        planned[clusters[finding.service].head]["findings"].append({**finding.to_dict(), "service": ""})
+    for cluster in clusters.values():
+        head = sparks[cluster.head]
+        alike = preflight.check_alike({name: sparks[name].measured for name in cluster.hosts})
+        told = [finding.to_dict() for finding in alike if finding.rule not in head.ignored]
+        planned[cluster.head]["findings"].extend(told)
+    add_ons = plan_add_ons(sparks, beside, planned, spanned, sources)
+    plan_firewalls(sparks, beside, planned, spanned, add_ons, resolve)
+    return {"schema": SCHEMA, "hosts": planned, "clusters": spanned, "addons": add_ons}
+
+
+def _read(
+    hosts: Mapping[str, Mapping[str, Any]],
+    others: Mapping[str, Mapping[str, Any]],
+    groups: Mapping[str, Sequence[str]],
+    sources: Sources,
+) -> tuple[dict[str, Host], dict[str, Host], dict[str, Cluster], dict[str, dict[str, Any]]]:
+    """Read the inventory: Sparks with the services and ranks that they run, other hosts, clusters, and what concerns each as a whole.
+
+    Raises C(InventoryError).
+    """
+    messages: list[str] = []
+    hosts, others = inventory.fit(hosts, messages), inventory.fit(others, messages)
+    sparks = {name: inventory.read_spark(name, hosts[name], sources, messages) for name in sorted(hosts)}
+    beside = {name: inventory.read_other(name, others[name], messages) for name in sorted(others)}
+    clusters, wrong = clustering.read_clusters(
+        {name: host.settings["spark_cluster"] for name, host in sparks.items()}, groups
+    )
+    messages += wrong
+    clusters = dict(sorted(clusters.items()))
+    spanned = {}
+    for name, cluster in clusters.items():
+        if set(cluster.hosts) <= set(sparks):
+            spanned[name], members = plan_cluster(cluster, sparks, sources, messages)
+            sparks |= members
+    if messages:
+        raise InventoryError(messages)
+    return sparks, beside, clusters, spanned
+
+
+def _with_callers(sparks: Mapping[str, Host], others: Mapping[str, Host]) -> dict[str, Host]:
+    """Return the Sparks, each service with the hosts that have to reach it."""
+    asking = sockets.askers({name: host.settings["addons"] for name, host in {**sparks, **others}.items()})
+    found = {}
+    for name, host in sparks.items():
+        services = []
+        for service in host.services:
+            key = f"{service.cluster.name if service.cluster else name}/{service.name}"
+            services.append(replace(service, callers=sorted(sockets.callers(key, "engine", name, asking))))
+        found[name] = replace(host, services=services)
+    return found
+
+
+def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, dict[str, Any]]:
+    """Plan each Spark by itself. Raises C(InventoryError)."""
+    planned, messages = {}, []
+    for name, host in sparks.items():
+        try:
+            planned[name] = plan_host(host, sources)
+        except InputError as error:
+            messages += [f"host {name}: {message}" for message in error.messages]
+    if messages:
+        raise InventoryError(messages)
+    return planned
+
+
+def plan_findings(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the findings of all hosts, each with its host, errors first."""
+    order = {"error": 0, "warning": 1, "info": 2}
+    found = [
+        {"host": host, **finding}
+        for part in ("hosts", "addons")
+        for host, body in (plan.get(part) or {}).items()
+        for finding in body["findings"]
+    ]
+    return sorted(found, key=lambda finding: order[finding["severity"]])

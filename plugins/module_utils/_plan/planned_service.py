@@ -1,0 +1,303 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One service as its host will run it: from a placed service, its judged launch and its memory."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._cluster import ray_cluster
+from .._cluster.clustering import PORTS, Span
+from .._common.sizes import GIB
+from .._host.docker_facts import FINGERPRINT_LABEL
+from .._vllm import versions
+from . import expected_path, service_files
+from .container_argv import STOP_SECONDS, parts_of, render_command
+from .judging import is_open, solved_args
+from .service import Host, PlacedService
+from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME
+
+MEMORY_WAIT_SECONDS = 240
+STARTS = 3
+RESTART_SECONDS = 10
+
+
+def plan_service(
+    host: Host,
+    service: PlacedService,
+    launch: Mapping[str, Any],
+    memory: Mapping[str, Any],
+    position: int,
+    before: Sequence[str],
+) -> dict[str, Any]:
+    """Return a service as its host will run it.
+
+    service: as C(service_files.place) returns it. launch: as C(judging.check_launch) returns it. memory: its part of the memory budget.
+    position: its place in the order of starts, from 1. before: names of those that start before it.
+    """
+    settings, name, span = host.settings, service.name, service.cluster
+    args = {**launch["args"], **solved_args(memory)}
+    if is_open("max-model-len", service.args.get("max-model-len")):
+        args.setdefault("max-model-len", "auto")  # could not be worked out: vLLM knows the word, too
+    ref, cache_dir = service.image["ref"], f"{settings['spark_cache_dir']}/{name}"
+    image, ray_image = _images(service, service_files.image_of(ref, host.images.get(ref) or {}))
+    secrets = [
+        {"name": variable, "source": source, "path": f"/etc/dgxspark/secrets/{name}/{variable}"}
+        for variable, source in service.secrets.items()
+    ]
+    result: dict[str, Any] = {
+        **_names(service, position, before),
+        **_address(host, service),
+        "model": service_files.model_of(settings, service),
+        "image": image,
+        "ray_image": ray_image,
+        "vllm_version": launch["vllm_version"],
+        "version_source": launch["version_source"],
+        "entrypoint": launch["entrypoint"],
+        "args": args,
+        "env": _environment(service, launch["env"], launch["vllm_version"]),
+        "env_file": f"/etc/dgxspark/env/{name}.env",
+        "secrets": secrets,
+        "files": service.files,
+        "pip": service.pip,
+        "checks": service.checks,
+        "exclusive": service.exclusive,
+        # What is stopped stays deployed; which one of an exclusive set is to run is seen once all are there.
+        "state": service.state,
+        "start_timeout": service.start_timeout,
+        "limits": _limits(service.start_timeout),
+        "cache_dir": cache_dir,
+        "linked": service.linked,
+        "folders": service_files.folders_of(name, cache_dir, secrets, service.files),
+        "memory": dict(memory),
+        "fast_path": expected_path.of_service(service, args, launch),
+    }
+    result["command"] = _command(service, result)
+    result["probe"] = _probe(result)
+    result["settings"] = _unit_settings(settings, result)
+    _add_containers(settings, service, result)
+    if span:
+        result["settings"]["rank"] = _rank_settings(settings, service, span, result)
+    running = _running(host.measured, name)
+    result["stale"] = running is not None and running != result["fingerprint"]
+    return result
+
+
+def _names(service: PlacedService, position: int, before: Sequence[str]) -> dict[str, Any]:
+    """Return what a service is called, where it comes from, and when it starts; see C(plan_service)."""
+    span = service.cluster
+    return {
+        "name": service.name,
+        "unit": f"spark-{service.name}.service",
+        "container": f"spark-{service.name}",
+        "rank": service.rank,
+        "cluster": span
+        and {
+            "name": span.name,
+            "size": span.size,
+            "head": span.head,
+            "hosts": span.hosts,
+            "executor": span.executor,
+        },
+        "order": position,
+        "after": [f"spark-{earlier}.service" for earlier in before],
+        "recipe": service.recipe,
+        "variant": service.variant,
+        "lock": service.lock,
+        "served_model_name": service.served_model_name,
+    }
+
+
+def _address(host: Host, service: PlacedService) -> dict[str, Any]:
+    """Return where a service answers; only the first rank does, the others are given the options of the same engine."""
+    listen = "127.0.0.1" if service.rank else _listen(host, service)
+    url = None if service.rank else f"http://{_probe_address(listen)}:{service.port}"
+    return {"host": listen, "port": service.port, "url": url}
+
+
+def _images(service: PlacedService, image: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Return the image that a service runs from, and what has to be built for it when that is one with Ray."""
+    span = service.cluster
+    if not span or not service.needs_ray:
+        return image, None
+    ray_image = {
+        "base": image["run"],
+        "version": span.ray_version,
+        "tag": ray_cluster.derived_tag(image["id"] or image["run"], span.ray_version),
+    }
+    return {**image, "run": ray_image["tag"]}, ray_image
+
+
+def _environment(service: PlacedService, env: Mapping[str, str], version: str | None) -> dict[str, str]:
+    """Return the environment of an engine.
+
+    :param service: that it is of
+    :param env: of its launch; it comes last
+    :param version: of vLLM, None where it is not known
+    :returns: variables
+    """
+    span = service.cluster
+    # What FlashInfer autotuned is not kept over several hosts: vLLM 0.31 waits for ever at the second start (rule SPK828).
+    known = versions.parse_version(version or "")
+    hangs = known is None or versions.version("0.31.0") <= known < versions.version("0.32.0")
+    tuned = {"VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR": "/tmp/flashinfer_autotune"} if span and hangs else {}
+    return {
+        "HF_HOME": CONTAINER_HF_HOME,
+        "HF_HUB_OFFLINE": "1",
+        "TRANSFORMERS_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_CACHE_ROOT": f"{CONTAINER_CACHE}/vllm",
+        "TRITON_CACHE_DIR": f"{CONTAINER_CACHE}/triton",
+        "TORCHINDUCTOR_CACHE_DIR": f"{CONTAINER_CACHE}/inductor",
+        "FLASHINFER_WORKSPACE_BASE": CONTAINER_CACHE,
+        **tuned,
+        # HF_HOME is read-only: what its libraries write there of their own accord goes to the service's cache.
+        "HF_ASSETS_CACHE": f"{CONTAINER_CACHE}/hf_assets",
+        "HF_MODULES_CACHE": f"{CONTAINER_CACHE}/hf_modules",
+        "HF_XET_CACHE": f"{CONTAINER_CACHE}/hf_xet",
+        **(ray_cluster.environment(span.position) if span and span.executor == "ray" else {}),
+        **env,
+    }
+
+
+def _command(service: PlacedService, planned: Mapping[str, Any]) -> list[str]:
+    """Return what follows the name of the image."""
+    model = planned["model"]
+    args = {
+        **planned["args"],
+        "host": planned["host"],
+        "port": planned["port"],
+        "served-model-name": planned["served_model_name"],
+    }
+    if model["revision"] and model["repo"]:
+        args.setdefault("revision", model["revision"])
+    return render_command(planned["entrypoint"], model["argument"], args, bool(planned["secrets"]), service.pip)
+
+
+def _probe(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what asks a service for an answer goes by."""
+    keys = (secret["path"] for secret in planned["secrets"] if secret["name"] == "VLLM_API_KEY")
+    return {
+        "name": planned["name"],
+        "url": planned["url"],
+        "model": planned["served_model_name"],
+        "api_key_file": next(keys, None),
+    }
+
+
+def _unit_settings(settings: Mapping[str, Any], planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the helper of a service's unit reads on the host."""
+    requested, timeout = planned["memory"].get("requested_bytes"), planned["start_timeout"]
+    return {
+        **planned["probe"],
+        "unit": planned["unit"],
+        "container": planned["container"],
+        # The probes give up a little before systemd would, so that the journal says why.
+        "start_deadline_seconds": timeout - 30,
+        "memory_gib": round(requested / GIB, 2) if requested else 0.0,
+        "memory_wait_seconds": min(MEMORY_WAIT_SECONDS, timeout // 2),
+        "sysroot": settings["spark_sysroot"],
+        **({"exclusive": planned["exclusive"]} if planned["exclusive"] else {}),
+        **({"load_guard": settings["addons"]["load_guard"]} if "addons" in settings else {}),
+    }
+
+
+def _add_containers(settings: Mapping[str, Any], service: PlacedService, planned: dict[str, Any]) -> None:
+    """Put in the containers of a service, each with the fingerprint of what all of them are started from."""
+    parts = parts_of(settings, service, planned)
+    mark = fingerprint([word for part in parts for word in part["argv"]], planned["env"])
+    for part in parts:
+        # Behind `docker run`: what the container was started from, for the next run to compare with.
+        part["argv"][2:2] = ["--label", f"{FINGERPRINT_LABEL}={mark}"]
+    planned.update(fingerprint=mark, parts=parts, argv=parts[-1]["argv"])
+
+
+def fingerprint(argv: Sequence[str], env: Mapping[str, str]) -> str:
+    """Return a short hash of what an engine is started from."""
+    return hashlib.sha256(json.dumps([list(argv), dict(env)], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _rank_settings(
+    settings: Mapping[str, Any], service: PlacedService, span: Span, planned: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the supervisor of a rank goes by; the mark of what all ranks run is put in once all are planned."""
+    model = planned["model"]
+    return {
+        "cluster": span.name,
+        "rank": service.rank,
+        "size": span.size,
+        "executor": span.executor,
+        "address": span.address,
+        "port": PORTS + span.position,
+        "peers": [
+            {"rank": number, "host": host, "address": span.addresses[host]}
+            for number, host in enumerate(span.hosts)
+            if number != service.rank
+        ],
+        "fingerprint": "",
+        # An image with Ray is built on each host, from one that is the same on all of them.
+        "image": (planned["ray_image"] or {"base": planned["image"]["run"]})["base"],
+        "model": {
+            "repo": model["repo"],
+            "revision": model["revision"],
+            "hub": f"{settings['spark_hf_home']}/hub",
+        },
+        "peer_timeout_seconds": span.peer_timeout,
+        "starts": planned["limits"]["starts"],
+        "start_interval": planned["limits"]["start_interval"],
+        "parts": planned["parts"],
+    }
+
+
+def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
+    """Return the fingerprint of the service's running container, or None where there is none.
+
+    It differs from the plan's when an earlier run wrote new files and was cut off before it restarted the unit.
+    """
+    for container in (measured or {}).get("containers") or []:
+        if container.get("service") == name and container.get("state") == "running":
+            found = container.get("fingerprint")
+            return None if found is None else str(found)
+    return None
+
+
+def _limits(start_timeout: int) -> dict[str, int]:
+    """Return the bounds of a unit, in seconds and starts.
+
+    The interval spans all starts at their longest, or a start that always times out would be tried for ever.
+    """
+    return {
+        "starts": STARTS,
+        "restart_seconds": RESTART_SECONDS,
+        "stop_seconds": STOP_SECONDS,
+        "start_interval": STARTS * (start_timeout + STOP_SECONDS + RESTART_SECONDS) + 60,
+    }
+
+
+def _listen(host: Host, service: PlacedService) -> str:
+    """Loopback, or with a key the management address where somebody else has to come; the service and spark_listen overrule."""
+    settings = host.settings
+    if settings["spark_listen"] or service.host:
+        return str(settings["spark_listen"] or service.host)
+    called = service.callers or settings["spark_allow_from"]
+    if "VLLM_API_KEY" not in service.secrets or not called:
+        return "127.0.0.1"
+    if settings["spark_management_address"]:
+        return str(settings["spark_management_address"])
+    try:
+        ipaddress.ip_address(host.address)
+    except ValueError:
+        measured = (host.measured or {}).get("management_address")
+        return str(measured or host.address or "0.0.0.0")
+    return host.address
+
+
+def _probe_address(listen: str) -> str:
+    """The address that the host itself reaches the engine by."""
+    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen, f"[{listen}]" if ":" in listen else listen)

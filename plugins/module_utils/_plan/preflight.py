@@ -1,0 +1,310 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Preflight: what a host says about itself against what is about to be put there. Every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._common.findings import Finding
+from .._common.plain_data import NUMBER, MappingOf, Required
+from .._host.known_bad import KEEPS_HANDOVER, against, keeps_handover, of_running
+
+DISK_MARGIN_GIB = 5.0
+"""Free space that must be left after a download: logs, caches and the journal live on the same disk."""
+EMPTY_GIB, FEW_BLOCKS = 32.0, 64
+"""With as much free memory a host has hundreds of free pieces of 16 MiB; after days of serving 27 and 5 were seen, none larger."""
+NETDEV: dict[str, Any] = {
+    "name": Required(str),
+    "mtu": int,
+    "speed_mbps": int,
+    "master": str,
+    "addresses": [str],
+    "rdma": {"name": Required(str)},
+    "stored": [dict],
+}
+ANSWERS: dict[str, Any] = {
+    "measured": {
+        "machine": dict,
+        "kernel": str,
+        "dgx_os": {"version": str},
+        "architecture": str,
+        "gpu": {"name": str, "driver_version": str, "cuda_version": str, "processes": [dict]},
+        "memory": {
+            "total_gib": NUMBER,
+            "available_gib": NUMBER,
+            "free_gib": NUMBER,
+            "cma_total_gib": NUMBER,
+            "cma_free_gib": NUMBER,
+            "large_blocks": int,
+        },
+        "docker": {"version": str, "runtimes": [str]},
+        "containers": [{"name": Required(str), "service": str, "state": str, "fingerprint": str}],
+        "units": [{"name": Required(str), "active_state": Required(str)}],
+        "services": [str],
+        "listening": [{"port": Required(int), "address": Required(str), "process": str, "unit": str, "container": str}],
+        "resident": [{"name": Required(str), "gib": NUMBER}],
+        "models": [str],
+        "snapshots": MappingOf({"commits": [str], "refs": MappingOf(str)}),
+        "disks": MappingOf({"free_gib": Required(NUMBER), "total_gib": NUMBER}),
+        "management_address": str,
+        "fabric": {"ports": [{"netdevs": Required([NETDEV])}], "networks": dict},
+    },
+    "images": MappingOf(
+        {
+            "present": bool,
+            "id": str,
+            "repo_digests": [str],
+            "vllm_version": str,
+            "architecture": str,
+            "os": str,
+            "size_gib": NUMBER,
+            "entrypoint_family": str,
+            "entrypoint": [str],
+            "env": dict,
+            "probe": {
+                "vllm_version": str,
+                "cuda": str,
+                "packages": MappingOf(str),
+                "names": [str],
+                "options": [str],
+                "ptxas": MappingOf(str),
+                "nccl": {"library": str, "version": str},
+                "caches": MappingOf(str),
+            },
+        }
+    ),
+    "fabric": {"hosts": MappingOf(dict), "findings": [dict]},
+}
+"""What of a host's answers the plan reads: of C(spark_info), of C(image_info) by reference, and of the role fabric."""
+
+
+def check_host(
+    facts: Mapping[str, Any], services: Sequence[Mapping[str, Any]], wants: Mapping[str, Any]
+) -> list[Finding]:
+    """Compare a host's facts with what the plan wants of it.
+
+    facts: C(spark) of M(dgxspark.vllm.spark_info). services: resolved services of the host.
+    wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), repos (models that are served).
+    Returns findings with basis C(measured).
+    """
+    findings: list[Finding] = []
+
+    def add(rule: str, severity: str, message: str, fix: str, service: str = "", source: str = "") -> None:
+        findings.append(
+            Finding(
+                rule=rule, severity=severity, message=message, fix=fix, service=service, source=source, basis="measured"
+            )
+        )
+
+    _check_docker(facts, wants, add)
+    _check_gpu(facts, add)
+    _check_machine(facts, services, add)
+    _check_names_and_ports(facts, services, add)
+    _check_disk(facts, wants, add)
+    _check_weights(facts, wants, add)
+    return findings
+
+
+def _check_docker(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any) -> None:
+    docker = facts.get("docker")
+    if "docker" in (facts.get("unknown") or {}):
+        return  # see not_known
+    if not docker or not docker.get("version"):
+        add(
+            "host.docker",
+            "error",
+            "no Docker engine answers on this host.",
+            "Start it (systemctl enable --now docker). DGX OS ships it; elsewhere install docker.io or docker-ce.",
+        )
+    elif wants.get("uses_gpu") and "nvidia" not in (docker.get("runtimes") or []):
+        add(
+            "host.nvidia_runtime",
+            "error",
+            "Docker has no 'nvidia' runtime, so --gpus cannot work.",
+            "Install nvidia-container-toolkit and run: nvidia-ctk runtime configure --runtime=docker; systemctl restart docker.",
+        )
+
+
+def _check_gpu(facts: Mapping[str, Any], add: Any) -> None:
+    gpu = facts.get("gpu")
+    if not gpu and "nvidia-smi" not in (facts.get("unknown") or {}):
+        add(
+            "host.gpu",
+            "error",
+            "nvidia-smi shows no GPU on this host.",
+            "Check the driver (nvidia-smi; dmesg | grep NVRM). After a driver update a reboot, or the firmware of the "
+            "same DGX OS release, is needed.",
+        )
+
+
+def _check_machine(facts: Mapping[str, Any], services: Sequence[Mapping[str, Any]], add: Any) -> None:
+    running = of_running(facts)
+    for row in against(running):
+        rule = {"branch": "host.driver", "kernel": "host.kernel", "pair": "host.driver_pair"}[row.subject]
+        add(rule, "warning", f"{row.of(running)}: {row.why}.", row.fix, source=row.source)
+    if keeps_handover(facts.get("memory") or {}):
+        add(
+            "host.kernel_handover",
+            "error" if any(service.get("cluster") for service in services) else "warning",
+            f"kernel {running['kernel']}: {KEEPS_HANDOVER.why}, and the host lacks that memory (CmaFree is above CmaTotal in /proc/meminfo).",
+            KEEPS_HANDOVER.fix,
+            source=KEEPS_HANDOVER.source,
+        )
+    memory = facts.get("memory") or {}
+    free, blocks = memory.get("free_gib") or 0.0, memory.get("large_blocks")
+    if blocks is not None and blocks < FEW_BLOCKS and free > EMPTY_GIB:
+        add(
+            "host.fragmented",
+            "warning",
+            f"{free:.0f} GiB of memory are free, of it {blocks} pieces of 16 MiB in a row; loads of weights were reported to crawl or to fail "
+            "(NVRM 0x51) so.",
+            "Reboot the host before an engine is started; dropping caches and compacting gave back next to nothing.",
+            source="FujitsuPolycom/sparkring#173; MiaAI-Lab/DeepSeek-v4.1#23; kits for GLM-5.3",
+        )
+    if not (facts.get("machine") or {}).get("is_spark") and "nvidia-smi" not in (facts.get("unknown") or {}):
+        add(
+            "host.machine",
+            "warning",
+            "this host does not look like a DGX Spark (GB10).",
+            "The plan's figures are those of a Spark; leave the host out of the group 'sparks' if that is not meant.",
+        )
+
+
+def _check_weights(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any) -> None:
+    seen, home = facts.get("hf_home") or {}, wants.get("hf_home")
+    closed = seen.get("closed") or {}
+    paths = [path for name in ("", *(wants.get("repos") or [])) for path in closed.get(name) or []]
+    if paths:
+        add(
+            "host.weights_closed",
+            "error",
+            f"spark_hf_home is {home}, of {seen.get('owner')}, and engines may not read {', '.join(paths[:3])} there: they run as root "
+            "without the right to pass over modes. Nothing of that folder is changed by itself.",
+            f"On the host, as its owner or root: setfacl -R -m u:0:rX {home} && find {home} -type d -exec setfacl -m d:u:0:rX {{}} + "
+            f"(package acl); or chmod -R o+rX {home}, which lets everybody on the host read it. Or name another folder in spark_hf_home.",
+        )
+
+
+def check_alike(measured: Mapping[str, Mapping[str, Any] | None]) -> list[Finding]:
+    """Warn of hosts of one cluster that run different kernels or drivers. measured: facts of each host, see C(check_host)."""
+    findings = []
+    for what, told in (
+        ("kernel", {host: (facts or {}).get("kernel") for host, facts in measured.items()}),
+        ("driver", {host: ((facts or {}).get("gpu") or {}).get("driver_version") for host, facts in measured.items()}),
+    ):
+        by_version: dict[str, list[str]] = {}
+        for host, version in told.items():
+            if version:
+                by_version.setdefault(str(version), []).append(host)
+        if len(by_version) > 1:
+            who = "; ".join(f"{version} on {', '.join(hosts)}" for version, hosts in sorted(by_version.items()))
+            findings.append(
+                Finding(
+                    rule="cluster.hosts_differ",
+                    severity="warning",
+                    message=f"the hosts run different {what}s: {who}. One host of eight that differed made every run that it led come out "
+                    "different; a pair that differed served.",
+                    fix="Bring all hosts of the cluster to one DGX OS release: update_host.yml.",
+                    source="ledger of benchmarks of a pair, 2026-09-23; script that mended eight Sparks",
+                    basis="measured",
+                )
+            )
+    return findings
+
+
+def check_nft(facts: Mapping[str, Any]) -> list[Finding]:
+    """Name a host whose ports cannot be closed. facts: see C(check_host); a host that was not asked has none."""
+    if facts.get("nft") is not False:
+        return []
+    return [
+        Finding(
+            rule="host.nft",
+            severity="error",
+            message="the program nft is missing, with which the ports of engines are closed to hosts that have no business there.",
+            fix="Install it (apt install nftables; DGX OS has it in its archive), or set spark_firewall: false.",
+            basis="measured",
+        )
+    ]
+
+
+def not_known(facts: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """Name the programs of a host that gave no answer: what they would have told is taken as not measured.
+
+    Which service of an exclusive set runs is the one thing that the plan cannot do without: it would have another one started.
+    """
+    sets = [str(service["name"]) for service in services if service.get("exclusive")]
+    found = []
+    for program, why in sorted((facts.get("unknown") or {}).items()):
+        needed = program == "systemctl" and sets
+        then = (
+            f"which of {', '.join(sets)} runs is not known" if needed else "what it would tell counts as not measured"
+        )
+        found.append(
+            Finding(
+                rule="host.not_known",
+                severity="error" if needed else "warning",
+                message=f"{why}; {then}.",
+                fix="See why the host is slow (uptime, journalctl --boot, systemctl status docker), and run again when it answers.",
+                basis="measured",
+            )
+        )
+    return found
+
+
+def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[Mapping[str, Any]], add: Any) -> None:
+    ours = {str(name) for name in facts.get("services") or []}
+    units = {unit["name"]: unit for unit in facts.get("units") or []}
+    containers = {container["name"]: container for container in facts.get("containers") or []}
+    listening: dict[int, dict[str, Any]] = {int(entry["port"]): entry for entry in facts.get("listening") or []}
+    for service in services:
+        name, unit, container = service["name"], service["unit"], service["container"]
+        if unit in units and name not in ours:
+            add(
+                "host.unit_foreign",
+                "error",
+                f"a unit {unit} exists that this collection did not make.",
+                f"Remove or rename it (systemctl disable --now {unit}), or name the service otherwise.",
+                name,
+            )
+        if container in containers and not containers[container].get("managed"):
+            add(
+                "host.container_foreign",
+                "error",
+                f"a container {container} exists that this collection did not make.",
+                f"Remove or rename it (docker rm -f {container}), or name the service otherwise.",
+                name,
+            )
+        # Ranks of a cluster but the first answer no requests, and neither does what is stopped.
+        silent = service.get("rank") or service.get("state") == "stopped"
+        holder = None if silent else listening.get(int(service["port"]))
+        own_running = name in ours and units.get(unit, {}).get("active_state") in (
+            "active",
+            "activating",
+            "deactivating",
+            "reloading",
+        )
+        if holder and not own_running:
+            who = holder.get("process") or "another program"
+            add(
+                "host.port_taken",
+                "error",
+                f"port {service['port']} is taken by {who} ({holder.get('address')}).",
+                "Stop that program or give the service another port.",
+                name,
+            )
+
+
+def _check_disk(facts: Mapping[str, Any], wants: Mapping[str, Any], add: Any) -> None:
+    disk = (facts.get("disks") or {}).get(wants.get("hf_home") or "")
+    need = float(wants.get("download_gib") or 0.0)
+    if disk and need and disk["free_gib"] < need + DISK_MARGIN_GIB:
+        add(
+            "host.disk",
+            "error",
+            f"{wants['hf_home']} has {disk['free_gib']:.1f} GiB free, the weights still to be fetched take "
+            f"{need:.1f} GiB and {DISK_MARGIN_GIB:.0f} GiB have to stay free.",
+            "Make room there, or point spark_hf_home at a larger disk.",
+        )

@@ -1,0 +1,226 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is to be said of planned services beside launch and memory: what moves, what is unhashed, what containers may do, who reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .._cluster import clustering, sockets
+from .._common.findings import Finding
+from .._content import bundle
+from .._host import containers
+from . import lock as lock_file
+from .container_argv import given_docker_args
+from .recipes import HASHED
+from .service import Host, PlacedService, Sources
+from .service_files import CONTAINER_HF_HOME, mounts
+from .variables import RDMA_CAPABILITY
+
+
+def check(host: Host, sources: Sources, planned: Mapping[str, Any], placed: PlacedService) -> list[Finding]:
+    """Return what is to be said of one service of a host.
+
+    planned: as C(planned_service.plan_service) returns it; placed: what that was made from.
+    """
+    settings = host.settings
+    found = [
+        *_image_alternative(planned, placed),
+        *_moving_revisions(planned),
+        *_unhashed(planned),
+        *_container_findings(settings, placed),
+    ]
+    if settings["spark_bundle_dir"]:
+        found += bundle.findings(planned)
+    return [*found, *_lock_findings(host, sources, planned)] if sources.pin else found
+
+
+def _lock_findings(host: Host, sources: Sources, service: Mapping[str, Any]) -> list[Finding]:
+    """Return what is to be said of a service by the lock file."""
+    name, described = service["name"], service["lock"]
+    found = lock_file.other_image(service["image"]["ref"], host.images, name, host.settings["spark_bundle_dir"])
+    snapshots = (host.measured or {}).get("snapshots") or {}
+    refs = {repo: own.get("refs") or {} for repo, own in snapshots.items()}
+    # One that no registry knows is an error of its own where the locked one is not there.
+    said = {ref: image for ref, image in host.said.items() if not host.images[ref].get("other_id")}
+    found += lock_file.moved(sources.lock, described, said, refs, name, sources.upstream)
+    if not service["rank"]:
+        found += lock_file.findings(sources.lock, described, name, sources.sparks, host.settings)
+    return found
+
+
+def _image_alternative(service: Mapping[str, Any], placed: PlacedService) -> list[Finding]:
+    """Say when a service is served from another image than the first one of its recipe."""
+    first = placed.alternatives[0]
+    if service["image"]["ref"] == first:
+        return []
+    return [
+        Finding(
+            rule="image.alternative",
+            severity="info",
+            service=service["name"],
+            message=f"served from {service['image']['ref']}, which the host has; the recipe's first choice is {first}.",
+            fix=f"Set image: {first} to have that one pulled and served instead.",
+            basis="probed",
+        )
+    ]
+
+
+def _moving_revisions(service: Mapping[str, Any]) -> list[Finding]:
+    """Return which models of a service are taken at a branch, which moves."""
+    findings = []
+    if service["model"]["repo"] and service["model"]["revision"] == "main":
+        findings.append(
+            Finding(
+                rule="model.moving_revision",
+                severity="info",
+                service=service["name"],
+                message=f"{service['model']['repo']} is used at the branch 'main', which can change; a host keeps the commit that it has.",
+                fix="Set model.revision to a commit; refs/main of the model below HF_HOME has the one that was downloaded.",
+            )
+        )
+    findings += [
+        Finding(
+            rule="model.moving_revision",
+            severity="info",
+            service=service["name"],
+            message=f"{extra['repo']}, which {service['name']} is served with, is used at the branch 'main', which can change; a host keeps "
+            "the commit that it has.",
+            fix=f"Set 'revision' of {extra['repo']} below model.extra to a commit, or to a newer one for its fixes; refs/main of it below "
+            "HF_HOME has the one that was downloaded.",
+        )
+        for extra in service["model"]["extra"]
+        if extra["revision"] == "main"
+    ]
+    return findings
+
+
+def _unhashed(service: Mapping[str, Any]) -> list[Finding]:
+    """Return what a service is given from a package index without a sum of it."""
+    findings = []
+    if service["ray_image"] and service["ray_image"]["version"] != clustering.RAY_VERSION:
+        findings.append(
+            Finding(
+                rule="ray.unhashed",
+                severity="warning",
+                service=service["name"],
+                message=f"Ray {service['ray_image']['version']} is put into the image as the index has it: the collection has the sums of "
+                f"{clustering.RAY_VERSION} alone.",
+                fix="Leave ray_version out, or name an image that has that Ray.",
+            )
+        )
+    bare = [package for package in service["pip"] if not HASHED.fullmatch(package)]
+    if bare:
+        findings.append(
+            Finding(
+                rule="pip.unhashed",
+                severity="warning",
+                service=service["name"],
+                message=f"{', '.join(bare)} of 'pip' {'is' if len(bare) == 1 else 'are'} not pinned, so the index decides at every start which "
+                "version is installed: unverified code runs in the engine.",
+                fix="Name each package with its version and sums, NAME==VERSION --hash=sha256:..., as scripts/lock_packages.py NAME==VERSION "
+                "of a clone or pip hash of the downloaded file prints them; or build an image that has them.",
+            )
+        )
+    return findings
+
+
+def _container_findings(settings: Mapping[str, Any], service: PlacedService) -> list[Finding]:
+    """Return what a person's own options of docker run give an engine's container beyond what it needs."""
+    words = [*settings["spark_gpu_args"], *given_docker_args(settings, service)]
+    expected = [*containers.for_port(service.port)]
+    if service.cluster:
+        words += settings["spark_fabric_args"]
+        expected.append(RDMA_CAPABILITY)
+    found = containers.findings(service.name, words, expected, [CONTAINER_HF_HOME])
+    found += containers.findings(service.name, mounts(service.files), (), [CONTAINER_HF_HOME], "files")
+    if CONTAINER_HF_HOME not in containers.mounted(words):
+        found += _writes_weights(service)
+    return [finding for finding in found if finding.rule not in service.ignore]
+
+
+def _writes_weights(service: PlacedService) -> list[Finding]:
+    """Return what of a service would have vLLM write below HF_HOME, which it cannot."""
+    found = []
+    folder = str(service.args.get("download-dir") or "")
+    if f"{folder}/".startswith(f"{CONTAINER_HF_HOME}/"):
+        found.append(
+            (
+                "error",
+                f"download-dir is {folder}",
+                "vLLM makes a lock file in it before it looks for weights",
+                "Leave download-dir out",
+            )
+        )
+    if str(service.env.get("HF_HUB_OFFLINE", "1")).lower() in ("0", "false", "no", "off"):
+        found.append(
+            (
+                "warning",
+                f"HF_HUB_OFFLINE is {service.env['HF_HUB_OFFLINE']}",
+                "what vLLM fetches has no place",
+                "Name it in model.extra",
+            )
+        )
+    return [
+        Finding(
+            rule="container.read_only",
+            severity=severity,
+            service=service.name,
+            message=f"{what}, and HF_HOME is read-only in the container: {why}.",
+            fix=f"{fix}: weights are fetched before the engine starts. Or mount a folder of your own at {CONTAINER_HF_HOME} in docker_args.",
+        )
+        for severity, what, why, fix in found
+    ]
+
+
+def reached(service: Mapping[str, Any], settings: Mapping[str, Any], filtered: bool) -> list[Finding]:
+    """Say who reaches an engine and what it answers without its key."""
+    if service["rank"]:
+        return []
+    name = service["name"]
+    keyed = any(secret["name"] == "VLLM_API_KEY" for secret in service["secrets"])
+    if not sockets.is_exposed(service["host"]):
+        if not keyed or settings["spark_listen"]:
+            return []
+        return [
+            Finding(
+                rule="service.local",
+                severity="info",
+                service=name,
+                message=f"answers on {service['host']} only: no gateway or monitor on another host uses it, and spark_allow_from "
+                "is empty.",
+                fix="Name the hosts that need it: spark_allow_from: [192.168.1.0/24], or a host of the inventory.",
+            )
+        ]
+    if not keyed:
+        return [
+            Finding(
+                rule="service.open",
+                severity="error",
+                service=name,
+                message=f"the engine listens on {service['host']} without an API key: whoever reaches that address uses the model.",
+                fix="Set api_key_file, or leave 'host' and spark_listen out to keep it on loopback. Where that is meant: "
+                "ignore: [service.open].",
+            )
+        ]
+    paths = sockets.open_paths(service["vllm_version"], service["env"], service["args"])
+    use = [path for path in paths or () if path not in sockets.HARMLESS]
+    shown = f"vLLM {service['vllm_version']} answers {', '.join(use)} without it"
+    if paths is None:
+        shown = "which paths this version leaves open is not known"
+    who = "the hosts that the firewall admits" if filtered else "every host that reaches that address"
+    return [
+        Finding(
+            rule="service.paths",
+            severity="info" if filtered else "warning",
+            service=name,
+            message=f"its key is asked for on some paths only: {shown}, on {service['host']}:{service['port']} for {who}.",
+            fix="Name few hosts in spark_allow_from, and let clients come by the gateway; docs/security.md has the paths of "
+            "every version."
+            if filtered
+            else "Take spark_firewall: false out, or let clients come by a gateway on this host; docs/security.md has the paths "
+            "of every version.",
+        )
+    ]

@@ -1,0 +1,276 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services of clusters: an engine over several hosts, one rank on each, planned as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .._cluster import clustering, fabric
+from .._cluster.clustering import Cluster, Span
+from .._common import schema
+from .._common.findings import Finding
+from .._vllm import image_catalogue
+from . import image_check, image_questions, verbs
+from .inventory import claims, read_service
+from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
+from .service import Host, PlacedService, ServiceSpec, Sources
+from .service_files import place
+
+ALIKE = ("spark_defaults", "spark_hf_home", "spark_cache_dir", "spark_recipe_dirs")
+"""What ranks of one engine must agree in beside the launch itself."""
+
+
+@dataclass(frozen=True)
+class _Spanning:
+    """A service of a cluster: its position there, by which executor it spans the hosts and why, whether its image lacks Ray for that."""
+
+    position: int
+    service: ServiceSpec
+    executor: str
+    reason: str
+    needs_ray: bool
+
+
+def plan_cluster(
+    cluster: Cluster, sparks: Mapping[str, Host], sources: Sources, messages: list[str]
+) -> tuple[dict[str, Any], dict[str, Host]]:
+    """Give each host of a cluster its ranks, beside the services of its own; what is wrong goes to C(messages).
+
+    sparks: all Sparks, by name. Returns what concerns the cluster as a whole, and its hosts with their ranks.
+    """
+    hosts = {name: sparks[name] for name in cluster.hosts}
+    wrong = _differing_settings(cluster, hosts)
+    done = next((host.fabric for host in hosts.values() if host.fabric), None)
+    network = clustering.plan_fabric(
+        cluster,
+        {name: host.measured for name, host in hosts.items()},
+        {name: host.settings["spark_fabric_addresses"] for name, host in hosts.items()},
+        done,
+    )
+    services, refused = _read_services(cluster, hosts, sources)
+    wrong += refused
+    ranks: dict[str, list[PlacedService]] = {name: [] for name in cluster.hosts}
+    for each in services:
+        for rank, name in enumerate(cluster.hosts):
+            span, environment = clustering.span_of(cluster, each.position, rank, each.executor, network)
+            ranks[name].append(_rank(each.service, span, environment, rank, each.needs_ray))
+    hosts = {name: replace(host, services=[*host.services, *ranks[name]]) for name, host in hosts.items()}
+    messages += wrong
+    if not wrong:
+        hosts = _solve_for_all_ranks(cluster, hosts, sources)
+    whole = {
+        "hosts": cluster.hosts,
+        "head": cluster.head,
+        "services": [
+            {"name": each.service.name, "executor": each.executor, "reason": each.reason} for each in services
+        ],
+        "fabric": network,
+        "settings": dict(cluster.fabric),
+        "findings": _network_findings(network),
+    }
+    return whole, hosts
+
+
+def _rank(
+    service: ServiceSpec, span: Span, environment: Mapping[str, str], rank: int, needs_ray: bool
+) -> PlacedService:
+    """Return a service of a cluster as one of its hosts runs it. environment: what the network of that host asks for."""
+    return service.placed(
+        args=clustering.rank_args(span, rank, service.args),
+        env={**environment, **service.env},
+        secrets={key: path for key, path in service.secrets.items() if not rank or key != "VLLM_API_KEY"},
+        nodes=span.size,
+        rank=rank,
+        cluster=span,
+        needs_ray=needs_ray,
+    )
+
+
+def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources) -> tuple[list[_Spanning], list[str]]:
+    """Return the services of a cluster, and all that is wrong with them."""
+    head = hosts[cluster.head]
+    present = set.intersection(
+        *({ref for ref, image in host.images.items() if image.get("present")} for host in hosts.values())
+    )
+    names = {name: {taken for taken, _port in claims(host)} for name, host in hosts.items()}
+    ports = {port: str(name) for name, port in claims(head)}
+    services: list[_Spanning] = []
+    messages: list[str] = []
+    for position, entry in enumerate(cluster.entries):
+        where = f"cluster {cluster.name}, services[{position}]"
+        service, wrong = read_service(entry, where, f"{cluster.name}/", head, sources, present)
+        messages += wrong
+        if service is None:
+            continue
+        name, port = service.name, service.port
+        where = f"{where} ({name})"
+        messages += clustering.check_service(cluster, service.args, service.env, service.nodes, service.recipe, where)
+        messages += [f"{where}: the name is taken on host {host}." for host in cluster.hosts if name in names[host]]
+        if port in ports:
+            messages.append(f"{where}: port {port} is used on the head {cluster.head} already, by {ports[port]}.")
+        ports[port] = str(name)
+        for taken in names.values():
+            taken.add(name)
+        executor, reason, ray = _span(cluster, service, head)
+        if executor == "ray" and service.pip:
+            messages.append(
+                f"{where}: pip with the executor ray would install the packages on the head alone. Build an image that has "
+                "them, or take the executor mp."
+            )
+        services.append(_Spanning(position, service, executor, reason, executor == "ray" and not ray))
+    return services, messages
+
+
+def _network_findings(network: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Return what is wrong with the network of a cluster.
+
+    What the role fabric is about to repair is no error. An MTU that differs it refuses itself: it tries it out and can say
+    what gets lost.
+    """
+    actions = {own["action"] for own in ((network or {}).get("hosts") or {}).values()}
+    repairs = bool(actions & set(fabric.WRITES)) and "refuse" not in actions
+    return [
+        {**finding, "severity": "warning"}
+        if finding["severity"] == "error"
+        and (finding["rule"] == "fabric.mtu_differs" or (repairs and finding["rule"] in fabric.REPAIRED))
+        else dict(finding)
+        for finding in (network or {}).get("findings") or []
+    ]
+
+
+def _differing_settings(cluster: Cluster, hosts: Mapping[str, Host]) -> list[str]:
+    """Return where hosts of a cluster differ in what its ranks must agree in."""
+    head = hosts[cluster.head]
+    return [
+        f"cluster {cluster.name}: {name} of host {host} differs from that of {cluster.head}; ranks of one engine need the "
+        "same. Set it on the group."
+        for name in ALIKE
+        for host in cluster.hosts[1:]
+        if hosts[host].settings[name] != head.settings[name]
+    ]
+
+
+def _span(cluster: Cluster, service: ServiceSpec, head: Host) -> tuple[str, str, bool]:
+    """Decide on the executor by the head's image: C((executor, why, whether the image has Ray))."""
+    ref = service.image["ref"]
+    there = head.images.get(ref) or {}
+    probe = there.get("probe") or {}
+    entry = image_catalogue.lookup(ref, head.settings["spark_image_catalogue"])
+    version = (
+        image_check.credible(probe.get("vllm_version"))
+        or service.image.get("vllm_version")
+        or image_check.credible(there.get("vllm_version"))
+        or (entry or {}).get("vllm_version")
+    )
+    ray = clustering.has_ray(version, probe, entry)
+    executor, reason = clustering.choose_executor(cluster, version, probe, ray)
+    return executor, reason, ray
+
+
+def _is_rank(service: PlacedService, cluster: Cluster) -> bool:
+    return service.cluster is not None and service.cluster.name == cluster.name
+
+
+def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sources) -> dict[str, Host]:
+    """Work out what ranks left open once for all of them: the least that any of their hosts has for it. Returns the hosts with it."""
+    if all(
+        key in service.args and not is_open(key, service.args[key])
+        for service in hosts[cluster.head].services
+        if _is_rank(service, cluster)
+        for key in SOLVED
+    ):
+        return hosts
+    found: dict[str, list[dict[str, Any]]] = {}
+    for host in hosts.values():
+        placed = [place(host.settings, service, sources.digest) for service in host.services]
+        launches = {
+            service.name: check_launch(service, host.settings, host.measured, host.images) for service in placed
+        }
+        request = budget_request(host.settings, placed, launches, host.measured)
+        budget = image_questions.solve(request, placed, launches, host, sources)[0]["services"]
+        for service in host.services:
+            if _is_rank(service, cluster):
+                found.setdefault(service.name, []).append(solved_args(budget.get(service.name) or {}))
+    least = {
+        name: {
+            key: min(each[key] for each in every) for key in SOLVED if all(each.get(key) is not None for each in every)
+        }
+        for name, every in found.items()
+    }
+    return {
+        name: replace(
+            host,
+            services=[
+                replace(service, args={**service.args, **least[service.name]}, solved=least[service.name])
+                if _is_rank(service, cluster)
+                else service
+                for service in host.services
+            ],
+        )
+        for name, host in hosts.items()
+    }
+
+
+def join_ranks(
+    cluster: Cluster, whole: dict[str, Any], sparks: Mapping[str, Host], planned: Mapping[str, dict[str, Any]]
+) -> None:
+    """Put in what needs all ranks: the mark of what they run, and what is wrong with them as a whole."""
+    findings: list[dict[str, Any]] = list(whole.pop("findings"))
+    solved = {service.name: service.solved for service in sparks[cluster.head].services}
+    for about in whole["services"]:
+        name = about["name"]
+        ranks = {
+            host: next(service for service in planned[host]["services"] if service["name"] == name)
+            for host in cluster.hosts
+        }
+        mark = clustering.fingerprint([[host, rank["settings"]["rank"], rank["env"]] for host, rank in ranks.items()])
+        for rank in ranks.values():
+            rank["settings"]["rank"]["fingerprint"] = mark
+            rank["memory"]["solved"] = sorted(solved[name])
+        found = clustering.check_images(cluster, name, {host: rank["image"] for host, rank in ranks.items()})
+        findings += [finding.to_dict() for finding in found]
+        findings.append(_span_finding(cluster, about, solved[name], ranks[cluster.head]).to_dict())
+    planned[cluster.head]["findings"] += findings
+    for name in cluster.hosts:
+        _join_host(cluster, sparks[name], planned[name])
+    verbs.join_states([planned[host]["services"] for host in cluster.hosts])
+
+
+def _join_host(cluster: Cluster, host: Host, body: dict[str, Any]) -> None:
+    """Put into the plan of a host what it is to its cluster."""
+    for service in host.services:
+        if _is_rank(service, cluster):
+            wrong = clustering.check_interfaces(service.name, service.env, host.measured, host.name)
+            body["findings"] += [finding.to_dict() for finding in wrong]
+    body["cluster"] = {
+        "name": cluster.name,
+        "hosts": cluster.hosts,
+        "rank": cluster.hosts.index(host.name),
+        "fabric": {**schema.defaults(clustering.FABRIC_KEYS), **cluster.fabric},
+        "fabric_addresses": host.settings["spark_fabric_addresses"],
+    }
+    ignored = set(host.settings["spark_ignore_rules"])
+    body["findings"] = [finding for finding in body["findings"] if finding["rule"] not in ignored]
+
+
+def _span_finding(
+    cluster: Cluster, about: Mapping[str, Any], solved: Mapping[str, Any], head: Mapping[str, Any]
+) -> Finding:
+    """Say how a service spans its hosts, and what was worked out for all of its ranks."""
+    message = f"spans {', '.join(cluster.hosts)} by the executor {about['executor']}: {about['reason']}."
+    if head["ray_image"]:
+        message += f" Its image has no Ray; one with Ray {cluster.ray_version} is built from it on each host."
+    if solved:
+        values = ", ".join(f"{key} {value}" for key, value in sorted(solved.items()))
+        message += f" Worked out for all ranks: {values}."
+    return Finding(
+        rule="cluster.executor",
+        severity="info",
+        service=about["name"],
+        message=message,
+        fix="" if cluster.executor != "auto" else "Set executor in spark_cluster to use the other one.",
+    )

@@ -1,0 +1,830 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What lies on a host for a plan: folders, files and units as the module component takes them, written as systemd reads them.
+
+A text of a plan reaches a file as it is: it is put there by Python, with the quotes of the file's own format, and nothing reads it on
+the way. Nothing is read from a host and nothing is done here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .._common.plain_data import CONTROL, NO_TEXT
+
+LIBEXEC = "/usr/local/libexec/dgxspark"
+LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
+"""Package of what programs of the host import; it lies beside them, where Python looks first."""
+LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
+    "clients": {"_runtime": ("endpoint",)},
+    "exporters": {
+        "_common": ("findings", "redaction"),
+        "_host": ("docker_facts", "gb10", "units"),
+        "_proof": ("receipts",),
+        "_runtime": ("command", "hostmem"),
+    },
+    "fleet_monitor": {"_runtime": ("command", "endpoint", "fleet_state", "metrics", "state_file", "systemd")},
+    "gateway": {"_runtime": ("command", "endpoint")},
+    "host": {
+        "_runtime": ("command", "endpoint", "hostmem", "load_guard", "ranks", "ray_nodes", "state_file", "systemd")
+    },
+    "ollama": {"_runtime": ("command", "endpoint")},
+    "speech": {"_runtime": ("command", "endpoint")},
+    "watchdog": {"_runtime": ("command", "endpoint", "metrics", "state_file", "systemd", "wedge")},
+}
+"""Files of the engine that the programs of each component import on the host, by package."""
+SYSTEM = "/etc/systemd/system"
+VERIFY = "systemd-analyze verify %s"
+MANAGED = "#\n# Managed by Ansible: dgxspark.vllm\n#\n"
+PAGE = "Documentation=https://github.com/dgxspark/ansible-vllm"
+INSTALL = ("", "[Install]", "WantedBy=multi-user.target")
+HELPER = f"/usr/bin/python3 {LIBEXEC}/spark_unit.py"
+HEALTH = f"{LIBEXEC}/spark_health.py"
+SPEECH_ETC = "/etc/dgxspark/speech"
+SPEECH_KINDS = {"asr": "Speech to text", "tts": "Text to speech"}
+OLLAMA_ETC = "/etc/dgxspark/ollama"
+# An account that nobody logs in to.
+ACCOUNT = {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}
+# What roles may be told beside the plan; the roles' own defaults are the same.
+DEFAULTS: dict[str, Any] = {
+    "host_user": "dgxspark",
+    "host_docker_users": [],
+    "host_hf_home_owner": "root",
+    "host_hf_home_group": "root",
+    "service_user": "dgxspark",
+    "speech_user": "dgxspark",
+    "ollama_user": "dgxspark",
+}
+
+PLAIN = re.compile(r"[A-Za-z0-9_@:,./+=~-]+")
+ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+# --- systemd's syntax ---------------------------------------------------------------------------------------------------
+
+
+def check(text: str) -> str:
+    """Return a text that a unit can hold. Raises ValueError for one that systemd would skip."""
+    found = NO_TEXT.search(text)
+    if found:
+        raise ValueError(f"{text!r} holds U+{ord(found[0]):04X}, which no file of systemd can hold; leave it out")
+    return text
+
+
+def specifiers(text: Any) -> str:
+    """Return a text in which systemd finds no specifier, for one line of a unit. Raises ValueError for a control character."""
+    if CONTROL.search(str(text)):
+        raise ValueError(f"{text!r} holds a control character or a line break, which this line of a unit cannot hold")
+    return check(str(text)).replace("%", "%%")
+
+
+def quote(argument: str) -> str:
+    """Quote one argument of a command line by systemd.syntax(7) and systemd.service(5). Raises ValueError, see C(check)."""
+    escaped = check(argument).replace("%", "%%").replace("$", "$$")
+    if PLAIN.fullmatch(argument):
+        return escaped
+    escaped = escaped.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + CONTROL.sub(lambda found: ESCAPES.get(found[0], f"\\x{ord(found[0]):02x}"), escaped) + '"'
+
+
+def command_line(arguments: Sequence[Any]) -> str:
+    """Return the value of an C(ExecStart=): an option starts a new line and keeps its values beside it.
+
+    Raises ValueError for an empty list, and for what C(quote) refuses.
+    """
+    if not isinstance(arguments, (list, tuple)) or not arguments:
+        raise ValueError("a command line needs a list with at least the program")
+    lines: list[list[str]] = [[]]
+    for argument in map(str, arguments):
+        if argument.startswith("-") and lines[-1]:
+            lines.append([])
+        lines[-1].append(quote(argument))
+    return " \\\n    ".join(" ".join(line) for line in lines)
+
+
+def paths(*names: str) -> str:
+    """Return a list of paths as C(RequiresMountsFor=) and its like read it. Raises ValueError for a control character."""
+    return " ".join(
+        specifiers(name)
+        if PLAIN.fullmatch(name)
+        else '"' + specifiers(name).replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for name in names
+    )
+
+
+def environment_file(variables: Mapping[str, Any]) -> str:
+    """Return the file of C(docker run --env-file), which is read line by line: no quoting, no expansion.
+
+    Raises ValueError for a value with a line break.
+    """
+    lines = []
+    for name in sorted(variables):
+        text = check(str(variables[name]))
+        if CONTROL.search(text.replace("\t", "")):
+            raise ValueError(f"{name} is set to {text!r}; a file of docker run --env-file holds no line breaks")
+        lines.append(f"{name}={text}\n")
+    return MANAGED + "".join(lines)
+
+
+def json_file(value: Any) -> str:
+    """Return a value as the helpers of the units read it."""
+    return json.dumps(value, indent=4, sort_keys=True) + "\n"
+
+
+def _unit(lines: Iterable[str]) -> str:
+    return MANAGED + "\n".join(lines) + "\n"
+
+
+def _file(path: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"path": path, "content": content, **more}
+
+
+def _copy(path: str, bundled: str, **more: Any) -> dict[str, Any]:
+    return {"path": path, "bundled": bundled, **more}
+
+
+def library(component: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the folders and files of the package C(dgxspark_vllm) that programs of a component import; see C(services).
+
+    They are the very files that the modules run, so that a unit at boot judges as a play does.
+    """
+    names = [f"{package}/{name}" for package, files in LIBRARIES[component].items() for name in files]
+    return {
+        "folders": [
+            {"path": path} for path in (LIBEXEC, LIBRARY, *(f"{LIBRARY}/{name}" for name in LIBRARIES[component]))
+        ],
+        "files": [_copy(f"{LIBRARY}/{name}.py", f"plugins/module_utils/{name}.py") for name in names],
+    }
+
+
+def _secrets(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"path": entry["path"], "source": entry["source"], "mode": "0600", "secret": True} for entry in entries or []
+    ]
+
+
+def yaml_file(value: Mapping[str, Any]) -> str:
+    """Return settings as programs of others read them; every text is in quotes, and what is not ASCII is escaped."""
+    return MANAGED + "".join(f"{line}\n" for line in _yaml(value))
+
+
+def _yaml(value: Any) -> list[str]:
+    """Return the lines of a value; keys are names that need no quotes."""
+    lines = []
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            inside = _yaml(item)
+            nested = isinstance(item, (Mapping, list)) and item
+            lines += [f"{key}:", *(f"  {line}" for line in inside)] if nested else [f"{key}: {inside[0]}"]
+        return lines
+    if isinstance(value, list) and value:
+        for item in value:
+            first, *others = _yaml(item)
+            lines += [f"- {first}", *(f"  {line}" for line in others)]
+        return lines
+    text = json.dumps(value, ensure_ascii=False)
+    return [re.sub(r"[^ -~]", lambda found: f"\\U{ord(found[0]):08X}", text)]
+
+
+def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root") -> list[dict[str, Any]]:
+    """Return the files of keys in a folder of the host, for their owner alone.
+
+    entries: of each C(name), that of its file on the host, and C(source), the file on the controller.
+    """
+    return [
+        {
+            "path": f"{folder}/{entry['name']}",
+            "source": entry["source"],
+            "owner": owner,
+            "group": owner,
+            "mode": "0600",
+            "secret": True,
+        }
+        for entry in entries
+    ]
+
+
+# --- engines ------------------------------------------------------------------------------------------------------------
+
+
+def services(planned: Sequence[Mapping[str, Any]], user: str, hf_home: str) -> dict[str, Any]:
+    """Return what all services of a host are made of.
+
+    planned: services as C(plan) has them, in start order. user: account that runs the units. hf_home: folder of weights that has to be
+    mounted. Returns folders, files and units. Raises ValueError for what no unit can hold; the plan refuses that by name before.
+    """
+    folders: list[dict[str, Any]] = []
+    for item in planned:
+        folders += [folder for folder in item["folders"] if folder not in folders]
+    return {
+        "folders": folders,
+        "files": [file for item in planned for file in _service_files(item, user, hf_home)],
+        "units": [_service_state(item) for item in planned],
+        # What is no longer planned goes.
+        "instances": {
+            "marker": "/etc/dgxspark/services/*.json",
+            "keep": [item["name"] for item in planned],
+            "units": ["spark-{name}.service"],
+            # What belongs to a service beside its settings and its unit. Its keys go when the state without it is recorded as proven: a run
+            # that fails before takes the host back to what needs them, and generations keep no keys.
+            "paths": [
+                "/etc/dgxspark/env/{name}.env",
+                "/etc/dgxspark/files/{name}",
+                "/var/lib/dgxspark/receipts/{name}.json",
+            ],
+        },
+        # No engine is given these any more.
+        "purge": [{"folder": "/etc/dgxspark/files"}],
+    }
+
+
+def _own_files(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the files that a service is given; those without a sum are the checkpoint's own."""
+    return [entry for entry in item.get("files") or [] if entry.get("sha256")]
+
+
+def _service_files(item: Mapping[str, Any], user: str, hf_home: str) -> list[dict[str, Any]]:
+    """Return the files of one service: what its helper reads, its environment, its unit, its keys, and what the engine is given."""
+    text = rank_unit(item, hf_home) if "rank" in item["settings"] else service_unit(item, user, hf_home)
+    return [
+        _file(f"/etc/dgxspark/services/{item['name']}.json", json_file(item["settings"])),
+        _file(item["env_file"], environment_file(item["env"]), owner=user, group=user, mode="0600"),
+        _file(f"{SYSTEM}/{item['unit']}", text, validate=VERIFY),
+        *_secrets(item["secrets"]),
+        *(
+            _file(entry["host"], entry["content"])
+            if entry.get("content") is not None
+            else {"path": entry["host"], "source": entry["source"]}
+            for entry in _own_files(item)
+        ),
+    ]
+
+
+def _service_state(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the unit of one service as C(component) takes it."""
+    state = item.get("state") or "started"
+    model = item.get("model") or {}
+    repos = [model.get("repo"), *(extra.get("repo") for extra in model.get("extra") or [])]
+    return {
+        "name": item["unit"],
+        # Stopped by its owner, or another one of its exclusive set runs: it stays in place, and down over a boot.
+        "state": state,
+        "enabled": state == "started",
+        # systemd itself holds each unit back until the one before it is active, which is when it answers.
+        "wait": False,
+        "defer": True,
+        # Its engine still runs from what was there before a run that was cut off.
+        "outdated": bool(item["stale"]),
+        # The settings are read by the helper at each start and each stop, not by what runs.
+        # Nor does an engine go on with what it has loaded from weights that turned out to be damaged.
+        "restart_on": [
+            item["env_file"],
+            f"{SYSTEM}/{item['unit']}",
+            *(secret["path"] for secret in item["secrets"]),
+            *(f"/var/lib/dgxspark/models/{repo.replace('/', '--')}.repaired" for repo in repos if repo),
+            *(entry["host"] for entry in _own_files(item)),
+        ],
+    }
+
+
+def _after(item: Mapping[str, Any]) -> list[str]:
+    if not item.get("after"):
+        return []
+    return [
+        "# Co-resident engines come up one after another: each of these is active only when its model has answered.",
+        f"After={' '.join(item['after'])}",
+    ]
+
+
+def service_unit(item: Mapping[str, Any], user: str, hf_home: str) -> str:
+    """Return the unit of an engine of one host."""
+    container, limits = item["container"], item["limits"]
+    return _unit(
+        [
+            "[Unit]",
+            f"Description=vLLM {specifiers(item['name'])} on port {item['port']} (dgxspark.vllm)",
+            PAGE,
+            "Requires=docker.service",
+            "Wants=network-online.target",
+            "After=docker.service network-online.target nvidia-persistenced.service",
+            *_after(item),
+            f"RequiresMountsFor={paths(hf_home, item['cache_dir'])}",
+            f"StartLimitIntervalSec={limits['start_interval']}",
+            f"StartLimitBurst={limits['starts']}",
+            "",
+            "[Service]",
+            "Type=exec",
+            f"User={specifiers(user)}",
+            "SupplementaryGroups=docker",
+            "# What the helper does meanwhile is in `systemctl status`.",
+            "NotifyAccess=exec",
+            "NoNewPrivileges=true",
+            f"SyslogIdentifier={container}",
+            f"ExecStartPre=-/usr/bin/docker rm --force {container}",
+            "# Waits for its turn, gives the page cache back, and refuses to start an engine that would not find its memory.",
+            f"ExecStartPre=+{HELPER} gate {item['name']}",
+            f"ExecStart={command_line(item['argv'])}",
+            "# Active means: the model has answered.",
+            f"ExecStartPost=+{HELPER} ready {item['name']}",
+            f"ExecStop=/usr/bin/docker stop --time {limits['stop_seconds']} {container}",
+            f"ExecStopPost=-/usr/bin/docker rm --force {container}",
+            f"ExecStopPost=+{HELPER} release {item['name']}",
+            "# Always: `vllm serve` exits with 0 when its engine dies. A stop on purpose stays a stop.",
+            "Restart=always",
+            f"RestartSec={limits['restart_seconds']}",
+            f"TimeoutStartSec={item['start_timeout']}",
+            f"TimeoutStopSec={limits['stop_seconds'] + 30}",
+            *INSTALL,
+        ]
+    )
+
+
+def _ray_folder(name: str) -> list[str]:
+    """Return the lines that give a rank its folder for Ray."""
+    return [
+        "# Ray's session: new at every start, for root alone. It lies in memory, so nothing of earlier ones is kept.",
+        f"RuntimeDirectory=dgxspark/ray/{name}",
+        "RuntimeDirectoryMode=0700",
+    ]
+
+
+def rank_unit(item: Mapping[str, Any], hf_home: str) -> str:
+    """Return the unit of one rank of an engine that spans hosts."""
+    rank, name = item["settings"]["rank"], item["name"]
+    stop_seconds = item["limits"]["stop_seconds"]
+    remove = "/usr/bin/timeout --kill-after=5 60 /usr/bin/docker rm --force " + " ".join(
+        part["container"] for part in rank["parts"]
+    )
+    where = "" if rank["rank"] else f", on port {item['port']}"
+    return _unit(
+        [
+            "[Unit]",
+            f"Description=vLLM {specifiers(name)}, rank {rank['rank']} of {rank['size']} of {specifiers(rank['cluster'])}{where} "
+            "(dgxspark.vllm)",
+            PAGE,
+            "Requires=docker.service",
+            "Wants=network-online.target",
+            "After=docker.service network-online.target nvidia-persistenced.service",
+            *_after(item),
+            "# With the default dependencies multi-user.target would wait for this unit, and so for the other host.",
+            "DefaultDependencies=no",
+            "Requires=sysinit.target",
+            "After=sysinit.target basic.target",
+            "Conflicts=shutdown.target",
+            "Before=shutdown.target",
+            f"RequiresMountsFor={paths(hf_home, item['cache_dir'])}",
+            "# The supervisor has a bound of its own, which failures of the other host do not use up.",
+            "StartLimitIntervalSec=0",
+            "",
+            "[Service]",
+            "# Active means: the model has answered. The supervisor says so on every host of the model, and what it waits for meanwhile.",
+            "Type=notify",
+            "NotifyAccess=main",
+            "NoNewPrivileges=true",
+            f"SyslogIdentifier={item['container']}",
+            "# Changes with what the ranks run, so that all of them are restarted when one of them has to be.",
+            f"Environment=SPARK_FINGERPRINT={rank['fingerprint']}",
+            *(_ray_folder(name) if rank["executor"] == "ray" else []),
+            f"ExecStartPre=-{remove}",
+            f"ExecStart=/usr/bin/python3 {LIBEXEC}/spark_rank.py --stop-seconds {stop_seconds} {name}",
+            f"ExecStopPost=-{remove}",
+            f"ExecStopPost={HELPER} release {name}",
+            "# Always: the ranks of a model come back together. 78 is the supervisor's word for: not without a person.",
+            "Restart=always",
+            "RestartSec=5",
+            "RestartPreventExitStatus=78",
+            "# 1 is how a rank ends that has lost another one: it comes back, and is no failed unit when both are stopped at once.",
+            "SuccessExitStatus=1",
+            "# The supervisor ends its containers itself; what is left of it and of docker's clients is killed after that.",
+            "KillMode=mixed",
+            "# Waiting for another host is no failure; a start has a deadline in the supervisor.",
+            "TimeoutStartSec=infinity",
+            f"TimeoutStopSec={(stop_seconds + 110) * len(rank['parts'])}",
+            "# A supervisor that stands still would leave its container in memory.",
+            "WatchdogSec=120",
+            "WatchdogSignal=SIGKILL",
+            *INSTALL,
+        ]
+    )
+
+
+# --- add-on services ------------------------------------------------------------------------------------------------------
+
+
+def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
+    """Return what the speech servers of a host are made of; see C(services)."""
+    files: list[dict[str, Any]] = (
+        [*library("speech")["files"], _copy(HEALTH, "roles/speech/files/spark_health.py")] if planned else []
+    )
+    folders: list[dict[str, Any]] = []
+    if planned:
+        folders = [{"path": SPEECH_ETC, "mode": "0750", "group": user}, *library("speech")["folders"]]
+    units = []
+    for item in planned:
+        folders += [folder for folder in item["folders"] if folder not in folders]
+        unit = f"{SYSTEM}/{item['unit']}"
+        files += [
+            _file(f"{SPEECH_ETC}/{item['name']}.json", json_file(item["settings"])),
+            _file(item["env_file"], environment_file(item["env"]), group=user, mode="0640"),
+            _file(unit, speech_unit(item, user), validate=VERIFY),
+            *_secrets(item["secrets"]),
+        ]
+        units.append(
+            {
+                "name": item["unit"],
+                "enabled": True,
+                # The settings are read by the helper at each start, not by what runs.
+                "restart_on": [item["env_file"], unit, *(secret["path"] for secret in item["secrets"])],
+            }
+        )
+    return {
+        "folders": folders,
+        "files": files,
+        "units": units,
+        "instances": {
+            "marker": f"{SPEECH_ETC}/*.json",
+            "keep": [item["name"] for item in planned],
+            "units": ["spark-{name}.service"],
+            "paths": [
+                f"{SPEECH_ETC}/{{name}}.env",
+                "/etc/dgxspark/secrets/speech/{name}",
+                "/var/lib/dgxspark/speech/{name}",
+            ],
+        },
+    }
+
+
+def _server_unit(
+    head: Sequence[str], user: str, container: str, argv: Sequence[str], ready: Sequence[str], limits: Mapping[str, Any],
+    start_timeout: int,
+) -> str:  # fmt: skip
+    """Return the unit of a server that is no engine."""
+    return _unit(
+        [
+            *head,
+            f"StartLimitIntervalSec={limits['start_interval']}",
+            f"StartLimitBurst={limits['starts']}",
+            "",
+            "[Service]",
+            "Type=exec",
+            f"User={specifiers(user)}",
+            "SupplementaryGroups=docker",
+            "NoNewPrivileges=true",
+            f"SyslogIdentifier={container}",
+            f"ExecStartPre=-/usr/bin/docker rm --force {container}",
+            f"ExecStart={command_line(argv)}",
+            *ready,
+            f"ExecStop=/usr/bin/docker stop --time {limits['stop_seconds']} {container}",
+            f"ExecStopPost=-/usr/bin/docker rm --force {container}",
+            "# How a server without a handler for it ends when it is stopped.",
+            "SuccessExitStatus=143",
+            "Restart=always",
+            f"RestartSec={limits['restart_seconds']}",
+            f"TimeoutStartSec={start_timeout}",
+            f"TimeoutStopSec={limits['stop_seconds'] + 30}",
+            *INSTALL,
+        ]
+    )
+
+
+def speech_unit(item: Mapping[str, Any], user: str) -> str:
+    """Return the unit of a speech server."""
+    before = [
+        "# Memory that it allocates while loading would be attributed to an engine that is profiling. One that fails does not block others.",
+        f"Before={' '.join(item['before'])}",
+    ]
+    return _server_unit(
+        [
+            "[Unit]",
+            f"Description={SPEECH_KINDS[item['kind']]} {specifiers(item['name'])} on port {item['port']} (dgxspark.vllm)",
+            PAGE,
+            "Requires=docker.service",
+            "Wants=network-online.target",
+            "After=docker.service network-online.target nvidia-persistenced.service",
+            *(before if item["before"] else []),
+        ],
+        user,
+        item["container"],
+        item["argv"],
+        [
+            "# Active means: its health endpoint has answered.",
+            f"ExecStartPost=+/usr/bin/python3 {HEALTH} ready {SPEECH_ETC}/{item['name']}.json",
+        ],
+        item["limits"],
+        item["start_timeout"],
+    )
+
+
+def ollama(planned: Mapping[str, Any], user: str) -> dict[str, Any]:
+    """Return what Ollama is made of; see C(services). planned: its part of the plan of add-on services."""
+    container, unit = "spark-ollama", "spark-ollama.service"
+    settings = {
+        "name": "ollama",
+        "kind": "ollama",
+        "unit": unit,
+        "container": container,
+        "url": planned["url"],
+        "health": "/api/tags",
+        "models": list(planned["models"]),
+        "memory_gib": planned["memory_gib"],
+        # It gives up a little before systemd would, so that the journal says why.
+        "deadline_seconds": planned["start_timeout"] - 20,
+    }
+    text = _server_unit(
+        [
+            "[Unit]",
+            "Description=Ollama, the fallback (dgxspark.vllm)",
+            PAGE,
+            "Requires=docker.service",
+            "Wants=network-online.target",
+            "# In no order with the engines: idle it holds no memory, and what it has loaded they unload before they start.",
+            "After=docker.service network-online.target nvidia-persistenced.service",
+            f"RequiresMountsFor={paths(planned['models_dir'])}",
+        ],
+        user,
+        container,
+        planned["argv"],
+        [
+            "# Active means: it has listed its models.",
+            f"ExecStartPost=+/usr/bin/python3 {HEALTH} ready {OLLAMA_ETC}/ollama.json",
+        ],
+        planned["limits"],
+        planned["start_timeout"],
+    )
+    return {
+        "folders": [
+            {"path": OLLAMA_ETC, "mode": "0750", "group": user},
+            {"path": planned["models_dir"], "holds": "weights"},
+            *library("ollama")["folders"],
+        ],
+        "files": [
+            *library("ollama")["files"],
+            _copy(HEALTH, "roles/speech/files/spark_health.py"),
+            _file(f"{OLLAMA_ETC}/ollama.json", json_file(settings)),
+            # Where units of engines read by which URL models are unloaded.
+            _file("/etc/dgxspark/ollama.json", json.dumps({"url": planned["url"]}) + "\n"),
+            _file(f"{OLLAMA_ETC}/ollama.env", environment_file(planned["env"]), group=user, mode="0640"),
+            _file(f"{SYSTEM}/{unit}", text, validate=VERIFY),
+        ],
+        "units": [
+            # The rest is read by others, at each start and each stop.
+            {"name": unit, "enabled": True, "restart_on": [f"{OLLAMA_ETC}/ollama.env", f"{SYSTEM}/{unit}"]}
+        ],
+    }
+
+
+def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the watchdog is made of; see C(services). settings: what it reads at its start."""
+    name, program = "spark-watchdog.service", f"{LIBEXEC}/spark_watchdog.py"
+    text = _unit(
+        [
+            "[Unit]",
+            "Description=Watchdog of the model servers (dgxspark.vllm)",
+            PAGE,
+            "After=docker.service",
+            "StartLimitIntervalSec=0",
+            "",
+            "[Service]",
+            "Type=notify",
+            "NotifyAccess=main",
+            "SyslogIdentifier=spark-watchdog",
+            f"ExecStart=/usr/bin/python3 {program}",
+            "Restart=always",
+            "RestartSec=10",
+            "# A watchdog that stands still is started anew; probes and evidence of several servers take their time.",
+            "WatchdogSec=300",
+            "TimeoutStartSec=300",
+            "TimeoutStopSec=20",
+            "# It is small, and what it is for is a host that is in trouble.",
+            "OOMScoreAdjust=-500",
+            "NoNewPrivileges=true",
+            "PrivateTmp=true",
+            "ProtectHome=read-only",
+            "ProtectSystem=strict",
+            "ReadWritePaths=/var/lib/dgxspark/watchdog",
+            *INSTALL,
+        ]
+    )
+    return {
+        "folders": [
+            {"path": "/etc/dgxspark/watchdog"},
+            {"path": "/var/lib/dgxspark/watchdog"},
+            *library("watchdog")["folders"],
+        ],
+        # The process is restarted when any of them changes, whoever has put it there.
+        "files": [
+            *library("watchdog")["files"],
+            _copy(f"{LIBEXEC}/python_stacks.py", "roles/watchdog/files/python_stacks.py"),
+            _copy(program, "roles/watchdog/files/spark_watchdog.py"),
+            _file("/etc/dgxspark/watchdog/settings.json", json_file(settings)),
+            _file(f"{SYSTEM}/{name}", text),
+        ],
+        "units": [{"name": name, "enabled": True}],
+    }
+
+
+def host(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what every Spark has before its services; see C(services). With C(accounts), whom the host has to know.
+
+    variables: those of the role host, by their names.
+    """
+    user = variables["host_user"]
+    return {
+        "accounts": {user: dict(ACCOUNT), **{name: {} for name in variables["host_docker_users"] if name != user}},
+        "folders": [
+            {
+                "path": variables["host_hf_home"],
+                "owner": variables["host_hf_home_owner"],
+                "group": variables["host_hf_home_group"],
+            },
+            {"path": variables["host_cache_dir"]},
+            {"path": "/etc/dgxspark/services"},
+            {"path": "/etc/dgxspark/env", "group": user, "mode": "0750"},
+            {"path": "/etc/dgxspark/secrets", "mode": "0700"},
+            {"path": "/var/lib/dgxspark/receipts"},
+            *library("host")["folders"],
+        ],
+        "files": [
+            *library("host")["files"],
+            _copy(f"{LIBEXEC}/spark_unit.py", "roles/host/files/spark_unit.py"),
+            _copy(f"{LIBEXEC}/spark_rank.py", "roles/host/files/spark_rank.py"),
+            _copy(f"{LIBEXEC}/with-secrets", "roles/host/files/with-secrets", mode="0755"),
+        ],
+        "units": [],
+    }
+
+
+# --- monitoring ---------------------------------------------------------------------------------------------------------
+
+MONITORING = "/etc/dgxspark/monitoring"
+MONITORING_SECRETS = "/etc/dgxspark/secrets/monitoring"
+# What a receiver names files for.
+RECEIVER_FILES = ("url_file", "token_file", "password_file")
+INHIBIT = [
+    # A host that is gone says nothing about what runs on it.
+    (('alertname="SparkExporterGone"', 'job="node"'), 'alertname=~"SparkTargetDown|SparkCollectorStale"', ("host",)),
+    (('alertname="SparkMemoryCritical"',), 'alertname="SparkMemoryLow"', ("host",)),
+    (('alertname="SparkUnitFailed"',), 'alertname=~"SparkServiceNotUp|SparkTargetDown"', ("host", "service")),
+]
+
+
+def monitoring(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what Prometheus and Alertmanager read; see C(services).
+
+    planned: C(jobs), C(receivers), C(interval), C(scrape_timeout) and C(alertmanager), the HOST:PORT that Prometheus tells, or empty.
+    C(restart_on) of the answer has the keys that each program reads at its start, C(jobs) and C(receivers), by their names on the host.
+    """
+    jobs, receivers = planned["jobs"], planned["receivers"]
+    of_jobs = [{"name": f"{job['name']}.job", "source": job["token_file"]} for job in jobs if job.get("token_file")]
+    of_receivers = [
+        {"name": f"{receiver['name']}.{key}", "source": receiver[key]}
+        for receiver in receivers
+        for key in RECEIVER_FILES
+        if receiver.get(key)
+    ]
+    files = [
+        _file(
+            f"{MONITORING}/prometheus.yml",
+            yaml_file(_prometheus(planned)),
+            # Without the files that it names: tokens are only there for the running unit.
+            validate="/usr/bin/promtool check config --syntax-only %s",
+        ),
+        *(_file(f"{MONITORING}/targets/{job['name']}.json", json_file(job["targets"]).rstrip("\n")) for job in jobs),
+    ]
+    if planned["alertmanager"]:
+        files.append(
+            _file(
+                f"{MONITORING}/alertmanager.yml",
+                yaml_file(_alertmanager(receivers)),
+                validate="/usr/bin/amtool check-config %s",
+            )
+        )
+    return {
+        "folders": [],
+        "files": [*files, *keys([*of_receivers, *of_jobs], MONITORING_SECRETS)],
+        "units": [],
+        "restart_on": {
+            "jobs": [f"{MONITORING_SECRETS}/{entry['name']}" for entry in of_jobs],
+            "receivers": [f"{MONITORING_SECRETS}/{entry['name']}" for entry in of_receivers],
+        },
+    }
+
+
+def _prometheus(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of Prometheus: how often it asks whom, by which rules."""
+    settings: dict[str, Any] = {
+        "global": {
+            "scrape_interval": f"{planned['interval']}s",
+            "scrape_timeout": f"{planned['scrape_timeout']}s",
+            "evaluation_interval": f"{planned['interval']}s",
+        },
+        # Beside the rules of this collection, those of the owner; nothing is written there.
+        "rule_files": [f"{MONITORING}/rules.yml", f"{MONITORING}/rules.d/*.yml"],
+    }
+    if planned["alertmanager"]:
+        settings["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [planned["alertmanager"]]}]}]}
+    settings["scrape_configs"] = [
+        {
+            "job_name": job["name"],
+            "metrics_path": job["path"],
+            **(
+                {"authorization": {"credentials_file": f"/run/spark-prometheus/{job['name']}.job"}}
+                if job.get("token_file")
+                else {}
+            ),
+            "file_sd_configs": [{"files": [f"{MONITORING}/targets/{job['name']}.json"]}],
+        }
+        for job in planned["jobs"]
+    ]
+    return settings
+
+
+def _alertmanager(receivers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the settings of Alertmanager: who is told of what."""
+    return {
+        "route": {
+            "receiver": "nobody",
+            "group_by": ["alertname", "host"],
+            "group_wait": "30s",
+            "group_interval": "5m",
+            "repeat_interval": "4h",
+            "routes": [
+                {
+                    "receiver": receiver["name"],
+                    "matchers": [f'severity=~"{"|".join(receiver["severities"])}"'],
+                    "continue": True,
+                }
+                for receiver in receivers
+            ],
+        },
+        "inhibit_rules": [
+            {"source_matchers": list(source), "target_matchers": [target], "equal": list(equal)}
+            for source, target, equal in INHIBIT
+        ],
+        "receivers": [{"name": "nobody"}, *(_receiver(receiver) for receiver in receivers)],
+    }
+
+
+def _receiver(receiver: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one receiver as Alertmanager reads it."""
+    secret = f"/run/spark-alertmanager/{receiver['name']}"
+    if receiver["type"] == "telegram":
+        told = {"bot_token_file": f"{secret}.token_file", "chat_id": receiver["chat_id"], "send_resolved": True}
+        return {"name": receiver["name"], "telegram_configs": [told]}
+    if receiver["type"] == "email":
+        told = {key: receiver[key] for key in ("to", "from", "smarthost")} | {"send_resolved": True}
+        if receiver["username"]:
+            told |= {"auth_username": receiver["username"], "auth_password_file": f"{secret}.password_file"}
+        return {"name": receiver["name"], "email_configs": [told]}
+    if receiver["type"] == "ntfy":
+        # ntfy makes a message of what Alertmanager posts by a template that it has (2.14 and later).
+        server = receiver["server"].rstrip("/")
+        told = {"url": f"{server}/{receiver['topic']}?template=alertmanager"}
+    elif receiver["url_file"]:
+        told = {"url_file": f"{secret}.url_file"}
+    else:
+        told = {"url": receiver["url"]}
+    told["send_resolved"] = True
+    if receiver["token_file"]:
+        told["http_config"] = {"authorization": {"credentials_file": f"{secret}.token_file"}}
+    return {"name": receiver["name"], "webhook_configs": [told]}
+
+
+# --- a host -------------------------------------------------------------------------------------------------------------
+
+
+def render(
+    planned: Mapping[str, Any],
+    addons: Mapping[str, Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Return all that the roles of this collection which run on every Spark would put on a host, by component.
+
+    planned: the host's part of a plan. addons: the plan of add-on services. variables: variables of roles that somebody has
+    set, by their names; the others have the roles' defaults. Each component is what the module component takes: C(folders), C(files)
+    with C(content), C(source), a file of the controller, or C(bundled), a file of this collection, C(units), C(instances) and C(purge);
+    of the host C(accounts), too. Raises ValueError for a text that no unit can hold.
+    """
+    settings, beside = planned["settings"], addons or {}
+    known = {
+        **DEFAULTS,
+        "host_hf_home": settings["hf_home"],
+        "host_cache_dir": settings["cache_dir"],
+        "service_hf_home": settings["hf_home"],
+        **(variables or {}),
+    }
+    found = {
+        "host": host(known),
+        "services": services(planned.get("services") or [], known["service_user"], known["service_hf_home"]),
+    }
+    if beside.get("speech"):
+        found["speech"] = speech(beside["speech"]["services"], known["speech_user"])
+    if beside.get("ollama") and beside["ollama"].get("state") == "present":
+        found["ollama"] = ollama(beside["ollama"], known["ollama_user"])
+    if beside.get("watchdog") and beside["watchdog"].get("state") == "present":
+        found["watchdog"] = watchdog(beside["watchdog"]["settings"])
+    return found

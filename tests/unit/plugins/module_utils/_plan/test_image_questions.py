@@ -1,0 +1,197 @@
+"""Which images are asked how they would plan a service, by whom, and what their answers do to a plan."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_plan import FAST, RECIPES, errors, host, measured
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan_probe
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import image_questions, picture, plan_page
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+
+RECORDED = json.loads((Path(__file__).parents[2] / "fixtures" / "image_plans.json").read_text(encoding="utf-8"))
+SAID = {"answer": image_answer.read(RECORDED["dense"]["answer"]), "reason": ""}
+ID, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+REF = "an/image:1"
+NEW: dict[str, Any] = {
+    "name": "new",
+    "model": {"repo": "org/new"},
+    "image": {"ref": REF, "vllm_version": "0.33.0", "entrypoint": "serve"},
+    "config": {"architectures": ["NewForCausalLM"], "model_type": "of_next_year", "transformers_version": "5.0"},
+    "args": {"max-model-len": 16384, "max-num-seqs": 4},
+    "port": 8001,
+}
+
+
+def there(image_id: str = ID) -> dict[str, Any]:
+    return {REF: {"present": True, "id": image_id, "repo_digests": []}}
+
+
+def spark(*services: dict[str, Any], image_id: str = ID, available: float = 60.0, **variables: Any) -> dict[str, Any]:
+    found = measured(memory={"total_gib": 119.67, "available_gib": available})
+    return host(*(services or (NEW,)), measured=found, images=there(image_id), **variables)
+
+
+def planned(hosts: dict[str, Any], known: Any = lambda _key: None, **more: Any) -> dict[str, Any]:
+    return dict(engine.make_plan(hosts, RECIPES, known=known, **more)["hosts"])
+
+
+def states(hosts: dict[str, Any]) -> dict[str, list[str]]:
+    return {name: [each["state"] for each in body["image_questions"]] for name, body in hosts.items()}
+
+
+def test_what_the_arithmetic_knows_is_not_asked() -> None:
+    assert states(planned({"a": spark(FAST)})) == {"a": []}
+
+
+def test_a_service_that_the_arithmetic_does_not_know_is_asked_by_its_image_and_what_matters() -> None:
+    body = planned({"a": spark()})["a"]
+    (question,) = body["image_questions"]
+    assert (question["service"], question["image"], question["image_id"], question["state"]) == ("new", REF, ID, "ask")
+    assert json.loads(question["files"]["config.json"]) == NEW["config"]
+    assert question["args"] == ["--max-model-len", "16384", "--max-num-seqs", "4"]
+    # It is the name that the module on the host gives the answer, too.
+    asked = plan_probe.question(question["files"], question["args"], question["available"], question["draft_files"])
+    assert question["key"] == plan_probe.cache_name(ID, asked)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"port": 8002, "served_model_name": "b", "memory_share": 2}, True),
+        ({"args": {**NEW["args"], "gpu-memory-utilization": 0.5}}, True),
+        ({"args": {**NEW["args"], "max-model-len": 8192}}, False),
+        ({"config": {**NEW["config"], "hidden_size": 1}}, False),
+        ({"args": {**NEW["args"], "trust-remote-code": True}}, False),
+    ],
+)
+def test_what_changes_no_memory_changes_no_question(change: dict[str, Any], same: bool) -> None:
+    (before,) = planned({"a": spark()})["a"]["image_questions"]
+    (after,) = planned({"a": spark({**NEW, **change})})["a"]["image_questions"]
+    assert (before["key"] == after["key"]) is same
+
+
+def test_an_answer_is_used_and_closes_the_question() -> None:
+    (question,) = planned({"a": spark()})["a"]["image_questions"]
+    body = planned({"a": spark()}, {question["key"]: SAID}.get)["a"]
+    assert body["image_questions"] == [] and errors(body) == []
+    memory = body["services"][0]["memory"]
+    assert memory["sources"] == {"weights": "image", "kv_cache": "image"}
+    assert memory["bytes_per_block"] == 2359296 and memory["weights_bytes"] == 8044936192
+    assert body["services"][0]["args"]["gpu-memory-utilization"] == memory["gpu_memory_utilization"]
+
+
+def test_an_answer_of_another_image_or_configuration_is_not_used() -> None:
+    (question,) = planned({"a": spark()})["a"]["image_questions"]
+    known = {question["key"]: SAID}.get
+    for other in (spark(image_id=OTHER), spark({**NEW, "config": {**NEW["config"], "hidden_size": 1}})):
+        body = planned({"a": other}, known)["a"]
+        assert "memory.refused" in [each["rule"] for each in errors(body)] and len(body["image_questions"]) == 1
+
+
+def test_what_was_not_answered_stays_refused_with_its_reason_and_is_no_question() -> None:
+    body = planned({"a": spark()}, lambda _key: {"answer": None, "reason": "no answer within 300 seconds"})["a"]
+    (error,) = errors(body)
+    assert error["rule"] == "memory.refused" and "no answer within 300 seconds" in error["message"]
+    assert body["image_questions"] == []
+
+
+def test_a_fleet_asks_once_on_the_spark_with_the_most_memory() -> None:
+    hosts = {"a": spark(available=20.0), "b": spark(available=90.0), "c": spark(image_id=OTHER)}
+    assert states(planned(hosts)) == {"a": ["elsewhere"], "b": ["ask"], "c": ["ask"]}
+    # Of those that the play reaches.
+    assert states(planned(hosts, reached=["a"])) == {"a": ["ask"], "b": ["elsewhere"], "c": ["absent"]}
+
+
+def test_a_spark_without_memory_to_spare_is_not_asked() -> None:
+    body = planned({"a": spark(available=image_questions.FREE_GIB - 0.1)})["a"]
+    assert [each["state"] for each in body["image_questions"]] == ["no_memory"]
+    assert "has 8 GiB of memory available" in errors(body)[0]["message"]
+
+
+def test_nobody_is_asked_where_that_is_switched_off_and_the_controller_for_all() -> None:
+    body = planned({"a": spark(spark_probe="none")})["a"]
+    assert [each["state"] for each in body["image_questions"]] == ["never"]
+    assert "spark_probe is none" in errors(body)[0]["message"]
+    hosts = {"a": host(NEW, spark_probe="controller"), "b": host(NEW, spark_probe="controller")}
+    assert states(planned(hosts)) == {"a": ["ask"], "b": ["elsewhere"]}
+
+
+def test_an_image_that_is_not_there_yet_is_asked_later() -> None:
+    hosts = planned({"a": host(NEW, measured=measured())})
+    assert states(hosts) == {"a": ["absent"]} and len(errors(hosts["a"])) == 1
+    image_questions.postpone(hosts)
+    assert errors(hosts["a"]) == []
+    assert "before anything starts" in hosts["a"]["findings"][0]["message"]
+    # Not so what is asked right now, and was not answered.
+    hosts = planned({"a": spark()})
+    image_questions.postpone(hosts)
+    assert len(errors(hosts["a"])) == 1
+
+
+def test_without_facts_a_locked_image_is_known_by_its_id() -> None:
+    platforms = {"linux/arm64": {"id": ID, "digest": ""}}
+    lock = {"images": {REF: {"platforms": platforms}}, "models": {}, "services": {}, "files": {}, "recipes": {}}
+    (question,) = planned({"a": spark()})["a"]["image_questions"]
+    body = planned({"a": host(NEW)}, {question["key"]: SAID}.get, lock=lock)["a"]
+    assert body["services"][0]["memory"]["sources"]["kv_cache"] == "image"
+
+
+def test_a_part_of_a_config_is_not_asked_about() -> None:
+    config = copy.deepcopy(NEW["config"])
+    del config["transformers_version"]
+    body = planned({"a": spark({**NEW, "config": config})})["a"]
+    assert body["image_questions"] == [] and "whole config.json" in errors(body)[0]["message"]
+
+
+def test_a_version_that_was_not_compared_is_asked_and_planned_meanwhile() -> None:
+    config = {**RECIPES["qwen3-4b-instruct-2507"]["config"], "transformers_version": "5.0"}
+    service = {**NEW, "config": config, "image": {"ref": REF, "vllm_version": "0.32.0", "entrypoint": "serve"}}
+    body = planned({"a": spark(service)})["a"]
+    (question,) = body["image_questions"]
+    assert not question["refused"] and errors(body) == []
+    assert body["services"][0]["memory"]["sources"]["kv_cache"] == "arithmetic, not compared"
+    body = planned({"a": spark(service)}, {question["key"]: SAID}.get)["a"]
+    assert body["services"][0]["memory"]["sources"]["kv_cache"] == "image"
+
+
+def test_what_a_person_states_is_planned_and_not_asked() -> None:
+    body = planned({"a": spark({**NEW, "memory_gib": 30})})["a"]
+    assert body["image_questions"] == [] and errors(body) == []
+    assert body["services"][0]["args"]["gpu-memory-utilization"] == 0.26
+    assert "memory.stated" in [each["rule"] for each in body["findings"]]
+    body = planned({"a": spark({**NEW, "memory": {"weights_gib": 20, "kv_gib": 8, "other_gib": 1}})})["a"]
+    assert body["services"][0]["memory"]["sources"] == {"weights": "stated", "kv_cache": "stated"}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"memory_gib": 0}, "'memory_gib' is 0"),
+        ({"memory": {"kv_gib": 1}}, "'memory' needs 'weights_gib'"),
+        ({"memory": {"weights_gib": "a"}}, "memory.weights_gib is 'a'"),
+        ({"memory": {"weights_gib": 1, "kv": 2}}, "kv"),
+        ({"memory": {"weights_gib": 1}, "memory_gib": 2}, "say the same"),
+    ],
+)
+def test_what_a_person_states_is_checked(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(engine.InventoryError) as caught:
+        planned({"a": spark({**NEW, **given})})
+    assert why in str(caught.value)
+
+
+def test_the_plan_says_what_its_figures_rest_on() -> None:
+    (question,) = planned({"a": spark()})["a"]["image_questions"]
+    plan = engine.make_plan({"a": spark(NEW, FAST)}, RECIPES, known={question["key"]: SAID}.get)
+    notes = picture.label_notes(plan["hosts"]["a"]["services"])
+    assert "weights and KV cache: image (new)" in notes
+    assert any(note.startswith("weights and KV cache: arithmetic, ") and "(fast)" in note for note in notes)
+    page = plan_page.page(plan, [])
+    assert all(note in page for note in notes)
+    assert "weights and KV cache: image (new)" in picture.plan_text(plan, [], 100, False, "")

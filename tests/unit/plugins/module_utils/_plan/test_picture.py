@@ -1,0 +1,225 @@
+"""The plan as it is drawn in a terminal."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture
+
+COLORS = re.compile(r"\033\[[0-9;]*m")
+
+
+def part(label: str, gib: float, kind: str, service: str | None = None) -> dict[str, Any]:
+    return {"label": label, "gib": gib, "kind": kind, "service": service}
+
+
+def service(name: str, **memory: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": {"ref": "nvcr.io/nvidia/vllm:26.04-py3"},
+        "vllm_version": "0.19.0",
+        "port": 8001,
+        "recipe": "r",
+        "model": {"repo": "Org/Model", "source": None},
+        "args": {"gpu-memory-utilization": 0.8, "max-model-len": 65536},
+        "memory": {"weights_bytes": 2**30, "max_concurrency": 2.0, **memory},
+    }
+
+
+def host(*parts: dict[str, Any], verdict: str = "fits", services: Any = (), total: float = 120.0) -> dict[str, Any]:
+    return {
+        "verdict": verdict,
+        "basis": "inventory",
+        "total_gib": total,
+        "utilization_sum": 0.8,
+        "memory_map": list(parts),
+        "services": list(services),
+        "findings": [],
+    }
+
+
+HEAVY = host(
+    part("system", 5.2, "system"),
+    part("heavy weights", 75.0, "weights", "heavy"),
+    part("heavy KV cache", 20.0, "kv_cache", "heavy"),
+    part("heavy overhead", 0.1, "overhead", "heavy"),
+    part("asr", 4.0, "plain", "asr"),
+    part("free", 15.7, "free"),
+    services=[service("heavy")],
+)
+OVER = host(
+    part("system", 5.0, "system"),
+    part("heavy weights", 145.0, "weights", "heavy"),
+    part("free", 0.0, "free"),
+    verdict="fails",
+    services=[service("heavy")],
+)
+
+
+@pytest.mark.parametrize(
+    "sizes", [[1.0, 1.0, 1.0], [119.0, 0.1, 0.1, 0.1], [5.0], [0.0, 2.0], [33.3] * 3, [0.4] * 19 + [90.0]]
+)
+@pytest.mark.parametrize("width", [20, 24, 77, 100])
+def test_shares_fill_the_width(sizes: list[float], width: int) -> None:
+    columns = picture.shares(sizes, width)
+    assert sum(columns) == width
+    assert [size > 0 for size in sizes] == [column > 0 for column in columns]
+
+
+@pytest.mark.parametrize("width", [24, 40, 77, 100])
+@pytest.mark.parametrize("body", [HEAVY, OVER], ids=["fits", "over"])
+@pytest.mark.parametrize("color", [False, True])
+def test_a_bar_is_exactly_as_wide_as_it_is_told(body: dict[str, Any], width: int, color: bool) -> None:
+    drawn = picture.memory_bar(body, width, color)
+    assert len(COLORS.sub("", drawn)) == width
+    assert ("\033" in drawn) == color
+    assert all(len(line) <= width for line in COLORS.sub("", picture.bar_names(body, width, color)).splitlines())
+
+
+def test_a_bar_is_in_proportion_and_small_parts_are_seen() -> None:
+    drawn = picture.memory_bar(HEAVY, 60, color=False)
+    assert drawn.count("█") == pytest.approx(75 / 120 * 60, abs=2)
+    assert drawn.count("░") == 1
+    assert drawn.startswith("▚") and drawn.endswith("·······")
+
+
+def test_what_is_beyond_the_memory_is_crossed_out() -> None:
+    drawn = picture.memory_bar(OVER, 50, color=False)
+    assert drawn.count(picture.OVER) == 50 * 30 // 150
+    assert picture.room_text(OVER) == "30.0 GiB over"
+    assert picture.OVER not in picture.memory_bar(HEAVY, 50, color=False)
+    # The parts are rounded to hundredths, which is no lack of memory.
+    assert picture.over_gib(host(part("system", 120.04, "system"))) == 0.0
+
+
+def test_services_keep_their_colour_in_bar_and_names() -> None:
+    drawn, names = picture.memory_bar(HEAVY, 60, color=True), picture.bar_names(HEAVY, 60, color=True)
+    for hue, name in ((picture.HUES[0], "heavy"), (picture.HUES[1], "asr")):
+        assert f"\033[{hue}m" in drawn
+        assert f"\033[{hue}m{name}" in names
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["spark-1"], "spark-1"),
+        (["spark-2", "spark-1"], "spark-1..2"),
+        ([f"spark-{number}" for number in range(1, 13)], "spark-1..12"),
+        (["spark-1", "spark-3", "spark-4", "other"], "other, spark-1, spark-3..4"),
+        (["a1", "b2", "1", "2"], "1..2, a1, b2"),
+        ([f"s{number}" for number in range(1, 20, 2)], "s1, s3, s5, s7, s9, s11 and 4 more"),
+    ],
+)
+def test_names_of_hosts_in_few_words(names: list[str], text: str) -> None:
+    assert picture.names_text(names) == text
+
+
+def test_hosts_that_are_planned_alike_are_one() -> None:
+    plan = {"hosts": {"spark-10": HEAVY, "spark-9": HEAVY, "spark-2": OVER}}
+    groups = picture.host_groups(plan)
+    assert [group.title for group in groups] == ["spark-2", "spark-9..10 (2 alike)"]
+    assert picture.worst_first(groups)[0].title == "spark-2"
+    text = picture.plan_text(plan, [])
+    assert text.count("[▚") == 2
+    assert "spark-9..10 (2 alike): fits, 15.7 GiB free of 120.00" in text
+    assert "3 hosts: 2 fit, 1 fails; no errors, no warnings." in text
+
+
+def test_an_error_that_is_not_of_memory_fails_the_host_too() -> None:
+    body = {**HEAVY, "findings": [{"severity": "error", "rule": "secret.missing", "message": "no"}]}
+    assert picture.standing(HEAVY) == "fits"
+    assert picture.standing(body) == "fails"
+    assert len(picture.host_groups({"hosts": {"a": body, "b": HEAVY}})) == 2
+
+
+def test_a_fleet_takes_a_line_a_host_and_the_worst_is_first() -> None:
+    hosts = {f"spark-{number:03}": host(part("free", 100 + number, "free"), total=100 + number) for number in range(99)}
+    hosts["spark-050"] = OVER
+    lines = picture.plan_text({"hosts": hosts}, [], width=79).splitlines()
+    assert lines[2].startswith("spark-050  fails  [")
+    rows = [line for line in lines if "[" in line]
+    assert len(rows) == picture.MOST_LINES
+    assert {len(row) for row in rows} == {79}
+    assert lines[lines.index(rows[-1]) + 1] == "and 49 hosts more: 49 fit"
+    assert lines[-1].startswith("99 hosts: 98 fit, 1 fails")
+
+
+def test_what_was_worked_out_has_an_asterisk() -> None:
+    cells = picture.service_cells(service("a", solved=["max-model-len"]))
+    assert cells[4] == "0.80"
+    assert cells[7] == "2.0 x 65536*"
+    # A service that could not be planned has no figures.
+    failed = {**service("a"), "memory": {"verdict": "fails"}, "args": {}}
+    assert picture.service_cells(failed)[4:] == ["-", "-", "-", "-", "-"]
+
+
+def finding(number: int = 1, **more: Any) -> dict[str, Any]:
+    return {
+        "host": f"spark-{number}",
+        "service": "heavy",
+        "severity": "error",
+        "rule": "memory.x",
+        "message": "Too much.",
+        "fix": "Less.",
+        **more,
+    }
+
+
+def test_a_finding_says_what_where_in_vllms_words_and_how_to_mend_it() -> None:
+    seconds = {"low": 60, "typical": 240, "high": 600}
+    told = finding(vllm_error="ValueError: no", stage="load", seconds=seconds)
+    assert picture.findings_text([told]).splitlines() == [
+        "ERROR   spark-1/heavy: Too much. [memory.x]",
+        "        vLLM would say, about 4 min into the start (60 s to 10 min), while it loads the weights: ValueError: no",
+        "        Fix: Less.",
+    ]
+    assert "vLLM would say: ValueError" in picture.findings_text([finding(vllm_error="ValueError: no")])
+
+
+def test_a_finding_of_many_hosts_is_told_once() -> None:
+    same = picture.same_findings([finding(1), finding(2), finding(3, severity="warning"), finding(4)])
+    assert [(group.where, group.figures) for group in same] == [
+        ("heavy on spark-1..2, spark-4", False),
+        ("spark-3/heavy", False),
+    ]
+
+
+def test_findings_that_differ_in_figures_are_merged_only_when_they_are_many() -> None:
+    few = [finding(number, message=f"{number}.5 GiB are missing.") for number in range(1, 4)]
+    assert len(picture.same_findings(few)) == 3
+    many = picture.same_findings([*few, finding(7, message="7 GiB are missing.")])
+    assert [(group.where, group.figures) for group in many] == [("heavy on spark-1..3, spark-7", True)]
+    assert "The figures are those of spark-1/heavy" in picture.findings_text(
+        [*few, finding(7, message="7 GiB are missing.")]
+    )
+    # What is to be done differs in more than figures: not the same.
+    other = [finding(number, message=f"{number} GiB", fix=f"Remove {'abcdef'[number]}.") for number in range(1, 6)]
+    assert len(picture.same_findings(other)) == 5
+
+
+def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
+    heavy = {**service("heavy"), "exclusive": "large", "state": "started"}
+    coder = {**service("coder"), "exclusive": "large", "state": "stopped"}
+    spare = {**service("spare"), "exclusive": "", "state": "stopped"}
+    text = picture.plan_text({"hosts": {"spark-1": host(*HEAVY["memory_map"], services=[heavy, coder, spare])}}, [])
+    lines = [line.strip() for line in text.splitlines()]
+    for named in ("heavy [set large] ", "coder [set large, stopped] ", "spare [stopped] "):
+        assert any(line.startswith(named) for line in lines), named
+    assert any(line.startswith("[set NAME] one of the set runs at a time") for line in lines)
+    assert any(line.startswith("[stopped] deployed, and not to run") for line in lines)
+
+
+def test_hosts_of_which_another_one_runs_are_not_alike() -> None:
+    hosts = {
+        name: host(*HEAVY["memory_map"], services=[{**service("heavy"), "state": state}])
+        for name, state in (("spark-1", "started"), ("spark-2", "stopped"))
+    }
+    assert [group.hosts for group in picture.host_groups({"hosts": hosts})] == [["spark-1"], ["spark-2"]]
+
+
+def test_a_plan_without_sets_explains_none() -> None:
+    text = picture.plan_text({"hosts": {"spark-1": HEAVY}}, [])
+    assert "[set" not in text and "[stopped]" not in text

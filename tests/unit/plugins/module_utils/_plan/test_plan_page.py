@@ -1,0 +1,217 @@
+"""The plan as an HTML page: well-formed, by itself, and safe with any name."""
+
+from __future__ import annotations
+
+import copy
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan_page
+
+VOID = {"meta", "input", "br"}
+HOSTILE = "<script>alert(1)</script>\"'&"
+
+
+def make_plan(hosts: int = 2, name: str = "heavy", over: bool = False) -> dict[str, Any]:
+    service = {
+        "name": name,
+        "image": {"ref": f"image-{name}"},
+        "vllm_version": name,
+        "port": 8001,
+        "recipe": name,
+        "model": {"repo": f"org/{name}", "source": None},
+        "args": {"gpu-memory-utilization": 0.81, "max-model-len": 65536},
+        "memory": {
+            "solved": ["gpu-memory-utilization"],
+            "weights_bytes": 75 * 2**30,
+            "max_concurrency": 2.5,
+            "residency_gib": {"low": 90.0, "typical": 95.2, "high": 99.0},
+        },
+    }
+    body = {
+        "verdict": "fails" if over else "fits",
+        "basis": "inventory",
+        "total_gib": 60.0 if over else 120.0,
+        "utilization_sum": 0.81,
+        "memory_map": [
+            {"label": "system", "gib": 5.2, "kind": "system", "service": None},
+            {"label": f"{name} weights", "gib": 75.0, "kind": "weights", "service": name},
+            {"label": f"{name} KV cache", "gib": 20.0, "kind": "kv_cache", "service": name},
+            {"label": "free", "gib": 0.0 if over else 19.8, "kind": "free", "service": None},
+        ],
+        "services": [service],
+        "findings": [],
+    }
+    # Hosts differ in their totals, so that each is shown.
+    return {
+        "hosts": {
+            f"{name}-{number:03}": {**copy.deepcopy(body), "total_gib": body["total_gib"] + number}
+            for number in range(hosts)
+        }
+    }
+
+
+def make_findings(name: str = "heavy", **more: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "host": f"{name}-001",
+            "service": name,
+            "severity": "error",
+            "rule": "memory.x",
+            "message": f"{name} is too much.",
+            "vllm_error": f"ValueError: {name}",
+            "stage": "load",
+            "seconds": {"low": 60, "typical": 240, "high": 600},
+            "fix": f"Less {name}.",
+            **more,
+        }
+    ]
+
+
+class Reader(HTMLParser):
+    """Collects the elements, their text and attributes; fails on a tag that is not closed in its place."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.texts: list[str] = []
+        self.ids: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.texts).split())
+
+    def values(self, name: str) -> list[str]:
+        return [value for _tag, its, value in self.attributes if its == name]
+
+
+@pytest.mark.parametrize("hosts", [0, 1, 4, 30])
+@pytest.mark.parametrize("over", [False, True])
+def test_the_page_is_well_formed_and_needs_nothing_but_itself(hosts: int, over: bool) -> None:
+    text = plan_page.page(make_plan(hosts, over=over), make_findings())
+    reader = Reader(text)
+    used = {name for _tag, name, _value in reader.attributes}
+    assert not used & {"src", "href", "srcset", "action", "data", "poster", "onclick", "onload"}
+    assert not re.search(r"url\(|@import|https?:|//", text)
+    assert not {tag for tag, _name, _value in reader.attributes} & {"script", "link", "iframe", "img", "object"}
+    assert "default-src 'none'; style-src 'unsafe-inline'" in reader.values("content")
+    ids = reader.values("id")
+    assert len(ids) == len(set(ids))
+
+
+def test_names_cannot_become_markup() -> None:
+    text = plan_page.page(make_plan(3, HOSTILE), make_findings(HOSTILE, rule=HOSTILE))
+    reader = Reader(text)
+    assert "<script" not in text.replace("&lt;script", "")
+    assert f"ValueError: {HOSTILE}" in reader.text
+    assert f"org/{HOSTILE}" in reader.text
+    assert any(HOSTILE in value for value in reader.values("aria-label"))
+    assert any(HOSTILE in value for value in reader.values("title"))
+    assert {tag for tag, _name, _value in reader.attributes}.isdisjoint({"script"})
+
+
+def test_the_same_plan_gives_the_same_bytes_in_any_order() -> None:
+    plan = make_plan(5)
+    other = {"hosts": dict(reversed(list(make_plan(5)["hosts"].items())))}
+    assert plan_page.page(plan, make_findings()) == plan_page.page(other, make_findings())
+
+
+def widths(text: str) -> list[list[float]]:
+    """The widths of the spans of every bar, in percent."""
+    bars = re.findall(r'<div class="bar".*?</div>(?=\s*<span class="room)', text, re.DOTALL)
+    return [[float(width) for width in re.findall(r"<span [^>]*width:([0-9.]+)%", one)] for one in bars]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_bars_are_full_and_no_fuller(over: bool) -> None:
+    found = widths(plan_page.page(make_plan(1, over=over), []))
+    assert len(found) == 1
+    assert sum(found[0]) == pytest.approx(100.0, abs=0.01)
+
+
+def test_a_host_over_its_memory_says_so_in_the_bar_and_in_words() -> None:
+    text = plan_page.page(make_plan(1, over=True), [])
+    assert 'class="over-mark" style="width:40.120%"' in text
+    assert "40.2 GiB over" in Reader(text).text
+    assert 'class="over-mark"' not in plan_page.page(make_plan(1), [])
+
+
+def test_screen_readers_hear_what_the_bar_shows() -> None:
+    labels = Reader(plan_page.page(make_plan(1), [])).values("aria-label")
+    assert (
+        "system 5.2 GiB, heavy weights 75.0 GiB, heavy KV cache 20.0 GiB, free 19.8 GiB; 19.8 GiB free of 120.0 GiB"
+        in labels
+    )
+
+
+def test_findings_have_vllms_words_with_their_time_and_the_fix() -> None:
+    text = Reader(plan_page.page(make_plan(2), make_findings())).text
+    assert "heavy-001/heavy memory.x heavy is too much." in text
+    assert (
+        "vLLM would say, about 4 min into the start (60 s to 10 min), while it loads the weights: ValueError: heavy"
+        in text
+    )
+    assert "Fix: Less heavy." in text
+
+
+def test_a_few_hosts_are_unfolded_and_a_fleet_is_not() -> None:
+    few, fleet = (plan_page.page(make_plan(hosts), make_findings()) for hosts in (3, 20))
+    assert few.count('<details class="host fits" open>') == 3
+    assert fleet.count('<details class="host fits">') == 20
+    # Of a fleet, what is wrong comes before the long list.
+    assert few.index("<h2>Memory") < few.index("<h2>Findings")
+    assert fleet.index("<h2>Findings") < fleet.index("<h2>Memory")
+
+
+def test_a_few_findings_are_unfolded_and_many_are_not() -> None:
+    few, many = (
+        plan_page.page(
+            make_plan(), [*make_findings(), *(finding for name in names for finding in make_findings(rule=name))]
+        )
+        for names in ("", "abcdefgh")
+    )
+    assert few.count('<details class="finding error" open>') == 1
+    assert many.count('<details class="finding error">') == 9
+
+
+def test_a_fleet_can_be_narrowed_to_what_fails() -> None:
+    plan = make_plan(20)
+    plan["hosts"]["heavy-003"]["verdict"] = "fails"
+    assert Reader(plan_page.page(plan, [])).values("id") == ["only-all", "only-fails", "only-fits"]
+    assert Reader(plan_page.page(make_plan(20), [])).values("id") == []
+
+
+def test_what_was_worked_out_is_marked() -> None:
+    text = plan_page.page(make_plan(1), [])
+    assert '<span class="solved" title="worked out">0.81</span>' in text
+    assert 'title="worked out">65536' not in text
+
+
+def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
+    plan = make_plan(1)
+    assert "[stopped]" not in plan_page.page(plan, []) and "[set" not in plan_page.page(plan, [])
+    body = plan["hosts"]["heavy-000"]
+    body["services"][0].update(exclusive="large", state="started")
+    body["services"].append({**copy.deepcopy(body["services"][0]), "name": "coder", "state": "stopped"})
+    text = Reader(plan_page.page(plan, [])).text
+    assert "heavy [set large]" in text and "coder [set large, stopped]" in text
+    assert "one of the set runs at a time" in text and "[stopped] deployed, and not to run" in text

@@ -1,0 +1,352 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What lies on a host is what is planned, to the letter: units as systemd itself reads them, whatever the texts of a plan hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+
+ROOT = Path(__file__).parents[5]
+RECIPES: dict[str, Any] = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "playbooks" / "recipes").glob("*.yml"))
+}
+SYSTEMD = Path("/lib/systemd/systemd")
+NOBODY = "65534"  # systemd's test mode is refused to root
+SEED = 20261122
+HOSTILE = [
+    *("😀", "é", "日本", "\u2028", "\u2029", "\x85", "\ufeff", "\u202e", "e\u0301", "\U0010fffd"),
+    *(
+        '"',
+        "'",
+        "\\",
+        "\\\\",
+        "\\n",
+        '\\"',
+        "`id`",
+        "$",
+        "$$",
+        "$HOME",
+        "${HOME}",
+        "$(id)",
+        "%",
+        "%%",
+        "%n",
+        "%h",
+        "%i",
+    ),
+    *(
+        ";",
+        " ; ",
+        "\\;",
+        "&",
+        "|",
+        ">",
+        "#",
+        "# no comment",
+        "=",
+        ",",
+        ":",
+        "{}",
+        "[x]",
+        "*",
+        "?",
+        "!",
+        "~",
+        "^",
+        "@",
+        "+",
+        "-",
+    ),
+    *(
+        " ",
+        "  ",
+        "\t",
+        "a b",
+        " x",
+        "x ",
+        "--",
+        "-",
+        "{{ 7 * 7 }}",
+        "{% if x %}",
+        "{# x #}",
+        "!unsafe",
+        "&a *a",
+        "- a: b",
+        "|",
+        ">-",
+    ),
+    *("null", "~", "yes", "0x10", "1e3", "---", "...", "%YAML 1.2", "]]>", "\\x41", "\\u0041", "\\101", "\\s", "\\"),
+]
+CONTROL = [
+    "\n",
+    "\r\n",
+    "\r",
+    "\x01",
+    "\x1b[31m",
+    "\x7f",
+    "\x0b",
+    "\nExecStart=/bin/sh",
+    "\n[Service]\nUser=root",
+    "\\\n",
+]
+
+
+def texts(seed: int, count: int, parts: list[str]) -> list[str]:
+    """Texts out of hostile parts, the same ones for the same seed; each part alone first."""
+    chance = random.Random(seed)
+    made = ["".join(chance.choices(parts, k=chance.randint(1, 6))) for _each in range(count)]
+    return [*parts, *made]
+
+
+def unquoted(text: str) -> list[str]:
+    """Read a command line as systemd prints it: double quotes where there is need of them, with C's escapes."""
+    escapes = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+    words = []
+    for found in re.finditer(r'"((?:[^"\\]|\\.)*)"|([^ ]+)', text):
+        if found[1] is None:
+            words.append(found[2])
+            continue
+        words.append(
+            re.sub(
+                r"\\([0-7]{3}|.)",
+                lambda seen: chr(int(seen[1], 8)) if len(seen[1]) == 3 else escapes.get(seen[1], seen[1]),
+                found[1],
+            )
+        )
+    return words
+
+
+def read_by_systemd(units: dict[str, str]) -> dict[str, dict[str, list[str]]]:
+    """Have systemd load units, and return the lines of each that it shows of them, by what they say."""
+    # Not below pytest's own folder, which is for its owner alone.
+    with tempfile.TemporaryDirectory() as name:
+        folder, run = Path(name), Path(name, "run")
+        folder.chmod(0o755)
+        run.mkdir()
+        run.chmod(0o777)
+        for unit, text in {**units, "all.target": "[Unit]\n" + "".join(f"Wants={unit}\n" for unit in units)}.items():
+            (folder / unit).write_text(text, encoding="utf-8")
+        become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.geteuid() == 0 else []
+        done = subprocess.run(
+            [*become, str(SYSTEMD), "--test", "--user", "--unit=all.target", "--no-pager"],
+            env={"SYSTEMD_UNIT_PATH": f"{folder}:", "XDG_RUNTIME_DIR": str(run), "HOME": "/", "LANG": "C.UTF-8"},
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[-2000:]
+    found: dict[str, dict[str, list[str]]] = {}
+    for block in re.split(r"^\t-> Unit ", done.stdout.decode(), flags=re.MULTILINE)[1:]:
+        name, _colon, body = block.partition(":\n")
+        if name in units:
+            kind = ""
+            lines: dict[str, list[str]] = {}
+            for line in body.split("\n"):
+                key, _colon, value = line.strip("\t").partition(": ")
+                kind = line.strip("\t")[3:-1] if line.strip("\t").startswith("-> Exec") else kind
+                lines.setdefault(kind if key == "Command Line" else key, []).append(value)
+            found[name] = lines
+    assert set(found) == set(units), set(units) - set(found)
+    return found
+
+
+needs_systemd = pytest.mark.skipif(
+    not SYSTEMD.exists() or not shutil.which("setpriv"), reason="no systemd on this machine to read units"
+)
+
+
+def run_by_systemd(words: list[str]) -> list[str]:
+    """What a program is given of a command line: systemd.service(5), two dollar signs are one."""
+    assert not [word for word in words if re.search(r"\$", word.replace("$$", ""))]
+    return [word.replace("$$", "$") for word in words]
+
+
+@needs_systemd
+def test_systemd_reads_every_hostile_text_as_it_is() -> None:
+    arguments = [*texts(SEED, 1500, HOSTILE), *texts(SEED + 1, 300, HOSTILE + CONTROL), ""]
+    argv = [["/bin/true", *arguments[start : start + 40]] for start in range(0, len(arguments), 40)]
+    units = {
+        f"t{number}.service": f"[Service]\nType=oneshot\nExecStart={unit_files.command_line(line)}\n"
+        for number, line in enumerate(argv)
+    }
+    seen = read_by_systemd(units)
+    for number, line in enumerate(argv):
+        (shown,) = seen[f"t{number}.service"]["ExecStart"]
+        assert run_by_systemd(unquoted(shown)) == line
+
+
+@needs_systemd
+def test_systemd_reads_paths_as_they_are() -> None:
+    folders = [
+        f"/srv/{text.replace('/', '')}/x" for text in texts(SEED, 400, HOSTILE) if not re.search(r"[\t/]|\.\.", text)
+    ]
+    seen = read_by_systemd(
+        {"p.service": f"[Unit]\nRequiresMountsFor={unit_files.paths(*folders)}\n[Service]\nExecStart=/bin/true\n"},
+    )
+    shown = {line.rsplit(" (", 1)[0] for line in seen["p.service"]["RequiresMountsFor"]}
+    assert shown == set(folders)
+
+
+def hostile_plan(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A host whose names, arguments, variables and folders are hostile, and add-on services."""
+    chance = random.Random(seed)
+    plain_parts = [part for part in HOSTILE if not re.search(r"[\x00-\x1f\x7f]", part)]
+
+    def text() -> str:
+        return "".join(chance.choices(plain_parts, k=chance.randint(1, 5)))
+
+    folder = re.sub(r"[:,\"/.]", "", text()).strip() or "x"
+    given = {
+        "vars": {
+            "spark_services": [
+                {
+                    "name": "heavy",
+                    "recipe": "qwen3-4b-instruct-2507",
+                    "port": 8001,
+                    "served_model_name": text(),
+                    "env": {"ONE": text(), "TWO": text(), "EMPTY": ""},
+                    "args": {"chat-template": text(), "generation-config": text(), "hf-overrides": {text(): text()}},
+                    "docker_args": ["--label", f"note={text()}"],
+                    "api_key_file": f"/keys/{text()}",
+                }
+            ],
+            "spark_hf_home": f"/srv/{folder}",
+            "spark_cache_dir": f"/var/cache/{folder}",
+            "spark_watchdog": {},
+            "spark_speech": [{"name": "ears", "kind": "asr", "env": {"THREE": text()}, "args": [text()]}],
+            "spark_ollama": {"models": ["qwen3:8b"], "env": {"FOUR": text()}},
+            "spark_total_gib": 119.67,
+        },
+        "address": "192.0.2.1",
+    }
+    plan = engine.make_plan({"spark-1": given}, RECIPES, lambda _path: "0" * 64)
+    return plan["hosts"]["spark-1"], plan["addons"]["spark-1"]
+
+
+@needs_systemd
+def test_the_units_of_a_hostile_plan_start_what_is_planned() -> None:
+    wanted: dict[str, list[str]] = {}
+    mounts: dict[str, list[str]] = {}
+    units: dict[str, str] = {}
+    for seed in range(25):
+        planned, addons = hostile_plan(seed)
+        assert planned["services"], [each["message"] for each in planned["findings"]]
+        made = unit_files.render(planned, addons)
+        item, settings = planned["services"][0], planned["settings"]
+        for component in made.values():
+            for file in component["files"]:
+                if file["path"].startswith(unit_files.SYSTEM):
+                    units[f"s{seed}-{Path(file['path']).name}"] = file["content"]
+        wanted[f"s{seed}-spark-heavy.service"] = item["argv"]
+        wanted[f"s{seed}-spark-ears.service"] = addons["speech"]["services"][0]["argv"]
+        wanted[f"s{seed}-spark-ollama.service"] = addons["ollama"]["argv"]
+        mounts[f"s{seed}-spark-heavy.service"] = [settings["hf_home"], item["cache_dir"]]
+        files = {file["path"]: file for component in made.values() for file in component["files"]}
+        lines = files[item["env_file"]]["content"].split("\n")
+        assert [line for line in lines if not line.startswith("#") and line] == [
+            f"{name}={value}" for name, value in sorted(item["env"].items())
+        ]
+        assert json.loads(files["/etc/dgxspark/services/heavy.json"]["content"]) == json.loads(
+            json.dumps(item["settings"])
+        )
+        assert [file["source"] for file in files.values() if file.get("secret")] == [
+            secret["source"] for secret in item["secrets"]
+        ]
+    seen = read_by_systemd(units)
+    for name, argv in wanted.items():
+        (shown,) = seen[name]["ExecStart"]
+        assert run_by_systemd(unquoted(shown)) == argv, name
+    for name, folders in mounts.items():
+        assert {line.rsplit(" (", 1)[0] for line in seen[name]["RequiresMountsFor"]} >= set(folders)
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud83d", "x\udc00y", "\uffff", "\ufdd0", "\U0001fffe"])
+def test_what_systemd_takes_for_no_text_is_refused(text: str) -> None:
+    for write in (
+        unit_files.quote,
+        unit_files.paths,
+        unit_files.specifiers,
+        lambda value: unit_files.environment_file({"A": value}),
+    ):
+        with pytest.raises(ValueError, match=r"U\+|control character"):
+            write(text)
+
+
+@pytest.mark.parametrize("value", ["a\nb=c", "a\rb", "\x1b[0m"])
+def test_an_environment_file_has_a_line_a_variable(value: str) -> None:
+    with pytest.raises(ValueError, match="A is set to"):
+        unit_files.environment_file({"A": value})
+
+
+def test_no_file_is_named_twice_and_every_source_of_the_collection_is_there() -> None:
+    planned, addons = hostile_plan(1)
+    made = unit_files.render(planned, addons)
+    assert set(made) == {"host", "services", "speech", "ollama", "watchdog"}
+    for component in made.values():
+        named = [file["path"] for file in component["files"]]
+        assert len(named) == len(set(named))
+        assert not [file for file in component["files"] if "bundled" in file and not (ROOT / file["bundled"]).is_file()]
+        units = {unit["name"] for unit in component["units"]}
+        assert units == {Path(name).name for name in named if name.startswith(unit_files.SYSTEM)}
+
+
+def test_prometheus_and_alertmanager_are_told_every_text_as_it_is() -> None:
+    job = {"name": "node", "targets": []}
+    receiver = {key: "" for key in ("url", "url_file", "token_file", "password_file", "username", "server", "topic")}
+    for text in texts(SEED, 200, HOSTILE):
+        receivers = [
+            {**receiver, "name": "hook", "type": "webhook", "severities": ["critical", "info"], "url": f"http://x/{text}"},
+            {**receiver, "name": "mail", "type": "email", "severities": ["info"], "to": text, "from": text, "smarthost": text,
+             "username": text, "password_file": "/keys/mail"},
+            {**receiver, "name": "phone", "type": "telegram", "severities": ["info"], "chat_id": 7, "token_file": "/keys/bot"},
+            {**receiver, "name": "push", "type": "ntfy", "severities": ["info"], "server": "https://ntfy.sh/", "topic": "sparks",
+             "token_file": "/keys/ntfy"},
+        ]  # fmt: skip
+        planned = {
+            "jobs": [{**job, "path": f"/{text}", "token_file": "/keys/gateway"}],
+            "receivers": receivers,
+            "interval": 15,
+            "scrape_timeout": 10,
+            "alertmanager": "127.0.0.1:9093",
+        }
+        made = unit_files.monitoring(planned)
+        files = {file["path"]: file.get("content") for file in made["files"]}
+        assert all(content.isascii() for content in files.values() if content)
+        settings = yaml.safe_load(files["/etc/dgxspark/monitoring/prometheus.yml"])
+        (scrape,) = settings["scrape_configs"]
+        assert scrape["metrics_path"] == f"/{text}"
+        assert scrape["authorization"] == {"credentials_file": "/run/spark-prometheus/node.job"}
+        told = yaml.safe_load(files["/etc/dgxspark/monitoring/alertmanager.yml"])
+        assert told["route"]["routes"][0]["matchers"] == ['severity=~"critical|info"']
+        by_name = {entry["name"]: entry for entry in told["receivers"]}
+        assert by_name["hook"]["webhook_configs"] == [{"url": f"http://x/{text}", "send_resolved": True}]
+        (mail,) = by_name["mail"]["email_configs"]
+        assert (mail["to"], mail["auth_username"]) == (text, text)
+        assert mail["auth_password_file"] == "/run/spark-alertmanager/mail.password_file"
+        assert by_name["push"]["webhook_configs"][0]["url"] == "https://ntfy.sh/sparks?template=alertmanager"
+        assert by_name["phone"]["telegram_configs"][0]["bot_token_file"] == "/run/spark-alertmanager/phone.token_file"
+        assert made["restart_on"]["jobs"] == ["/etc/dgxspark/secrets/monitoring/node.job"]
+        assert len(made["restart_on"]["receivers"]) == 3
+
+
+def test_what_roles_have_for_granted_is_what_is_rendered_without_them() -> None:
+    found: dict[str, Any] = {}
+    for role in ("host", "service", "speech", "ollama"):
+        found |= yaml.safe_load((ROOT / "roles" / role / "defaults" / "main.yml").read_text(encoding="utf-8"))
+    assert {name: found[name] for name in unit_files.DEFAULTS} == unit_files.DEFAULTS
