@@ -1,0 +1,313 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host differs in from a generation, whether there is anything to apply, and what a rollback would need and do.
+
+Reads alone, but for the sums of weights that were read on the way: those are kept, so that they are read once.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+from .._content import snapshots
+from .._host import file_times, made
+from . import generations as engine
+from .generation_host import Host, Refused
+
+NFT = "/usr/sbin/nft"
+# Of the role firewall: the table as it was written, and as the kernel had it after the last load.
+FIREWALL = "/etc/dgxspark/firewall.nft"
+FIREWALL_LOADED = "/var/lib/dgxspark/firewall"
+
+
+def look(host: Host) -> dict[str, Any]:
+    """Say what there is, and what going back would do."""
+    same, current = host.same(), host.now()
+    number, why = engine.target(host.manifests, host.current, same, host.params["generation"])
+    manifest = host.manifests.get(number or 0)
+    todo = host.steps_to(manifest) if manifest else engine.Steps()
+    units = (current or {"state": {}})["state"].get("units") or {}
+    receipts = {}
+    for path in host.receipts:
+        receipt = host.read_json(path)
+        receipts[str(receipt.get("service"))] = {
+            "model": (receipt.get("deployed") or {}).get("model"),
+            "benchmark": receipt.get("benchmark"),
+        }
+    return {
+        "same": same,
+        "restoring": host.current["restoring"],
+        "running": all(
+            (host.state["units"].get(name) or {}).get("active") == "active"
+            for name, unit in units.items()
+            if unit["enabled"]
+        ),
+        "safe": engine.restorable(host.manifests, host.current["number"]),
+        "target": number,
+        "problems": [why] if manifest is None else missing(host, manifest),
+        "key_changes": other_keys(host, manifest) if manifest else [],
+        "steps": engine.lines_of(todo),
+        "touched": sorted({*todo.start, *todo.restart, *todo.stop}),
+        "gateways": engine.gateways([current, manifest]),
+        "clusters": engine.clusters([current, manifest]),
+        "plan": (manifest or {}).get("plan") or {},
+        "receipts": receipts,
+    }
+
+
+def compare(host: Host) -> dict[str, Any]:
+    """Say in what the host differs from its current generation; names and states, no contents."""
+    if host.silent:
+        raise Refused(f"what differs is not known: Docker does not say which images run: {host.silent}")
+    current = host.now()
+    state = (current or {}).get("state") or {}
+    there, then = host.state["files"], state.get("files") or {}
+    written, attributes, added = engine.differences(there, then) if current else ([], [], [])
+    keys = engine.secret_changes(host.secrets, (current or {}).get("secrets") or {}) if current else ([],) * 4
+    recorded = None
+    if current is not None:
+        recorded = {
+            **{key: current.get(key) for key in ("number", "at", "proven", "wanted", "facts")},
+            **{key: host.current[key] for key in ("from", "restoring")},
+            **{key: state.get(key) or {} for key in ("units", "images")},
+        }
+    moved = {}
+    for name, entry in (state.get("models") or {}).items():
+        now = host.model(entry["repo"], entry["revision"], None)["commit"] if entry.get("repo") else None
+        if now != entry.get("commit"):
+            moved[name] = {**{key: entry[key] for key in ("repo", "revision")}, "was": entry["commit"], "is": now}
+    return {
+        "recorded": recorded,
+        "same": host.same(),
+        "files": {
+            "changed": sorted([*(path for path in written if path in there), *keys[0]]),
+            "missing": sorted([*(path for path in written if path not in there), *keys[1]]),
+            "added": sorted([*added, *keys[2]]),
+            "attributes": sorted([*attributes, *keys[3]]),
+        },
+        "units": host.state["units"],
+        "moved": moved,
+        "models": [whole(host, entry) for entry in host.params["models"]],
+        "receipts": {
+            name: host.read_json(f"{engine.RECEIPTS}/{name}.json").get("deployed") or {}
+            for name in sorted(engine.service_names(there))
+        },
+    }
+
+
+def up_to_date(host: Host) -> list[str]:
+    """Return why a run that applies the plan could find something to do; empty when it could not."""
+    params, current = host.params, host.now()
+    why = list(params["differs"])
+    if host.silent:
+        return [*why, f"Docker does not say which images run: {host.silent}"]
+    if current is None:
+        return [*why, "nothing was recorded yet"]
+    number = current["number"]
+    state = current["state"]
+    if not current["proven"] or host.current["restoring"] is not None:
+        why.append(f"generation {number} is not proven")
+    if current["wanted"] != params["wanted"]:
+        why.append(f"something else is wanted than generation {number}")
+    if params["facts"] != current.get("facts"):
+        why.append("kernel, driver or DGX OS are others than at the last proof")
+    if not host.same():
+        why.append(f"files, units, images or models are not those of generation {number}")
+    if any(engine.secret_changes(host.secrets, current["secrets"])):
+        why.append(f"key files are not those of generation {number}")
+    if host.state["folders"] != state.get("folders"):
+        why.append(f"folders are not those of generation {number}")
+    why += engine.lines_of(host.steps_to(current))
+    why += [
+        f"{name} is {seen['active']}"
+        for name, seen in sorted(host.state["units"].items())
+        if seen["enabled"] and seen["active"] != "active"
+    ]
+    why += firewall(host)
+    why += [f"{entry['path']} is not as it has to be" for entry in params["folders"] if not folder_is(host, entry)]
+    why += [text for entry in params["models"] if entry.get("repo") for text in faults(host, entry)]
+    for service in params["services"] or []:
+        began = host.began.get(service["unit"])
+        model = service.get("model") or {}
+        for repo in filter(None, [model.get("repo"), *(more.get("repo") for more in model.get("extra") or [])]):
+            stamp = snapshots.repair_stamp(host.at(snapshots.SUMS_DIR), repo)
+            if began is not None and stamp.exists() and file_times.written_at(stamp, *host.clocks) > began:
+                why.append(f"{service['unit']} runs with a file of {repo} that was damaged")
+    lacking = {engine.tag_of(image) for image in engine.used(host.manifests.values())[1]} - host.tags()
+    why += [f"the image {tag} of a generation has no name" for tag in sorted(lacking)]
+    return why
+
+
+def firewall(host: Host) -> list[str]:
+    """Say whether the kernel's table is not what the role firewall loaded; somebody may have flushed it."""
+    if not host.at(FIREWALL).exists():
+        return []
+    rc, out, err = host.run([NFT, "--stateless", "list", "table", "inet", "dgxspark"])
+    if rc:
+        return [f"the table of the firewall cannot be seen: {(err or out).strip()}"]
+    try:
+        loaded = host.at(FIREWALL_LOADED).read_text(encoding="utf-8")
+    except OSError:
+        loaded = ""
+    return [] if out.strip() == loaded.strip() else ["the table of the firewall is not what was loaded"]
+
+
+def folder_is(host: Host, entry: dict[str, Any]) -> bool:
+    """Whether a folder is there, and, where it is ours, with its owner and mode."""
+    path = host.at(entry["path"])
+    if not path.is_dir():
+        return False
+    if not made.is_own(entry["path"]):
+        return True
+    seen = host.owner(path)
+    wanted = {"owner": "root", "group": "root", "mode": "0755", **entry}
+    return all(seen[key] == str(wanted[key]) for key in seen)
+
+
+def faults(host: Host, asked: dict[str, Any]) -> list[str]:
+    """Say what the role models would mend of a model."""
+    hf_home, what = host.at(host.params["hf_home"]), f"{asked['repo']}@{asked['revision']}"
+    found = snapshots.look(hf_home, asked["repo"], asked["revision"], list(asked.get("only") or []))
+    sums = snapshots.Sums(host.at(snapshots.SUMS_DIR), asked["repo"])
+    wrong = snapshots.faults(found, asked, sums, str(host.params["settings"].get("verify") or "changed"))
+    if not host.check:
+        try:
+            sums.save()
+        except OSError as error:  # they are read again the next time
+            host.warn(f"sums of {asked['repo']} could not be kept: {error}")
+    why = [f"{what}: {each['file']} {each['why']}" for each in wrong]
+    if found["path"] and asked.get("files"):
+        strays = snapshots.unlisted(Path(found["path"]), asked["files"], list(asked.get("only") or []))
+        why += [f"{what}: {name} is not in the lock file" for name in strays]
+    if not found["complete"]:
+        why.append(f"{what} is not whole")
+    elif asked.get("link"):
+        link = hf_home / asked["link"]
+        if not link.is_symlink() or link.resolve() != Path(found["path"]).resolve():
+            why.append(f"{link} does not lead to {what}")
+    return why
+
+
+def whole(host: Host, asked: dict[str, Any]) -> dict[str, Any]:
+    """Say whether a planned model is there as it should be, by the names and sizes of its files."""
+    if not asked.get("repo"):
+        place = host.at(asked["path"])
+        there = place.is_file() or (place.is_dir() and any(place.iterdir()))
+        return {"repo": None, "path": asked["path"], "revision": None, "commit": None, "there": there, "wrong": []}
+    hf_home, only = host.at(host.params["hf_home"]), list(asked.get("only") or [])
+    found: dict[str, Any] = {"path": None, "missing": [], "commit": None}
+    # As the role models finds it: a bundle brings the locked commit without a name for it.
+    for revision in (asked.get("revision") or "main", asked.get("locked")):
+        if revision and not found["path"]:
+            found = snapshots.look(hf_home, asked["repo"], revision, only)
+    wrong = [f"{name} is missing" for name in found["missing"]]
+    if found["path"] and asked.get("files"):
+        sums = snapshots.Sums(host.at(snapshots.SUMS_DIR), asked["repo"])
+        listed = snapshots.check(Path(found["path"]), asked["files"], sums, "size")
+        wrong = list(dict.fromkeys([*wrong, *(f"{each['file']} {each['why']}" for each in listed)]))
+        strays = snapshots.unlisted(Path(found["path"]), asked["files"], only)
+        wrong += [f"{name} is not in the lock file" for name in strays]
+    return {
+        "repo": asked["repo"],
+        "path": None,
+        "revision": asked.get("revision") or "main",
+        "commit": found["commit"],
+        "there": bool(found["path"]),
+        "wrong": wrong,
+    }
+
+
+def missing(host: Host, manifest: dict[str, Any]) -> list[str]:
+    """Say what a generation needs that is not there: images, weights, kept files, accounts."""
+    state = manifest["state"]
+    problems = missing_images(host, state["images"])
+    for name, entry in sorted((state.get("models") or {}).items()):
+        lost = lost_weights(host, entry)
+        if lost:
+            problems.append(f"{name}: {lost}; fetch it again (site.yml --tags models with that revision) and run again")
+    for path, entry in [*state["files"].items(), *manifest["receipts"].items()]:
+        if entry.get("sha256") and host.kept(entry) is None:
+            problems.append(
+                f"{path}: what generation {manifest['number']} kept of it is gone or damaged "
+                f"({host.folder}/store/{entry['sha256']}); name another generation"
+            )
+    problems += [
+        f"{path}: this key is not on the host any more, and generations keep none; put it there (root, mode 0600), or name a "
+        "generation that does without"
+        for path in engine.secret_changes(host.secrets, manifest["secrets"])[1]
+    ]
+    if os.geteuid() == 0:
+        for path, entry in [*state["files"].items(), *state["folders"].items()]:
+            if "owner" in entry and not (
+                account(pwd.getpwnam, entry["owner"]) and account(grp.getgrnam, entry["group"])
+            ):
+                problems.append(
+                    f"{path}: no account {entry['owner']}:{entry['group']} on this host; run site.yml --tags host"
+                )
+    return sorted(set(problems))
+
+
+def missing_images(host: Host, images: dict[str, Any]) -> list[str]:
+    """Say which images of a generation are not there; that Docker does not say is a problem of its own."""
+    there = host.inspect(
+        sorted(
+            {entry["ref"] for entry in images.values()} | {entry["id"] for entry in images.values() if entry.get("id")}
+        )
+    )
+    if host.silent:
+        return [
+            f"which images are on this host is not known: Docker does not say: {host.silent}. See systemctl status docker, and run again"
+        ]
+    problems = []
+    for unit, entry in sorted(images.items()):
+        by_tag = "@" not in entry["ref"] and not entry["ref"].startswith("sha256:")
+        if entry["ref"] in there and (there[entry["ref"]] == entry.get("id") or not by_tag):
+            continue
+        if entry.get("id") in there and by_tag:
+            continue  # the name leads elsewhere by now; it is set back
+        problems.append(
+            f"{unit}: its image {entry['ref']} ({str(entry.get('id'))[:19]}) is not on this host any more; "
+            f"bring it (docker pull {entry['ref']}, or docker load) and run again"
+        )
+    return problems
+
+
+def other_keys(host: Host, manifest: dict[str, Any]) -> list[str]:
+    """Say which key files are others than at the time of a generation."""
+    changed, _gone, come, _attributes = engine.secret_changes(host.secrets, manifest["secrets"])
+    number = manifest["number"]
+    return [f"{path} changed since generation {number}; it stays as it is now" for path in changed] + [
+        f"{path} is newer than generation {number}; it stays" for path in come
+    ]
+
+
+def lost_weights(host: Host, entry: dict[str, Any]) -> str:
+    """Say what is missing of a model, empty when it is whole."""
+    if entry.get("path"):
+        path = host.at(entry["path"])
+        there = path.is_file() or (path.is_dir() and any(path.iterdir()))
+        return "" if there else f"its weights {entry['path']} are gone"
+    snapshot = host.model_folder(entry["repo"]) / "snapshots" / str(entry["commit"])
+    of = f"its weights {entry['repo']}@{str(entry['commit'])[:12]}"
+    if not snapshot.is_dir():
+        return f"{of} are gone"
+    listed, broken = snapshots.listing(snapshot)
+    if broken or not listed:
+        return f"{of} are not whole ({', '.join(sorted(broken)[:3]) or 'empty'})"
+    return ""
+
+
+def account(find: Any, name: str) -> bool:
+    """Tell whether there is such an account; a number stands for itself."""
+    if name.isdigit():
+        return True
+    try:
+        find(name)
+    except KeyError:
+        return False
+    return True

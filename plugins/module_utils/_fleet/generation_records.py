@@ -1,0 +1,241 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Record the state of a host as a generation, and remove the generations, files and names of images that are not kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from .._host import host_lock, made, staging
+from .._plan import service_views
+from .._runtime import command
+from . import generations as engine
+from .generation_host import Host, Refused
+
+
+def beside(path: Path, content: bytes, mode: int, owner: str = "root", group: str = "root") -> Path:
+    """Write a file whole beside its place; returns where."""
+    if os.geteuid() != 0:
+        return staging.beside(path, content, mode)
+    return staging.beside(path, content, mode, number_or_name(owner), number_or_name(group))
+
+
+def put(path: Path, content: bytes) -> None:
+    """Write a file of ours: there is the old one or the new one, never a part."""
+    beside(path, content, 0o600).replace(path)
+
+
+def chown(path: Path, owner: str, group: str) -> None:
+    """Give a file to its owner."""
+    if os.geteuid() == 0:
+        shutil.chown(path, number_or_name(owner), number_or_name(group))
+
+
+def set_current(host: Host, **values: Any) -> None:
+    """Keep which generation the host is."""
+    host.current = {**host.current, **values}
+    put(host.folder / "current.json", (json.dumps(host.current, indent=1) + "\n").encode())
+
+
+def store(host: Host, manifest: dict[str, Any]) -> None:
+    """Keep a generation: its files first, so that there is none without them."""
+    for folder in (host.folder, host.folder / "store"):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    for path, entry in [*manifest["state"]["files"].items(), *manifest["receipts"].items()]:
+        if not entry.get("sha256") or (host.folder / "store" / entry["sha256"]).exists():
+            continue
+        content = host.at(path).read_bytes()
+        if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+            raise Refused(f"{path} changed while it was recorded; run again when nothing else writes it")
+        put(host.folder / "store" / entry["sha256"], content)
+    put(host.folder / f"{manifest['number']}.json", engine.dump(manifest).encode())
+    host.manifests[manifest["number"]] = manifest
+
+
+def scrub(host: Host) -> None:
+    """Take the keys out of what an earlier release has kept."""
+    held = [manifest for manifest in host.manifests.values() if manifest.pop("held_secrets", False)]
+    for manifest in held:
+        put(host.folder / f"{manifest['number']}.json", engine.dump(manifest).encode())
+    if held:
+        drop_unused(host)
+
+
+def drop_unused(host: Host) -> None:
+    """Remove files that no generation names any more."""
+    sums = engine.used(host.manifests.values())[0]
+    for path in (host.folder / "store").iterdir():
+        if path.name not in sums:
+            path.unlink()
+
+
+def drop_keys(host: Host) -> None:
+    """Remove the key files of services that are gone: until now, the state before could have come back."""
+    known = {name for manifest in host.manifests.values() for name in engine.service_names(manifest["state"]["files"])}
+    gone = {f"{engine.SECRETS}/{name}" for name in known - engine.service_names(host.state["files"])}
+    for path in [path for path in host.secrets if path.rpartition("/")[0] in gone]:
+        host.at(path).unlink(missing_ok=True)
+        host.secrets.pop(path)
+    for folder in sorted(gone & set(host.state["folders"])):
+        if not any(host.at(folder).iterdir()):
+            host.at(folder).rmdir()
+            host.state["folders"].pop(folder)
+
+
+def baseline(host: Host) -> None:
+    """Record what runs on a host that has services and no generation yet.
+
+    It counts as proven when every service has a receipt and its unit is active.
+    """
+    names = engine.service_names(host.state["files"])
+    if host.manifests or not names or host.check:
+        return
+    active = all((host.state["units"].get(f"spark-{name}.service") or {}).get("active") == "active" for name in names)
+    record(host, active and all(f"{engine.RECEIPTS}/{name}.json" in host.receipts for name in names))
+
+
+def record(host: Host, proven: bool | None) -> dict[str, Any]:
+    """Make a new generation where the host is another than the current one says.
+
+    proven: whether the services were proved in this run, C(None) where they were not tried. Returns C(recorded), C(removed) and C(changed).
+    """
+    others = host_lock.between(host.params["controller"])
+    if others and not host.check:
+        raise Refused(
+            f"nothing was recorded: while this run was at work here, {' and '.join(others)} changed this host too, so what it is now "
+            "is neither run's. Let one controller run at a time, and run again: that makes the host what one inventory says"
+        )
+    if proven and not host.check:
+        drop_keys(host)
+    if host.silent:
+        # A state whose images are not known would be another one than that same state tomorrow.
+        raise Refused(
+            f"nothing was recorded, since Docker does not say which images run: {host.silent}. "
+            "See systemctl status docker, and run again"
+        )
+    services = host.params["services"]
+    services = host.services_of_receipts() if services is None else services
+    host.state["models"] = host.models(services)
+    plan = {"services": service_views.view(services, "record"), "settings": host.params["settings"]}
+    current = host.now()
+    if current is not None and engine.identity(host.state) == engine.identity(current["state"]):
+        return {"recorded": False, "removed": [], "changed": again(host, current, bool(proven), plan)}
+    manifest = engine.build(
+        max(host.manifests, default=0) + 1,
+        host.current["number"] if current is not None else None,
+        datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        host.state,
+        host.receipts,
+        bool(proven),
+        plan,
+        host.params["wanted"],
+        "" if proven else host.params["reason"],
+        host.params["facts"],
+        host.secrets,
+    )
+    if host.check:
+        return {"recorded": True, "removed": [], "changed": True}
+    store(host, manifest)
+    set_current(host, number=manifest["number"], **{"from": None, "restoring": None})
+    return {"recorded": True, "removed": prune(host), "changed": True}
+
+
+def again(host: Host, current: dict[str, Any], proven: bool, plan: dict[str, Any]) -> bool:
+    """Note in the current generation what was proved of the same state once more; returns whether it is proven by that."""
+    facts = host.params["facts"]
+    # Another kernel or driver makes no other state; it is noted once the state was proved with it.
+    moved = bool(facts) and facts != current.get("facts")
+    moved = moved or host.secrets != current["secrets"] or host.state["folders"] != current["state"].get("folders")
+    changed = proven and not current["proven"]
+    if proven and (changed or host.params["wanted"] != current["wanted"] or moved):
+        current.update(proven=True, reason="", plan=plan, wanted=host.params["wanted"], receipts=host.receipts)
+        current["secrets"] = host.secrets
+        current["state"]["folders"] = host.state["folders"]
+        current.update({"facts": facts} if facts else {})
+        if not host.check:
+            store(host, current)
+    if not host.check:
+        if host.current["restoring"] is not None:
+            set_current(host, restoring=None)
+        # The run that recorded it may have been cut off before, or Docker with it.
+        name_images(host, engine.used(host.manifests.values())[1], set())
+    return changed
+
+
+def confirm(host: Host) -> bool:
+    """Note that a proven generation was proved again, with the facts of today; returns whether they are new.
+
+    Never makes one proven: services that were stopped, or failed when it was recorded, may not have been tried.
+    """
+    current, facts = host.now(), host.params["facts"]
+    if current is None or not current["proven"] or not facts or facts == current.get("facts") or not host.same():
+        return False
+    current["facts"] = facts
+    if not host.check:
+        store(host, current)
+    return True
+
+
+def prune(host: Host) -> list[str]:
+    """Remove what is not kept, and give the images of what is kept a name; returns what was removed."""
+    keep = engine.kept(host.manifests, host.current["number"], host.params["keep"])
+    gone = [host.manifests.pop(number) for number in sorted(set(host.manifests) - keep)]
+    for manifest in gone:
+        (host.folder / f"{manifest['number']}.json").unlink(missing_ok=True)
+    images = engine.used(host.manifests.values())[1]
+    drop_unused(host)
+    removed = [f"generation {manifest['number']}" for manifest in gone]
+    return removed + name_images(host, images, engine.used(gone)[1] - images)
+
+
+def name_images(host: Host, wanted: set[str], gone: set[str]) -> list[str]:
+    """Have each image that a generation names carry our name, and remove what only removed ones named."""
+    there, meant = host.tags(), {engine.tag_of(image): image for image in wanted}
+    for tag in sorted(set(meant) - there):
+        host.run(["docker", "tag", meant[tag], tag])
+    removed = []
+    # Only what this collection has brought; and never by force: what a container uses stays.
+    for image in sorted(gone & made.images()):
+        names = host.images([image]).get(image) or {}
+        for name in [*(names.get("RepoTags") or []), *(names.get("RepoDigests") or [])]:
+            if not name.startswith(f"{engine.TAG}:") and remove_name(host, name) == 0:
+                removed.append(name)
+    for tag in sorted(there - set(meant)):
+        remove_name(host, tag)
+    left = set(host.inspect(sorted(gone)).values()) if removed else gone
+    # Where Docker does not say which are left, they stay noted as ours: else nothing would remove them any more.
+    if not host.silent:
+        made.forget_images(gone - left)
+    return removed
+
+
+def remove_name(host: Host, name: str) -> int:
+    """Take a name of an image away, and the image with its last one, which takes Docker a while; returns how it ended."""
+    return int(host.run(["docker", "image", "rm", name], command.WORK_SECONDS)[0])
+
+
+def forget(host: Host) -> bool:
+    """Remove everything that generations left behind; images stay."""
+    tags = host.tags()
+    found = bool(tags) or host.folder.exists()
+    if found and not host.check:
+        for tag in sorted(tags):
+            image = host.images([tag]).get(tag) or {}
+            # With its last name an image would go too.
+            if len([*(image.get("RepoTags") or []), *(image.get("RepoDigests") or [])]) > 1:
+                remove_name(host, tag)
+        shutil.rmtree(host.folder, ignore_errors=True)
+    return found
+
+
+def number_or_name(account: str) -> str | int:
+    """Return an account as C(shutil.chown) takes it: some have no name."""
+    return int(account) if account.isdigit() else account

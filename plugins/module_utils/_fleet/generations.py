@@ -1,0 +1,415 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Generations: the numbered states of a host, and what follows when one is to come back. Decisions, without doing anything.
+
+A manifest is C({schema, number, parent, at, proven, reason, state, receipts, plan, wanted, facts}). C(state) is what a host is by:
+C({files: {path: {sha256, owner, group, mode} | {link}}, units: {name: {enabled, active}}, images: {unit: {ref, id}},
+models: {service: {repo, revision, commit, path}}}). Receipts change with every proof and are kept beside it, and whether a unit
+was active at the time makes no other state. Of key files C(secrets) has owner, mode and a slow hash, C({path: {mark, owner, group,
+mode}}), by which it can be said that one changed; their contents are nowhere. C(plan) is what the services of this state are proved
+by; C(wanted) the mark of the plan that it came from; C(facts) kernel, driver and DGX OS as they were when it was proved last (missing
+in old ones).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._common.docker_run import read_docker_run, read_unit
+
+SCHEMA = 1
+FOLDER = "/var/lib/dgxspark/generations"
+RECEIPTS = "/var/lib/dgxspark/receipts"
+TREES = ("/etc/dgxspark", "/usr/local/lib/dgxspark", "/usr/local/libexec/dgxspark")
+SECRETS = "/etc/dgxspark/secrets"
+"""Keys are no part of a state: what was rotated does not come back with it."""
+SYSTEM = "/etc/systemd/system"
+UNIT_PATTERN = "spark-*"
+TAG = "dgxspark/generation"
+"""Images of generations carry this name too, so that C(docker image prune) leaves them alone."""
+KEEP = 5
+RUNNING = ("active", "reloading", "activating", "refreshing")
+# Lines of a unit whose programs are no part of what runs: a newer helper restarts no engine.
+AROUND = ("ExecStartPre", "ExecStartPost", "ExecStop", "ExecStopPost", "ExecReload", "ExecCondition")
+
+
+def checksum(value: Any) -> str:
+    """Return a digest of a value that JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def identity(state: Mapping[str, Any]) -> str:
+    """Return what two states are equal by: files, what starts at boot, images and models."""
+    units = {name: bool(unit["enabled"]) for name, unit in (state.get("units") or {}).items()}
+    images = {name: entry.get("id") for name, entry in (state.get("images") or {}).items()}
+    models = {
+        name: [entry.get("repo"), entry.get("commit"), entry.get("path")]
+        for name, entry in (state.get("models") or {}).items()
+    }
+    return checksum([state.get("files") or {}, units, images, models])
+
+
+def build(
+    number: int,
+    parent: int | None,
+    at: str,
+    state: Mapping[str, Any],
+    receipts: Mapping[str, Any],
+    proven: bool,
+    plan: Mapping[str, Any] | None,
+    wanted: str,
+    reason: str = "",
+    facts: Mapping[str, Any] | None = None,
+    secrets: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return a manifest."""
+    return {
+        "schema": SCHEMA,
+        "number": number,
+        "parent": parent,
+        "at": at,
+        "proven": proven,
+        "reason": reason,
+        "state": dict(state),
+        "receipts": dict(receipts),
+        "secrets": dict(secrets or {}),
+        "plan": dict(plan or {}),
+        "wanted": wanted,
+        "facts": dict(facts or {}),
+    }
+
+
+def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return what a generation keeps of C(spark) of M(dgxspark.vllm.spark_info): what updates of DGX OS change."""
+    spark = spark or {}
+    found = {
+        "kernel": spark.get("kernel"),
+        "driver": (spark.get("gpu") or {}).get("driver_version"),
+        "dgx_os": (spark.get("dgx_os") or {}).get("version"),
+    }
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def load(text: str) -> dict[str, Any]:
+    """Parse a manifest. Raises ValueError saying what is wrong with it."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object")
+    if found.get("schema") != SCHEMA:
+        raise ValueError(f"its schema is {found.get('schema')!r}, expected {SCHEMA}")
+    if not isinstance(found.get("number"), int) or not isinstance(found.get("state"), dict):
+        raise ValueError("it has no number or no state")
+    if not isinstance(found.get("secrets"), dict):
+        # Of a release whose generations held keys: that there were some is all that is taken over of them.
+        files = found["state"].get("files") or {}
+        found["secrets"] = {path: {"mark": None} for path in files if is_secret(path)}
+        found["state"]["files"] = {path: entry for path, entry in files.items() if not is_secret(path)}
+        found["held_secrets"] = bool(found["secrets"])
+    return found
+
+
+def is_secret(path: str) -> bool:
+    """Tell whether a file holds a key."""
+    return path.startswith(f"{SECRETS}/")
+
+
+def secret_mark(path: str, content: bytes) -> str:
+    """Return what tells one content of a key file from another; slow, so that a short key cannot be guessed by it."""
+    return hashlib.pbkdf2_hmac("sha256", content, path.encode(), 10_000, 16).hex()
+
+
+def secret_changes(
+    now: Mapping[str, Any], then: Mapping[str, Any]
+) -> tuple[list[str], list[str], list[str], list[str]]:
+    """Return the key files that have changed, are gone, have come, and have another owner or mode alone.
+
+    One whose mark was not kept is not known to have changed.
+    """
+    both = sorted(set(now) & set(then))
+    changed = [path for path in both if then[path].get("mark") and then[path]["mark"] != now[path]["mark"]]
+    attributes = [path for path in both if path not in changed and then[path].get("mark") and then[path] != now[path]]
+    return changed, sorted(set(then) - set(now)), sorted(set(now) - set(then)), attributes
+
+
+def dump(manifest: Mapping[str, Any]) -> str:
+    """Return the text of a manifest."""
+    manifest = {key: value for key, value in manifest.items() if key != "held_secrets"}
+    return json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+# --- which one ---------------------------------------------------------------------------------------------------------
+
+
+def ancestors(manifests: Mapping[int, Mapping[str, Any]], number: int | None) -> list[int]:
+    """Return a generation and those it came from, as far as they are kept; nearest first."""
+    found: list[int] = []
+    while number is not None and number in manifests and number not in found:
+        found.append(number)
+        number = manifests[number].get("parent")
+    if number is not None and number not in manifests:
+        # What it came from is not kept any more: those before that by number are what is left.
+        found += sorted((each for each in manifests if each < number and each not in found), reverse=True)
+    return found
+
+
+def restorable(manifests: Mapping[int, Mapping[str, Any]], number: int | None) -> int | None:
+    """Return the nearest proven generation, the one asked about first."""
+    return next((each for each in ancestors(manifests, number) if manifests[each].get("proven")), None)
+
+
+def target(
+    manifests: Mapping[int, Mapping[str, Any]], current: Mapping[str, Any], same: bool, asked: int = 0
+) -> tuple[int | None, str]:
+    """Return the generation to go back to, and why there is none.
+
+    current: C({number, from, restoring}); same: whether the host still is what that generation says. What is on a host and was
+    never recorded comes after the current generation, so that one is the one before it. A host that was taken back stays where
+    it is unless a number says otherwise: the same command twice goes back once.
+    """
+    kept = ", ".join(str(each) for each in sorted(manifests)) or "none"
+    if asked:
+        if asked in manifests:
+            return asked, ""
+        return None, f"generation {asked} is not kept on this host (kept: {kept}); name one of these"
+    if not manifests:
+        return None, "this host has no generation yet; site.yml or rollout.yml records the first one"
+    number = current.get("number")
+    if current.get("restoring") in manifests:
+        return current["restoring"], ""
+    if not same:
+        found = restorable(manifests, number)
+    elif current.get("from") is not None:
+        return number, ""
+    else:
+        found = restorable(manifests, (manifests.get(number) or {}).get("parent")) if number is not None else None
+    if found is None:
+        return None, (
+            f"no proven generation before the present one is kept (kept: {kept}; "
+            f"proven: {', '.join(str(each) for each in sorted(manifests) if manifests[each].get('proven')) or 'none'}); "
+            "name one by -e generation=N, or deploy with site.yml"
+        )
+    return found, ""
+
+
+def kept(manifests: Mapping[int, Mapping[str, Any]], current: int | None, keep: int) -> set[int]:
+    """Return the generations that stay: the newest, the current one, and the one to go back to from there."""
+    found = set(sorted(manifests, reverse=True)[: max(keep, 1)])
+    if current in manifests:
+        found.add(int(current or 0))
+        before = restorable(manifests, manifests[int(current or 0)].get("parent"))
+        if before is not None:
+            found.add(before)
+    return found
+
+
+def used(manifests: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
+    """Return the sums of the files and the ids of the images that generations name."""
+    sums: set[str] = set()
+    images: set[str] = set()
+    for manifest in manifests:
+        state = manifest["state"]
+        for entry in [*(state.get("files") or {}).values(), *(manifest.get("receipts") or {}).values()]:
+            sums |= {entry["sha256"]} if entry.get("sha256") else set()
+        images |= {entry["id"] for entry in (state.get("images") or {}).values() if entry.get("id")}
+    return sums, images
+
+
+def tag_of(image_id: str) -> str:
+    """Return our own name of an image."""
+    return f"{TAG}:{image_id.rpartition(':')[2][:24]}"
+
+
+# --- what a unit runs -----------------------------------------------------------------------------------------------------
+
+
+def image_of(text: str) -> str | None:
+    """Return the image that the main process of a unit runs, None when it runs no container."""
+    try:
+        run = read_unit(text).run
+    except ValueError:
+        return None
+    return run.image if run and run.image else None
+
+
+def images_of_rank(settings: Mapping[str, Any]) -> list[str]:
+    """Return the images of a rank, whose containers its supervisor runs by its settings."""
+    found = []
+    for part in (settings.get("rank") or {}).get("parts") or []:
+        run = read_docker_run([str(word) for word in part.get("argv") or []])
+        if run and run.image:
+            found.append(run.image)
+    return found
+
+
+def concerns(unit: str, text: str, path: str) -> bool:
+    """Tell whether a unit has to be restarted for a file: its own definition, or what its main process is told to read."""
+    folder = f"{SYSTEM}/{unit}"
+    if path == folder or path.startswith(f"{folder}.d/"):
+        return True
+    own = re.fullmatch(r"spark-(.+)\.service", unit)
+    if own:
+        name = own[1]
+        if path == f"/etc/dgxspark/env/{name}.env" or path.startswith(
+            (f"/etc/dgxspark/secrets/{name}/", f"/etc/dgxspark/files/{name}/")
+        ):
+            return True
+        # A supervisor reads what it runs from there; the helper of other units reads it at each start alone.
+        if path == f"/etc/dgxspark/services/{name}.json":
+            return "spark_rank.py" in text
+    lines = [
+        line
+        for line in re.sub(r"\\\n", " ", text).splitlines()
+        if not line.strip().startswith(tuple(f"{key}=" for key in AROUND)) and not line.strip().startswith("#")
+    ]
+    named = re.findall(r"/(?:etc|usr/local/lib|usr/local/libexec)/dgxspark/[^\s\"',:=]+", "\n".join(lines))
+    return any(path == each or path.startswith(each.rstrip("/") + "/") for each in named)
+
+
+# --- going back -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Steps:
+    """What to do on a host to be what a generation says."""
+
+    write: list[str] = field(default_factory=list)
+    attributes: list[str] = field(default_factory=list)
+    remove: list[str] = field(default_factory=list)
+    stop: list[str] = field(default_factory=list)
+    enable: list[str] = field(default_factory=list)
+    disable: list[str] = field(default_factory=list)
+    start: list[str] = field(default_factory=list)
+    restart: list[str] = field(default_factory=list)
+
+    def any(self) -> bool:
+        """Whether anything changes."""
+        return any(getattr(self, name) for name in self.__dataclass_fields__)
+
+
+def differences(now: Mapping[str, Any], then: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """Return the files to write, those with another owner or mode alone, and those to remove, to get from one to the other."""
+    write, attributes = [], []
+    for path, entry in then.items():
+        there = now.get(path)
+        if there is None or (there.get("sha256"), there.get("link")) != (entry.get("sha256"), entry.get("link")):
+            write.append(path)
+        elif there != entry:
+            attributes.append(path)
+    return sorted(write), sorted(attributes), sorted(set(now) - set(then))
+
+
+def service_names(files: Iterable[str]) -> set[str]:
+    """Return the services that have settings among these files."""
+    found = (re.fullmatch(r"/etc/dgxspark/services/([^/]+)\.json", path) for path in files)
+    return {match[1] for match in found if match}
+
+
+def steps(
+    now: Mapping[str, Any],
+    then: Mapping[str, Any],
+    texts: Mapping[str, str],
+    outdated: Iterable[str] = (),
+    retagged: Iterable[str] = (),
+) -> Steps:
+    """Say what brings a host from one state to another.
+
+    texts: the units as they are then, by name. outdated: units that run from files older than those on the disk, as after a run
+    that was cut off. retagged: units whose image is another by the same name.
+    """
+    todo = Steps()
+    todo.write, todo.attributes, todo.remove = differences(now["files"], then["files"])
+    changed = {*todo.write, *todo.remove}
+    services = service_names(then["files"])
+    # Units are stopped before their files go, the last that was started first.
+    todo.stop = [name for name in sorted(now["units"], reverse=True) if name not in then["units"]]
+    again = {*outdated, *retagged}
+    for name in sorted(then["units"]):
+        unit, seen = then["units"][name], now["units"].get(name) or {"enabled": False, "active": "inactive"}
+        if bool(unit["enabled"]) != bool(seen["enabled"]):
+            (todo.enable if unit["enabled"] else todo.disable).append(name)
+        running = seen["active"] in RUNNING
+        if unit["active"] in RUNNING or unit["enabled"]:
+            if not running:
+                todo.start.append(name)
+            elif name in again or any(concerns(name, texts.get(name, ""), path) for path in changed):
+                todo.restart.append(name)
+        # One of a set of which one runs: it would keep the memory that the others need.
+        elif running and re.sub(r"^spark-|\.service$", "", name) in services:
+            todo.stop.append(name)
+    return todo
+
+
+def lines_of(todo: Steps) -> list[str]:
+    """Write the steps for people; files by name alone, some are secret."""
+    words = {
+        "write": "writes",
+        "attributes": "sets owner and mode of",
+        "remove": "removes",
+        "stop": "stops",
+        "enable": "enables",
+        "disable": "disables",
+        "start": "starts",
+        "restart": "restarts",
+    }
+    return [f"{word} {', '.join(getattr(todo, name))}" for name, word in words.items() if getattr(todo, name)]
+
+
+def gateways(manifests: Iterable[Mapping[str, Any] | None]) -> list[dict[str, str]]:
+    """Return by what names gateways know the services of generations: C([{name, unit, host, backend}])."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for manifest in manifests:
+        for service in ((manifest or {}).get("plan") or {}).get("services") or []:
+            known = service.get("gateway")
+            if known:
+                found[known["host"], known["backend"]] = {
+                    "name": service["name"],
+                    "unit": service["unit"],
+                    "host": known["host"],
+                    "backend": known["backend"],
+                }
+    return [found[key] for key in sorted(found)]
+
+
+def clusters(manifests: Iterable[Mapping[str, Any] | None]) -> dict[str, list[str]]:
+    """Return the hosts of each cluster that generations have a part of."""
+    found: dict[str, list[str]] = {}
+    for manifest in manifests:
+        for service in ((manifest or {}).get("plan") or {}).get("services") or []:
+            cluster = service.get("cluster")
+            if cluster:
+                known = found.setdefault(cluster["name"], [])
+                known += [host for host in cluster["hosts"] if host not in known]
+    return found
+
+
+def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what people want to know of a generation: which service runs what."""
+    state = manifest["state"]
+    services = {}
+    named = {service.get("name"): service for service in (manifest.get("plan") or {}).get("services") or []}
+    for name in sorted(service_names(state.get("files") or {})):
+        model = (state.get("models") or {}).get(name) or {}
+        image = (state.get("images") or {}).get(f"spark-{name}.service") or {}
+        planned = named.get(name) or {}
+        services[name] = {
+            # The name that people know, where the unit has the digest alone.
+            "image": (planned.get("image") or {}).get("ref") or image.get("ref"),
+            "image_id": image.get("id"),
+            "model": model.get("repo") or model.get("path"),
+            "commit": model.get("commit"),
+        }
+    return {
+        "number": manifest["number"],
+        "parent": manifest.get("parent"),
+        "at": manifest.get("at"),
+        "proven": bool(manifest.get("proven")),
+        "reason": manifest.get("reason") or "",
+        "wanted": manifest.get("wanted") or "",
+        "services": services,
+    }

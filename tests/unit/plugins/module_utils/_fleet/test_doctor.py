@@ -1,0 +1,331 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is found on a host that runs; a healthy one has no findings, and each fault has its own."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
+
+UNIT = "spark-heavy.service"
+REF = "nvcr.io/nvidia/vllm:26.04-py3"
+
+
+def healthy() -> dict[str, Any]:
+    return {
+        "planned": {
+            "services": [
+                {
+                    "name": "heavy",
+                    "unit": UNIT,
+                    "container": "spark-heavy",
+                    "image": {"ref": REF},
+                    "args": {},
+                    "cluster": None,
+                }
+            ]
+        },
+        "facts": {
+            "units": [
+                {
+                    "name": UNIT,
+                    "type": "exec",
+                    "active_state": "active",
+                    "n_restarts": 0,
+                    "enabled": True,
+                    "queued": False,
+                    "managed": True,
+                    "result": "success",
+                }
+            ],
+            "services": ["heavy"],
+            "containers": [{"name": "spark-heavy", "image_id": "sha256:" + "a" * 64}],
+            "memory": {"available_gib": 20.0, "swap_total_gib": 16.0, "swap_free_gib": 15.9, "page_cache_gib": 30.0},
+            "gpu": {"driver_version": "580.159.03", "processes": [{"pid": 7, "name": "VLLM", "used_mib": 90000, "container": "spark-heavy"}]},
+            "kernel": "6.17.0-1014-nvidia",
+            "dgx_os": {"version": "7.5.0"},
+        },
+        "looked": {
+            "clock": {"now": 1000.0, "synchronized": True},
+            "disks": {"/": {"total_gib": 3700.0, "free_gib": 1200.0}},
+            "gpu_error": "",
+            "gpu_load": {"utilization": 95.0, "sm_mhz": 2400.0, "power_w": 60.0},
+            "helpers": {"docker.service": {"active": True, "enabled": True}},
+            "kernel_log": {},
+            "reboot_required": False,
+            "receipts": {"heavy": {"path": "/r/heavy.json", "age_days": 3.0, "image": REF}},
+            "registries": [],
+            "shm_gib": 0.0,
+            "unused_images": [],
+            "services": {
+                "heavy": {
+                    "log": {},
+                    "answer": {"text": "The sea is wide. It is blue and deep. Ships cross it.", "error": ""},
+                    "cache": {"path": "/c/heavy", "oldest": 500.0},
+                    "unit_changed": 900.0,
+                }
+            },
+        },
+        "answers": {"heavy": {"ready": True, "requests_running": 2}},
+        "images": {REF: {"present": True, "id": "sha256:" + "a" * 64}},
+        "asked": {"began": 995.0, "ended": 1001.0},
+    }  # fmt: skip
+
+
+def found(given: dict[str, Any]) -> dict[str, str]:
+    findings = doctor.check(doctor.HostReport(**given))
+    assert all(finding.fix for finding in findings)
+    return {finding.rule.removeprefix("doctor."): finding.severity for finding in findings}
+
+
+def test_a_healthy_host_has_no_findings() -> None:
+    assert found(healthy()) == {}
+
+
+def test_a_host_of_which_nothing_is_known_has_none_either() -> None:
+    assert found({"planned": healthy()["planned"]}) == {}
+
+
+def unit(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda given: given["facts"]["units"][0].update(values)
+
+
+def looked(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda given: given["looked"].update(values)
+
+
+def memory(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda given: given["facts"]["memory"].update(values)
+
+
+def service(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda given: given["planned"]["services"][0].update(values)
+
+
+def answer(**values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda given: given["answers"]["heavy"].update(values)
+
+
+def both(*changes: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+    def change(given: dict[str, Any]) -> None:
+        for one in changes:
+            one(given)
+
+    return change
+
+
+def words(text: str) -> Callable[[dict[str, Any]], None]:
+    return lambda given: given["looked"]["services"]["heavy"]["answer"].update(text=text)
+
+
+def idle() -> Callable[[dict[str, Any]], None]:
+    return looked(gpu_load={"utilization": 0.0, "sm_mhz": 208.0, "power_w": 4.0})
+
+
+def pinned(given: dict[str, Any]) -> None:
+    given["looked"]["services"]["heavy"]["log"] = {
+        "doctor.memory_pinned": {"count": 1, "last": "Failed core proc(s): {}"}
+    }
+
+
+REMOVED = {"doctor.fan": {"count": 1, "last": "Cable removal"}}
+
+CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
+    (lambda given: given["facts"]["units"].clear(), {"unit_absent": "error"}),
+    (unit(active_state="failed"), {"unit_failed": "error", "page_cache": "info", "cache_stale": "info"}),
+    (unit(active_state="inactive"), {"unit_stopped": "error"}),
+    (both(unit(active_state="inactive"), service(state="stopped")), {}),
+    (unit(n_restarts=3), {"unit_restarts": "warning"}),
+    (unit(n_restarts=3, type="notify"), {}),
+    (unit(enabled=False), {"unit_disabled": "warning"}),
+    (lambda given: given["facts"]["services"].append("old"), {"service_left": "warning"}),
+    (answer(ready=False, stage="health", error="refused"), {"no_answer": "error"}),
+    (both(answer(requests_running=9), service(args={"speculative-config": {"method": "mtp"}})), {"drafts_under_load": "info"}),
+    (words("!" * 60), {"answer_repeats": "error"}),
+    (words("The sea. " + "is the the is " * 12), {"answer_repeats": "error"}),
+    (memory(available_gib=3.1), {"memory_low": "warning"}),
+    (memory(available_gib=1.1), {"memory_low": "error"}),
+    (memory(swap_free_gib=9.0), {"swap": "warning"}),
+    (looked(shm_gib=8.0), {"shm_left": "warning"}),
+    (lambda given: given["facts"]["gpu"]["processes"][0].update(container=None), {"gpu_process": "warning"}),
+    (looked(disks={"/": {"total_gib": 3700.0, "free_gib": 6.0}, "/var": {"total_gib": 3700.0, "free_gib": 6.0}}), {"disk": "warning"}),
+    (looked(disks={"/": {"total_gib": 3700.0, "free_gib": 0.2}}), {"disk": "error"}),
+    (looked(clock={"now": 1100.0, "synchronized": True}), {"clock": "warning"}),
+    (looked(clock={"now": 900.0, "synchronized": False}), {"clock": "warning", "clock_free": "warning"}),
+    (both(looked(kernel_log=REMOVED, soc_c=61.0), idle()), {"fan": "warning"}),
+    (both(looked(kernel_log=REMOVED, soc_c=44.0), idle()), {}),
+    (both(looked(kernel_log=REMOVED, soc_c=None), idle()), {}),
+    (both(looked(soc_c=61.0), idle()), {}),
+    (looked(kernel_log=REMOVED, soc_c=88.0), {}),  # at work
+    (both(pinned, service(vllm_version="0.23.0")), {"memory_pinned": "warning"}),
+    (both(pinned, service(vllm_version="0.24.0")), {}),
+    (pinned, {}),
+    (looked(gpu_error="No devices were found"), {"gpu_silent": "error"}),
+    (looked(gpu_load={"utilization": 96.0, "sm_mhz": 513.0, "power_w": 31.0}), {"power_stuck": "error"}),
+    (looked(gpu_load={"utilization": None, "sm_mhz": 513.0, "power_w": 31.0}), {}),
+    (looked(reboot_required=True), {"reboot": "warning"}),
+    (looked(helpers={"docker.service": {"active": True, "enabled": False}}), {"docker_disabled": "warning"}),
+    (both(looked(helpers={"earlyoom.service": {"active": True, "enabled": True}}), service(cluster={"name": "pair"})), {"earlyoom": "warning"}),
+    (looked(receipts={}), {"no_receipt": "warning"}),
+    (looked(receipts={"heavy": {"path": "/r", "error": "its schema is 9"}}), {"receipt_broken": "warning"}),
+    (looked(receipts={"heavy": {"path": "/r", "age_days": 120.0, "image": REF}}), {"receipt_old": "info"}),
+    (looked(receipts={"heavy": {"path": "/r", "age_days": 1.0, "image": "other:1"}}), {"receipt_image": "warning"}),
+    (lambda given: given["images"][REF].update(id="sha256:" + "b" * 64), {"image_moved": "warning"}),
+    (lambda given: given["images"][REF].update(present=False, id=None), {"registry_login": "warning"}),
+    (both(lambda given: given["images"][REF].update(present=False, id=None), looked(registries=["nvcr.io"])), {}),
+    (looked(unused_images=[{"ref": "old:1", "gib": 25.0}]), {"images_unused": "info"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_each_fault_has_its_finding_and_no_other(number: int) -> None:
+    change, expected = CASES[number]
+    given = copy.deepcopy(healthy())
+    change(given)
+    assert found(given) == expected
+
+
+def test_two_engines_at_work_share_a_gpu() -> None:
+    given = healthy()
+    given["planned"]["services"].append({**given["planned"]["services"][0], "name": "fast"})
+    given["looked"]["receipts"]["fast"] = given["looked"]["receipts"]["heavy"]
+    given["facts"]["services"].append("fast")
+    given["answers"]["fast"] = {"ready": True, "requests_running": 1}
+    assert found(given) == {"gpu_shared": "info"}
+    given["answers"]["fast"]["requests_running"] = 0
+    assert found(given) == {}
+
+
+def test_the_other_one_of_an_exclusive_set_may_be_stopped() -> None:
+    given = healthy()
+    given["planned"]["services"][0]["exclusive"] = "day"
+    other = {
+        **given["planned"]["services"][0],
+        "name": "night",
+        "unit": "spark-night.service",
+        "container": "spark-night",
+    }
+    given["planned"]["services"].append(other)
+    given["facts"]["services"].append("night")
+    given["facts"]["units"].append({**given["facts"]["units"][0], "name": other["unit"], "active_state": "inactive"})
+    given["facts"]["containers"].append({"name": "spark-night", "image_id": None})
+    assert found(given) == {}
+    other["exclusive"] = ""
+    assert found(given) == {"unit_stopped": "error"}
+
+
+LINES = {
+    "gpu_memory_refused": "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from _memdesc",
+    "gpu_fault": "NVRM: Xid (PCI:000f:01:00): 31, pid=624869, name=VLLM::EngineCor",
+    "driver_mismatch": "NVRM: API mismatch: the client has the version 580.173.02, but",
+    "pcie_fault": "pcieport 0000:00:00.0: AER: Uncorrectable (Fatal) error message received",
+    "oom_killed": "Out of memory: Killed process 4711 (python3) total-vm:1kB",
+    "disk_fault": "blk_update_request: I/O error, dev nvme0n1, sector 12",
+    "heat": "thermal thermal_zone0: critical temperature reached",
+    "local_media": "ValueError: Cannot load local files without `--allowed-local-media-path`.",
+    "chat_template": "jinja2.exceptions.TemplateError: Conversation roles must alternate",
+    "cuda_memory": "torch.AcceleratorError: CUDA error: out of memory",
+    "ptx": "RuntimeError: cudaErrorUnsupportedPtxVersion",
+    "no_space": "OSError: [Errno 28] No space left on device",
+    "rdma_memory": "NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory",
+    "fan": "cx7-pcie-hotplug MTKP0001:00: Cable removal",
+    "memory_pinned": "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+    "compile_cache": "FileNotFoundError: torch_compile_cache/ab/cd.so: No such file or directory",
+}
+
+
+@pytest.mark.parametrize("rule", LINES)
+def test_each_sign_is_seen_and_said_once(rule: str) -> None:
+    known = (
+        doctor.KERNEL_SIGNS
+        if any(sign.rule == f"doctor.{rule}" for sign in doctor.KERNEL_SIGNS)
+        else doctor.ENGINE_SIGNS
+    )
+    counted = doctor.count_signs(["quiet", LINES[rule], LINES[rule], "quiet"], known)
+    assert {name: entry["count"] for name, entry in counted.items()} == {f"doctor.{rule}": 2}
+    findings = doctor.signs(counted, known, "heavy")
+    assert [finding.rule for finding in findings] == [f"doctor.{rule}"]
+    assert "2 times, last: " in findings[0].message and LINES[rule][:30] in findings[0].message
+
+
+def test_all_signs_are_tried() -> None:
+    assert {f"doctor.{rule}" for rule in LINES} == {sign.rule for sign in (*doctor.KERNEL_SIGNS, *doctor.ENGINE_SIGNS)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pcieport 0000:00:00.0: AER: Correctable error message received",
+        "INFO 11-20 Using cache directory: /root/.cache/torch_compile_cache/abc",
+        "Loading safetensors checkpoint shards: 100%",
+        "thermal_sys: Registered thermal governor 'step_wise'",
+    ],
+)
+def test_ordinary_lines_are_no_signs(line: str) -> None:
+    assert doctor.count_signs([line], (*doctor.KERNEL_SIGNS, *doctor.ENGINE_SIGNS)) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Hello, hello, hello!",
+        "The sea is wide. The sea is deep. The sea is blue, and the ships that cross it are small.",
+        "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20",
+    ],
+)
+def test_answers_that_repeat_nothing(text: str) -> None:
+    assert doctor.repeats(text) == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!", "ab " * 20, "the sea " * 9 + "the", "x" + "\n0 0 1 " * 9]
+)
+def test_answers_that_repeat(text: str) -> None:
+    assert doctor.repeats(text)
+
+
+def test_signs_of_a_log_come_with_their_service() -> None:
+    given = healthy()
+    given["looked"]["services"]["heavy"]["log"] = {"doctor.no_space": {"count": 1, "last": "No space left on device"}}
+    findings = doctor.check(doctor.HostReport(**given))
+    assert [(finding.rule, finding.service) for finding in findings] == [("doctor.no_space", "heavy")]
+    assert re.search(r"\(No space left on device\)\.$", findings[0].message)
+
+
+@pytest.mark.parametrize(
+    ("path", "exists", "content", "fetches", "severity"),
+    [
+        ("", False, "", True, None),
+        ("/t", False, "", True, "error"),
+        ("/t", True, " \n", False, "warning"),
+        ("/t", True, "hf_" + "a" * 34 + "\n", True, None),
+        ("/t", True, "HF_TOKEN=hf_aaaa", True, "warning"),
+        ("/t", True, "$ANSIBLE_VAULT;1.1;AES256\n33", True, None),
+    ],
+)
+def test_the_token_of_the_hub(path: str, exists: bool, content: str, fetches: bool, severity: str | None) -> None:
+    findings = doctor.token(path, exists, content, fetches)
+    assert [finding.severity for finding in findings] == ([severity] if severity else [])
+    assert content.strip() == "" or all(content.strip() not in finding.message for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "why"),
+    [("error", "1 error: a.a"), ("warning", "1 error and 2 warnings: a.a, b.b"), ("never", "")],
+)
+def test_the_worst_decides(fail_on: str, why: str) -> None:
+    findings = [
+        {"rule": "a.a", "severity": "error"},
+        *[{"rule": "b.b", "severity": "warning"}] * 2,
+        {"rule": "c.c", "severity": "info"},
+    ]
+    assert doctor.verdict(findings, fail_on) == why
+    assert doctor.verdict(findings[3:], fail_on) == ""

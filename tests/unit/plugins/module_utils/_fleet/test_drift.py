@@ -1,0 +1,441 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a host differs from what was deployed; one that is as it was has no findings, and each difference has its own."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift
+
+UNIT, GATEWAY, TIMER = "spark-heavy.service", "spark-gateway.service", "spark-load-guard.service"
+REF = "vllm/vllm-openai:v0.24.0-ubuntu2404"
+RUNS, OTHER, THIRD = (f"sha256:{sign * 64}" for sign in "abc")
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REPO = "Qwen/Qwen3-8B"
+MARK = "1f" * 8
+
+
+def argv(image: str = REF, *words: str, mark: str = MARK) -> list[str]:
+    docker = [
+        "/usr/bin/docker",
+        "run",
+        "--label",
+        f"dgxspark.fingerprint={mark}",
+        "--rm",
+        "--env-file",
+        "/e",
+        "-v",
+        "/a:/a",
+    ]
+    return [*docker, image, "vllm", "serve", REPO, "--max-model-len", "4096", *words]
+
+
+def clean() -> dict[str, Any]:
+    """A host that is what was deployed, and what is planned."""
+    service = {
+        "name": "heavy",
+        "unit": UNIT,
+        "container": "spark-heavy",
+        "state": "started",
+        "cluster": None,
+        "image": {"ref": REF, "id": RUNS},
+        "ray_image": None,
+        "model": {"repo": REPO, "revision": "main", "path": None, "extra": []},
+        "argv": argv(),
+        "env": {"A": "1", "TOKEN": "hush"},
+        "fingerprint": MARK,
+        "lock": {"key": "spark-1/heavy"},
+    }
+    unit = {"name": UNIT, "active_state": "active", "enabled": True, "queued": False, "load_state": "loaded"}
+    container = {
+        "name": "spark-heavy",
+        "state": "running",
+        "image_id": RUNS,
+        "managed": True,
+        "service": "heavy",
+        "fingerprint": MARK,
+    }
+    recorded = {
+        "number": 3,
+        "at": "2026-11-20T12:00:00+00:00",
+        "proven": True,
+        "wanted": "w",
+        "facts": {"kernel": "6.17.0-1014-nvidia", "driver": "580.159.03", "dgx_os": "7.5.0"},
+        "from": None,
+        "restoring": None,
+        "units": {
+            UNIT: {"enabled": True, "active": "active"},
+            GATEWAY: {"enabled": True, "active": "active"},
+            TIMER: {"enabled": False, "active": "inactive"},
+        },
+        "images": {UNIT: {"ref": f"{REF}@{RUNS}", "id": RUNS}},
+    }
+    return {
+        "planned": {"services": [service], "images_locked": {}, "cluster": None},
+        "facts": {
+            "services": ["heavy"],
+            "units": [unit],
+            "containers": [container],
+            "kernel": "6.17.0-1014-nvidia",
+            "gpu": {"driver_version": "580.159.03"},
+            "dgx_os": {"version": "7.5.0"},
+        },
+        "images": {REF: {"present": True, "id": RUNS}},
+        "compared": {
+            "recorded": recorded,
+            "files": {"changed": [], "missing": [], "added": [], "attributes": []},
+            "units": copy.deepcopy(recorded["units"]),
+            "moved": {},
+            "models": [
+                {"repo": REPO, "path": None, "revision": "main", "commit": COMMIT, "there": True, "wrong": []},
+            ],
+            "receipts": {"heavy": {"argv": argv(), "env": {"A": "1", "TOKEN": "hush"}, "image": {"ref": REF}}},
+        },
+        "wanted": "w",
+    }
+
+
+def findings(known: dict[str, Any]) -> list[dict[str, Any]]:
+    return [finding.to_dict() for finding in drift.check(drift.Host(**known))]
+
+
+def only(known: dict[str, Any]) -> dict[str, Any]:
+    found = findings(known)
+    assert len(found) == 1, found
+    assert found[0]["fix"] and found[0]["message"]
+    return found[0]
+
+
+def test_what_is_as_it_was_deployed_has_no_findings() -> None:
+    assert findings(clean()) == []
+
+
+def service(known: dict[str, Any], **values: Any) -> None:
+    known["planned"]["services"][0].update(values)
+
+
+def unit(known: dict[str, Any], **values: Any) -> None:
+    known["facts"]["units"][0].update(values)
+
+
+def container(known: dict[str, Any], **values: Any) -> None:
+    known["facts"]["containers"][0].update(values)
+
+
+def stopped(known: dict[str, Any], state: str = "inactive") -> None:
+    unit(known, active_state=state)
+    known["facts"]["containers"].clear()
+
+
+def meant_stopped(known: dict[str, Any]) -> None:
+    service(known, state="stopped")
+    unit(known, enabled=False)
+
+
+def recorded(known: dict[str, Any], **values: Any) -> None:
+    known["compared"]["recorded"].update(values)
+
+
+def files(known: dict[str, Any], kind: str, path: str) -> None:
+    known["compared"]["files"][kind].append(path)
+
+
+def both(*changes: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+    def change(known: dict[str, Any]) -> None:
+        for one in changes:
+            one(known)
+
+    return change
+
+
+Case = tuple[str, Callable[[dict[str, Any]], None], str, str, str]
+CASES: tuple[Case, ...] = (
+    ("stopped by hand", stopped, "stopped", "error", f"{UNIT} is inactive"),
+    ("failed", lambda k: stopped(k, "failed"), "stopped", "error", f"{UNIT} has failed"),
+    ("its unit is gone", lambda k: (k["facts"]["units"].clear(), k["facts"]["containers"].clear()), "stopped", "error", "is gone"),
+    ("runs though stopped", meant_stopped, "running", "error", "should be stopped"),
+    ("not at boot", lambda k: unit(k, enabled=False), "boot", "warning", "is not enabled"),
+    ("masked", lambda k: unit(k, enabled=False, load_state="masked"), "boot", "warning", "is masked"),
+    (
+        "starts though stopped",
+        both(meant_stopped, stopped, lambda k: unit(k, enabled=True)),
+        "boot",
+        "warning",
+        "will start at the next boot",
+    ),
+    ("by hand, beside its unit", lambda k: unit(k, active_state="inactive"), "by_hand", "error", "its unit is inactive"),
+    ("by hand, in its place", lambda k: container(k, managed=False, fingerprint=None), "by_hand", "error", "not started by its unit"),
+    ("never deployed", lambda k: (k["facts"]["services"].clear(), stopped(k)), "not_deployed", "warning", "never deployed"),
+    ("no more planned", lambda k: k["facts"]["services"].append("old"), "unplanned", "warning", "its unit is gone"),
+    ("gateway down", lambda k: k["compared"]["units"][GATEWAY].update(active="failed"), "stopped", "error", f"{GATEWAY} ran"),
+    ("gateway off", lambda k: k["compared"]["units"][GATEWAY].update(enabled=False), "boot", "warning", GATEWAY),
+    ("another image", lambda k: container(k, image_id=OTHER), "image", "error", "bbbbbbbbbbbb, and aaaaaaaaaaaa was deployed"),
+    ("tag moved", lambda k: service(k, image={"ref": REF, "id": OTHER}), "image_moved", "warning", "is bbbbbbbbbbbb on this host"),
+    ("image to come", lambda k: service(k, image={"ref": REF, "id": None}), "image_planned", "warning", "not on this host"),
+    (
+        "another one is locked",
+        lambda k: (
+            service(k, image={"ref": REF, "id": OTHER}),
+            k["planned"].update(images_locked={REF: {"name": REF, "ids": [OTHER]}}),
+        ),
+        "image_planned",
+        "warning",
+        "the lock file has bbbbbbbbbbbb",
+    ),
+    ("model gone", lambda k: k["compared"]["models"][0].update(there=False, commit=None), "model_gone", "error", f"{REPO}@main"),
+    (
+        "model cut short",
+        lambda k: k["compared"]["models"][0].update(wrong=[f"{n}.bin is missing" for n in range(6)]),
+        "model_files",
+        "error",
+        "0.bin is missing, 1.bin is missing, 2.bin is missing, 3.bin is missing and 2 more",
+    ),
+    (
+        "branch moved",
+        lambda k: k["compared"]["moved"].update(
+            heavy={"repo": REPO, "revision": "main", "was": COMMIT, "is": "f" * 40}
+        ),
+        "model_moved",
+        "warning",
+        "is commit ffffffffffff on this host now; 0123456789ab was deployed",
+    ),
+    (
+        "launched otherwise",
+        lambda k: service(k, fingerprint="2f" * 8, argv=argv(REF, "--max-num-seqs=8"), env={"A": "2", "TOKEN": "hush"}),
+        "launch",
+        "warning",
+        ": --max-num-seqs, env A.",
+    ),
+    ("unit edited", lambda k: files(k, "changed", f"/etc/systemd/system/{UNIT}"), "file_changed", "warning", f"/{UNIT} was changed"),
+    ("env gone", lambda k: files(k, "missing", "/etc/dgxspark/env/heavy.env"), "file_missing", "warning", "heavy.env is missing"),
+    (
+        "drop-in",
+        lambda k: files(k, "added", f"/etc/systemd/system/{UNIT}.d/override.conf"),
+        "file_added",
+        "warning",
+        "override.conf was not there",
+    ),
+    (
+        "key that others read",
+        lambda k: files(k, "attributes", "/etc/dgxspark/secrets/heavy/VLLM_API_KEY"),
+        "file_attributes",
+        "warning",
+        "VLLM_API_KEY has another owner or mode",
+    ),
+    ("kernel", lambda k: k["facts"].update(kernel="7.0.0-1"), "kernel", "info", "kernel 7.0.0-1; it was 6.17.0-1014-nvidia"),
+    ("driver", lambda k: k["facts"]["gpu"].update(driver_version="595.1"), "driver", "info", "driver 595.1; it was 580.159.03"),
+    ("DGX OS", lambda k: k["facts"]["dgx_os"].update(version="7.6.0"), "dgx_os", "info", "DGX OS 7.6.0; it was 7.5.0"),
+    ("never recorded", lambda k: k["compared"].update(recorded=None), "unrecorded", "info", "no state of this host"),
+    ("rollback cut off", lambda k: recorded(k, restoring=2), "restoring", "error", "generation 2 was interrupted"),
+    ("taken back", lambda k: recorded(k, **{"from": 5}), "taken_back", "info", "from generation 5 to 3"),
+    ("plan is newer", lambda k: recorded(k, wanted="older"), "plan", "info", "differs from what was deployed"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "severity", "says"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_each_difference_has_its_finding(change: Any, rule: str, severity: str, says: str) -> None:
+    known = clean()
+    change(known)
+    found = only(known)
+    assert (found["rule"], found["severity"]) == (f"drift.{rule}", severity)
+    assert says in found["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (f"/etc/systemd/system/{UNIT}", "heavy"),
+        (f"/etc/systemd/system/{UNIT}.d/override.conf", "heavy"),
+        ("/etc/dgxspark/env/heavy.env", "heavy"),
+        ("/etc/dgxspark/services/heavy.json", "heavy"),
+        ("/etc/dgxspark/secrets/heavy/VLLM_API_KEY", "heavy"),
+        ("/etc/dgxspark/files/heavy/deep/template.jinja", "heavy"),
+        ("/etc/systemd/system/spark-gateway.service", ""),
+        ("/etc/dgxspark/secrets/gateway/master", ""),
+        ("/usr/local/libexec/dgxspark/spark_unit.py", ""),
+    ],
+)
+def test_a_file_is_its_service_s(path: str, name: str) -> None:
+    known = clean()
+    files(known, "changed", path)
+    assert only(known)["service"] == name
+
+
+def test_what_comes_up_or_waits_for_its_turn_is_no_difference() -> None:
+    for state in ({"active_state": "activating"}, {"active_state": "inactive", "queued": True}):
+        known = clean()
+        stopped(known)
+        unit(known, **state)
+        assert findings(known) == []
+
+
+def test_an_image_that_no_run_put_there_is_an_error_also_when_it_is_planned_otherwise() -> None:
+    known = clean()
+    container(known, image_id=OTHER)
+    service(known, image={"ref": REF, "id": THIRD})
+    assert only(known)["message"].endswith(f"aaaaaaaaaaaa was deployed; cccccccccccc is planned ({REF}).")
+
+
+def test_a_digest_is_named_by_its_beginning() -> None:
+    known = clean()
+    service(known, image={"ref": f"{REF}@{THIRD}", "id": None})
+    assert only(known)["message"].startswith(f"{REF}@sha256:cccccccccccc is planned, ")
+
+
+def test_an_image_with_ray_is_compared_with_what_was_recorded() -> None:
+    known = clean()
+    service(known, ray_image={"tag": "dgxspark/ray:1"}, image={"ref": REF, "id": THIRD})
+    assert findings(known) == []
+    container(known, image_id=OTHER)
+    assert only(known)["rule"] == "drift.image"
+
+
+def test_a_locked_id_is_right_by_whatever_name() -> None:
+    known = clean()
+    service(known, image={"ref": REF, "id": THIRD})
+    known["planned"]["images_locked"] = {REF: {"name": REF, "ids": [RUNS, OTHER]}}
+    assert findings(known) == []
+
+
+def test_ranks_are_compared_with_the_plan_where_all_hosts_had_a_say() -> None:
+    known = clean()
+    cluster = {"name": "pair", "hosts": ["spark-1", "spark-2"]}
+    service(known, cluster=cluster, fingerprint="2f" * 8, argv=argv(REF, "--seed", "1"), env={"NCCL_IB_HCA": "x"})
+    assert [each["rule"] for each in findings({**known, "ranks": True})] == ["drift.launch"]
+    assert findings(known)[0]["message"].endswith(": --seed.")
+    assert findings({**known, "ranks": False}) == []
+    # What the fabric gives them is known to a deployment alone.
+    service(known, argv=argv())
+    assert findings({**known, "ranks": True}) == []
+
+
+def test_only_the_image_of_a_launch_is_said_once() -> None:
+    known = clean()
+    service(known, argv=argv(f"{REF}@{OTHER}"), fingerprint="2f" * 8, image={"ref": REF, "id": OTHER})
+    assert only(known)["rule"] == "drift.image_moved"
+
+
+def test_a_newer_plan_is_not_said_beside_what_it_changes() -> None:
+    known = clean()
+    recorded(known, wanted="older")
+    service(known, fingerprint="2f" * 8, argv=argv(REF, "--seed", "1"))
+    assert only(known)["rule"] == "drift.launch"
+    assert findings({**known, "wanted": ""})[0]["rule"] == "drift.launch"
+
+
+def test_names_of_launches_have_no_values() -> None:
+    known = clean()
+    service(
+        known, fingerprint="x", env={"A": "1", "TOKEN": "very-secret"}, argv=argv(REF, "--api-token", "also-secret")
+    )
+    known["compared"]["receipts"]["heavy"]["argv"] = argv("old", "--old=was-secret", mark="other")
+    text = json.dumps(findings(known))
+    assert "docker run" not in text  # the mark is no option of anybody's
+    assert "--api-token" in text and "--old" in text and "env TOKEN" in text and "image" in text
+    assert "secret" not in text and "hush" not in text
+
+
+def test_parts_that_could_not_be_asked_are_no_differences() -> None:
+    known = clean()
+    assert findings({**known, "compared": None}) == []
+    service(known, image={"ref": REF, "id": None})
+    container(known, image_id=OTHER)
+    assert findings({**known, "compared": None, "images": None}) == []
+
+
+def lock(message: str, rule: str = "lock.recipe", host: str = "spark-1") -> dict[str, Any]:
+    return {
+        "rule": rule,
+        "severity": "warning",
+        "service": "heavy",
+        "message": message.format(key=f"{host}/heavy"),
+        "fix": f"Run dgxspark.vllm.lock --limit {host} once it serves as wanted, and commit the file.",
+    }
+
+
+def test_plan_and_lock_are_compared_once_for_all_hosts() -> None:
+    said = []
+    for host in ("spark-1", "spark-2", "spark-3"):
+        services = [{"name": "heavy", "lock": {"key": f"{host}/heavy"}}]
+        told = [lock("the recipe of {key} is not what it was", host=host), lock("moves", "lock.moving", host)]
+        told.append(lock("too large", "memory.fit", host))
+        said += [{"host": host, **finding} for finding in drift.check_lock(told, services)]
+    assert [finding["rule"] for finding in said] == ["lock.recipe"] * 3
+    hosts = {host: {"reached": True, "why": ""} for host in ("spark-1", "spark-2", "spark-3")}
+    report = drift.report(said, hosts, 3, "now", "never")
+    assert {body["state"] for body in report["hosts"].values()} == {"same"} and report["well"] is False
+    text = drift.text(report)
+    assert text.count("is not what it was") == 1
+    assert "heavy on spark-1..3: the recipe of heavy is not what it was [lock.recipe]" in text
+    assert "Fix: Run dgxspark.vllm.lock once it serves as wanted" in text
+
+
+def fleet(*differing: str, fail_on: str = "never", silent: tuple[str, ...] = ()) -> dict[str, Any]:
+    known = clean()
+    files(known, "changed", "/etc/dgxspark/env/heavy.env")
+    unit(known, enabled=False)
+    found = [{"host": host, **finding} for host in differing for finding in findings(known)]
+    found += [{"host": host, **drift.unreachable("port 22: No route to host").to_dict()} for host in silent]
+    hosts = {
+        f"spark-{number}": {"reached": f"spark-{number}" not in silent, "why": "", "generation": number}
+        for number in (10, 2, 1)
+    }
+    return drift.report(found, hosts, 3, "now", fail_on)
+
+
+def test_nothing_is_one_line() -> None:
+    found = fleet()
+    assert drift.text(found) == drift.text(found, "lines") == "3 hosts, 3 services: nothing has drifted."
+    assert (found["well"], found["reason"]) == (True, "")
+    assert [body["state"] for body in found["hosts"].values()] == ["same"] * 3
+
+
+def test_what_hosts_have_in_common_is_said_once_and_the_worst_first() -> None:
+    found = fleet("spark-1", "spark-2", silent=("spark-10",))
+    lines = drift.text(found).splitlines()
+    assert lines[0].startswith("ERROR   spark-10: the host is unreachable: port 22: No route to host.")
+    assert sum("heavy on spark-1..2: /etc/dgxspark/env/heavy.env was changed" in line for line in lines) == 1
+    assert lines[-1] == "3 hosts (1 silent), 3 services: 1 error, 4 warnings."
+    assert list(found["hosts"]) == ["spark-1", "spark-2", "spark-10"]
+    assert [body["state"] for body in found["hosts"].values()] == ["drifted", "drifted", "unreachable"]
+    assert found["counts"]["drifted"] == 2 and found["counts"]["silent"] == 1
+    each = drift.text(found, "lines").splitlines()
+    assert sum("/heavy: /etc/dgxspark/env/heavy.env was changed" in line for line in each) == 2
+
+
+def test_the_reason_goes_by_what_is_asked() -> None:
+    two = fleet("spark-1", "spark-2", fail_on="warning", silent=("spark-10",))
+    assert two["reason"] == (
+        "1 of 3 hosts did not answer: spark-10; 4 differences on 2 of 3 hosts (spark-1..2): drift.boot, drift.file_changed"
+    )
+    assert fleet("spark-1", fail_on="error")["well"] is True
+    assert fleet("spark-1", fail_on="never")["well"] is False
+    assert fleet("spark-1", fail_on="error", silent=("spark-2",))["well"] is False
+
+
+def test_what_is_only_to_know_is_no_reason_unless_asked() -> None:
+    known = clean()
+    known["facts"]["kernel"] = "7.0.0"
+    found = [{"host": "spark-1", **finding} for finding in findings(known)]
+    hosts = {"spark-1": {"reached": True, "why": ""}}
+    assert drift.report(found, hosts, 1, "now", "warning")["well"] is True
+    informed = drift.report(found, hosts, 1, "now", "info")
+    assert informed["reason"] == "1 difference on 1 of 1 host (spark-1): drift.kernel"
+    assert drift.text(informed).splitlines()[-1] == "1 host, 1 service: 1 to know."
+    # The same machine reads the same on every run.
+    assert drift.report(found, hosts, 1, "now", "info") == informed
+
+
+def test_a_part_that_could_not_be_asked_is_named() -> None:
+    found = drift.not_asked("what was deployed", "Missing sudo password\nand more").to_dict()
+    assert found["severity"] == "error"
+    assert found["message"] == "what was deployed could not be read: Missing sudo password and more"

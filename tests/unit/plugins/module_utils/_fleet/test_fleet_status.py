@@ -1,0 +1,205 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A fleet on one screen: the worst first, alike ones together, silent hosts as rows."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status
+
+NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=timezone.utc)
+UNIT = {"active_state": "active", "n_restarts": 0, "active_since": "2026-11-17T09:30:00+00:00"}
+REFUSED = "Failed to connect to the host via ssh: ssh: connect to host 10.0.0.7 port 22: Connection refused"
+
+
+def planned(*names: str, **more: Any) -> dict[str, Any]:
+    memory = {"residency_gib": {"typical": 40.0}}
+    model = {"repo": "Org/Model"}
+    return {
+        "services": [
+            {"name": name, "unit": f"spark-{name}.service", "recipe": "r", "model": model, "memory": memory, **more}
+            for name in names
+        ]
+    }
+
+
+def asked(*names: str, unit: dict[str, Any] | None = None, ready: bool = True, **answer: Any) -> dict[str, Any]:
+    """What ask brings of a host whose services all are in one state."""
+    says = {"ready": ready, "stage": "completion" if ready else "health", "error": "" if ready else "refused", **answer}
+    host = {
+        "units": [{"name": f"spark-{name}.service", **UNIT, **(unit or {})} for name in names],
+        "memory": {"available_gib": 20.0, "total_gib": 119.7},
+        "resident": [{"name": name, "gib": 39.5} for name in names],
+    }
+    services = [{"name": name, "kv_cache_usage": 0.1, "requests_running": 2, **says} for name in names]
+    return {"reached": True, "why": "", "answers": {"services": {"host": host, "services": services}}}
+
+
+def judged(plans: dict[str, Any], said: dict[str, Any], fail_on: str = "down") -> dict[str, Any]:
+    hosts = {host: fleet_status.judge_host(said.get(host) or {}, "services") for host in plans}
+    rows = []
+    for host, plan in plans.items():
+        answers = ((said.get(host) or {}).get("answers") or {}).get("services") or {}
+        rows += tables.status_rows(host, plan, answers.get("host"), answers.get("services"), NOW)
+    return fleet_status.report(rows, hosts, NOW.isoformat(), fail_on)
+
+
+def fleet(count: int = 100) -> tuple[dict[str, Any], dict[str, Any]]:
+    names = [f"spark-{number:03}" for number in range(1, count + 1)]
+    return {name: planned("heavy", "fast") for name in names}, {name: asked("heavy", "fast") for name in names}
+
+
+def test_a_hundred_hosts_that_are_well_take_three_lines() -> None:
+    found = judged(*fleet())
+    assert found["well"] and found["reason"] == ""
+    text = fleet_status.text(found)
+    assert text.splitlines()[0] == "100 hosts, 200 services: 200 well."
+    assert len(text.splitlines()) == 4
+    assert (
+        "heavy on spark-001..100 (100): Org/Model, 39.5 of 40.0 GiB, requests 200+0, KV up to 10 %, up 3d 2h or more"
+        in text
+    )
+
+
+def test_what_is_wrong_comes_first_and_silent_hosts_are_rows() -> None:
+    plans, said = fleet()
+    for host in ("spark-003", "spark-004", "spark-050"):
+        said[host] = {"reached": False, "why": fleet_status.why_unreachable(REFUSED), "answers": {}}
+    said["spark-009"] = {"reached": True, "answers": {"services": {"failed": True, "msg": "Missing sudo password"}}}
+    said["spark-020"] = asked("heavy", "fast", unit={"active_state": "failed"}, ready=False)
+    said["spark-021"] = asked("heavy", "fast", unit={"active_state": "activating"}, ready=False)
+    said["spark-030"] = asked("heavy", "fast", fast_path="2 off")
+    del said["spark-099"]
+    found = judged(plans, said)
+    lines = fleet_status.text(found).splitlines()
+    words = [line.split()[0] for line in lines[2:]]
+    assert words == sorted(words, key=lambda word: fleet_status.STATES.index(word.lower()))
+    assert lines[2] == "UNREACHABLE  spark-003..004, spark-050 (3): port 22: Connection refused"
+    assert "UNREACHABLE  spark-099: it was not asked" in lines
+    assert "UNKNOWN      spark-009: Missing sudo password" in lines
+    assert "DOWN         heavy on spark-020: unit failed: refused" in lines
+    assert "LOOK         fast on spark-030: fast path: 2 off" in lines
+    assert lines[0].startswith(
+        "100 hosts (5 silent), 200 services: 10 on hosts that did not answer, 2 down, 2 starting, 2 "
+    )
+    assert not found["well"] and "\n" not in found["reason"]
+    assert found["reason"].startswith(
+        "5 of 100 hosts did not answer: spark-003..004, spark-009, spark-050, spark-099; 14 of 200"
+    )
+    assert found["services"][0]["host"] == "spark-003"
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_any_fleet_fits_on_a_screen() -> None:
+    plans, said = fleet()
+    for number, host in enumerate(plans):
+        said[host] = asked("heavy", "fast", ready=False, unit={"active_state": "failed"}, error=f"reason {number}")
+    text = fleet_status.text(judged(plans, said))
+    assert len(text.splitlines()) == fleet_status.MOST_LINES + 3
+    assert text.splitlines()[-1].startswith("and 168 lines more")
+    assert len(fleet_status.text(judged(plans, said), "table").splitlines()) > 200
+
+
+def test_a_silent_host_without_services_is_not_well() -> None:
+    found = judged({"spark-1": planned(), "spark-2": planned()}, {"spark-1": asked()})
+    assert not found["well"]
+    assert "1 of 2 hosts did not answer: spark-2" in found["reason"]
+    assert "spark-2: it was not asked" in fleet_status.text(found, "table")
+
+
+def test_what_is_worth_a_look_fails_only_when_told() -> None:
+    restarted = {"n_restarts": 2, "active_since": "2026-11-20T11:48:00+00:00"}
+    plans, said = {"spark-1": planned("heavy")}, {"spark-1": asked("heavy", unit=restarted)}
+    assert judged(plans, said)["well"]
+    found = judged(plans, said, "look")
+    assert (found["well"], found["reason"]) == (False, "1 worth a look: spark-1/heavy")
+    assert "spark-1/heavy: 2 restarts, up 12m 0s" in fleet_status.text(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"decode_tokens_per_second": 30.0, "decode_ratio": 0.7}, "30.0 (-30 %) tok/s when it was measured last"),
+        ({"fast_path": "1 off"}, "fast path: 1 off"),
+    ],
+)
+def test_notes_of_a_service(change: dict[str, Any], note: str) -> None:
+    found = judged({"spark-1": planned("heavy")}, {"spark-1": asked("heavy", **change)})
+    assert found["services"][0]["notes"] == [note]
+
+
+def test_a_host_without_memory_is_worth_a_look() -> None:
+    said = asked("heavy")
+    said["answers"]["services"]["host"]["memory"]["available_gib"] = 0.8
+    found = judged({"spark-1": planned("heavy")}, {"spark-1": said})
+    assert found["hosts"]["spark-1"]["state"] == "look"
+    assert "spark-1: 0.8 GiB of memory available" in fleet_status.text(found, "groups")
+
+
+def test_what_is_stopped_on_purpose_is_not_down() -> None:
+    said = asked("heavy", ready=False, unit={"active_state": "inactive"})
+    assert not judged({"spark-1": planned("heavy")}, {"spark-1": said})["well"]
+    found = judged({"spark-1": planned("heavy", state="stopped")}, {"spark-1": said})
+    assert found["well"] and found["counts"]["stopped"] == 1
+
+
+def test_the_other_one_of_an_exclusive_set_is_stopped() -> None:
+    said = asked("heavy", "fast")
+    services = said["answers"]["services"]
+    services["services"][0].update(ready=False)
+    services["host"]["units"][0].update(active_state="inactive")
+    found = judged({"spark-1": planned("heavy", "fast", exclusive="day")}, {"spark-1": said})
+    assert found["well"] and [row["state"] for row in found["services"]] == ["well", "stopped"]
+    assert not judged({"spark-1": planned("heavy", "fast")}, {"spark-1": said})["well"]
+
+
+def test_a_rank_on_a_silent_host_takes_its_service_down() -> None:
+    span = {"name": "pair_a", "size": 2, "executor": "mp"}
+    plans = {f"spark-{rank + 1}": planned("big", cluster=span, rank=rank) for rank in (0, 1)}
+    found = judged(plans, {"spark-1": asked("big")})
+    assert [row["state"] for row in found["services"]] == ["unreachable", "down"]
+    assert "1 of 1 services are not ready: pair_a/big" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (REFUSED, "port 22: Connection refused"),
+        ("Task failed: Failed to connect to the host via ssh: Warning: added\nspark@a: Permission denied (publickey).",
+         "spark@a: Permission denied (publickey)."),
+        ("", "it cannot be reached"),
+        ("x" * 300, "x" * 159 + "…"),
+    ],
+)  # fmt: skip
+def test_why_unreachable(message: str, why: str) -> None:
+    assert fleet_status.why_unreachable(message) == why
+
+
+SILENT = "systemctl did not answer in 10 s"
+
+
+def unasked(**answer: Any) -> dict[str, Any]:
+    """A host whose systemctl gave no answer."""
+    said = asked("heavy", **answer)
+    said["answers"]["services"]["host"].update(units=[], resident=[], unknown={"systemctl": SILENT})
+    return said
+
+
+def test_a_systemctl_that_is_silent_takes_no_service_down() -> None:
+    found = judged({"a": planned("heavy")}, {"a": unasked()})
+    row = found["services"][0]
+    assert row["ready"] is True and row["unit"] == "not known" and row["state"] == "well"
+    assert found["well"] is True and found["hosts"]["a"]["notes"] == [SILENT]
+    assert SILENT in fleet_status.text(found)
+    found = judged({"a": planned("heavy")}, {"a": unasked(ready=False)})
+    assert found["services"][0]["state"] == "down" and found["services"][0]["error"] == "refused"
+    cluster = {"name": "pair", "size": 2, "executor": "mp"}
+    found = judged({"a": planned("heavy", rank=1, cluster=cluster)}, {"a": unasked(ready=False)})
+    assert found["services"][0]["state"] == "unknown" and found["services"][0]["error"] == SILENT

@@ -1,0 +1,127 @@
+"""Which generation is meant, which stay, and what has to be restarted for which file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
+
+
+def made(*proven: bool, parents: dict[int, int | None] | None = None) -> dict[int, dict[str, Any]]:
+    return {
+        number: {
+            "number": number,
+            "parent": (parents or {}).get(number, number - 1 or None),
+            "proven": good,
+            "state": {},
+        }
+        for number, good in enumerate(proven, start=1)
+    }
+
+
+def at(number: int | None, came: int | None = None, restoring: int | None = None) -> dict[str, Any]:
+    return {"number": number, "from": came, "restoring": restoring}
+
+
+@pytest.mark.parametrize(
+    ("manifests", "current", "same", "asked", "expected"),
+    [
+        (made(True, True), at(2), True, 0, 1),
+        (made(True, False, True), at(3), True, 0, 1),
+        (made(True, True, False), at(3), False, 0, 2),  # what was never recorded comes after 3, which did not prove
+        (made(True, True), at(2), False, 0, 2),
+        (made(True, True, True), at(2, came=3), True, 0, 2),  # it has gone back already
+        (made(True, True, True), at(2, came=3), True, 1, 1),
+        (made(True, True, True), at(3, restoring=1), False, 0, 1),
+        # 4 was made from 2, after 3 had been taken back.
+        (made(True, True, True, False, parents={4: 2}), at(4), True, 0, 2),
+        (made(False, True), at(2), True, 0, None),
+        (made(True, True), at(2), True, 9, None),
+        ({}, at(None), False, 0, None),
+        # Its parent is not kept any more: those before by number.
+        ({number: made(True, True, True, True)[number] for number in (1, 4)}, at(4), True, 0, 1),
+    ],
+)
+def test_the_one_to_go_back_to(manifests: Any, current: Any, same: bool, asked: int, expected: int | None) -> None:
+    number, why = generations.target(manifests, current, same, asked)
+    assert number == expected and bool(why) is (expected is None)
+
+
+def test_what_stays() -> None:
+    assert generations.kept(made(*[True] * 8), 8, 3) == {6, 7, 8}
+    assert generations.kept(made(True, True, *[False] * 6), 8, 2) == {2, 7, 8}
+    assert generations.kept(made(*[True] * 8), 2, 2) == {1, 2, 7, 8}
+    assert generations.kept(made(True), 1, 0) == {1}
+
+
+ENGINE = """[Service]
+ExecStartPre=+/usr/bin/python3 /usr/local/libexec/dgxspark/spark_unit.py gate heavy
+ExecStart=/usr/bin/docker run --env-file /etc/dgxspark/env/heavy.env \\
+  -v /etc/dgxspark/shared:/x:ro repo/engine@sha256:0 vllm
+"""
+RANK = "[Service]\nExecStart=/usr/bin/python3 /usr/local/libexec/dgxspark/spark_rank.py heavy\n"
+WATCHDOG = "[Service]\nExecStart=/usr/bin/python3 /usr/local/libexec/dgxspark/spark_watchdog.py --settings=/etc/dgxspark/watchdog/settings.json\n"
+
+
+@pytest.mark.parametrize(
+    ("unit", "text", "path", "concerned"),
+    [
+        ("spark-heavy.service", ENGINE, "/etc/systemd/system/spark-heavy.service", True),
+        ("spark-heavy.service", ENGINE, "/etc/systemd/system/spark-heavy.service.d/more.conf", True),
+        ("spark-heavy.service", ENGINE, "/etc/dgxspark/env/heavy.env", True),
+        ("spark-heavy.service", ENGINE, "/etc/dgxspark/secrets/heavy/KEY", True),
+        ("spark-heavy.service", ENGINE, "/etc/dgxspark/secrets/heavy-2/KEY", False),
+        ("spark-heavy.service", ENGINE, "/etc/dgxspark/shared/file", True),
+        ("spark-heavy.service", ENGINE, "/etc/dgxspark/services/heavy.json", False),
+        ("spark-heavy.service", RANK, "/etc/dgxspark/services/heavy.json", True),
+        ("spark-heavy.service", ENGINE, "/usr/local/libexec/dgxspark/spark_unit.py", False),
+        ("spark-heavy.service", RANK, "/usr/local/libexec/dgxspark/spark_rank.py", True),
+        ("spark-watchdog.service", WATCHDOG, "/usr/local/libexec/dgxspark/spark_watchdog.py", True),
+        ("spark-watchdog.service", WATCHDOG, "/etc/dgxspark/watchdog/settings.json", True),
+        ("spark-watchdog.service", WATCHDOG, "/etc/dgxspark/env/heavy.env", False),
+    ],
+)
+def test_which_unit_a_file_concerns(unit: str, text: str, path: str, concerned: bool) -> None:
+    assert generations.concerns(unit, text, path) is concerned
+
+
+def test_the_image_of_a_unit() -> None:
+    assert generations.image_of(ENGINE) == "repo/engine@sha256:0"
+    assert generations.image_of(WATCHDOG) is None and generations.image_of("not a unit") is None
+    rank = {"rank": {"parts": [{"argv": ["/usr/bin/docker", "run", "--rm", "repo/ray:1", "ray"]}]}}
+    assert generations.images_of_rank(rank) == ["repo/ray:1"] and generations.images_of_rank({}) == []
+
+
+def test_states_are_equal_by_what_was_put_there() -> None:
+    entry = {"sha256": "0", "owner": "root", "group": "root", "mode": "0644"}
+    state = {
+        "files": {"/etc/dgxspark/a": entry},
+        "units": {"spark-a.service": {"enabled": True, "active": "active"}},
+        "images": {"spark-a.service": {"ref": "x:1", "id": "i"}},
+        "models": {"a": {"repo": "Org/M", "revision": "main", "commit": "1"}},
+    }
+    same = {
+        **state,
+        "units": {"spark-a.service": {"enabled": True, "active": "failed"}},
+        "folders": {"/etc/dgxspark": {}},
+    }
+    assert generations.identity(state) == generations.identity(same)
+    changes: tuple[dict[str, Any], ...] = (
+        {"files": {"/etc/dgxspark/a": {**entry, "mode": "0600"}}},
+        {"files": {}},
+        {"units": {"spark-a.service": {"enabled": False, "active": "active"}}},
+        {"images": {"spark-a.service": {"ref": "x:1", "id": "j"}}},
+        {"models": {"a": {"repo": "Org/M", "revision": "main", "commit": "2"}}},
+    )
+    for change in changes:
+        assert generations.identity({**state, **change}) != generations.identity(state)
+
+
+def test_a_manifest_of_another_kind_is_refused() -> None:
+    manifest = generations.build(1, None, "now", {"files": {}}, {}, True, None, "m")
+    assert generations.load(generations.dump(manifest)) == manifest
+    for text in ("[]", "{}", '{"schema": 2}', '{"schema": 1, "number": "x", "state": {}}'):
+        with pytest.raises(ValueError, match=r"not a JSON object|schema|no number"):
+            generations.load(text)

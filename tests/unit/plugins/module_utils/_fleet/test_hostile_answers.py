@@ -1,0 +1,336 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host that lies: each field of each module's answer is given each hostile value, through the parser of untrusted.py that reads it."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+import tarfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+
+COMMIT, SHA, ID = "a" * 40, "b" * 64, "sha256:" + "c" * 64
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIKeyOfATest0"
+FOLDER = "models--Org--Model"
+SPREAD = {"median": 43.0, "low": 42.0, "high": 44.0}
+BENCH_ROW: dict[str, Any] = {
+    "prompt_tokens": 512, "prompt_tokens_measured": 515.0, "output_tokens": 256, "output_tokens_asked": 256, "reasoning_tokens": None, "repeats": 3,
+    "counted_by": "events", "ttft_seconds": SPREAD, "prefill_tokens_per_second": SPREAD, "decode_tokens_per_second": SPREAD,
+    "inter_token_ms": {"median": 23.1, "p95": 25.0}, "tokens_per_arrival": 1.0, "short": 0, "disturbed": 0, "cached_share": 0.0,
+    "draft_acceptance": None, "tokens_per_step": None,
+}  # fmt: skip
+BENCH_LOAD: dict[str, Any] = {
+    "concurrency": 4, "client": "vllm", "requests": 8, "failed": 0, "seconds": 20.0, "prompt_tokens": 512, "output_tokens": 256,
+    "output_tokens_per_second": 120.0, "ttft_ms": {"median": 1.0, "p95": 2.0}, "time_per_token_ms": None, "disturbed": False, "preemptions": None,
+}  # fmt: skip
+BENCH_FIGURES: dict[str, Any] = {
+    "asked_tokens": 32, "prompt_tokens": 70, "completion_tokens": 32, "reasoning_tokens": None, "arrivals": 32, "counted_by": "events",
+    "ttft_seconds": 0.2, "prefill_tokens_per_second": 350.0, "decode_tokens_per_second": 43.0, "seconds": 1.0, "gaps_ms": [23.1],
+    "characters": 300, "seen": {"disturbed": False, "foreign_tokens": 0, "cached_share": None, "draft_acceptance": None,
+                                "tokens_per_step": None, "preemptions": None},
+}  # fmt: skip
+GOOD: dict[str, tuple[Any, Any]] = {
+    "image_info": (
+        answers.IMAGE_INFO,
+        {"images": {"an/image:1": {"present": True, "id": ID, "repo_digests": [f"an/image@{ID}"], "os": "linux", "architecture": "arm64",
+                                   "size_gib": 20.5, "vllm_version": "0.24.0"}, ID: {"present": False, "id": None}}},
+    ),
+    "image_plan": (answers.IMAGE_PLAN, {"source": "image", "image_id": ID, "reason": "", "answer": None}),
+    "snapshot_info": (
+        answers.SNAPSHOT_INFO,
+        {"models": [{"repo": "Org/Model", "revision": "refs/pr/1", "commit": COMMIT, "path": "/srv/x", "problems": ["x is missing"],
+                     "files": {"sub/a b.json": {"size": 5, "sha256": SHA, "blob": COMMIT}}}]},
+    ),
+    "bundle save": (answers.BUNDLE["save"], {"path": "/var/x", "compression": "zstd", "pieces": [{"name": "0000", "size": 5, "sha256": SHA}]}),
+    "bundle stage": (answers.BUNDLE["stage"], {"path": "/var/x", "staged": {"0000": 5}}),
+    "bundle load": (answers.BUNDLE["load"], {"bad": ["0000"]}),
+    "bundle look": (
+        answers.BUNDLE["look"],
+        {"models": [{"wrong": [{"file": "a/b", "why": "is missing"}], "named": True, "staged": {SHA: 5}, "folder": "/var/x", "apart": False}]},
+    ),
+    "bundle place": (answers.BUNDLE["place"], {"bad": ["a/b"]}),
+    "model_folder look": (answers.MODEL_FOLDER["look"], {"missing": ["a/b"], "digests": {"c": SHA}, "changed": False}),
+    "model_folder stage": (answers.MODEL_FOLDER["stage"], {"staged": {SHA: 5}, "folder": "/var/x", "apart": True}),
+    "model_folder place": (answers.MODEL_FOLDER["place"], {"bad": ["a/b"]}),
+    "model_snapshot": (
+        answers.MODEL_SNAPSHOT,
+        {"running": True, "bytes": 5, "total_bytes": 9, "commit": COMMIT, "path": "/srv/x", "wrong": [{"file": "a", "why": "b"}]},
+    ),
+    "spread_info": (
+        answers.spread_look,
+        {"images": {"an/image:1": {"id": ID, "layers": 2, "content": SHA, "size": 5, "name": "an/image:1"}},
+         "models": {"Org/Model@main": {"repo": "Org/Model", "revision": "main", "only": [], "folder": FOLDER, "commit": COMMIT,
+                                       "complete": True, "staged": {f"{FOLDER}/blobs/x": 5},
+                                       "files": [{"path": "a/b", "store": f"{FOLDER}/blobs/{SHA}", "link": f"../../../blobs/{SHA}",
+                                                  "size": 5, "sha256": f"sha256:{SHA}", "known": "yes"}]}},
+         "hf_home": "/srv/x", "address": "192.0.2.1", "fabric": "pair", "tools_missing": ["rsync"], "left_open": False,
+         "interfaces": [{"interface": "enp1s0f0np0", "address": "10.0.0.1", "network": "10.0.0.0/24"}],
+         "disks": {"images": {"path": "/x", "device": "1", "free": 5}, "models": {"path": "/x", "device": "1", "free": 5}}},
+    ),
+    "spread_access": (answers.KEYS, {"client_key": KEY, "host_key": KEY}),
+    "transfer": (
+        answers.TRANSFER,
+        {"running": False, "done": 1, "total": 2, "before": 0, "why": "",
+         "got": {"Org/Model@main": {"ok": True, "why": "", "bytes": 5, "seconds": 1.5, "link": "lan", "damaged": ["a/b"]}}},
+    ),
+    "service_bench look": (
+        answers.SERVICE_BENCH["look"],
+        {"problem": "", "fix": "", "kind": "", "max_model_len": 4096, "busy": ["heavy (1 running, 0 waiting)"],
+         "conditions": {"image_id": f"sha256:{SHA}", "fingerprint": "f0", "vllm_version": "0.24.0", "gpu": True, "driver": "580.1", "power_limit_watts": None},
+         "receipt": {"benchmark": {"baseline": {"at": "2026-11-02T10:00:00+00:00", "conditions": {"gpu": True, "sm_clock_mhz": 2418, "driver": None},
+                                                "workload": {"api": "chat", "forced": True}, "single": [BENCH_ROW], "concurrency": [BENCH_LOAD]}}}},
+    ),
+    "service_bench stream": (
+        answers.SERVICE_BENCH["stream"],
+        {"problem": "", "fix": "", "api": "chat", "extras": 0, "figures": BENCH_FIGURES,
+         "gpu": [{"driver": "580.1", "sm_clock_mhz": 2418.0, "power_watts": 12.5, "power_limit_watts": None, "temperature_c": 50.0}]},
+    ),
+    "service_bench load": (answers.SERVICE_BENCH["load"], {"problem": "", "fix": "", "reason": "no room", "row": BENCH_LOAD}),
+    "support_bundle": (answers.SUPPORT, {"content": "", "files": 1, "redacted": 2, "left_out": ["x: left out"]}),
+}  # fmt: skip
+HOSTILE: list[Any] = [
+    "../../x/.ssh/authorized_keys", "/etc/cron.d/x", "a/../../x", "..", ".", "", "a//b", "-oProxyCommand=x", "a\0b", "a\nb: c", "a\r", "\x1b]0;x\x07",
+    "\x9b31m", "\u202egnp.exe", "\ud800", "x" * 10_000, "{{ lookup('pipe', 'id') }}\n", "$(id)", 10**400, -1, -(2**70), 1.5, float("inf"), float("nan"),
+    True, None, [], {}, ["../x"], {"../x": 1}, [[[]]], b"x",
+]  # fmt: skip
+# What may be any line of text: it is shown and compared, and is no name of anything.
+WORDS = {
+    "why", "reason", "problems", "left_out", "device", "fabric", "interface", "vllm_version", "only", "content",
+    "at", "conditions", "workload", "counted_by", "api", "forced", "sm_clock_mhz",
+    "problem", "fix", "kind", "busy", "fingerprint", "driver", "gpu", "power_watts", "power_limit_watts",
+}  # fmt: skip
+KINDS = (str, int, float, bool, list, dict, type(None))
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of everything in an answer; a name of a mapping is the path of what it names, with True behind it."""
+    yield path
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield (*path, key, True) if path else (*path, key)
+            yield from places(each, (*path, key))
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from places(each, (*path, index))
+
+
+def put(answer: Any, path: tuple[Any, ...], hostile: Any) -> Any:
+    """Return an answer with a value, or a name of a mapping, exchanged."""
+    if not path:
+        return hostile
+    made = copy.deepcopy(answer)
+    name = path[-1] is True
+    at = made
+    for key in path[: -2 if name else -1]:
+        at = at[key]
+    key = path[-2] if name else path[-1]
+    if name:
+        at[hostile] = at.pop(key)
+    else:
+        at[key] = hostile
+    return made
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from leaves(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from leaves(each)
+    else:
+        yield value
+
+
+@pytest.mark.parametrize("module", GOOD)
+def test_good_answers_are_taken_as_they_are(module: str) -> None:
+    parser, answer = GOOD[module]
+    assert parser(untrusted.received(answer), module) == answer
+
+
+@pytest.mark.parametrize("module", GOOD)
+def test_no_hostile_answer_comes_through(module: str) -> None:
+    """It is refused with where and what, or nothing of it is left that could do harm; it is never a traceback."""
+    parser, answer = GOOD[module]
+    refused = 0
+    for path in places(answer):
+        for hostile in HOSTILE:
+            if path and path[-1] is True and not isinstance(hostile, (str, int)):
+                continue  # JSON has no such names
+            try:
+                found = parser(untrusted.received(put(answer, path, hostile)), module)
+            except Untrusted as error:
+                refused += 1
+                assert (
+                    untrusted.printable(str(error)) == str(error) and "\n" not in str(error) and len(str(error)) < 400
+                )
+                continue
+            # A thing's own name is looked up, and a link was judged by where it leads.
+            free = bool(WORDS & set(path)) or module == "model_snapshot" or "link" in path or path[:1] == ("got",)
+            for leaf in leaves(found):
+                assert isinstance(leaf, KINDS) or path == ("content",), (path, leaf)  # archive() judges that
+                if isinstance(leaf, str):
+                    assert untrusted.printable(leaf) == leaf, (path, leaf)
+                    assert free or (".." not in leaf.split("/") or leaf.startswith("../../../blobs/")), (path, leaf)
+                    assert free or not leaf.startswith(("-", "/etc")) or set(path) & {"path", "folder", "hf_home"}, (
+                        path,
+                        leaf,
+                    )
+                elif isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
+                    assert free or 0 <= leaf <= untrusted.MOST_BYTES, (path, leaf)
+    assert refused > len(HOSTILE) or module in ("support_bundle",)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"link": "../../../../../etc/passwd"},
+        {"link": "/etc/passwd"},
+        {"store": "models--Org--Other/blobs/x"},
+        {"store": f"{FOLDER}/refs/main"},
+        {"sha256": SHA},
+        {"known": "perhaps"},
+    ],
+)
+def test_files_of_a_model_stay_in_its_folder(change: dict[str, str]) -> None:
+    _parser, answer = GOOD["spread_info"]
+    changed = copy.deepcopy(answer)
+    changed["models"]["Org/Model@main"]["files"][0].update(change)
+    with pytest.raises(Untrusted):
+        answers.spread_look(changed, "x")
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("models", {"Org/Model@main": {"revision": "other"}}),
+        ("models", {"Org/Model@main": {"folder": "models--Org--Other"}}),
+        ("models", {"Org/Model@main": {"commit": None}}),
+        ("images", {"an/image:1": {"name": "vllm/vllm-openai:v0.24.0-ubuntu2404"}}),
+        ("images", {"an/image:1": {"name": "an/image:1 -o x"}}),
+    ],
+)
+def test_what_is_said_of_a_thing_fits_its_name(key: str, change: dict[str, dict[str, Any]]) -> None:
+    _parser, answer = GOOD["spread_info"]
+    changed = copy.deepcopy(answer)
+    for name, values in change.items():
+        changed[key][name].update(values)
+    with pytest.raises(Untrusted):
+        answers.spread_look(changed, "x")
+
+
+def test_files_that_nobody_asked_about_are_refused() -> None:
+    answers.among(["a"], {"a": 1}, "x")
+    with pytest.raises(Untrusted, match="was not asked for"):
+        answers.among(["a", "../b"], {"a": 1}, "x")
+
+
+def packed(*members: tuple[str, bytes], kind: bytes = tarfile.REGTYPE, link: str = "") -> str:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
+        for name, content in members:
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.type, entry.linkname = (len(content) if kind == tarfile.REGTYPE else 0), kind, link
+            archive.addfile(entry, io.BytesIO(content))
+    return base64.b64encode(out.getvalue()).decode()
+
+
+def test_a_support_bundle_is_an_archive_of_plain_files() -> None:
+    good = packed(("MANIFEST.json", b"{}"), ("files/etc/x.json", b"{}"))
+    assert answers.archive(good, 100_000) == base64.b64decode(good)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        packed(("../x", b"")),
+        packed(("/etc/x", b"")),
+        packed(("x", b""), kind=tarfile.SYMTYPE, link="/etc"),
+        packed(("x", b""), kind=tarfile.LNKTYPE, link="../x"),
+        packed(("x", b""), kind=tarfile.CHRTYPE),
+        packed(("x\x1b[2J", b"")),
+        packed(("x", bytes(5_000_000))),
+        packed(("x", b"x"))[:40],
+        packed(("x", b"x")) + packed(("y", b"y")),
+        base64.b64encode(b"no archive").decode(),
+        "no base64!",
+        "",
+        None,
+        5,
+        ["x"],
+    ],
+    ids=lambda content: type(content).__name__,  # archives hold the time at which they were made
+)
+def test_any_other_support_bundle_is_refused(content: Any) -> None:
+    with pytest.raises(Untrusted):
+        answers.archive(content, 100_000)
+
+
+def test_what_is_shown_cannot_steer_a_terminal() -> None:
+    said = untrusted.received({"a\x1b[2J": ["b\x1b]0;x\x07", {"c": "\x9bd\r\u202ee\ud800"}, 5, None, True]})
+    assert said == {"a\\x1b[2J": ["b\\x1b]0;x\\x07", {"c": "\\x9bd\\r\\u202ee\ufffd"}, 5, None, True]}
+    assert untrusted.received("zwei\nZeilen\tTab, äöü, 模型") == "zwei\nZeilen\tTab, äöü, 模型"
+
+
+def test_an_answer_without_end_is_refused() -> None:
+    deep: Any = []
+    for _each in range(1000):
+        deep = [deep]
+    with pytest.raises(Untrusted, match="deep"):
+        untrusted.received(deep)
+
+
+def test_a_judgement_that_fails_is_a_fault_of_the_host() -> None:
+    with pytest.raises(Untrusted, match="its answer cannot be read"):
+        answers.judged(lambda said: said["a"]["b"], {"a": "\x1b"})
+    assert answers.judged(lambda said: said, 5) == 5
+
+
+@pytest.mark.parametrize("step", ["stream", "load", "look"])
+def test_what_a_measurement_lacks_is_named_unless_it_says_what_went_wrong(step: str) -> None:
+    parser, answer = GOOD[f"service_bench {step}"]
+    for name in answer.keys() - {"problem", "fix", "kind"}:
+        with pytest.raises(untrusted.Untrusted, match=f"x lacks '{name}'"):
+            parser({key: value for key, value in answer.items() if key != name}, "x")
+    assert parser({"problem": "{{ 7 }}\nnobody answers", "fix": "f"}, "x") == {
+        "problem": "{{ 7 }} nobody answers",
+        "fix": "f",
+    }
+
+
+@pytest.mark.parametrize(
+    ("step", "path", "value"),
+    [
+        ("stream", ("extras",), 99),
+        ("stream", ("figures", "seen"), None),
+        ("stream", ("figures", "gaps_ms"), ["1"]),
+        ("stream", ("figures", "decode_tokens_per_second"), "{{ lookup('pipe', 'id') }}"),
+        ("stream", ("gpu", 0, "sm_clock_mhz"), "fast"),
+        ("load", ("row", "client"), "{{ 7 * 7 }}"),
+        ("load", ("row", "output_tokens_per_second"), "many"),
+        ("load", ("row", "ttft_ms"), {"median": 1.0}),
+        ("look", ("receipt",), ["x"]),
+        ("look", ("receipt", "benchmark"), "x"),
+        ("look", ("receipt", "benchmark", "baseline", "single", 0), {}),
+        ("look", ("receipt", "benchmark", "baseline", "single", 0, "decode_tokens_per_second"), 43),
+        ("look", ("receipt", "benchmark", "baseline", "concurrency", 0, "concurrency"), [4]),
+        ("look", ("conditions", "gpu"), "yes"),
+    ],
+)
+def test_figures_rows_and_receipts_of_a_measurement_are_what_they_are_calculated_with(
+    step: str, path: tuple[Any, ...], value: Any
+) -> None:
+    parser, answer = GOOD[f"service_bench {step}"]
+    parser(answer, "x")
+    with pytest.raises(untrusted.Untrusted, match="x"):
+        parser(put(answer, path, value), "x")
