@@ -9,9 +9,10 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import adopt
-from ansible_collections.dgxspark.vllm.plugins.module_utils.import_sources import Unreadable
-from ansible_collections.dgxspark.vllm.plugins.module_utils.importer import import_launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import adopt, answers
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.importer import Unreadable, import_launch
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 
 class ActionModule(ActionBase):
@@ -27,18 +28,28 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = self._execute_module(
             module_name="dgxspark.vllm.adopt_info", module_args=args, task_vars=task_vars or {}
         )
+        host = str((task_vars or {}).get("inventory_hostname", ""))
         if result.get("failed"):
-            return result
-        read: dict[str, Any] = {}
-        for launch in result["launches"]:
-            try:
-                if launch["container"]:
-                    found = import_launch(adopt.command_of(launch["argv"]), form="docker")
-                else:
-                    found = import_launch(adopt.unit_text(launch["argv"]), form="systemd")
-                read[launch["name"]] = found["service"]
-            except Unreadable as error:
-                launch["unreadable"] = str(error)
-        result["adopted"] = adopt.pairs(services, result["launches"], read, result["available_gib"])
-        result["lines"] = adopt.lines_of(result["adopted"], result["launches"], result["taken"])
-        return result
+            return dict(untrusted.received(result))
+        return dict(
+            checked_answer(
+                result, lambda found, _where: answers.judged(compared, found, services), host, self._task.action
+            )
+        )
+
+
+def compared(result: dict[str, Any], services: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a host said of its launches, with the services that could take their places."""
+    read: dict[str, Any] = {}
+    for launch in result["launches"]:
+        try:
+            if launch["container"]:
+                found = import_launch(adopt.command_of(launch["argv"]), form="docker")
+            else:
+                found = import_launch(adopt.unit_text(launch["argv"]), form="systemd")
+            read[launch["name"]] = found["service"]
+        except Unreadable as error:
+            launch["unreadable"] = str(error)
+    result["adopted"] = adopt.pairs(services, result["launches"], read, result["available_gib"])
+    result["lines"] = adopt.lines_of(result["adopted"], result["launches"], result["taken"])
+    return result

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,19 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.action.plan import plain, write
-from ansible_collections.dgxspark.vllm.plugins.module_utils import bundle as engine
-from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 MODULE = "dgxspark.vllm.bundle"
-SAY_EVERY = 5.0  # seconds between two lines of progress
 
 
 class ActionModule(ActionBase):
@@ -39,7 +44,7 @@ class ActionModule(ActionBase):
         for name in ("action", "dir"):
             if not self.args.get(name):
                 raise AnsibleActionFail(f"{name} is missing")
-        self.dir = Path(str(self.args["dir"])).expanduser()
+        self.dir = Path(of_fleet(str(self.args["dir"]), self.variables))
         ways = {
             "survey": self._survey,
             "pack": self._pack,
@@ -62,8 +67,8 @@ class ActionModule(ActionBase):
         images, models = {}, {}
         for host in play:
             own = self.variables["hostvars"][host]
-            images[host] = (plain(own.get(self.args["images_from"])) or {}).get("images") or {}
-            models[host] = (plain(own.get(self.args["models_from"])) or {}).get("models") or []
+            images[host] = said(own, self.args["images_from"], answers.IMAGE_INFO, host).get("images") or {}
+            models[host] = said(own, self.args["models_from"], answers.SNAPSHOT_INFO, host).get("models") or []
             images[host] = with_locked(images[host], plan[host].get("images_locked") or {})
         work, refusals = engine.survey(plan, play, images, models)
         if refusals:
@@ -147,32 +152,36 @@ class ActionModule(ActionBase):
         saved = self._on_host("save", item)
         folder = self.dir / item["folder"]
         pieces = saved["pieces"]
-        for stray in folder.glob("*") if folder.is_dir() else []:
+        for stray in folder.glob("*") if folder.is_dir() and not folder.is_symlink() else []:
             if stray.name not in {piece["name"] for piece in pieces}:
                 stray.unlink()
         carried = self._fetch_all(
             item["ref"],
             [
-                (f"{saved['path']}/{piece['name']}", folder / piece["name"], piece["size"], piece["sha256"])
+                (
+                    f"{saved['path']}/{piece['name']}",
+                    f"{item['folder']}/{piece['name']}",
+                    piece["size"],
+                    piece["sha256"],
+                )
                 for piece in pieces
             ],
         )
         said = {key: item[key] for key in ("ref", "id", "digests", "platform", "folder", "bytes", "base")}
         packed = {**said, "current": True, "compression": saved["compression"], "pieces": pieces}
-        write(folder / "image.json", to_json(packed))
+        self._write(f"{item['folder']}/image.json", to_json(packed))
         self._on_host("clean", item)
         return carried
 
     def _pack_model(self, item: dict[str, Any]) -> int:
         """Fetch the files of a snapshot that are not here."""
         what = f"{item['repo']}@{item['commit'][:12]}"
-        base = self.dir / engine.repo_folder(item["repo"])
         carried = self._fetch_all(
             what,
             [
                 (
                     f"{item['path']}/{name}",
-                    self.dir / engine.model_file(item["repo"], item["commit"], name),
+                    engine.model_file(item["repo"], item["commit"], name),
                     file["size"],
                     file["sha256"],
                 )
@@ -183,18 +192,22 @@ class ActionModule(ActionBase):
         revisions = sorted({*item["revisions"], *(before.get("revisions") or [])})
         for revision in revisions:
             if revision != item["commit"]:
-                write(base / "refs" / revision, item["commit"])
+                self._write(f"{engine.repo_folder(item['repo'])}/refs/{revision}", item["commit"])
         body = {"repo": item["repo"], "commit": item["commit"], "revisions": revisions, "files": kept_files(item)}
-        write(self.dir / sidecar(item), to_json(body))
+        self._write(sidecar(item), to_json(body))
         return carried
 
-    def _fetch_all(self, what: str, files: Sequence[tuple[str, Path, int, str]]) -> int:
+    def _fetch_all(self, what: str, files: Sequence[tuple[str, str, int, str]]) -> int:
         """Fetch files that are not here with the right size and sum; each gets its name when it was hashed."""
-        missing = [file for file in files if size_of(file[1]) != file[2] or snapshots.sha256_of(file[1]) != file[3]]
-        talk = Talk(f"{self.host}: {what}", sum(file[2] for file in missing))
+        missing = []
+        for remote, relative, size, wanted in files:
+            path = self._place(relative)
+            if path.is_symlink() or size_of(path) != size or snapshots.sha256_of(path) != wanted:
+                missing.append((remote, path, size, wanted))
+        talk = Progress(f"{self.host}: {what}", sum(file[2] for file in missing))
         for remote, local, size, wanted in missing:
-            local.parent.mkdir(parents=True, exist_ok=True)
             draft = local.with_name(f".{local.name}.part")
+            draft.unlink(missing_ok=True)
             try:
                 self._connection.fetch_file(remote, str(draft))
             except AnsibleError as error:
@@ -290,7 +303,7 @@ class ActionModule(ActionBase):
         for _attempt in range(2):
             staged = self._on_host("stage", image)
             missing = [piece for piece in image["pieces"] if staged["staged"].get(piece["name"]) != piece["size"]]
-            talk = Talk(f"{self.host}: {image['ref']}", sum(piece["size"] for piece in missing))
+            talk = Progress(f"{self.host}: {image['ref']}", sum(piece["size"] for piece in missing))
             for piece in missing:
                 self._connection.put_file(
                     str(self.dir / image["folder"] / piece["name"]), f"{staged['path']}/{piece['name']}"
@@ -299,6 +312,7 @@ class ActionModule(ActionBase):
             carried += talk.done
             display.display(f"  {self.host}: loading {image['ref']} ({image['bytes'] / 1e9:.2f} GB unpacked)")
             bad = self._on_host("load", image)["bad"]
+            self._asked(bad, [piece["name"] for piece in image["pieces"]], "load")
             if not bad:
                 return carried
             sums = {piece["name"]: piece["sha256"] for piece in image["pieces"]}
@@ -336,6 +350,10 @@ class ActionModule(ActionBase):
         if not models:
             return {"brought": []}
         looked = self._on_host("look", {"models": models})["models"]
+        if len(looked) != len(models):
+            raise AnsibleActionFail(
+                f"{self.host} was asked about {len(models)} models and answered about {len(looked)}"
+            )
         carried, brought = 0, []
         for model, found in zip(models, looked):
             if not found["wrong"] and found["named"]:
@@ -350,6 +368,7 @@ class ActionModule(ActionBase):
 
     def _bring_model(self, model: dict[str, Any], found: Mapping[str, Any]) -> int:
         names = [entry["file"] for entry in found["wrong"]]
+        self._asked(names, model["files"], "look")
         here = {name: self.dir / engine.model_file(model["repo"], model["commit"], name) for name in names}
         lost = [str(path) for name, path in here.items() if size_of(path) != model["files"][name]["size"]]
         if lost:
@@ -366,12 +385,16 @@ class ActionModule(ActionBase):
                 if staged.get(model["files"][name]["sha256"]) != model["files"][name]["size"]
             }
             total = sum(model["files"][name]["size"] for name in missing.values())
-            talk = Talk(f"{self.host}: {model['repo']}@{model['commit'][:12]}", total)
+            talk = Progress(f"{self.host}: {model['repo']}@{model['commit'][:12]}", total)
             for wanted, name in missing.items():
                 self._connection.put_file(str(here[name]), f"{found['folder']}/{wanted}")
                 talk.add(model["files"][name]["size"])
+                if found["apart"]:  # what waits lies on another file system, which may be a small one
+                    self._on_host("place", {"model": model, "names": [name], "last": False})
             carried += talk.done
-            names = self._on_host("place", {"model": model, "names": names})["bad"]
+            bad = self._on_host("place", {"model": model, "names": names, "last": True})["bad"]
+            self._asked(bad, names, "place")
+            names = bad
             if not names:
                 return carried
             self._blame([(here[name], model["files"][name]["sha256"]) for name in names], model["repo"])
@@ -398,24 +421,42 @@ class ActionModule(ActionBase):
             module_name=MODULE, module_args={**args, "step": step, "item": dict(item)}, task_vars=self.variables
         )
         if result.get("failed"):
-            raise AnsibleActionFail(str(result.get("msg") or result.get("module_stderr") or f"step {step} failed"))
-        return result
+            why = str(result.get("msg") or result.get("module_stderr") or f"step {step} failed")
+            raise AnsibleActionFail(untrusted.printable(why))
+        return dict(checked_answer(result, answers.BUNDLE[step], self.host, f"step {step} of {MODULE}"))
+
+    def _asked(self, names: Iterable[str], known: Collection[str], step: str) -> None:
+        """Fail where the host names files that it was not asked about."""
+        checked_answer(
+            None, lambda _value, where: answers.among(names, known, where), self.host, f"step {step} of {MODULE}"
+        )
+
+    def _place(self, relative: str) -> Path:
+        """Return a file's path below the bundle's folder, with the folders above it made; none of them may be a link."""
+        path = self.dir / relative
+        self.dir.mkdir(parents=True, exist_ok=True)
+        try:
+            with beneath.folder(self.dir, str(Path(relative).parent), make=True):
+                return path
+        except OSError as error:
+            raise AnsibleActionFail(f"{path} cannot be written on the controller: {error}") from error
+
+    def _write(self, relative: str, content: str) -> None:
+        """Write a file below the bundle's folder."""
+        try:
+            beneath.write(self.dir, relative, content.encode())
+        except OSError as error:
+            raise AnsibleActionFail(f"{self.dir / relative} cannot be written on the controller: {error}") from error
 
 
-class Talk:
-    """Says how far a transfer is, now and then."""
-
-    def __init__(self, what: str, total: int) -> None:
-        self.what, self.total, self.done = what, total, 0
-        self.began = self.said = time.monotonic()
-
-    def add(self, count: int) -> None:
-        """Count what has come through."""
-        self.done += count
-        now = time.monotonic()
-        if now - self.said >= SAY_EVERY or self.done >= self.total:
-            self.said = now
-            display.display(f"  {self.what}: {snapshots.progress(self.done, self.total, now - self.began)}")
+def said(own: Mapping[str, Any], name: str, parser: untrusted.Parser, host: str) -> dict[str, Any]:
+    """Return what a host said that is registered under a name, checked; empty where it said nothing."""
+    found = plain(own.get(name))
+    return (
+        dict(checked_answer(found, parser, host, name))
+        if isinstance(found, Mapping) and not found.get("failed") and found
+        else {}
+    )
 
 
 def with_locked(images: Mapping[str, Any], locked: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import cleanup
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import cleanup
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 
 class ActionModule(ActionBase):
@@ -25,9 +27,13 @@ class ActionModule(ActionBase):
         _kinds, messages = cleanup.check_request(args.get("remove"), bool(args.get("weights")))
         if messages:  # before any host is asked
             raise AnsibleActionFail("nothing was removed:\n- " + "\n- ".join(messages))
-        planned, around = args.pop("planned", None) or {}, args.pop("around", None) or {}
-        args["wanted"] = cleanup.wanted_of(planned, around)
+        planned, addons = args.pop("planned", None) or {}, args.pop("addons", None) or {}
+        args["wanted"] = cleanup.in_use(planned, addons)
         result: dict[str, Any] = self._execute_module(
             module_name="dgxspark.vllm.cleanup", module_args=args, task_vars=task_vars or {}
         )
-        return result
+        return dict(
+            checked_answer(
+                result, untrusted.anything, str((task_vars or {}).get("inventory_hostname", "")), self._task.action
+            )
+        )

@@ -13,6 +13,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
+
 MODULE = "dgxspark.vllm.component"
 
 
@@ -30,7 +33,9 @@ class ActionModule(ActionBase):
         contents: dict[str, bytes] = {}
         if args.get("state", "present") == "present":
             contents = {
-                str(entry["path"]): self._content(entry) for entry in args.get("files") or [] if "path" in entry
+                str(entry["path"]): self._content(entry, variables)
+                for entry in args.get("files") or []
+                if "path" in entry
             }
         bare = [
             {key: value for key, value in entry.items() if key not in ("content", "source")}
@@ -40,6 +45,7 @@ class ActionModule(ActionBase):
             if str(entry.get("path")) in contents:
                 entry["digest"] = hashlib.sha256(contents[str(entry["path"])]).hexdigest()
         args["files"] = bare
+        args["controller"] = run_name(str(self._task._uuid))
         result: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
         wanted = result.get("wanted")
         if wanted:
@@ -50,17 +56,19 @@ class ActionModule(ActionBase):
         result.pop("invocation", None)
         return result
 
-    def _content(self, entry: dict[str, Any]) -> bytes:
+    def _content(self, entry: dict[str, Any], variables: dict[str, Any]) -> bytes:
         if entry.get("content") is not None:
             return str(entry["content"]).encode()
         if not entry.get("source"):
             raise AnsibleActionFail(f"{self._task.args.get('name')}: {entry['path']} has neither content nor source")
+        # A secret is the user's and lies where the inventory says; anything else is looked for in the role first.
+        source = of_host(str(entry["source"]), variables) if entry.get("secret") else str(entry["source"])
         try:
-            real = self._loader.get_real_file(self._find_needle("files", str(entry["source"])))
+            real = self._loader.get_real_file(self._find_needle("files", source))
             content = Path(real).read_bytes()
         except (AnsibleError, OSError) as error:
             raise AnsibleActionFail(
-                f"{self._task.args.get('name')}: {entry['source']}, meant for {entry['path']}, cannot be read on the controller: {error}"
+                f"{self._task.args.get('name')}: {source}, meant for {entry['path']}, cannot be read on the controller: {error}"
             ) from error
         self._loader.cleanup_tmp_file(real)
         return content

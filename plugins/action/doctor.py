@@ -14,9 +14,11 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.action.status import conclude
-from ansible_collections.dgxspark.vllm.plugins.module_utils import doctor, drift, picture, placement
-from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import SEVERITIES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 
 display = Display()
 WHAT = {
@@ -52,7 +54,7 @@ class ActionModule(ActionBase):
         )
         play = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
         plan = args["plan"]
-        # What stands around the engines may be on hosts that are no Sparks; their plan is judged with the rest.
+        # Add-on services may be on hosts that are no Sparks; their plan is judged with the rest.
         findings = [
             dict(finding)
             for finding in plan["findings"]
@@ -64,9 +66,10 @@ class ActionModule(ActionBase):
             first, second = (hostvars.get(args[key]) or {} for key in ("asked_from", "looked_from"))
             if not first.get("reached"):
                 silent.append(host)
-            findings += [
-                {"host": host, **finding} for finding in self._judge(host, plan["hosts"].get(host) or {}, first, second)
-            ]
+            try:
+                findings += answers.judged(self._alone, host, plan["hosts"].get(host) or {}, first, second)
+            except untrusted.Untrusted as error:
+                findings.append({"host": host, **doctor.not_asked(WHAT["doctor"], str(error)).to_dict()})
         findings += placement.findings(plan)
         ignored = {host: set(variables["hostvars"][host].get("spark_ignore_rules") or []) for host in play}
         findings = [finding for finding in findings if finding["rule"] not in ignored.get(finding["host"], ())]
@@ -85,7 +88,17 @@ class ActionModule(ActionBase):
         display.display("\n".join([text, "", head(found)]) if findings else head(found), screen_only=True)
         if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
             display.display(picture.findings_text(findings), log_only=True)
-        return conclude(result, found, args, "findings")
+        return conclude(result, found, args, variables, "findings")
+
+    def _alone(
+        self, host: str, planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
+    ) -> list[dict[str, Any]]:
+        """Return the findings of one host, after it was tried whether they can be shown."""
+        found = [{"host": host, **finding} for finding in self._judge(host, planned, first, second)]
+        for finding in found:
+            SEVERITIES.index(finding["severity"])
+        picture.findings_text(found)
+        return found
 
     def _judge(
         self, host: str, planned: dict[str, Any], first: dict[str, Any], second: dict[str, Any]
@@ -93,27 +106,32 @@ class ActionModule(ActionBase):
         """Return the findings of one host beside those of its plan."""
         if not first.get("reached"):
             return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]
-        answers = {**(first.get("answers") or {}), **(second.get("answers") or {})}
+        said = {**(first.get("answers") or {}), **(second.get("answers") or {})}
         found: list[dict[str, Any]] = []
         if second and not second.get("reached"):
             found.append(doctor.unreachable(second.get("why") or "it was lost").to_dict())
         found += [
             doctor.not_asked(WHAT.get(name, name), str(answer.get("msg"))).to_dict()
-            for name, answer in answers.items()
+            for name, answer in said.items()
             if answer.get("failed")
         ]
-        found += (answers.get("engines") or {}).get("findings") or []
-        facts = (answers.get("host") or {}).get("spark") or {}
-        patient = doctor.Patient(
+        found += (said.get("engines") or {}).get("findings") or []
+        facts = (said.get("host") or {}).get("spark") or {}
+        looked = (said.get("doctor") or {}).get("doctor") or {}
+        unknown = {**(looked.get("unknown") or {}), **(facts.get("unknown") or {})}
+        found += [doctor.not_asked(program, why).to_dict() for program, why in sorted(unknown.items())]
+        if facts.get("unknown"):
+            facts = {}  # what such a host lacks is not known to be missing
+        report = doctor.HostReport(
             planned=planned,
             facts=facts,
-            looked=(answers.get("doctor") or {}).get("doctor") or {},
-            answers={entry["name"]: entry for entry in (answers.get("services") or {}).get("services") or []},
-            images=(answers.get("images") or {}).get("images") or {},
+            looked=looked,
+            answers={entry["name"]: entry for entry in (said.get("services") or {}).get("services") or []},
+            images=(said.get("images") or {}).get("images") or {},
             asked={key: second[key] for key in ("began", "ended") if second.get(key)},
         )
-        found += [finding.to_dict() for finding in doctor.check(patient)]
-        found += differences(planned, facts, answers)
+        found += [finding.to_dict() for finding in doctor.check(report)]
+        found += differences(planned, facts, said)
         path = str((planned.get("settings") or {}).get("hf_token_file") or "")
         there = set(facts.get("models") or [])
         fetches = any(model.get("repo") and model["repo"] not in there for model in planned.get("models") or [])
@@ -121,12 +139,12 @@ class ActionModule(ActionBase):
         return found
 
 
-def differences(planned: dict[str, Any], facts: dict[str, Any], answers: dict[str, Any]) -> list[dict[str, Any]]:
+def differences(planned: dict[str, Any], facts: dict[str, Any], said: dict[str, Any]) -> list[dict[str, Any]]:
     """Return in what a host is not what was deployed on it, where nothing above says so."""
-    deployed = answers.get("deployed") or {}
+    deployed = said.get("deployed") or {}
     if not facts or not deployed or deployed.get("failed"):
         return []
-    images = None if (answers.get("images") or {}).get("failed") else (answers.get("images") or {}).get("images") or {}
+    images = None if (said.get("images") or {}).get("failed") else (said.get("images") or {}).get("images") or {}
     found = drift.check(drift.Host(planned=planned, facts=facts, images=images, compared=deployed))
     return [finding.to_dict() for finding in found if finding.rule not in SAID or not finding.service]
 

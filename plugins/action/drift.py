@@ -13,10 +13,11 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.action.generation import collection_mark, wanted_of
-from ansible_collections.dgxspark.vllm.plugins.action.plan import plain
-from ansible_collections.dgxspark.vllm.plugins.action.status import conclude
-from ansible_collections.dgxspark.vllm.plugins.module_utils import drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum, own_variables
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 WHAT = {
@@ -52,20 +53,23 @@ class ActionModule(ActionBase):
         planned = {host: plan["hosts"].get(host) or {} for host in play}
         # A plan that some host had no say in may differ by that alone.
         whole = all(body["basis"] == "measured" for body in plan["hosts"].values())
-        made_by = collection_mark() if whole else ""
         findings: list[dict[str, Any]] = []
         hosts: dict[str, dict[str, Any]] = {}
         for host in play:
-            hosts[host] = about(asked[host])
-            wanted = wanted_of(planned[host], plan["around"].get(host), made_by) if whole else ""
+            wanted = (
+                desired_checksum(planned[host], plan["addons"].get(host), own_variables(own[host])) if whole else ""
+            )
             cluster = planned[host].get("cluster") or {}
             ranks = all(plan["hosts"][name]["basis"] == "measured" for name in cluster.get("hosts") or [])
             ignored = plain(own[host].get("spark_ignore_rules")) or []
-            findings += [
-                {"host": host, **finding}
-                for finding in judge(planned[host], asked[host], wanted if not cluster else "", ranks)
-                if finding["rule"] not in ignored
-            ]
+            try:
+                hosts[host], found_here = answers.judged(
+                    _alone, host, planned[host], asked[host], wanted if not cluster else "", ranks
+                )
+            except untrusted.Untrusted as error:
+                hosts[host] = {**about({}), "reached": True, "why": str(error)}
+                found_here = [drift.not_asked(WHAT["deployed"], str(error)).to_dict()]
+            findings += [{"host": host, **finding} for finding in found_here if finding["rule"] not in ignored]
         services = sum(len(body.get("services") or []) for body in planned.values())
         at = datetime.now(timezone.utc).isoformat(timespec="seconds")
         found = drift.report(findings, hosts, services, at, args["fail_on"])
@@ -73,7 +77,16 @@ class ActionModule(ActionBase):
             display.display(drift.text(found, args["show"], color.ANSIBLE_COLOR), screen_only=True)
             if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
                 display.display(drift.text(found, args["show"]), log_only=True)
-        return conclude(result, found, args, "well", "reason", "hosts", "findings")
+        return conclude(result, found, args, variables, "well", "reason", "hosts", "findings")
+
+
+def _alone(
+    host: str, planned: dict[str, Any], asked: dict[str, Any], wanted: str, ranks: bool
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return what there is to say of one host, after it was tried whether that can be shown."""
+    body, findings = about(asked), judge(planned, asked, wanted, ranks)
+    drift.text(drift.report([{"host": host, **finding} for finding in findings], {host: body}, 0, "", "never"), "lines")
+    return body, findings
 
 
 def about(asked: dict[str, Any]) -> dict[str, Any]:
@@ -94,16 +107,19 @@ def judge(planned: dict[str, Any], asked: dict[str, Any], wanted: str, ranks: bo
     found = drift.check_lock(planned.get("findings") or [], planned.get("services") or [])
     if not asked.get("reached"):
         return [*found, drift.unreachable(str(asked.get("why") or "it was not asked")).to_dict()]
-    answers = asked.get("answers") or {}
-    lost = {name: answer for name, answer in answers.items() if answer.get("failed")}
+    said = asked.get("answers") or {}
+    lost = {name: answer for name, answer in said.items() if answer.get("failed")}
     if "host" in lost:  # nothing else would mean anything, and it has mostly the same cause
         return [*found, drift.not_asked(WHAT["host"], str(lost["host"].get("msg"))).to_dict()]
+    unknown = ((said.get("host") or {}).get("spark") or {}).get("unknown") or {}
+    if unknown:  # what such a host lacks is not known to be missing
+        return [*found, drift.not_asked(WHAT["host"], "; ".join(unknown.values())).to_dict()]
     found += [drift.not_asked(WHAT.get(name, name), str(answer.get("msg"))).to_dict() for name, answer in lost.items()]
     host = drift.Host(
         planned=planned,
-        facts=(answers.get("host") or {}).get("spark") or {},
-        images=None if "images" in lost else (answers.get("images") or {}).get("images") or {},
-        compared=None if "deployed" in lost else answers.get("deployed"),
+        facts=(said.get("host") or {}).get("spark") or {},
+        images=None if "images" in lost else (said.get("images") or {}).get("images") or {},
+        compared=None if "deployed" in lost else said.get("deployed"),
         wanted=wanted,
         ranks=ranks,
     )

@@ -5,27 +5,24 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.action.plan import plain
-from ansible_collections.dgxspark.vllm.plugins.module_utils import generations, rollout
-
-COLLECTION = Path(__file__).resolve().parents[2]
-MODULE = "dgxspark.vllm.generation"
-MADE_BY = (
-    "roles/*/templates/**/*",
-    "roles/*/files/**/*",
-    "roles/*/tasks/*.yml",
-    "roles/*/vars/*.yml",
-    "plugins/module_utils/*.py",
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import (
+    desired_checksum,
+    differs,
+    folders_of,
+    own_variables,
 )
-SKIPPED = ("host", "images", "models", "service", "watchdog")
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+
+MODULE = "dgxspark.vllm.generation"
 
 
 class ActionModule(ActionBase):
@@ -37,64 +34,27 @@ class ActionModule(ActionBase):
         """Run the module with the mark of what the host was to be."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = dict(self._task.args)
-        plan, around = plain(args.pop("plan", None)), plain(args.pop("around", None))
+        args["controller"] = run_name(str(self._task._uuid))
+        plan, addons = plain(args.pop("plan", None)), plain(args.pop("addons", None))
+        own = own_variables(task_vars or {}, self._templar.template)
+        spark = plain(args["facts"]) if "facts" in args else {}
         # Of a host's facts three are kept; the others need not travel.
         if "facts" in args:
-            args["facts"] = generations.facts_of(plain(args["facts"]))
-        if args.get("action") in ("record", "settled") and plan:
+            args["facts"] = generations.facts_of(spark)
+        if args.get("action") in ("record", "up_to_date") and plan:
             args.update(
-                services=generations.slim(plan.get("services") or []),
+                services=service_views.view(plan.get("services") or [], "record"),
                 settings=plan.get("settings") or {},
-                wanted=wanted_of(plan, around, collection_mark()),
+                wanted=desired_checksum(plan, addons, own),
             )
-        if args.get("action") == "settled" and plan:
+        if args.get("action") == "up_to_date" and plan:
             args.update(
                 models=[model for model in plan.get("models") or [] if model.get("repo")],
                 folders=folders_of(plan),
-                overridden=sorted(set(task_vars or {}) & role_variables()),
+                differs=differs(plan, addons, own, spark),
             )
-        result.update(self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {}))
-        return result
-
-
-def wanted_of(plan: Mapping[str, Any], around: Mapping[str, Any] | None, made_by: str) -> str:
-    """Return the mark of all that a host is to be, with the files of the controller that are copied there."""
-    sources = {name: digest(Path(name)) for name in sorted(rollout.sources_of([plan.get("services"), around]))}
-    return rollout.wanted(plan, around, sources, made_by)
-
-
-def folders_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the folders that a host has outside of those that a generation keeps."""
-    settings = plan.get("settings") or {}
-    found = [{"path": settings[name]} for name in ("hf_home", "cache_dir") if settings.get(name)]
-    for service in plan.get("services") or []:
-        found += [folder for folder in service.get("folders") or [] if folder not in found]
-    return found
-
-
-def role_variables() -> set[str]:
-    """Return the variables by which roles that site.yml skips on a settled host may be told something that no plan says."""
-    found: set[str] = set()
-    for role in SKIPPED:
-        found |= set(
-            yaml.safe_load((COLLECTION / "roles" / role / "defaults" / "main.yml").read_text(encoding="utf-8"))
+        found = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {})
+        result.update(
+            checked_answer(found, untrusted.anything, str((task_vars or {}).get("inventory_hostname", "")), MODULE)
         )
-    return found
-
-
-def digest(path: Path) -> str:
-    """Return the sum of a file of the controller; empty for a folder, and for one that cannot be read."""
-    try:
-        return hashlib.sha256(path.expanduser().read_bytes()).hexdigest()
-    except OSError:
-        return ""
-
-
-def collection_mark() -> str:
-    """Return a mark of what puts a plan on a host: templates, programs and tasks of this collection."""
-    found = hashlib.sha256()
-    for pattern in MADE_BY:
-        for path in sorted(COLLECTION.glob(pattern)):
-            if path.is_file() and path.suffix != ".pyc":
-                found.update(f"{path.relative_to(COLLECTION)}\0".encode() + path.read_bytes())
-    return found.hexdigest()
+        return result

@@ -11,6 +11,10 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+
 
 class ActionModule(ActionBase):
     """Hand the token over by the wire; it is in no file of the host."""
@@ -21,7 +25,7 @@ class ActionModule(ActionBase):
         """Return the module's answer."""
         super().run(tmp, task_vars)
         args = dict(self._task.args)
-        path = str(args.get("token_file") or "")
+        path = of_host(str(args.get("token_file") or ""), task_vars or {})
         if path:
             try:
                 real = self._loader.get_real_file(path)  # decrypts what ansible-vault encrypted
@@ -36,4 +40,8 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = self._execute_module(
             module_name="dgxspark.vllm.hub_access", module_args=args, task_vars=task_vars or {}
         )
-        return result
+        return dict(
+            checked_answer(
+                result, untrusted.anything, str((task_vars or {}).get("inventory_hostname", "")), self._task.action
+            )
+        )

@@ -15,12 +15,17 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.action.plan import LOADER, RECIPES, load_recipes, plain
-from ansible_collections.dgxspark.vllm.plugins.module_utils import importer
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import home_path
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes, load_yaml
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 # Where a text names env files: docker's option, or a setting of a unit.
 ENV_FILES = re.compile(r"""(?:--env-file[= ]\s*|EnvironmentFile=-?)["']?([^\s,"']+)""")
+# What makes Ansible evaluate a text: Jinja's delimiters, and the line that would set others.
+TEMPLATE = re.compile(r"\{[{%#]|^#jinja2:")
 # Aliases let a short text stand for an endless one.
 MOST_NODES = 100_000
 
@@ -44,7 +49,7 @@ class ActionModule(ActionBase):
                 "image": {"type": "str"},
                 "select": {"type": "str"},
                 "variables": {"type": "dict", "default": {}},
-                "variant": {"type": "str", "default": "default"},
+                "variant": {"type": "str"},
                 "features": {"type": "list", "elements": "str"},
                 "config": {"type": "dict"},
                 "catalogue": {"type": "list", "elements": "dict", "default": []},
@@ -53,55 +58,99 @@ class ActionModule(ActionBase):
             mutually_exclusive=[("src", "content")],
             required_one_of=[("src", "content")],
         )
-        folder = Path.cwd()
-        text = args["content"]
-        if args["src"]:
-            source = Path(args["src"])
-            folder = source.parent
-            try:
-                text = source.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise AnsibleActionFail(f"import_recipe: '{source}' cannot be read: {error}") from error
-        known_recipes, _wrong = load_recipes([RECIPES])
-        broken = document = None
-        try:
-            document = read_yaml(text)
-        except BrokenYaml as error:  # as a docker command is, too
-            broken = error
-        try:
-            found = importer.import_launch(
-                text,
-                document,
-                form=args["form"],
-                name=args["name"],
-                port=args["port"],
-                image=args["image"],
-                variables={str(name): str(value) for name, value in plain(args["variables"]).items()},
-                files=env_files(text, folder),
-                select=args["select"],
-                variant=args["variant"],
-                features=args["features"],
-                known_recipes=known_recipes,
-                config=plain(args["config"]),
-                catalogue=plain(args["catalogue"]),
-            )
-        except ValueError as error:
-            hint = (
-                f". As YAML it is broken: {broken}" if broken and meant_as_yaml(args["src"], args["form"], text) else ""
-            )
-            raise AnsibleActionFail(f"import_recipe: {args['src'] or 'content'}: {error}{hint}") from error
-        inventory = {**found["host_vars"], "spark_services": [found["service"]]}
-        text = yaml.safe_dump(inventory, sort_keys=False, width=120)
-        lines = report(found)
+        found = imported(args, *source_of(args["src"], args["content"]))
+        text, lines = yaml_of(inventory_of(found)), report(found)
         if args["show"]:
-            display.display("\n".join(["", *(f"# {line}" for line in lines), text]))
+            display.display(page(text, lines))
         result.update(changed=False, yaml=text, report=lines, **found)
         return result
 
 
+def source_of(src: str | None, content: str | None) -> tuple[str, Path]:
+    """Return the text of a launch, and the folder that its env files are relative to; fails where C(src) cannot be read."""
+    if not src:
+        return str(content), Path.cwd()
+    try:
+        return Path(src).read_text(encoding="utf-8"), Path(src).parent
+    except (OSError, UnicodeDecodeError) as error:
+        raise AnsibleActionFail(f"import_recipe: '{Path(src)}' cannot be read: {error}") from error
+
+
+def imported(args: dict[str, Any], text: str, folder: Path) -> dict[str, Any]:
+    """Have the engine read a launch.
+
+    :param args: of the module
+    :param text: the launch
+    :param folder: where the env files that it names lie
+    :returns: as C(importer.import_launch)
+    :raises AnsibleActionFail: where there is no launch of vLLM in it
+    """
+    known_recipes, _wrong = load_recipes([RECIPES])
+    broken = document = None
+    try:
+        document = read_yaml(text)
+    except BrokenYaml as error:  # as a docker command is, too
+        broken = error
+    try:
+        return importer.import_launch(
+            text,
+            document,
+            form=args["form"],
+            name=args["name"],
+            port=args["port"],
+            image=args["image"],
+            variables={str(name): str(value) for name, value in plain(args["variables"]).items()},
+            files=env_files(text, folder),
+            select=args["select"],
+            variant=args["variant"],
+            features=args["features"],
+            known_recipes=known_recipes,
+            config=plain(args["config"]),
+            catalogue=plain(args["catalogue"]),
+        )
+    except ValueError as error:
+        hint = f". As YAML it is broken: {broken}" if broken and meant_as_yaml(args["src"], args["form"], text) else ""
+        raise AnsibleActionFail(f"import_recipe: {args['src'] or 'content'}: {error}{hint}") from error
+
+
+def inventory_of(found: dict[str, Any]) -> dict[str, Any]:
+    """Return the variables that a launch becomes: of a host, or of the group of Sparks that it spans."""
+    if found["spark_cluster"]:
+        return {**found["host_vars"], "spark_cluster": found["spark_cluster"]}
+    return {**found["host_vars"], "spark_services": [found["service"]]}
+
+
+def page(text: str, lines: list[str]) -> str:
+    """Return what is printed, to be pasted into an inventory: the report as comments, and the YAML."""
+    return "\n".join(["", *(f"# {line}" for line in lines), text])
+
+
+class Dumper(yaml.SafeDumper):
+    """Writes texts that Ansible would take for templates with C(!unsafe), so that it takes them for texts."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = None if value.isprintable() else '"'
+    return dumper.represent_scalar("!unsafe" if TEMPLATE.search(value) else "tag:yaml.org,2002:str", value, style=style)
+
+
+Dumper.add_representer(str, _text)
+
+
+def yaml_of(value: Any) -> str:
+    """Return YAML for an inventory. Texts of a launch are a stranger's: none of them is evaluated when the inventory is read."""
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, width=120)
+
+
 def meant_as_yaml(src: str | None, form: str, text: str) -> bool:
-    """Tell whether a text that is no YAML was meant to be: by its name, the form asked for, or a key at its beginning."""
-    if (src or "").endswith((".yml", ".yaml")) or form in ("compose", "eugr", "sparkrun", "vllm_recipe"):
+    """Tell whether a text that is no YAML was meant to be: by its name, the form asked for, or a key at its beginning.
+
+    :param src: name of the file, None for a text
+    :param form: that was asked for
+    :param text: as it was given
+    :returns: whether it was
+    """
+    if (src or "").endswith((".yml", ".yaml")) or form in ("compose", "eugr", "sparkrun", "vllm_recipe", "nvidia"):
         return True
     return form == "auto" and re.match(r"(?:\s*#.*\n|\s*\n)*[A-Za-z_]\w*:(?:\s|$)", text) is not None
 
@@ -109,13 +158,19 @@ def meant_as_yaml(src: str | None, form: str, text: str) -> bool:
 def report(found: dict[str, Any]) -> list[str]:
     """Say in lines what is left to do, what was left out, and what the rules say."""
     lines = [f"to do: {message}" for message in found["missing"]]
+    if found["spark_cluster"]:
+        group = found["spark_cluster"]["name"]
+        lines.insert(
+            0, f"to do: put {found['nodes']} hosts into a group {group}, and this into the variables of that group"
+        )
     lines += [f"left out: {item['item']}: {item['reason']}" for item in found["left_out"]]
     for kind, prefix in (("findings", ""), ("before", "as it was: ")):
         lines += [
             f"{prefix}{finding['rule']} {finding['severity']}: {finding['message']} {finding.get('fix', '')}".rstrip()
             for finding in found[kind]
         ]
-    return lines
+    # A comment is one line: what follows a line end in a stranger's text would be inventory.
+    return [" ".join(printable(line).split()) for line in lines]
 
 
 class BrokenYaml(ValueError):
@@ -133,13 +188,15 @@ def document_of(text: str) -> Any:
 def read_yaml(text: str) -> Any:
     """Like C(document_of), but raises C(BrokenYaml) where a text is no YAML at all."""
     try:
-        document = yaml.load(text, Loader=LOADER)
+        document = load_yaml(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise BrokenYaml(f"{error.problem or 'cannot be read'}{where}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise BrokenYaml("it has characters or values that YAML does not have") from error
+    except RecursionError:
+        raise BrokenYaml("it is nested too deeply") from None
     try:
         return plain_dates(document, iter(range(MOST_NODES))) if isinstance(document, dict) else None
     except RecursionError:
@@ -161,7 +218,7 @@ def env_files(text: str, folder: Path) -> dict[str, str]:
     """Return the content of the env files that a text names, by the name it gives them."""
     found = {}
     for name in [*ENV_FILES.findall(text), *_compose_env_files(document_of(text))]:
-        path = Path(name).expanduser()
+        path = home_path(name)
         path = path if path.is_absolute() else folder / path
         if path.is_file() and path.stat().st_size < 100_000:
             found[name] = path.read_text(encoding="utf-8", errors="replace")

@@ -12,8 +12,13 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.action.plan import lock_path, plain, read_lock, write
-from ansible_collections.dgxspark.vllm.plugins.module_utils import lock as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock as engine
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import lock_path, read_lock
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 
@@ -33,30 +38,25 @@ class ActionModule(ActionBase):
                 "planned": {"type": "dict", "required": True},
                 "images_from": {"type": "str", "required": True},
                 "models_from": {"type": "str", "required": True},
-                "dest": {"type": "path", "default": ""},
+                "addons": {"type": "dict", "default": {}},
+                "addons_from": {"type": "str", "default": ""},
+                "dest": {"type": "str", "default": ""},
             }
         )
         planned = plain(args["planned"])
-        dest = Path(args["dest"]) if args["dest"] else self._dest(planned, variables)
+        dest = Path(of_fleet(args["dest"], variables)) if args["dest"] else self._dest(planned, variables)
         old, messages = read_lock(dest)
         if messages:
             raise AnsibleActionFail("\n- ".join(["the lock file cannot be read:", *messages]))
-        asked = [str(host) for host in variables.get("ansible_play_hosts_all") or [] if str(host) in planned]
-        images: dict[str, Any] = {}
-        models: dict[str, Any] = {}
-        silent = []
-        for host in asked:
-            own = variables["hostvars"][host]
-            said_images, said_models = plain(own.get(args["images_from"])), plain(own.get(args["models_from"]))
-            if not said_images or "images" not in said_images or not said_models or "models" not in said_models:
-                silent.append(host)
-                continue
-            images[host] = engine.see(said_images["images"], old, pin=False)
-            models[host] = said_models["models"]
-        if asked and len(silent) == len(asked):
-            raise AnsibleActionFail(f"nothing to lock: {', '.join(silent)} did not answer.")
+        play = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
+        images, models, silent = _sparks_said([host for host in play if host in planned], args, variables, old)
+        beside = {str(host): body["images"]["named"] for host, body in plain(args["addons"]).items()}
+        for host, said in _add_ons_said([host for host in play if beside.get(host)], args, variables, old).items():
+            images.setdefault(host, {}).update(said)
+        for host, named in beside.items():
+            planned.setdefault(host, {"services": []})["addon_images"] = named
         new, refusals, notes = engine.collect(
-            planned, [host for host in asked if host not in silent], images, models, old
+            planned, [host for host in images if host not in silent], images, models, old
         )
         notes += [f"{host} did not answer; what the lock file has of it stays." for host in silent]
         if refusals:
@@ -82,11 +82,50 @@ class ActionModule(ActionBase):
         """Return the lock file that the plan reads."""
         messages: list[str] = []
         hosts = {
-            host: {"vars": {"spark_lock_file": plain(variables["hostvars"][host].get("spark_lock_file"))}}
+            host: {"vars": {"spark_lock_file": of_fleet(str(own.get("spark_lock_file") or ""), variables)}}
             for host in planned
+            for own in [variables["hostvars"][host]]
         }
         path = lock_path(hosts, variables, messages)
         if messages or path is None:
             messages = messages or ["the inventory is no file, so nothing can stand beside it; set spark_lock_file."]
             raise AnsibleActionFail(" ".join(messages))
         return path
+
+
+def _images(said: Any, host: str, old: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what a host said of its images, by the names that the plan has for them."""
+    heard_of = checked_answer(said, answers.IMAGE_INFO, host, "dgxspark.vllm.image_info")["images"]
+    return engine.by_planned_names(heard_of, old, pin=False)
+
+
+def _sparks_said(
+    hosts: list[str], args: dict[str, Any], variables: dict[str, Any], old: dict[str, Any] | None
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Return images and models by host, and the hosts that did not answer; fails when none did."""
+    images: dict[str, Any] = {}
+    models: dict[str, Any] = {}
+    silent = []
+    for host in hosts:
+        own = variables["hostvars"][host]
+        said_images, said_models = plain(own.get(args["images_from"])), plain(own.get(args["models_from"]))
+        if not said_images or "images" not in said_images or not said_models or "models" not in said_models:
+            silent.append(host)
+            continue
+        images[host] = _images(said_images, host, old)
+        models[host] = checked_answer(said_models, answers.SNAPSHOT_INFO, host, "dgxspark.vllm.snapshot_info")["models"]
+    if hosts and len(silent) == len(hosts):
+        raise AnsibleActionFail(f"nothing to lock: {', '.join(silent)} did not answer.")
+    return images, models, silent
+
+
+def _add_ons_said(
+    hosts: list[str], args: dict[str, Any], variables: dict[str, Any], old: dict[str, Any] | None
+) -> dict[str, dict[str, Any]]:
+    """Return by host the images of its add-on services; hosts that were not asked or did not answer are left out."""
+    found = {}
+    for host in sorted(hosts) if args["addons_from"] else []:
+        said = plain(variables["hostvars"][host].get(args["addons_from"]))
+        if said and said.get("images") is not None:
+            found[host] = _images(said, host, old)
+    return found

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.dgxspark.vllm.plugins.action.bundle import Talk
-from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
 
 MODULE = "dgxspark.vllm.model_folder"
 TRIES = 2  # a way that damages files twice is broken
@@ -33,9 +37,10 @@ class ActionModule(ActionBase):
         for name in ("source", "path"):
             if not self._task.args.get(name):
                 raise AnsibleActionFail(f"{name} is missing")
-        self.source = Path(str(self._task.args["source"])).expanduser()
+        self.source = Path(of_host(str(self._task.args["source"]), task_vars or {}))
         files = self._listed()
         looked = self._on_host("look", files)
+        self._asked([*looked["missing"], *looked["digests"]], files, "look")
         mine = {name: self._sha256(name) for name in looked["digests"]}
         differs = [name for name, digest in looked["digests"].items() if digest != mine[name]]
         wanted = [*looked["missing"], *differs]
@@ -98,12 +103,15 @@ class ActionModule(ActionBase):
                 missing = {
                     name: file for name, file in coming.items() if ready["staged"].get(file["part"]) != file["size"]
                 }
-                talk = Talk(f"{host}: {path}", sum(file["size"] for file in missing.values()))
+                talk = Progress(f"{host}: {path}", sum(file["size"] for file in missing.values()))
                 for name, file in missing.items():
                     self._connection.put_file(str(self.source / name), f"{ready['folder']}/{file['part']}")
                     talk.add(file["size"])
+                    if ready["apart"]:  # what waits lies on another file system, which may be a small one
+                        self._on_host("place", {name: file}, last=False)
                 sent += talk.done
             bad = self._on_host("place", rest)["bad"]
+            self._asked(bad, rest, "place")
             if not bad:
                 return sent
             rest = {name: rest[name] for name in bad}
@@ -112,14 +120,25 @@ class ActionModule(ActionBase):
             "host's disk and memory. Run again: what came whole is in place."
         )
 
-    def _on_host(self, step: str, files: Mapping[str, Any]) -> dict[str, Any]:
+    def _on_host(self, step: str, files: Mapping[str, Any], last: bool = True) -> dict[str, Any]:
         """Run a step on the host; fail as it fails."""
-        args = {key: self._task.args[key] for key in ("path", "verify") if key in self._task.args}
+        kept = ("path", "verify", "hf_home", "staging")
+        args = {"last": last, **{key: self._task.args[key] for key in kept if key in self._task.args}}
         found: dict[str, Any] = self._execute_module(
             module_name=MODULE,
             module_args={**args, "source": str(self.source), "step": step, "files": dict(files)},
             task_vars=self.variables,
         )
         if found.get("failed"):
-            raise AnsibleActionFail(str(found.get("msg") or found.get("module_stderr") or f"step {step} failed"))
-        return found
+            why = str(found.get("msg") or found.get("module_stderr") or f"step {step} failed")
+            raise AnsibleActionFail(untrusted.printable(why))
+        return dict(checked_answer(found, answers.MODEL_FOLDER[step], self._host(), f"step {step} of {MODULE}"))
+
+    def _host(self) -> str:
+        return str(self.variables.get("inventory_hostname", ""))
+
+    def _asked(self, names: Iterable[str], known: Collection[str], step: str) -> None:
+        """Fail where the host names files that it was not asked about."""
+        checked_answer(
+            None, lambda _value, where: answers.among(names, known, where), self._host(), f"step {step} of {MODULE}"
+        )

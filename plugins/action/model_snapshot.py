@@ -13,7 +13,11 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.snapshots import progress
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content.snapshots import progress
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 display = Display()
 MODULE = "dgxspark.vllm.model_snapshot"
@@ -29,10 +33,10 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         variables = task_vars or {}
         args = dict(self._task.args)
-        token_file = str(args.get("token_file") or "")
+        token_file = of_host(str(args.get("token_file") or ""), variables)
         if token_file:
             args["token"] = self._read_token(token_file)
-        result: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
+        result = self._ask(args, variables)
         what = f"{variables.get('inventory_hostname', '')}: {args.get('repo')}@{args.get('revision', 'main')}"
         again = "would be" if self._task.check_mode else "is"
         for entry in result.get("wrong") or []:
@@ -45,9 +49,7 @@ class ActionModule(ActionBase):
                     "the download goes on, run the play again to wait for it"
                 )
             time.sleep(int(args.get("poll", 15)))
-            result = self._execute_module(
-                module_name=MODULE, module_args={**args, "token": "", "step": "look"}, task_vars=variables
-            )
+            result = self._ask({**args, "token": "", "step": "look"}, variables)
             if result.get("running"):
                 done = int(result.get("bytes") or 0)
                 first = done if first is None else first
@@ -55,6 +57,13 @@ class ActionModule(ActionBase):
                     f"  {what}: {progress(done, result.get('total_bytes'), time.monotonic() - began, first)}"
                 )
         return result
+
+    def _ask(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Run the module; an answer that is none fails."""
+        found: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
+        if found.get("failed"):
+            return dict(untrusted.received(found))
+        return dict(checked_answer(found, answers.MODEL_SNAPSHOT, str(variables.get("inventory_hostname", "")), MODULE))
 
     def _read_token(self, path: str) -> str:
         """Read the token on the controller; a file that ansible-vault encrypted is decrypted."""

@@ -5,33 +5,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
+import socket
+import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import (
-    around,
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import key_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
+    image_questions,
     lock,
     model_table,
     picture,
     placement,
     plan_page,
-    recipes,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.module_utils.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path, lock_path, read_lock
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 MOST_ERRORS = 3  # in the message of the failed task; the plan shows all
-RECIPES = Path(__file__).resolve().parents[2] / "playbooks" / "recipes"
+RESOLVE_SECONDS = 5.0  # for the name of a host that is known by nothing else
 
 
 class ActionModule(ActionBase):
@@ -50,7 +63,10 @@ class ActionModule(ActionBase):
                 "measured_from": {"type": "str", "default": ""},
                 "images_from": {"type": "str", "default": ""},
                 "upstream_from": {"type": "str", "default": ""},
-                "dest": {"type": "path", "default": ""},
+                "image_plans_from": {"type": "str", "default": ""},
+                "ask": {"type": "str", "default": "never", "choices": ["never", "now", "later", "both"]},
+                "dest": {"type": "str", "default": ""},
+                "missing_keys": {"type": "str", "default": "error", "choices": ["error", "info"]},
                 "show": {"type": "bool", "default": True},
                 "models": {"type": "bool", "default": False},
                 "fail_on_error": {"type": "bool", "default": True},
@@ -59,21 +75,52 @@ class ActionModule(ActionBase):
             }
         )
         hosts, messages = self._read_hosts(args, task_vars)
-        if args["dest"].endswith(".html"):
-            messages.append(
-                f"dest: '{args['dest']}' is to hold JSON; name it .json, and the page .html is put beside it."
-            )
+        others = self._read_others(set(hosts), messages, task_vars)
+        args["dest"] = dest_path(args["dest"], task_vars, messages)
+        messages += check_dest(args["dest"])
         known_recipes, wrong = load_recipes(self._recipe_dirs(hosts, messages))
-        messages += wrong
         if args["models"]:
-            if wrong:
-                raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *wrong]))
-            rows = model_table.model_rows(known_recipes)
-            display.display(model_table.models_text(rows))
-            result.update(changed=False, models=rows, _ansible_verbose_override=True)
+            result.update(models(known_recipes, wrong))
             return result
+        messages += wrong
         locked, wrong = read_lock(lock_path(hosts, task_vars, messages))
         messages += wrong
+        messages += self._misplaced(hosts, others, args["dest"], task_vars)
+        for name, host in hosts.items():
+            # What model.path of a recipe is relative to when nothing else is said.
+            if not host["vars"].get("spark_model_dir"):
+                host["vars"]["spark_model_dir"] = str(task_vars["hostvars"][name].get("inventory_dir") or "")
+        plan = self._make_plan(hosts, others, known_recipes, locked, args, task_vars, messages)
+        if args["whole_clusters"]:
+            messages = cut_clusters(plan["clusters"], task_vars.get("ansible_play_hosts_all") or [])
+            if messages:
+                raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
+        asking = questions_of(plan, args["ask"])
+        check_files(plan, args["missing_keys"])
+        findings = engine.plan_findings(plan)
+        errors = [finding for finding in findings if finding["severity"] == "error"]
+        fails = bool(errors) and args["fail_on_error"] and not asking
+        page = None
+        if args["dest"] and not self._task.check_mode and not asking:
+            page = write_plan(Path(args["dest"]), plan, findings)
+        if (args["show"] and not asking) or fails:
+            show(plan, findings, page)
+        result.update(answer(plan, findings, locked), asking=asking)
+        if fails:
+            raise AnsibleActionFail(refusal(errors))
+        return result
+
+    def _make_plan(
+        self,
+        hosts: dict[str, dict[str, Any]],
+        others: dict[str, dict[str, Any]],
+        known_recipes: Mapping[str, Mapping[str, Any]],
+        locked: Mapping[str, Any] | None,
+        args: Mapping[str, Any],
+        task_vars: dict[str, Any],
+        messages: list[str],
+    ) -> dict[str, Any]:
+        """Ask the engine for the plan. messages: what is wrong already. Raises AnsibleActionFail with all of it."""
         plan: dict[str, Any] = {}
         try:
             plan = engine.make_plan(
@@ -81,63 +128,39 @@ class ActionModule(ActionBase):
                 known_recipes,
                 digest,
                 plain(task_vars.get("groups") or {}),
-                self._read_others(set(hosts), messages, task_vars),
+                others,
                 locked,
                 args["locked"],
                 self._upstream(args["upstream_from"], hosts, task_vars),
+                lambda name: resolve(self._known_as(name, task_vars)),
+                self._image_plans(args["image_plans_from"], hosts, task_vars),
+                task_vars.get("ansible_play_batch"),
             )
-        except engine.Inventory as error:
+        except InventoryError as error:
             messages += error.messages
         if messages:
             raise AnsibleActionFail(
                 f"the inventory cannot be planned, {len(messages)} problem{'s'[: len(messages) != 1]}; no host was "
                 "touched:\n- " + "\n- ".join(messages)
             )
-        if args["whole_clusters"]:
-            messages = cut_clusters(plan["clusters"], task_vars.get("ansible_play_hosts_all") or [])
-            if messages:
-                raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
-        for host in plan["hosts"].values():
-            host["findings"] += controller_findings(host)
-        for host in plan["around"].values():
-            host["findings"] += [
-                missing_secret(secret.service, secret.name, Path(secret.source)).to_dict()
-                for secret in around.secrets(host)
-                if not holds_something(Path(secret.source))
-            ]
-        findings = engine.plan_findings(plan)
-        errors = [finding for finding in findings if finding["severity"] == "error"]
-        page = None
-        if args["dest"] and not self._task.check_mode:
-            dest = Path(args["dest"])
-            page = dest.with_name(f"{dest.stem}.html")
-            write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
-            write(page, plan_page.page(plan, findings))
-        if args["show"] or (errors and args["fail_on_error"]):
-            shown = (plan, findings, display.columns)
-            display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, str(page or "")), screen_only=True)
-            if placed := placement.text(plan):
-                display.display(placed)
-            if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
-                display.display(picture.plan_text(*shown, False, str(page or "")), log_only=True)
-        result.update(
-            changed=False,
-            hosts=plan["hosts"],
-            clusters=plan["clusters"],
-            around=plan["around"],
-            keys_of_fleet=sorted(own_keys(plan)),
-            locked_names=lock.questions(
-                locked, [service["lock"] for host in plan["hosts"].values() for service in host["services"]]
-            ),
-            findings=findings,
-            errors=len(errors),
-            placement=placement.check(plan),
-            # The plan itself, once on the screen, is not wanted there a second time with -v.
-            _ansible_verbose_override=True,
+        return plan
+
+    @staticmethod
+    def _misplaced(
+        hosts: Mapping[str, Mapping[str, Any]],
+        others: Mapping[str, Mapping[str, Any]],
+        dest: str,
+        task_vars: Mapping[str, Any],
+    ) -> list[str]:
+        """Return which files of the controller that variables or C(dest) name Ansible would read as a part of the inventory."""
+        sources = inventory_sources(task_vars.get("ansible_inventory_sources"))
+        messages = controller_paths.misplaced(
+            {name: host["vars"] for name, host in {**hosts, **others}.items()}, sources
         )
-        if errors and args["fail_on_error"]:
-            raise AnsibleActionFail(refusal(errors))
-        return result
+        if dest and dest not in {host["vars"].get("spark_plan_file") for host in hosts.values()}:
+            source = sources.reads(dest)
+            messages += [controller_paths.refuse("spark_plan_file", dest, source)] if source else []
+        return messages
 
     def _read_hosts(
         self, args: dict[str, Any], task_vars: dict[str, Any]
@@ -148,9 +171,10 @@ class ActionModule(ActionBase):
         if not names:
             messages.append(f"inventory: the group '{args['group']}' is missing or empty; it holds the DGX Sparks.")
         hosts: dict[str, dict[str, Any]] = {}
+        fleet = next(iter(controller_paths.fleet_folders(task_vars, args["group"])), "")
         for name in names:
             hostvars = task_vars["hostvars"][name]
-            variables = read_variables(name, hostvars, messages)
+            variables = read_variables(name, hostvars, messages, fleet)
             measured = hostvars.get(args["measured_from"]) if args["measured_from"] else None
             images = hostvars.get(args["images_from"]) if args["images_from"] else None
             hosts[str(name)] = {
@@ -162,6 +186,13 @@ class ActionModule(ActionBase):
             }
         return hosts, messages
 
+    def _image_plans(self, name: str, hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any]) -> ImagePlans:
+        """Return what images said of launches, in this run and before. name: of the variable of what hosts registered."""
+        plans = ImagePlans(task_vars, not self._task.check_mode)
+        for host in hosts if name else ():
+            plans.hear(host, plain(task_vars["hostvars"][host].get(name)))
+        return plans
+
     @staticmethod
     def _upstream(name: str, hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any]) -> dict[str, Any] | None:
         """Return what one of the hosts was told by registries and hub; all of them have the same."""
@@ -170,23 +201,33 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def _read_others(sparks: set[str], messages: list[str], task_vars: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        """Return the hosts that are no Sparks and run something of what stands around the engines."""
+        """Return the hosts that are no Sparks and run add-on services."""
         others = {}
+        fleet = next(iter(controller_paths.fleet_folders(task_vars)), "")
         for name in task_vars.get("groups", {}).get("all") or []:
             hostvars = task_vars["hostvars"][name]
-            if name not in sparks and any(variable in hostvars for variable in around.ANYWHERE):
+            if name not in sparks and any(variable in hostvars for variable in addons.ANYWHERE):
                 others[str(name)] = {
-                    "vars": read_variables(name, hostvars, messages),
+                    "vars": read_variables(name, hostvars, messages, fleet),
                     "address": address_of(name, hostvars),
                 }
         return others
 
     @staticmethod
+    def _known_as(name: str, task_vars: dict[str, Any]) -> str:
+        """Return where a host of the inventory is reached, or the name itself."""
+        known = task_vars.get("groups", {}).get("all") or []
+        return address_of(name, task_vars["hostvars"][name]) if name in known else name
+
+    @staticmethod
     def _recipe_dirs(hosts: dict[str, dict[str, Any]], messages: list[str]) -> list[Path]:
         folders = [RECIPES]
         for name, host in hosts.items():
-            for folder in host["vars"].get("spark_recipe_dirs") or []:
-                path = Path(str(folder))
+            named = host["vars"].get("spark_recipe_dirs") or []
+            for folder in named if isinstance(named, list) else []:  # the engine complains about anything else
+                if not isinstance(folder, str) or "\0" in folder:
+                    continue
+                path = Path(folder)
                 if not path.is_dir():
                     messages.append(f"host {name}: spark_recipe_dirs names '{folder}', which is no folder here.")
                 elif path not in folders:
@@ -194,52 +235,31 @@ class ActionModule(ActionBase):
         return folders
 
 
-def lock_path(hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any], messages: list[str]) -> Path | None:
-    """Return where the lock file of the fleet is: C(spark_lock_file), else beside the inventory."""
-    named = sorted({str(host["vars"].get("spark_lock_file") or "") for host in hosts.values()} - {""})
-    if len(named) > 1:
-        messages.append(
-            f"spark_lock_file differs between hosts ({', '.join(named)}); one lock holds for the fleet. Set it on the group sparks."
-        )
-    if named:
-        return Path(named[0]).expanduser()
-    folder = next(
-        (task_vars["hostvars"][name].get("inventory_dir") for name in hosts if name in task_vars["hostvars"]), None
-    )
-    return Path(str(folder), lock.FILE_NAME) if folder else None
-
-
-def read_lock(path: Path | None) -> tuple[dict[str, Any] | None, list[str]]:
-    """Read the lock file; None where there is none."""
-    if path is None or not path.exists():
-        return None, []
-    try:
-        return lock.read(plain(yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)) or {}, str(path))
-    except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
-        return None, [f"lock file {path}: cannot be read: {error}. Restore it from version control."]
-
-
 # What earlier tasks of the playbooks register or set on the hosts: not the user's variables.
 RESULTS = (
     "spark_plan",
-    "spark_around",
+    "spark_addons",
     "spark_planned",
     "spark_measured",
     "spark_images",
-    "spark_settled",
+    "spark_up_to_date",
     "spark_for_all",
     "spark_upstream",
     "spark_answers",
     "spark_asked",
     "spark_looked",
+    "spark_image_plans",
     "spark_recorded",
     "spark_restored",
     "spark_generation",
 )
 
 
-def read_variables(name: str, hostvars: Any, messages: list[str]) -> dict[str, Any]:
-    """Return what a person wrote for a host, templated; complain about what cannot be read."""
+def read_variables(name: str, hostvars: Any, messages: list[str], fleet: str = "") -> dict[str, Any]:
+    """Return what a person wrote for a host, templated, with paths of the controller resolved; complain about what cannot be read.
+
+    fleet: the inventory folder that files of the whole fleet are relative to.
+    """
     variables = {}
     for variable in hostvars:
         if variable.startswith("spark_") and variable not in RESULTS:
@@ -247,7 +267,96 @@ def read_variables(name: str, hostvars: Any, messages: list[str]) -> dict[str, A
                 variables[variable] = plain(hostvars[variable])
             except (AnsibleError, TypeError, ValueError) as error:
                 messages.append(f"host {name}: '{variable}' cannot be read: {error}")
+    folder = str(hostvars.get("inventory_dir") or "")
+    variables, lost = controller_paths.resolve_variables(variables, folder, fleet)
+    messages += [
+        f"host {name}: {each}, a relative path, and the host comes from no inventory file that it could be relative to. Name the whole path."
+        for each in lost
+    ]
     return variables
+
+
+def models(known_recipes: Mapping[str, Mapping[str, Any]], wrong: Sequence[str]) -> dict[str, Any]:
+    """Show what the recipes can do on one and two Sparks. wrong: recipes that cannot be read. Raises AnsibleActionFail for those."""
+    if wrong:
+        raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *wrong]))
+    rows = model_table.model_rows(known_recipes)
+    display.display(model_table.models_text(rows))
+    return {"changed": False, "models": rows, "_ansible_verbose_override": True}
+
+
+def questions_of(plan: Mapping[str, Any], ask: str) -> bool:
+    """Tell whether images are asked right after this plan, so that it is not the last word. ask: the option of that name.
+
+    Refusals that an image may answer later in the run do not stop it.
+    """
+    states = {each["state"] for host in plan["hosts"].values() for each in host["image_questions"]}
+    if ask in ("later", "both"):
+        image_questions.postpone(plan["hosts"])
+    return ask in ("now", "both") and image_questions.ASK in states
+
+
+def check_dest(dest: str) -> list[str]:
+    """Return what is wrong with where the plan is to be written."""
+    if not dest.endswith(".html"):
+        return []
+    return [f"dest: '{dest}' is to hold JSON; name it .json, and the page .html is put beside it."]
+
+
+def check_files(plan: Mapping[str, Any], missing_keys: str) -> None:
+    """Add to a plan what is wrong with the files of the controller that it names.
+
+    missing_keys: severity of a key that the playbook keys makes and that is not there; it depends on who asks.
+    """
+    made = dict.fromkeys(own_keys(plan), missing_keys)
+    for host in plan["hosts"].values():
+        host["findings"] += controller_findings(host, made)
+    for host in plan["addons"].values():
+        for secret in addons.secrets(host):
+            found = secret_finding(
+                secret.service, secret.name, Path(secret.source), secret.own, made.get(secret.source)
+            )
+            host["findings"] += [found.to_dict()] if found else []
+        host["findings"] += unhashed(host)
+
+
+def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any]]) -> Path:
+    """Write a plan as JSON and, beside it, as a page; return where the page is."""
+    page = dest.with_name(f"{dest.stem}.html")
+    write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
+    write(page, plan_page.page(plan, findings))
+    return page
+
+
+def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: Path | None) -> None:
+    """Show a plan on the screen. page: where it has been written as a page, if it has."""
+    shown = (plan, findings, display.columns)
+    display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, str(page or "")), screen_only=True)
+    if placed := placement.text(plan):
+        display.display(placed)
+    if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
+        display.display(picture.plan_text(*shown, False, str(page or "")), log_only=True)
+
+
+def answer(plan: Mapping[str, Any], findings: list[dict[str, Any]], locked: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return what the action answers of a plan. locked: the lock file."""
+    described = [service["lock"] for host in plan["hosts"].values() for service in host["services"]]
+    described += [
+        {"image": ref, "models": []} for host in plan["addons"].values() for ref in host["images"]["named"].values()
+    ]
+    return {
+        "changed": False,
+        "hosts": plan["hosts"],
+        "clusters": plan["clusters"],
+        "addons": plan["addons"],
+        "keys_of_fleet": sorted(own_keys(plan)),
+        "locked_names": lock.questions(locked, described),
+        "findings": findings,
+        "errors": len([finding for finding in findings if finding["severity"] == "error"]),
+        "placement": placement.check(plan),
+        # The plan itself, once on the screen, is not wanted there a second time with -v.
+        "_ansible_verbose_override": True,
+    }
 
 
 def address_of(name: str, hostvars: Any) -> str:
@@ -255,13 +364,18 @@ def address_of(name: str, hostvars: Any) -> str:
     return str(hostvars.get("ansible_host") or name)
 
 
-def controller_findings(host: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what is wrong with the files of the controller that a host's plan names."""
+def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return what is wrong with the files of the controller that a host's plan names.
+
+    made: files that the playbook keys makes, with the severity of one that is missing.
+    """
     found: list[Finding] = []
     for service in host["services"]:
         for secret in service["secrets"]:
-            if not holds_something(Path(secret["source"])):
-                found.append(missing_secret(service["name"], secret["name"], Path(secret["source"])))
+            own = secret["name"] == "VLLM_API_KEY"
+            source = secret["source"]
+            wrong = secret_finding(service["name"], secret["name"], Path(source), own, made.get(source))
+            found += [wrong] if wrong else []
         for file in service["files"]:
             if file["source"] and not file["sha256"]:
                 found.append(
@@ -270,7 +384,8 @@ def controller_findings(host: dict[str, Any]) -> list[dict[str, Any]]:
                         severity="error",
                         service=service["name"],
                         message=f"{file['path']} is to come from '{file['source']}', which is no file here.",
-                        fix="Name an absolute path on the controller, a path relative to the recipe, or {model}/NAME.",
+                        fix="Name a file on the controller: a whole path, one relative to the inventory folder or, in a recipe, to the "
+                        "recipe; or {model}/NAME.",
                     )
                 )
         source = service["model"]["source"]
@@ -287,7 +402,26 @@ def controller_findings(host: dict[str, Any]) -> list[dict[str, Any]]:
     return [finding.to_dict() for finding in found]
 
 
-def own_keys(plan: dict[str, Any]) -> set[str]:
+def unhashed(host: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what is said of a list of the Hermes agent's packages that has no sums; one that is not there the role refuses."""
+    listed = Path(((host["clients"] or {}).get("hermes") or {}).get("requirements_file") or "")
+    try:
+        if not listed.is_file() or "--hash=" in listed.read_text(encoding="utf-8", errors="replace"):
+            return []
+    except OSError:  # the role refuses it
+        return []
+    return [
+        Finding(
+            rule="clients.unhashed",
+            severity="warning",
+            service="hermes",
+            message=f"spark_clients.hermes: {listed} has no sums: what the index has by these names then is installed and run.",
+            fix="Make the list with uv pip compile --generate-hashes (docs/clients.md); pip then refuses other bytes.",
+        ).to_dict()
+    ]
+
+
+def own_keys(plan: Mapping[str, Any]) -> set[str]:
     """Return the files of the controller with keys that the fleet itself checks, so that any value will do."""
     engines = {
         secret["source"]
@@ -297,24 +431,43 @@ def own_keys(plan: dict[str, Any]) -> set[str]:
         if secret["name"] == "VLLM_API_KEY"
     }
     return engines | {
-        secret.source for host in plan["around"].values() for secret in around.secrets(host) if secret.own
+        secret.source for host in plan["addons"].values() for secret in addons.secrets(host) if secret.own
     }
 
 
-def holds_something(path: Path) -> bool:
-    """Tell whether a file of the controller is named by its whole path and has content."""
-    return path.is_absolute() and path.is_file() and bool(path.stat().st_size)
+def secret_finding(service: str, name: str, path: Path, own: bool, made: str | None = None) -> Finding | None:
+    """Return what is wrong with the file of a secret, if anything.
+
+    own: the fleet itself checks it, as a key in a header. made: see C(missing_secret).
+    """
+    if why := key_files.wrong(path, own) if path.is_absolute() else "":
+        return Finding(
+            rule="secret.unusable",
+            severity="error",
+            service=service,
+            message=f"{name} is to come from '{path}', which {why}.",
+            fix="Remove it and run dgxspark.vllm.keys, which makes another; or put the key there, on one line and nothing else."
+            if own
+            else "Put the secret there, in a file of its own that you may read.",
+        )
+    return None if path.is_absolute() and path.is_file() else missing_secret(service, name, path, made)
 
 
-def missing_secret(service: str, name: str, path: Path) -> Finding:
-    """Return the finding about a secret that the controller does not have."""
+def missing_secret(service: str, name: str, path: Path, made: str | None) -> Finding:
+    """Return the finding about a secret that the controller does not have.
+
+    made: the severity where the playbook keys makes it; None where somebody else gives it out.
+    """
+    there = f"there is no '{path}' yet" if made and not path.exists() else f"'{path}' is not a file with content here"
     return Finding(
         rule="secret.missing",
-        severity="error",
+        severity=made or "error",
         service=service,
-        message=f"{name} is to come from '{path}', which is not a file with content here.",
-        fix='Name an absolute path on the controller, for example "{{ inventory_dir }}/secrets/api_key"; '
-        "dgxspark.vllm.keys makes the keys that are missing.",
+        message=f"{name}: the key is read from a file on the controller, and {there}.",
+        fix="Run dgxspark.vllm.keys, which creates missing keys."
+        if made and not path.exists()
+        else "Put it there, in a file of its own. A relative path is one of the inventory folder; "
+        f'"{controller_paths.KEYS}/NAME" is below it, where Ansible does not read.',
     )
 
 
@@ -346,42 +499,25 @@ def refusal(errors: list[dict[str, Any]]) -> str:
     )
 
 
-def plain(value: Any) -> Any:
-    """Return a value without Ansible's own types, as JSON would carry it."""
-    return json.loads(json.dumps(value))
-
-
-def load_recipes(folders: list[Path]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Read every recipe of the folders; a later folder replaces a recipe of the same name."""
-    found: dict[str, dict[str, Any]] = {}
-    messages: list[str] = []
-    for folder in folders:
-        for path in sorted([*folder.glob("*.yml"), *folder.glob("*.yaml")]):
-            try:
-                recipe = yaml.load(path.read_text(encoding="utf-8"), Loader=LOADER)
-            except (OSError, yaml.YAMLError) as error:
-                messages.append(f"recipe {path.name}: cannot be read: {error}")
-                continue
-            wrong = recipes.validate_recipe(recipe, path.name)
-            messages += wrong
-            if not wrong:
-                found[str(recipe["name"])] = recipes.anchor_files(recipe, str(folder.resolve()))
-    return found, messages
-
-
-# libyaml where PyYAML has it: ten times as fast.
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
 def digest(path: str) -> str | None:
     """Return the SHA-256 of a file of the controller, None where there is none."""
     file = Path(path)
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_absolute() and file.is_file() else None
 
 
-def write(path: Path, text: str) -> None:
-    """Write a report for people and tools; one rename, so that no reader sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.new")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(path)
+@functools.cache
+def resolve(name: str) -> tuple[str, ...]:
+    """Return the addresses of a host's name, as the controller knows them; none where it does not, or not in time."""
+    found: list[str] = []
+
+    def ask() -> None:
+        with contextlib.suppress(OSError, UnicodeError):
+            found.extend(
+                str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            )
+
+    # getaddrinfo has no time limit of its own.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(RESOLVE_SECONDS)
+    return () if asking.is_alive() else tuple(dict.fromkeys(found))

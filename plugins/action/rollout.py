@@ -12,9 +12,10 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.action.generation import collection_mark, wanted_of
-from ansible_collections.dgxspark.vllm.plugins.action.plan import plain
-from ansible_collections.dgxspark.vllm.plugins.module_utils import benchmark, rollout
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import rollout
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum, own_variables
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 # Where a host's answer about its generation is, the newest first.
@@ -35,7 +36,7 @@ class ActionModule(ActionBase):
             {
                 "step": {"type": "str", "choices": ["order", "gate", "judge", "summary"], "required": True},
                 "planned": {"type": "dict", "default": {}},
-                "around": {"type": "dict", "default": {}},
+                "addons": {"type": "dict", "default": {}},
                 "clusters": {"type": "dict"},
                 "canary": {"type": "raw", "default": ""},
                 "batch": {"type": "raw", "default": 1},
@@ -65,6 +66,10 @@ class ActionModule(ActionBase):
         """Return those that answer and have not failed."""
         return [str(host) for host in self.variables.get("ansible_play_hosts") or []]
 
+    def own(self, host: str) -> dict[str, Any]:
+        """Return the variables of roles that are set for a host."""
+        return own_variables(self.variables["hostvars"][host])
+
     def looks(self) -> dict[str, dict[str, Any]]:
         """Return what the hosts said of their generations."""
         found = {host: self.of(host, "generation_looked") for host in self.hosts()}
@@ -72,7 +77,7 @@ class ActionModule(ActionBase):
 
     def step_order(self) -> dict[str, Any]:
         """Say who comes when, and who has nothing to do."""
-        looks, planned, around = self.looks(), plain(self.args["planned"]), plain(self.args["around"])
+        looks, planned, addons = self.looks(), plain(self.args["planned"]), plain(self.args["addons"])
         # Said now, not by the canary.
         _settings, messages = benchmark.read("spark_rollout_bench", plain(self.args["bench"]))
         if messages:
@@ -90,13 +95,12 @@ class ActionModule(ActionBase):
             done: list[str] = []
         else:
             clusters = {name: body["hosts"] for name, body in plain(self.args["clusters"]).items()}
-            made_by = collection_mark()
             done = [
                 host
                 for host, look in looks.items()
                 if host in planned
                 and not self.args["all_hosts"]
-                and rollout.runs_it(look, wanted_of(planned[host], around.get(host), made_by))
+                and rollout.runs_it(look, desired_checksum(planned[host], addons.get(host), self.own(host)))
             ]
         try:
             found = rollout.order(self.hosts(), clusters, self.args["canary"], self.args["batch"], done, silent)

@@ -1,10 +1,11 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure the services of a host and print each measurement; documented in plugins/modules/service_bench.py."""
+"""Measure the services of hosts and print each measurement; documented in plugins/modules/service_bench.py."""
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,8 +15,14 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.action.plan import RECIPES, load_recipes, plain
-from ansible_collections.dgxspark.vllm.plugins.module_utils import bench_compare, benchmark, recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted, validation
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import bench_compare, benchmark
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 MODULE = "dgxspark.vllm.service_bench"
@@ -39,11 +46,14 @@ class ActionModule(ActionBase):
         self.variables = task_vars or {}
         _spec, args = self.validate_argument_spec(
             {
-                "planned": {"type": "dict", "required": True},
+                "planned": {"type": "dict"},
                 "settings": {"type": "dict", "default": {}},
                 "only": {"type": "raw", "default": []},
                 "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
-            }
+                "report_from": {"type": "str", "default": ""},
+                "dest": {"type": "str", "default": ""},
+            },
+            required_one_of=[("planned", "report_from")],
         )
         host = str(self.variables.get("inventory_hostname") or "")
         if self._task.check_mode:
@@ -51,6 +61,8 @@ class ActionModule(ActionBase):
                 changed=False, skipped=True, msg="measuring is making requests: nothing is measured in check mode"
             )
             return result
+        if args["report_from"]:
+            return {**result, "changed": False, **self.report(args["report_from"], args["dest"])}
         settings, messages = benchmark.read(f"host {host}", plain(args["settings"]))
         if messages:
             raise AnsibleActionFail("nothing was measured:\n- " + "\n- ".join(messages))
@@ -59,7 +71,7 @@ class ActionModule(ActionBase):
         everywhere = {service["name"] for body in planned.values() for service in body["services"]}
         unknown = [name for name in wanted if name not in everywhere]
         if unknown:
-            hint = recipes.nearest(unknown[0], everywhere)
+            hint = validation.nearest(unknown[0], everywhere)
             raise AnsibleActionFail(
                 f"nothing was measured: no host of the inventory has a service '{unknown[0]}'{hint} "
                 f"Known: {', '.join(sorted(everywhere))}."
@@ -77,12 +89,34 @@ class ActionModule(ActionBase):
             cluster = service["cluster"]
             where = f"{cluster['name'] if cluster else host}/{service['name']}"
             try:
-                results.append(self.measure(where, service, beside(planned, host, service), known, planned[host]))
+                results.append(self._measure(where, service, beside(planned, host, service), known, planned[host]))
             except Refused as reason:
                 display.display(f"  {where}: not measured: {reason}")
                 refused.append({"where": where, "reason": str(reason)})
         result.update(changed=False, results=results, refused=refused)
         return result
+
+    def report(self, name: str, dest: str) -> dict[str, Any]:
+        """Print tables and charts of what the hosts of the play measured, write JSON where asked to.
+
+        name: the variable that holds each host's result of this action. dest: a file on the controller, or none.
+        """
+        results: list[dict[str, Any]] = []
+        refused: list[dict[str, str]] = []
+        for host in self.variables.get("ansible_play_hosts_all") or []:
+            measured = plain(self.variables["hostvars"][host].get(name)) or {}
+            if not measured or measured.get("unreachable") or measured.get("failed"):
+                refused.append({"where": str(host), "reason": str(measured.get("msg") or "the host did not answer")})
+            results += measured.get("results") or []
+            refused += measured.get("refused") or []
+        display.display(bench_compare.report(results, refused))
+        if dest:
+            body = {"schema": bench_compare.SCHEMA, "services": results, "not_measured": refused}
+            write(Path(of_fleet(dest, self.variables)), json.dumps(body, indent=2, sort_keys=True) + "\n")
+        found = {"results": results, "refused": refused, "failed": bool(refused), "_ansible_verbose_override": True}
+        if refused:
+            found["msg"] = f"not measured: {', '.join(entry['where'] for entry in refused)}; the reasons stand above"
+        return found
 
     def recipes(self, host: str) -> dict[str, Any]:
         """Return the recipes that the inventory knows, for what is published; one that cannot be read is left out."""
@@ -98,7 +132,10 @@ class ActionModule(ActionBase):
             task_vars=self.variables,
         )
         if answer.get("failed"):
-            raise Refused(str(answer.get("msg") or answer))
+            raise Refused(untrusted.printable(str(answer.get("msg") or "it failed without a word")))
+        answer = checked_answer(
+            answer, answers.SERVICE_BENCH[step], str(self.variables.get("inventory_hostname") or ""), MODULE
+        )
         if answer.get("problem"):
             raise Refused(". ".join(text for text in (answer["problem"], answer.get("fix")) if text))
         return answer
@@ -117,7 +154,7 @@ class ActionModule(ActionBase):
                 )
             time.sleep(min(IDLE_POLL, max(1, self.settings["idle_seconds"])))
 
-    def measure(
+    def _measure(
         self,
         where: str,
         service: dict[str, Any],
@@ -140,6 +177,30 @@ class ActionModule(ActionBase):
         }
         found = self.idle()
         self.until = time.monotonic() + settings["seconds"]
+        new = self._workload(where, service, found)
+        previous = (found["receipt"] or {}).get("benchmark")
+        section, findings = bench_compare.compare(previous, new, service["name"], settings)
+        if found["receipt"] is None:
+            section["left_out"] = [
+                *new["left_out"],
+                "the receipt: there is none yet, site.yml --tags prove writes it; the figures were not kept",
+            ]
+        else:
+            self.keep(service, section)
+        base = of_recipe(known, service)
+        sparks = (service["cluster"] or {}).get("size", 1)
+        rows, more = bench_compare.published(base.get("expect") or [], section, service, base, sparks)
+        return {
+            "where": where,
+            "service": service["name"],
+            **section,
+            "published": rows,
+            "findings": [*findings, *more],
+        }
+
+    def _workload(self, where: str, service: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+        """Measure single requests, then several at once; found: what the service is. Returns C(new) of C(bench_compare.compare)."""
+        settings = self.settings
         fitting, left = benchmark.lengths(settings, found["max_model_len"])
         if not fitting:
             raise Refused(
@@ -149,9 +210,9 @@ class ActionModule(ActionBase):
         left_out = [f"prompts of {length} tokens: the context is {found['max_model_len']}" for length in left]
         self.done, self.total = 0, len(fitting) * (settings["warmup"] + settings["repeats"])
         self.total += len(settings["concurrency"])
-        single, gpu, sizes = self.singles(where, fitting, bool(found["conditions"]["gpu"]), left_out)
-        loads = self.loads(where, service, single[0]["prompt_tokens"], sizes[single[0]["prompt_tokens"]], left_out)
-        new = {
+        single, gpu, sizes = self._singles(where, fitting, bool(found["conditions"]["gpu"]), left_out)
+        loads = self._loads(where, service, single[0]["prompt_tokens"], sizes[single[0]["prompt_tokens"]], left_out)
+        return {
             "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "conditions": {**found["conditions"], **benchmark.gpu_under_load(gpu)},
             "workload": {
@@ -167,28 +228,8 @@ class ActionModule(ActionBase):
             "concurrency": loads,
             "left_out": left_out,
         }
-        receipt = found["receipt"]
-        previous = (receipt or {}).get("benchmark")
-        section, findings = bench_compare.compare(previous, new, service["name"], settings)
-        if receipt is None:
-            left_out.append(
-                "the receipt: there is none yet, site.yml --tags prove writes it; the figures were not kept"
-            )
-            section["left_out"] = left_out
-        else:
-            self.keep(service, section)
-        base = of_recipe(known, service)
-        sparks = (service["cluster"] or {}).get("size", 1)
-        rows, more = bench_compare.published(base.get("expect") or [], section, service, base, sparks)
-        return {
-            "where": where,
-            "service": service["name"],
-            **section,
-            "published": rows,
-            "findings": [*findings, *more],
-        }
 
-    def singles(
+    def _singles(
         self, where: str, fitting: list[int], gpu: bool, left_out: list[str]
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[int, int]]:
         """Measure one request at a time; return rows, samples of the GPU, and how many characters each length took."""
@@ -221,16 +262,16 @@ class ActionModule(ActionBase):
                 number += 1
                 if number <= warm:
                     size = benchmark.characters(length, *(seen or (None, None)))
-                    self.tell(where, f"prompt {length}, warm-up", figures)
+                    self._tell(where, f"prompt {length}, warm-up", figures)
                     continue
                 if figures["seen"]["disturbed"] and spare and not settings["disturb"]:
                     spare -= 1
                     self.total += 1
-                    self.tell(where, f"prompt {length}, disturbed by other requests, once more", figures)
+                    self._tell(where, f"prompt {length}, disturbed by other requests, once more", figures)
                     continue
                 runs.append(figures)
                 samples += found["gpu"]
-                self.tell(where, f"prompt {length}, {len(runs)} of {settings['repeats']}", figures)
+                self._tell(where, f"prompt {length}, {len(runs)} of {settings['repeats']}", figures)
             if not runs:
                 left_out.append(f"prompts of {length} tokens: the {settings['seconds']} seconds were used up")
                 continue
@@ -244,7 +285,7 @@ class ActionModule(ActionBase):
             raise Refused(f"not one answer came within {settings['seconds']} seconds; give spark_bench more seconds")
         return rows, samples, sizes
 
-    def loads(
+    def _loads(
         self, where: str, service: dict[str, Any], prompt_tokens: int, size: int, left_out: list[str]
     ) -> list[dict[str, Any]]:
         """Measure several requests at once."""
@@ -271,21 +312,21 @@ class ActionModule(ActionBase):
                 )
             except Refused as reason:
                 left_out.append(f"{level} requests at once: {reason}")
-                self.tell(where, f"{level} at once: {reason}", None)
+                self._tell(where, f"{level} at once: {reason}", None)
                 continue
             row = found["row"]
             rows.append(row)
             if found["reason"] and not told:
                 told, client = found["reason"], "own"
                 left_out.append(f"vLLM's own client: {told}; this collection's made the requests")
-            self.tell(
+            self._tell(
                 where,
                 f"{level} at once ({row['client']}): {row['output_tokens_per_second'] or 0:,.1f} tokens/s together",
                 None,
             )
         return rows
 
-    def tell(self, where: str, what: str, figures: dict[str, Any] | None) -> None:
+    def _tell(self, where: str, what: str, figures: dict[str, Any] | None) -> None:
         """Print how far it is."""
         self.done += 1
         text = ""
@@ -307,11 +348,18 @@ class ActionModule(ActionBase):
             task_vars=self.variables,
         )
         if answer.get("failed"):
-            display.warning(f"{service['name']}: the figures were not kept: {answer.get('msg')}")
+            said = untrusted.printable(str(answer.get("msg") or "it failed without a word"))
+            display.warning(f"{service['name']}: the figures were not kept: {said}")
 
 
 def beside(planned: dict[str, Any], host: str, service: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the services that share a GPU with this one, as far as they can be asked from its host."""
+    """Return the services that share a GPU with this one, as far as they can be asked from its host.
+
+    :param planned: the plan, by host
+    :param host: of the service
+    :param service: of the plan
+    :returns: C([{name, url}])
+    """
     cluster = service["cluster"]
     found = []
     for name in cluster["hosts"] if cluster else [host]:

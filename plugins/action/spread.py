@@ -10,9 +10,14 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import spreading
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spreading
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
+GOT = untrusted.table(untrusted.text, answers.GOT)
 THING = ("kind", "bytes", "image", "ref", "alias", "commit", "revision", "folder", "files")
 
 
@@ -41,7 +46,11 @@ class ActionModule(ActionBase):
         )
         # Of a play in batches those of this batch: the others are not at this task, and what they said is from before.
         alive = [str(host) for host in self.variables.get("ansible_play_batch") or []]
-        looks = {host: said["look"] for host in alive if (said := self.said(host, args["looks_from"])).get("look")}
+        looks = {
+            host: checked_answer(plain(said["look"]), answers.spread_look, host, "dgxspark.vllm.spread_info")
+            for host in alive
+            if (said := self.said(host, args["looks_from"])).get("look")
+        }
         step = self.survey if args["step"] == "survey" else self.round
         result.update(changed=False, _ansible_verbose_override=True, **step(args, looks))
         return result
@@ -50,6 +59,11 @@ class ActionModule(ActionBase):
         """Return a result that is registered on a host."""
         found = self.variables["hostvars"][host].get(name) if name else None
         return dict(found) if isinstance(found, dict) else {}
+
+    def got(self, host: str, name: str) -> dict[str, Any]:
+        """Return what became of the things that a host was to get or to read."""
+        found = self.said(host, name).get("got") or {}
+        return dict(checked_answer(plain(found), GOT, host, "dgxspark.vllm.transfer"))
 
     def survey(self, args: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
         """Say what is missing where, and what has to be done before it can move."""
@@ -100,8 +114,8 @@ class ActionModule(ActionBase):
     def round(self, args: dict[str, Any], looks: dict[str, Any]) -> dict[str, Any]:
         """Take in what came of the last round, and plan the next."""
         before = args["state"]
-        results = {host: self.said(host, args["got_from"]).get("got") or {} for host in looks}
-        reads = {host: self.said(host, args["read_from"]).get("got") or {} for host in looks}
+        results = {host: self.got(host, args["got_from"]) for host in looks}
+        reads = {host: self.got(host, args["read_from"]) for host in looks}
         after = spreading.next_round(spreading.fold(before, results, reads), looks, looks)
         new = {name: after[name][len(before[name]) :] for name in ("sent", "failed", "damaged")}
         for line in spreading.report_lines(new):
@@ -128,6 +142,7 @@ class ActionModule(ActionBase):
         for other in looks:
             keys = self.said(other, keys_from)
             if other != host and keys.get("client_key"):
+                keys = checked_answer(plain(keys), answers.KEYS, other, "dgxspark.vllm.spread_access")
                 peers.append(
                     {
                         "name": other,

@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import fleet_status, tables
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables, untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, fleet_status
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 
 display = Display()
 
@@ -44,37 +43,31 @@ class ActionModule(ActionBase):
         hosts: dict[str, dict[str, Any]] = {}
         for host in variables.get("ansible_play_hosts_all") or []:
             asked = variables["hostvars"][host].get(args["asked_from"]) or {}
-            hosts[str(host)] = fleet_status.judge_host(asked, args["answer"])
-            said = (asked.get("answers") or {}).get(args["answer"]) or {}
             planned = args["planned"].get(host) or {}
-            rows += tables.status_rows(str(host), planned, said.get("host"), said.get("services"), now)
+            try:
+                # Alone first: what one host says must not keep the others from being shown.
+                answers.judged(_shown, str(host), asked, planned, args["answer"], now)
+            except untrusted.Untrusted as error:
+                asked = {"reached": True, "answers": {args["answer"]: {"failed": True, "msg": str(error)}}}
+            found_rows, found_hosts = look(str(host), asked, planned, args["answer"], now)
+            rows += found_rows
+            hosts.update(found_hosts)
         found = fleet_status.report(rows, hosts, now.isoformat(timespec="seconds"), args["fail_on"])
         if args["show"] != "none":
             display.display(fleet_status.text(found, args["show"]))
-        return conclude(result, found, args, "well", "reason", "hosts", "services")
+        return conclude(result, found, args, variables, "well", "reason", "hosts", "services")
 
 
-def conclude(result: dict[str, Any], found: dict[str, Any], args: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """Keep a report where C(dest) of the task wants it, and end the task as C(fail_on) wants it; C(keys) go into its result."""
-    if args["dest"] == "-":
-        display.display(json.dumps(found, sort_keys=True), screen_only=True)
-    elif args["dest"]:
-        write(Path(args["dest"]), json.dumps(found, indent=2, sort_keys=True) + "\n")
-    failed = not found["well"] and args["fail_on"] != "never"
-    result.update(changed=False, failed=failed, counts=found["counts"], _ansible_verbose_override=True)
-    if failed:
-        result["msg"] = found["reason"]  # and nothing else: Ansible prints the whole result of a task that failed
-    else:
-        result.update({key: found[key] for key in keys})
-    return result
+def look(
+    host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str, now: datetime
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Return the rows of a host's services, and the host as it was judged."""
+    said = (asked.get("answers") or {}).get(answer) or {}
+    rows = tables.status_rows(host, planned, said.get("host"), said.get("services"), now)
+    return rows, {host: fleet_status.judge_host(asked, answer)}
 
 
-def write(path: Path, text: str) -> None:
-    """Write a report by one rename, so that no reader sees half of it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.new")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        raise AnsibleActionFail(f"the report cannot be written to {path} on the controller: {error}") from error
+def _shown(host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str, now: datetime) -> str:
+    """Return what is shown of a host alone."""
+    found = fleet_status.report(*look(host, asked, planned, answer, now), "")
+    return "\n".join(fleet_status.text(found, show) for show in ("table", "groups"))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -17,11 +16,14 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import support
-from ansible_collections.dgxspark.vllm.plugins.module_utils.fleet_status import why_unreachable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, support
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.fleet_status import why_unreachable
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 
 display = Display()
 MODULE = "dgxspark.vllm.support_bundle"
+MOST_TIMES = 3  # an archive is larger than what is in it: a header and a filled block for each file
 
 
 class ActionModule(ActionBase):
@@ -33,7 +35,7 @@ class ActionModule(ActionBase):
         """Return where the bundle is, or why there is none."""
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
-        dest = Path(str(self._task.args.get("dest") or ""))
+        dest = Path(of_fleet(str(self._task.args.get("dest") or ""), variables))
         if not dest.is_absolute():
             raise AnsibleActionFail(f"dest is '{dest}'; name the folder on the controller by its whole path.")
         result.update(changed=False, _ansible_verbose_override=True)
@@ -48,10 +50,15 @@ class ActionModule(ActionBase):
             result["ansible_facts"] = found["ansible_facts"]
         if found.get("unreachable") or found.get("failed"):
             gone = bool(found.get("unreachable"))
-            message = str(found.get("msg") or "it failed without a word")
+            message = untrusted.printable(str(found.get("msg") or "it failed without a word"))
             result.update(reached=not gone, why=why_unreachable(message) if gone else " ".join(message.split())[:300])
             return result
-        content = base64.b64decode(found["content"])
+        try:
+            said = answers.SUPPORT(untrusted.received(found), "its answer")
+            content = answers.archive(said["content"], MOST_TIMES * int(self._task.args.get("max_mib") or 16) * 2**20)
+        except untrusted.Untrusted as error:
+            result.update(reached=True, why=f"its answer is invalid and was discarded: {error}")
+            return result
         name = f"{str(variables.get('inventory_hostname')).replace('/', '_')}.tar.gz"
         if not self._task.check_mode:
             write(dest / name, content)
@@ -61,7 +68,7 @@ class ActionModule(ActionBase):
             bundle=name,
             bytes=len(content),
             sha256=hashlib.sha256(content).hexdigest(),
-            **{key: found[key] for key in ("files", "redacted", "left_out")},
+            **{key: said[key] for key in ("files", "redacted", "left_out")},
         )
         return result
 
@@ -69,7 +76,7 @@ class ActionModule(ActionBase):
         answers = {
             host: variables["hostvars"][host].get(name) or {} for host in variables.get("ansible_play_hosts_all") or []
         }
-        # Hosts of the inventory that have nothing of ours were left out.
+        # Hosts of the inventory without anything of this collection were left out.
         entries = {str(host): answer for host, answer in answers.items() if not answer.get("skipped")}
         body = support.index(datetime.now(timezone.utc).isoformat(timespec="seconds"), entries)
         if not self._task.check_mode:
@@ -77,7 +84,7 @@ class ActionModule(ActionBase):
         there = [entry for entry in entries.values() if entry.get("bundle")]
         size, taken = (sum(entry[key] for entry in there) for key in ("bytes", "redacted"))
         display.display(
-            f"{len(there)} of {len(entries)} hosts, {size / 2**20:.1f} MiB, {taken} secrets taken out: {dest}\n"
+            f"{len(there)} of {len(entries)} hosts, {size / 2**20:.1f} MiB, {taken} secrets redacted: {dest}\n"
             "Names of hosts, addresses and models are still in there; look through it before you give it away."
         )
         missing = support.missing(entries)

@@ -12,7 +12,10 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.snapshots import progress
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content.snapshots import progress
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
 display = Display()
 MODULE = "dgxspark.vllm.transfer"
@@ -34,15 +37,16 @@ class ActionModule(ActionBase):
         if not tasks:
             return {"changed": False, "running": False, "got": {}}
         sent = {**args, "tasks": tasks, "things": {}, "program": PROGRAM.read_text(encoding="utf-8")}
-        result: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=sent, task_vars=variables)
-        what = f"{variables.get('inventory_hostname', '')}: {', '.join(describe(task) for task in tasks)}"
+        host = str(variables.get("inventory_hostname", ""))
+        result = self._ask(sent, variables)
+        what = f"{host}: {', '.join(describe(task) for task in tasks)}"
         began, shown, wait = time.monotonic(), time.monotonic(), FIRST_LOOK
         look = {"tasks": [], "step": "look"}
         timeout, poll = int(args.get("timeout", 14400)), float(args.get("poll", 15))
         while result.get("running") and time.monotonic() - began < timeout:
             time.sleep(wait)
             wait = min(wait * 2, poll)
-            result = self._execute_module(module_name=MODULE, module_args=look, task_vars=variables)
+            result = self._ask(look, variables)
             if result.get("running") and time.monotonic() - shown >= poll:
                 shown = time.monotonic()
                 line = progress(
@@ -59,6 +63,13 @@ class ActionModule(ActionBase):
         if all(task["kind"] == "verify" for task in tasks):
             result["changed"] = any(entry.get("damaged") for entry in got.values())
         return result
+
+    def _ask(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Run the module; an answer that is none fails."""
+        found: dict[str, Any] = self._execute_module(module_name=MODULE, module_args=args, task_vars=variables)
+        if found.get("failed"):
+            return dict(untrusted.received(found))
+        return dict(checked_answer(found, answers.TRANSFER, str(variables.get("inventory_hostname", "")), MODULE))
 
 
 def job(args: dict[str, Any]) -> list[dict[str, Any]]:

@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 
 DOCUMENTATION = r"""
 name: systemd_exec
@@ -16,7 +17,7 @@ short_description: Write an argument list as the value of a systemd C(ExecStart=
 version_added: 0.1.0
 description:
   - Quotes each argument by the rules of systemd.syntax(7) and systemd.service(5), so that C(%), C($), quotes, backslashes
-    and spaces reach the program as they are.
+    spaces and line breaks reach the program as they are.
   - Puts an option and its value on a line of their own, which keeps units readable and their diffs short.
 options:
   _input:
@@ -40,29 +41,13 @@ _value:
   type: str
 """
 
-PLAIN = re.compile(r"[A-Za-z0-9_@:,./+=~-]+")
-
-
-def quote(argument: str) -> str:
-    """Quote one argument; raises when it holds what no unit file can carry."""
-    if re.search(r"[\x00-\x1f\x7f]", argument):
-        raise AnsibleFilterError(f"systemd_exec: {argument!r} holds a control character or a line break")
-    escaped = argument.replace("%", "%%").replace("$", "$$")
-    if PLAIN.fullmatch(argument):
-        return escaped
-    return '"' + escaped.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
 
 def systemd_exec(arguments: list[Any]) -> str:
     """Join quoted arguments; an option starts a new line and keeps its values beside it."""
-    if not isinstance(arguments, (list, tuple)) or not arguments:
-        raise AnsibleFilterError("systemd_exec: needs a list with at least the program")
-    lines: list[list[str]] = [[]]
-    for argument in map(str, arguments):
-        if argument.startswith("-") and len(lines[-1]) > 0:
-            lines.append([])
-        lines[-1].append(quote(argument))
-    return " \\\n    ".join(" ".join(line) for line in lines)
+    try:
+        return unit_files.command_line(arguments)
+    except ValueError as error:
+        raise AnsibleFilterError(f"systemd_exec: {error}") from error
 
 
 class FilterModule:

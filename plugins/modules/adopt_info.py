@@ -2,20 +2,19 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find hand-made containers and units of vLLM that serve what a service is to serve."""
+"""Find unmanaged containers and units of vLLM that a service would replace."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: adopt_info
-short_description: Find hand-made containers and units of vLLM that serve what a service is to serve
+short_description: Find unmanaged containers and units of vLLM that a service would replace
 version_added: 0.1.0
 description:
-  - Looks through the running containers of a host, and the programs that run in none, for launches of vLLM that this collection did
-    not make, reads them as M(dgxspark.vllm.import_recipe) does, and compares those that serve the model of a planned service, or have
-    its port, with it.
-  - Says how the service could take its place, beside it without downtime or instead of it. Nothing is changed.
-  - A companion action plugin takes the services from the plan and reads the launches.
+  - Searches the running containers of a host, and programs without a container, for unmanaged launches of vLLM, reads them as
+    M(dgxspark.vllm.import_recipe) does, and compares those that serve the model of a planned service, or use its port, with that service.
+  - Reports how the service could replace it, beside it without downtime or instead of it. Nothing is changed.
+  - A companion action plugin reads the services from the plan and parses the launches.
 options:
   services:
     description: The planned services of the host, as M(dgxspark.vllm.plan) returns them.
@@ -30,13 +29,13 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
 seealso:
-  - module: dgxspark.vllm.foreign_state
+  - module: dgxspark.vllm.unmanaged_state
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
-- name: See what runs already
+- name: Find unmanaged services
   dgxspark.vllm.adopt_info:
     services: "{{ spark_plan.services }}"
   become: true
@@ -100,7 +99,7 @@ launches:
   type: list
   elements: dict
 taken:
-  description: What a service has taken the place of before, as M(dgxspark.vllm.foreign_state) noted it.
+  description: What a service has taken the place of before, as M(dgxspark.vllm.unmanaged_state) noted it.
   returned: success
   type: list
   elements: dict
@@ -151,8 +150,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import adopt, gb10, hostmem
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner, says_missing
 
 UNITS = Path("/etc/systemd/system")
 NOTES = Path("/var/lib/dgxspark/adopted")
@@ -173,7 +174,7 @@ def unit_files() -> dict[str, str]:
 
 
 def notes() -> list[dict[str, Any]]:
-    """Return what foreign_state has noted of each launch that it stopped."""
+    """Return what unmanaged_state has noted of each launch that it stopped."""
     found = []
     for file in sorted(NOTES.glob("*.json")):
         try:
@@ -185,6 +186,72 @@ def notes() -> list[dict[str, Any]]:
     return [note for note in found if note["name"]]
 
 
+class Host:
+    """What runs on the host, as systemctl and docker say; fails the module where they do not."""
+
+    def __init__(self, module: AnsibleModule) -> None:
+        self.module, self.run = module, runner(module)
+
+    def containers(self) -> list[str]:
+        """Return the ids of the containers that run."""
+        rc, out, err = self.run(["docker", "ps", "--quiet", "--no-trunc"])
+        if rc != 0:
+            self.module.fail_json(msg=f"what runs cannot be told: docker ps: {err.strip()}")
+        return str(out).split()
+
+    def inspect(self, what: str, names: list[str]) -> list[dict[str, Any]]:
+        """Return C(docker inspect) of containers or images, without those that are not there."""
+        if not names:
+            return []
+        rc, text, err = self.run(["docker", what, "inspect", "--", *names])
+        if rc not in (0, 127) and not says_missing(err):
+            self.module.fail_json(msg=f"what runs cannot be told: docker {what} inspect: {err.strip()}")
+        try:
+            return [entry for entry in json.loads(text) if isinstance(entry, dict)]
+        except ValueError:
+            return []
+
+    def is_there(self, note: dict[str, Any]) -> bool:
+        """Tell whether a launch that was stopped could come back."""
+        if not note["unit"]:
+            return bool(self.inspect("container", [note["container"]]))
+        # A unit makes its container anew.
+        rc, text, err = self.run(["systemctl", "show", "--property=LoadState", "--value", "--", note["unit"]])
+        if rc != 0:
+            self.module.fail_json(
+                msg=f"what was taken over cannot be told: systemctl show {note['unit']}: {err.strip()}"
+            )
+        return str(text).strip() == "loaded" or bool(note["path"] and Path(note["path"]).is_file())
+
+
+def launches_of(host: Host) -> list[dict[str, Any]]:
+    """Return the launches of vLLM that this collection did not make: of containers, and of units without one."""
+    ids = host.containers()
+    boxes = [box for box in host.inspect("container", ids) if unmanaged.is_unmanaged(box) and unmanaged.is_engine(box)]
+    images = {
+        image.get("Id"): image for image in host.inspect("image", sorted({str(box.get("Image")) for box in boxes}))
+    }
+    units = unit_files()
+    launches = [
+        {
+            "name": str(box.get("Name") or "").lstrip("/"),
+            "container": str(box.get("Name") or "").lstrip("/"),
+            "argv": unmanaged.launch_of(box, images.get(box.get("Image")) or {}),
+            "unit": unmanaged.owner_of(box, units),
+            "project": unmanaged.compose_project(box),
+            "restart": str(((box.get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name") or "no"),
+            "removed": bool((box.get("HostConfig") or {}).get("AutoRemove")),
+        }
+        for box in boxes
+    ]
+    services = gb10.read_services(ETC)
+    return launches + [
+        program
+        for program in unmanaged.programs_of(gb10.read_processes(PROC_ROOT), ids)
+        if not unmanaged.is_own(program["unit"], services)
+    ]
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -194,54 +261,13 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    run = runner(module)
-
-    def known(note: dict[str, Any]) -> bool:
-        _rc, text, _err = run(["systemctl", "show", "--property=LoadState", "--value", "--", note["unit"]])
-        return str(text).strip() == "loaded" or bool(note["path"] and Path(note["path"]).is_file())
-
-    def inspect(what: str, names: list[str]) -> list[dict[str, Any]]:
-        if not names:
-            return []
-        _rc, text, _err = run(["docker", what, "inspect", "--", *names])
-        try:
-            return [entry for entry in json.loads(text) if isinstance(entry, dict)]
-        except ValueError:
-            return []
-
-    rc, out, err = run(["docker", "ps", "--quiet", "--no-trunc"])
-    if rc != 0:
-        module.fail_json(msg=f"what runs cannot be told: docker ps: {err.strip()}")
-    boxes = [box for box in inspect("container", out.split()) if adopt.foreign(box) and adopt.is_engine(box)]
-    images = {image.get("Id"): image for image in inspect("image", sorted({str(box.get("Image")) for box in boxes}))}
-    units = unit_files()
-    launches = [
-        {
-            "name": str(box.get("Name") or "").lstrip("/"),
-            "container": str(box.get("Name") or "").lstrip("/"),
-            "argv": adopt.launch_of(box, images.get(box.get("Image")) or {}),
-            "unit": adopt.owner_of(box, units),
-            "project": adopt.compose_project(box),
-            "restart": str(((box.get("HostConfig") or {}).get("RestartPolicy") or {}).get("Name") or "no"),
-            "removed": bool((box.get("HostConfig") or {}).get("AutoRemove")),
-        }
-        for box in boxes
-    ]
-    services = gb10.read_services(ETC)
-    launches += [
-        program
-        for program in adopt.programs_of(gb10.read_processes(PROC_ROOT), out.split())
-        if not adopt.is_own(program["unit"], services)
-    ]
+    host = Host(module)
+    launches = launches_of(host)
     try:
         available = round(hostmem.mem_available_gib(hostmem.read_meminfo(module.params["root"])), 3)
     except OSError:
         available = None
-    # A unit makes its container anew.
-    taken = [
-        {**note, "there": known(note) if note["unit"] else bool(inspect("container", [note["container"]]))}
-        for note in notes()
-    ]
+    taken = [{**note, "there": host.is_there(note)} for note in notes()]
     module.exit_json(changed=False, launches=launches, available_gib=available, taken=taken, adopted=[], lines=[])
 
 

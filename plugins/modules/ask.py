@@ -8,13 +8,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ask
-short_description: Ask a host by modules, and take silence for an answer
+short_description: Run modules on a host and tolerate that it is unreachable
 version_added: 0.1.0
 description:
-  - Runs modules that only read on a host, one after the other, and returns what they say.
-  - A host that cannot be reached, and a module that fails, are part of the result. So a report on a hundred hosts can tell which of
-    them are silent, and why, where a plain task would take the host out of the play; with the last host the play itself would end.
-  - It does not fail because of the host. Whoever reads the result judges it, as M(dgxspark.vllm.status) does.
+  - Runs modules that only read on a host, one after the other, and returns their results.
+  - An unreachable host and a failed module are part of the result. So a report on a hundred hosts can name the unreachable ones and the
+    reason, where an ordinary task would remove the host from the play, and the last host would end the play.
+  - It does not fail because of the host. The reader of the result decides, as M(dgxspark.vllm.status) does.
 options:
   modules:
     description:
@@ -34,7 +34,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Ask the host
+- name: Query the host
   dgxspark.vllm.ask:
     modules:
       host:

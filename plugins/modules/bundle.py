@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: bundle
-short_description: Pack images and weights of hosts into a folder, and deploy them from it
+short_description: Pack images and weights of hosts into a folder, and deploy from it
 version_added: 0.1.0
 description:
   - Packs images (C(docker save), compressed with zstd or, where there is none, gzip) and weights from hosts into a folder on the
@@ -73,7 +73,7 @@ options:
     choices: [changed, all, size]
     default: changed
   staging:
-    description: Folder on the host where pieces of images wait. It is removed when they are through.
+    description: Folder on the host where pieces of images and files of models wait. It is removed when they are through.
     type: path
     default: /var/lib/dgxspark/bundle
   piece_bytes:
@@ -115,7 +115,7 @@ EXAMPLES = r"""
     refs: ["vllm/vllm-openai:v0.24.0-ubuntu2404"]
   become: true
 
-- name: Bring weights from it
+- name: Copy weights from the bundle
   dgxspark.vllm.bundle:
     action: weights
     dir: /media/stick/bundle
@@ -152,15 +152,15 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import bundle, snapshots
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle, image_stream, snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import WORK_SECONDS, runner, says_missing
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
 # Pieces come out one after the other, so no more than the compressed archive lies on the disk. A pipe that breaks anywhere is a failure.
 SAVE = 'docker save "$1" | $2 | split --bytes="$3" --numeric-suffixes --suffix-length=4 - "$4/"'
-LOAD = 'cat "$@" | docker load'
-LOAD_ZSTD = 'cat "$@" | zstd -dcq | docker load'
 COMPRESS = {"zstd": "zstd -q -3 -T0 -c", "gzip": "gzip -1 -c"}
+UNPACK = {"zstd": ["zstd", "-dcq"], "gzip": ["gzip", "-dc"]}
 
 
 def own_folder(path: Path) -> None:
@@ -218,11 +218,12 @@ def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -
     """Make ready for the pieces of an image; returns those that an earlier run has brought."""
     here = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
     coming = sum(piece["size"] for piece in item["pieces"] if here.get(piece["name"]) != piece["size"])
-    rc, out, _err = run(["docker", "info", "--format", "{{.DockerRootDir}}"])
-    root = Path(out.strip() or "/var/lib/docker")
+    rc, out, err = run(["docker", "info", "--format", "{{.DockerRootDir}}"])
+    if rc != 0 or not out.strip():
+        module.fail_json(msg=f"docker info does not say where images lie: {err.strip() or f'exit code {rc}'}")
+    root = Path(out.strip())
     needs = [(folder, coming, "the archive"), (root, int(item["bytes"]), "the image")]
-    same = rc == 0 and _device(folder) == _device(root)
-    if same:
+    if _device(folder) == _device(root):
         needs = [(root, coming + int(item["bytes"]), "archive and image")]
     short = [
         bundle.no_room(need, free_bytes(path), f"the file system of {path}", f"{what} of {item['ref']}")
@@ -251,19 +252,17 @@ def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
             file.unlink(missing_ok=True)
     if bad:
         return {"bad": bad}
-    script = LOAD_ZSTD if item["compression"] == "zstd" and module.get_bin_path("zstd") else LOAD
-    files = [str(folder / piece["name"]) for piece in item["pieces"]]
-    rc, out, err = run(["/bin/bash", "-o", "pipefail", "-c", script, "load", *files])
-    if rc != 0:
-        module.fail_json(
-            msg=f"docker load of {item['ref']} failed: {err.strip() or out.strip() or f'exit code {rc}'}"
-            + (
-                ""
-                if item["compression"] == "gzip"
-                else ". Docker before 23 needs zstd on this host: apt-get install zstd."
-            )
-        )
-    rc, _out, _err = run(["docker", "image", "inspect", "--format", "{{.Id}}", item["id"]])
+    program = UNPACK["zstd" if item["compression"] == "zstd" else "gzip"]
+    if not module.get_bin_path(program[0]):
+        module.fail_json(msg=f"the pieces of {item['ref']} are packed with {program[0]}: apt-get install {program[0]}.")
+    files = [folder / piece["name"] for piece in item["pieces"]]
+    try:
+        out = image_stream.load(files, program, [item["ref"]])
+    except (image_stream.UnexpectedContent, OSError) as error:
+        module.fail_json(msg=f"docker load of {item['ref']} failed: {error}")
+    rc, _out, err = run(["docker", "image", "inspect", "--format", "{{.Id}}", item["id"]])
+    if rc != 0 and not says_missing(err):
+        module.fail_json(msg=f"docker image inspect {item['id'][7:19]} failed: {err.strip() or f'exit code {rc}'}")
     if rc != 0:
         module.fail_json(
             msg=f"docker load of {item['ref']} went through ({out.strip()}), but there is no image {item['id'][7:19]} now: this host "
@@ -282,7 +281,8 @@ def look(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
     params = module.params
     hf_home = Path(params["hf_home"])
     found: list[dict[str, Any]] = []
-    coming = 0
+    coming = largest = 0
+    apart = _device(Path(params["staging"])) != _device(hf_home)
     for model in item["models"]:
         sums = snapshots.Sums(Path(params["sums_dir"]), model["repo"])
         snapshot = snapshots.repo_folder(hf_home, model["repo"]) / "snapshots" / model["commit"]
@@ -292,65 +292,75 @@ def look(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
         there = all(
             snapshots.commit_of(hf_home, model["repo"], revision) == model["commit"] for revision in model["revisions"]
         )
-        folder = waiting(hf_home, model)
+        folder = waiting(params["staging"], model)
         staged = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
         need = {model["files"][entry["file"]]["sha256"]: model["files"][entry["file"]]["size"] for entry in wrong}
         coming += sum(size for name, size in need.items() if staged.get(name) != size)
-        found.append({"wrong": wrong, "named": there, "staged": staged, "folder": str(folder)})
+        largest = max([largest, *need.values()])
+        found.append({"wrong": wrong, "named": there, "staged": staged, "folder": str(folder), "apart": apart})
         if wrong and not module.check_mode:
             own_folder(folder)
-    short = bundle.no_room(coming, free_bytes(hf_home), f"the file system of {hf_home}", "what the bundle brings")
-    if short:
-        module.fail_json(msg=short + " Make room there.")
+    short = [bundle.no_room(coming, free_bytes(hf_home), f"the file system of {hf_home}", "what the bundle brings")]
+    if apart:  # then one file after the other is placed
+        staging = Path(params["staging"])
+        short.append(
+            bundle.no_room(largest, free_bytes(staging), f"the file system of {staging}", "the largest file of it")
+        )
+    if any(short):
+        module.fail_json(msg=" ".join(filter(None, short)) + " Make room there.")
     return {"models": found}
 
 
-def waiting(hf_home: Path, model: dict[str, Any]) -> Path:
-    """Return where files wait until they are hashed: on the file system that they are moved to."""
-    return hf_home / ".bundle" / f"{model['repo'].replace('/', '--')}@{model['commit'][:12]}"
+def waiting(staging: str, model: dict[str, Any]) -> Path:
+    """Return where files wait until they are hashed: in a folder of root, since others may write to that of the models."""
+    return Path(staging) / f"weights--{model['repo'].replace('/', '--')}@{model['commit'][:12]}"
 
 
 def place(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:
     """Move files that came into the model's folder, each after it was hashed; the revision's name comes last."""
     hf_home = Path(module.params["hf_home"])
     model = item["model"]
-    folder, repo = waiting(hf_home, model), snapshots.repo_folder(hf_home, model["repo"])
+    folder, repo = waiting(module.params["staging"], model), snapshots.repo_folder(hf_home, model["repo"])
     snapshot = repo / "snapshots" / model["commit"]
     sums = snapshots.Sums(Path(module.params["sums_dir"]), model["repo"])
     bad = []
+    paths = [repo / "refs" / revision for revision in model["revisions"]]
     for name in item["names"]:
         wanted = model["files"][name]
-        came = folder / wanted["sha256"]
-        blob = repo / "blobs" / (wanted.get("blob") or wanted["sha256"])
-        if came.is_file():
-            if sums.of(came, again=True) != wanted["sha256"]:
-                bad.append(name)
+        paths += [snapshot / name, repo / "blobs" / (wanted.get("blob") or wanted["sha256"])]
+    new = made.note(hf_home, made.repo_name(model["repo"]), [str(path.relative_to(hf_home)) for path in paths])
+    there = snapshots.listing(snapshot)[0]
+    hf_home.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with beneath.folder(hf_home, f"hub/{repo.name}", make=True) as at:
+        for name in item["names"]:
+            wanted = model["files"][name]
+            blob = f"blobs/{wanted.get('blob') or wanted['sha256']}"
+            came = folder / wanted["sha256"]
+            if came.is_file():
+                if name in there:
+                    snapshots.note_repair(Path(module.params["sums_dir"]), model["repo"])
+                with beneath.open_file(folder, wanted["sha256"]) as handle:
+                    right = beneath.place(handle, wanted["sha256"], at, blob)
                 came.unlink()
+                if not right:
+                    bad.append(name)
+                    continue
+                # The name, if it leads to another blob that was damaged, goes with that one.
+                if name in there and there[name].real != blob:
+                    snapshots.drop(hf_home, model["repo"], snapshot, name)
+                placed = beneath.info(at, blob)
+                if placed:
+                    sums.note(beneath.stat_key(placed), str(repo / blob), wanted["sha256"])
+            if beneath.size(at, blob) != wanted["size"]:
+                bad.append(name)
                 continue
-            if (snapshot / name).is_file():
-                snapshots.mark_repair(Path(module.params["sums_dir"]), model["repo"])
-            snapshots.drop(hf_home, model["repo"], snapshot, name)
-            blob.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            os.chown(came, os.geteuid(), os.getegid())
-            came.chmod(0o644)
-            came.replace(blob)
-        link = snapshot / name
-        if not blob.is_file() or blob.stat().st_size != wanted["size"]:
-            bad.append(name)
-            continue
-        sums.of(blob)
-        link.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        link.symlink_to(os.path.relpath(blob, link.parent))
-    if not bad:
-        for revision in model["revisions"]:
-            if revision != model["commit"]:
-                ref = repo / "refs" / revision
-                ref.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-                ref.write_text(model["commit"], encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        if folder.parent.is_dir() and not any(folder.parent.iterdir()):
-            folder.parent.rmdir()
+            beneath.link(at, f"snapshots/{model['commit']}/{name}", "/".join([".."] * (2 + name.count("/")) + [blob]))
+        if not bad and item["last"]:
+            for revision in model["revisions"]:
+                if revision != model["commit"]:
+                    beneath.write(at, f"refs/{revision}", model["commit"].encode())
+            shutil.rmtree(folder, ignore_errors=True)
+    sums.follow({str(hf_home / path): marks for path, marks in made.hand_over(hf_home, new).items()})
     sums.save()
     return {"bad": bad}
 
@@ -379,25 +389,33 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    run = runner(module)
+    run = runner(module, 6 * WORK_SECONDS)  # an image of tens of GiB, from or to a slow disk
     step, item = module.params["step"], module.params["item"]
     if step is None:
         module.fail_json(msg="dgxspark.vllm.bundle runs through its action plugin, on the controller")
     folder = Path(module.params["staging"], Path(str(item.get("folder") or "none")).name)
-    if step == "save":
-        result = save(module, run, item, folder)
-    elif step == "stage":
-        result = stage(module, run, item, folder)
-    elif step == "load":
-        result = load(module, run, item, folder)
-    elif step == "look":
-        result = look(module, item)
-    elif step == "place":
-        result = place(module, item)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-        result = {}
+    try:
+        with host_lock.held(module):
+            result = act(module, run, step, item, folder)
+    except beneath.Refused as error:
+        module.fail_json(msg=str(error))
     module.exit_json(changed=step in ("save", "load", "place"), path=str(folder), **result)
+
+
+def act(module: AnsibleModule, run: Run, step: str, item: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Carry out one step."""
+    if step == "save":
+        return save(module, run, item, folder)
+    if step == "stage":
+        return stage(module, run, item, folder)
+    if step == "load":
+        return load(module, run, item, folder)
+    if step == "look":
+        return look(module, item)
+    if step == "place":
+        return place(module, item)
+    shutil.rmtree(folder, ignore_errors=True)
+    return {}
 
 
 if __name__ == "__main__":

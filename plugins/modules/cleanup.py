@@ -2,27 +2,27 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""List what nobody uses any more on a host, and remove it on request."""
+"""List what is unused on a host, and remove it on request."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cleanup
-short_description: List what nobody uses any more on a host, and remove it on request
+short_description: List what is unused on a host, and remove it on request
 version_added: 0.1.0
 description:
-  - Finds images, compile caches, leftovers of downloads, old revisions and models that no service of the plan, no unit, receipt
-    or generation of the host, no container and no program under way names. Lists them with their sizes.
-  - Removes the kinds that are asked for. Weights are removed only when O(weights) says so, too.
-  - What is not of this collection is not looked at; images of repositories that it does not know, for example.
-  - A companion action plugin takes from the plan what is in use.
+  - Lists, with their sizes, images, compile caches, leftovers of downloads, old revisions and models that are used by no service of the
+    plan, no unit, receipt or generation of the host, no container and no running program.
+  - Removes the kinds that are requested. Weights are removed only with O(weights) as well.
+  - Ignores everything that does not belong to this collection, for example images of unknown repositories.
+  - A companion action plugin reads from the plan what is in use.
 options:
   planned:
     description: The host's part of the plan, as M(dgxspark.vllm.plan) returns it.
     type: dict
     default: {}
-  around:
-    description: The host's part of what stands around the engines, from the same.
+  addons:
+    description: The host's part of the plan of add-on services, from the same.
     type: dict
     default: {}
   remove:
@@ -47,7 +47,7 @@ options:
     type: path
     default: /var/cache/dgxspark
   wanted:
-    description: Set by the action plugin from O(planned) and O(around).
+    description: Set by the action plugin from O(planned) and O(addons).
     type: dict
     default: {}
 extends_documentation_fragment:
@@ -64,7 +64,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: List what could go
+- name: List unused files and images
   dgxspark.vllm.cleanup:
     planned: "{{ spark_plan }}"
   become: true
@@ -96,6 +96,10 @@ entries:
       description: Bytes that it takes; of an image those of all its layers, which others may share.
       type: int
       sample: 21474836480
+    ours:
+      description: Whether this collection is known to have brought it; what it did not bring stays whatever is asked.
+      type: bool
+      sample: true
     why:
       description: Why it counts as unused.
       type: str
@@ -118,14 +122,19 @@ lines:
 """
 
 import json
-import shutil
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import cleanup, snapshots
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import cleanup
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner, says_missing
+
+REMOVE_SECONDS = 600.0  # Docker takes long over the layers of a large image
 
 ETC = Path("/etc/dgxspark")
 STATE = Path("/var/lib/dgxspark")
@@ -139,7 +148,7 @@ class Host:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.params = module.params
-        self.run = runner(module)
+        self.run = runner(module, REMOVE_SECONDS)
         self.hf_home = Path(self.params["hf_home"])
         self.unjudged = ""
         self.containers = self.inspect("container", ["docker", "ps", "--all", "--quiet", "--no-trunc"])
@@ -158,14 +167,16 @@ class Host:
         if not ids:
             return []
         # One that is gone between the two calls makes inspect fail, but it still prints the others.
-        _rc, text, _err = self.run(["docker", what, "inspect", "--", *ids])
+        rc, text, err = self.run(["docker", what, "inspect", "--", *ids])
+        why = "" if rc == 0 or says_missing(err) else err.strip() or f"exit code {rc}"
         try:
             found = json.loads(text)
         except ValueError:
+            found, why = [], why or "it printed no JSON"
+        if why:
             self.module.fail_json(
-                msg=f"what is in use cannot be told, so nothing is removed: docker {what} inspect printed no JSON"
+                msg=f"what is in use cannot be told, so nothing is removed: docker {what} inspect: {why}"
             )
-            return []
         return [entry for entry in found if isinstance(entry, dict)]
 
     @staticmethod
@@ -205,7 +216,7 @@ class Host:
     def find(self) -> list[dict[str, Any]]:
         """Return all that nothing uses."""
         wanted, keep = self.params["wanted"], self.params["keep"]
-        noted = [f"sha256:{file.stem}" for file in (STATE / "images").glob("*.json")]
+        noted = {*(f"sha256:{file.stem}" for file in (STATE / "images").glob("*.json")), *made.images()}
         images = self.inspect("image", ["docker", "image", "ls", "--all", "--quiet", "--no-trunc"])
         used = [str(box.get("Image") or "") for box in self.containers]
         found = cleanup.unused_images(images, used, wanted.get("images") or [], keep, noted, self.notes)
@@ -218,7 +229,8 @@ class Host:
             self.unjudged = "a download is under way, and what it will need cannot be told from what it will not"
             return found
         models = cleanup.read_models(self.hf_home)
-        local = {str(path): cleanup.size_of(path) for path in sorted(self.hf_home.glob("local/*")) if path.is_dir()}
+        folders = [self.hf_home / "local" / name for name in snapshots.entries(self.hf_home, "local")]
+        local = {str(path): cleanup.size_of(path) for path in folders if path.is_dir() and not path.is_symlink()}
         silent = self.silent(models)
         if silent:
             self.unjudged = (
@@ -238,29 +250,54 @@ class Host:
         inside = [path for path in local if f"/local/{Path(path).name}" in self.notes]
         return found + cleanup.unused_folders(local, [*paths, *inside], "models", self.notes, "no service names it")
 
+    def own_part(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Reduce an entry to what this collection has brought; C(ours) is false where that is nothing, and then it stays."""
+        if entry["kind"] == "images":
+            return {**entry, "ours": entry["built"] or entry["id"] in made.images()}
+        if entry["kind"] == "caches":
+            return {**entry, "ours": made.folders().get(os.path.realpath(entry["remove"][0])) == "cache"}
+        own = [path for path in self.noted(entry) if self.meant(entry)(path)]
+        sizes = [os.lstat(path).st_size for path in own if Path(path).is_symlink() or Path(path).is_file()]
+        return {**entry, "ours": bool(sizes), "bytes": sum(sizes) if sizes else entry["bytes"]}
+
+    def note_of(self, entry: dict[str, Any]) -> str:
+        """Return the name of the note of the model that an entry is about."""
+        below = Path(entry["remove"][0]).relative_to(self.hf_home).parts
+        return made.local_name(below[1]) if below[0] == "local" else below[1][len("models--") :]
+
+    def noted(self, entry: dict[str, Any]) -> list[str]:
+        """Return the paths that were made of the model that an entry is about."""
+        return [f"{self.hf_home}/{name}" for name in made.made_of(self.note_of(entry)).get(str(self.hf_home)) or []]
+
+    def meant(self, entry: dict[str, Any]) -> Callable[[str], bool]:
+        """Return what tells whether a path belongs to an entry; with a model all that was made for it goes."""
+        if entry["kind"] == "models":
+            return lambda _path: True
+        return lambda path: any(path == each or path.startswith(f"{each}/") for each in entry["remove"])
+
     def remove(self, entry: dict[str, Any]) -> None:
         """Remove one thing; what cannot be removed fails the module with the reason."""
-        for what in entry["remove"]:
+        try:
             if entry["kind"] == "images":
-                # Without force: Docker itself refuses what is used after all.
-                rc, _out, err = self.run(["docker", "image", "rm", "--", what])
-                if rc != 0 and "No such image" not in err:
-                    self.module.fail_json(msg=f"the image {what} cannot be removed: {err.strip()}")
-                continue
-            path = Path(what)
-            try:
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink(missing_ok=True)
-            except OSError as error:
-                self.module.fail_json(msg=f"{what} cannot be removed: {error}")
+                for what in entry["remove"]:
+                    # Without force: Docker itself refuses what is used after all.
+                    rc, _out, err = self.run(["docker", "image", "rm", "--", what])
+                    if rc != 0 and "No such image" not in err:
+                        self.module.fail_json(msg=f"the image {what} cannot be removed: {err.strip()}")
+                made.forget_images([entry["id"]])
+            elif entry["kind"] == "caches":
+                made.remove_folder(os.path.realpath(entry["remove"][0]))
+            else:
+                made.remove_made(self.note_of(entry), only=self.meant(entry))
+        except OSError as error:
+            self.module.fail_json(msg=f"{entry['what']} cannot be removed: {error}")
 
     def drop_links(self) -> None:
-        """Remove links to snapshots that are gone."""
-        for link in self.hf_home.glob("snapshots/*"):
-            if link.is_symlink() and not link.exists():
-                link.unlink(missing_ok=True)
+        """Remove links of ours to snapshots that are gone."""
+        links = {self.hf_home / "snapshots" / name for name in snapshots.entries(self.hf_home, "snapshots")}
+        gone = {str(link) for link in links if link.is_symlink() and not link.exists()}
+        for name in made.noted_models() if gone else []:
+            made.remove_made(name, only=lambda path: path in gone)
 
 
 def main() -> None:
@@ -268,7 +305,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "planned": {"type": "dict", "default": {}},
-            "around": {"type": "dict", "default": {}},
+            "addons": {"type": "dict", "default": {}},
             "remove": {"type": "raw", "default": ""},
             "weights": {"type": "bool", "default": False},
             "keep": {"type": "list", "elements": "str", "default": []},
@@ -282,16 +319,17 @@ def main() -> None:
     if messages:
         module.fail_json(msg="nothing was removed:\n- " + "\n- ".join(messages))
     host = Host(module)
-    entries = host.find()
-    going = [entry for entry in entries if entry["kind"] in kinds]
-    if not module.check_mode:
-        for entry in going:
-            host.remove(entry)
-        if any(entry["kind"] in cleanup.WEIGHTS for entry in going):
-            host.drop_links()
+    with host_lock.held(module):
+        entries = [host.own_part(entry) for entry in host.find()]
+        going = [entry for entry in entries if entry["kind"] in kinds and entry["ours"]]
+        if not module.check_mode:
+            for entry in going:
+                host.remove(entry)
+            if any(entry["kind"] in cleanup.WEIGHTS for entry in going):
+                host.drop_links()
     module.exit_json(
         changed=bool(going),
-        entries=[{key: entry[key] for key in ("kind", "what", "bytes", "why")} for entry in entries],
+        entries=[{key: entry[key] for key in ("kind", "what", "bytes", "why", "ours")} for entry in entries],
         freed_bytes=sum(entry["bytes"] for entry in going),
         unjudged=host.unjudged,
         lines=cleanup.lines_of(entries, kinds, not module.check_mode, host.unjudged),

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: component
-short_description: Put the folders, files and systemd units of one component in place, or take them away, in one go
+short_description: Install or remove the folders, files and systemd units of one component
 version_added: 0.1.0
 description:
   - Does what a chain of M(ansible.builtin.file), M(ansible.builtin.copy) and M(ansible.builtin.systemd_service) tasks does for
     one component of a host, in one task. On a host where nothing has changed that is a single round trip, in which no content
     travels but only checksums.
-  - Everything is checked before anything is written. What O(files[].validate) refuses, an owner that does not exist or a
-    folder in the place of a file leave the host as it was.
-  - All contents are on the disk before the first of the O(files) is replaced, so a disk that is full leaves the old ones, all of
-    them; a unit that restarts by itself never finds some of each.
-  - A unit is restarted when a file of O(units[].restart_on) was written after the unit's run began. A play that was cut off
-    between the two is so finished by the next one.
+  - Everything is checked before anything is written. If O(files[].validate) fails, an owner does not exist or a folder is in the place of
+    a file, the host is not changed.
+  - All contents are on the disk before the first of the O(files) is replaced. So a full disk leaves all old files in place, and a unit
+    that restarts by itself never finds a mixture.
+  - A unit is restarted when a file of O(units[].restart_on) was written after the unit was started. So the next run completes a play
+    that was interrupted between the two.
+  - Only one run at a time changes a host. The task waits two minutes for another one, then fails and names it. Temporary files of killed
+    runs are removed first.
 author:
   - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
@@ -48,6 +50,8 @@ options:
   folders:
     description:
       - Folders that have to be there, parents before children.
+      - One that is there already keeps its owner, group and mode, unless this module made it or it bears the name of the collection,
+        as C(/etc/dgxspark) and all that is in it does.
     type: list
     elements: dict
     default: []
@@ -56,6 +60,13 @@ options:
         description: The folder.
         type: path
         required: true
+      holds:
+        description:
+          - What comes to lie in it. V(cache) and V(weights) are made by what runs there, and may be removed with the folder where this
+            module made it. A V(shared) one is removed when it is empty.
+        type: str
+        choices: [shared, cache, weights]
+        default: shared
       owner:
         description: Its owner.
         type: str
@@ -117,6 +128,7 @@ options:
   removed:
     description:
       - Files and folders that must not be there, such as those of earlier versions. Folders go with all that is in them.
+      - A folder that this collection neither made nor named stays, with a warning.
     type: list
     elements: path
     default: []
@@ -160,6 +172,10 @@ options:
         type: list
         elements: str
         default: []
+  controller:
+    description: Set by the action plugin; who runs this, for those who have to wait.
+    type: str
+    default: ''
   units:
     description:
       - Units of systemd, in the order in which they are started. They are stopped in the opposite order.
@@ -220,7 +236,7 @@ EXAMPLES = r"""
         enabled: true
   become: true
 
-- name: Take the watchdog away
+- name: Remove the watchdog
   dgxspark.vllm.component:
     name: watchdog
     state: absent
@@ -282,6 +298,7 @@ starting:
 """
 
 import base64
+import contextlib
 import grp
 import hashlib
 import os
@@ -290,19 +307,22 @@ import shlex
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import command
-from ansible_collections.dgxspark.vllm.plugins.module_utils.component import (
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made, staging
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.component import (
     Seen,
     Steps,
     read_units,
     show_command,
     steps,
 )
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.file_times import stamp_written, written_at
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
 SYSTEM = Path("/etc/systemd/system")
 LOG_LINES = 15  # of a unit that does not start
@@ -341,6 +361,7 @@ ARGUMENTS: dict[str, Any] = {
         "default": [],
         "options": {
             "path": {"type": "path", "required": True},
+            "holds": {"type": "str", "choices": list(made.KINDS), "default": "shared"},
             **OWNER,
             "mode": {"type": "str", "default": "0755"},
         },
@@ -371,6 +392,7 @@ ARGUMENTS: dict[str, Any] = {
             "paths": {"type": "list", "elements": "str", "default": []},
         },
     },
+    "controller": {"type": "str", "default": ""},
     "units": {"type": "list", "elements": "dict", "default": [], "options": UNIT},
 }
 
@@ -419,7 +441,7 @@ class Component:
         """Ask the programs of C(validate) about what is to be written. All refusals are told at once."""
         asked = [entry for entry in entries if entry["validate"]]
         refused = []
-        with tempfile.TemporaryDirectory(dir=self.module.tmpdir) as folder:
+        with self.own_folder() as folder:
             for number, entry in enumerate(asked):
                 # By the same name, which some programs read the kind of a file from.
                 path = Path(folder, str(number), Path(entry["path"]).name)
@@ -433,6 +455,13 @@ class Component:
                     )
         if refused:
             self.fail("; ".join(refused) + ". Nothing was changed")
+
+    @contextlib.contextmanager
+    def own_folder(self) -> Iterator[str]:
+        """Make a folder for a moment where the next run finds what a killed one has left, and a boot does."""
+        parent = str(host_lock.run_dir()) if os.access(host_lock.run_dir(), os.W_OK) else self.module.tmpdir
+        with tempfile.TemporaryDirectory(prefix=staging.PREFIX, dir=parent) as folder:
+            yield folder
 
     # --- writing
 
@@ -451,7 +480,7 @@ class Component:
                 self.diffs.append({**difference, "before_header": entry["path"], "after_header": entry["path"]})
 
     def folders(self) -> None:
-        """Make what is missing, and set owner, group and mode."""
+        """Make what is missing, and set owner, group and mode of what is ours."""
         for entry in self.params["folders"]:
             path = Path(entry["path"])
             exists = path.is_dir()
@@ -461,7 +490,11 @@ class Component:
                 self.changed = True
                 self.note(path, "state: absent\n", "state: directory\n")
                 if not self.check:
-                    path.mkdir(parents=True, exist_ok=True)
+                    made.make_folder(path, entry["holds"])
+            elif not made.is_own(entry["path"]):
+                continue
+            elif not self.check:
+                made.adopt_folder(entry["path"], entry["holds"])
             self.attributes(entry, exists or not self.check, shown=exists)
 
     def stage(self, differing: list[dict[str, Any]]) -> None:
@@ -471,15 +504,9 @@ class Component:
             if not path.parent.is_dir():
                 self.fail(f"the folder of {path} does not exist; list it in folders")
             try:
-                # Never readable by others, not for a moment: owner and mode are set before the name is.
-                handle, name = tempfile.mkstemp(prefix=".dgxspark-", dir=path.parent)
-                self.staged[entry["path"]] = beside = Path(name)
-                with os.fdopen(handle, "wb") as stream:
-                    stream.write(content_of(entry))
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                beside.chmod(int(entry["mode"], 8))
-                shutil.chown(beside, entry["owner"], entry["group"])
+                self.staged[entry["path"]] = staging.beside(
+                    path, content_of(entry), int(entry["mode"], 8), entry["owner"], entry["group"]
+                )
             except PermissionError:
                 raise
             except OSError as error:
@@ -504,6 +531,7 @@ class Component:
                 if not self.check:
                     # Dated by when it counts: a unit that began since it was written beside its place ran from the old one.
                     os.utime(self.staged[entry["path"]])
+                    stamp_written(self.staged[entry["path"]])
                     self.staged.pop(entry["path"]).replace(entry["path"])
                     exists = True
             self.attributes(entry, exists)
@@ -528,16 +556,27 @@ class Component:
     # --- removing
 
     def remove(self, path: Path) -> None:
-        """Remove a file, or a folder with all that is in it; links are not followed."""
+        """Remove a file, or a folder of ours with all that is in it; links are not followed."""
         if not present(path):
             return
-        self.changed = True
-        self.removed.append(str(path))
+        noted = made.folders().get(os.path.realpath(path)) if is_folder(path) else None
+        if is_folder(path) and (not made.is_own(str(path)) or (noted == "shared" and any(path.iterdir()))):
+            self.module.warn(
+                f"{self.params['name']}: {path} stays, since this collection did not make what is in it; remove it by hand if it is not "
+                "needed"
+            )
+            return
+        # The lock that this very run has taken is nothing that somebody put there.
+        if path != host_lock.run_dir() or {each.name for each in path.iterdir()} - set(host_lock.FILES):
+            self.changed = True
+            self.removed.append(str(path))
+            self.note(path, "state: present\n", "state: absent\n")
         self.reload = self.reload or path.parent == SYSTEM
-        self.note(path, "state: present\n", "state: absent\n")
         if self.check:
             return
-        if is_folder(path):
+        if noted is not None:
+            made.remove_folder(os.path.realpath(path))
+        elif is_folder(path):
             shutil.rmtree(path)
         else:
             path.unlink()
@@ -602,7 +641,8 @@ class Component:
         self.changed = True
         if self.check:
             return
-        rc, out, err = self.run(["systemctl", verb, *([] if wait else ["--no-block"]), "--", *names])
+        seconds = command.WORK_SECONDS if wait else command.QUERY_SECONDS
+        rc, out, err = self.run(["systemctl", verb, *([] if wait else ["--no-block"]), "--", *names], seconds)
         if rc:
             self.explain(verb, names, (err or out).strip())
 
@@ -633,7 +673,8 @@ class Component:
         for unit in units:
             unit["restart_on"] = everything if unit["restart_on"] is None else unit["restart_on"]
         watched = {path for unit in units for path in unit["restart_on"]}
-        changed = {path: Path(path).stat().st_mtime for path in watched if Path(path).exists()}
+        clocks = time.clock_gettime(time.CLOCK_MONOTONIC), time.time()
+        changed = {path: written_at(path, *clocks) for path in watched if Path(path).exists()}
         # In check mode they have not been written.
         changed.update({path: time.time() for path in written})
         todo = steps(units, seen, changed)
@@ -659,6 +700,9 @@ class Component:
             self.module.exit_json(changed=False, wanted=missing)
         if not self.check:
             self.validate(differing)
+            if differing and self.params["units"]:
+                # What systemd does not answer, it does not answer later either: then nothing has been written yet.
+                self.ask([unit["name"] for unit in self.params["units"]])
         self.folders()
         try:
             if not self.check:
@@ -755,7 +799,13 @@ def main() -> None:
     if rule and (rule["marker"].count("*"), Path(rule["marker"]).name.count("*")) != (1, 1):
         component.fail(f"instances.marker is {rule['marker']}; its last part needs exactly one *, for the name")
     try:
-        result = component.present() if module.params["state"] == "present" else component.absent()
+        with host_lock.held(module) as locked, host_lock.noted(module.params["controller"], locked) as run:
+            try:
+                if locked:
+                    staging.sweep(more={Path(path).parent for path in paths})
+                result = component.present() if module.params["state"] == "present" else component.absent()
+            finally:
+                run["changed"] = component.changed
     except PermissionError as error:
         component.fail(f"{error.filename}: permission denied; this needs root (become: true)")
     except OSError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: doctor
-short_description: Judge hosts by everything that is known of them
+short_description: Diagnose hosts from everything that is known about them
 version_added: 0.1.0
 description:
   - Puts together the findings of the plan, of the comparison of running engines with it, of what was changed since it was deployed, of

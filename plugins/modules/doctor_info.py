@@ -2,20 +2,20 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Look at what shows only while a host runs: logs, receipts, disks, clock, images, answers."""
+"""Report what only a running host shows: logs, receipts, disks, clock, images, answers."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: doctor_info
-short_description: Look at what shows only while a host runs
+short_description: Report what only a running host shows
 version_added: 0.1.0
 description:
-  - Reads what M(dgxspark.vllm.doctor) judges beside facts, plan and proof. It reads the log of the kernel and of engines for lines that
-    are known to mean something, receipts and their age, disks, clock, the load of the GPU, pending reboots, images that no container
-    uses, registries that Docker has an account at, and compile caches.
-  - Each service is asked one question, greedily, to see whether it answers words or garbage. O(ask=false) leaves that out.
-  - Of logs only counts and the last line that matched come back.
+  - Reads what M(dgxspark.vllm.doctor) needs in addition to facts, plan and proof. It searches the logs of the kernel and of engines for
+    known messages, and reads receipts and their age, disks, clock, load of the GPU, pending reboots, images that no container uses,
+    registries that Docker is logged in to, and compile caches.
+  - Sends each service one prompt, with greedy sampling, to detect degenerate output. O(ask=false) skips that.
+  - Of logs only counts and the last matching line are returned.
 options:
   services:
     description: The services, as M(dgxspark.vllm.plan) returns them; only the listed keys are read.
@@ -64,7 +64,7 @@ options:
     type: path
     default: /var/lib/dgxspark/receipts
   root:
-    description: Where C(/proc) is read. Simulated Sparks show their own there.
+    description: Where C(/sys) is read. Simulated Sparks show their own there.
     type: path
     default: /
 extends_documentation_fragment:
@@ -77,7 +77,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Look at the host
+- name: Query the host
   dgxspark.vllm.doctor_info:
     services:
       - name: heavy
@@ -96,7 +96,6 @@ doctor:
   type: dict
   sample:
     clock: {now: 1790000000.2, synchronized: true}
-    cmdline: ro quiet
     disks: {/srv/huggingface: {total_gib: 3755.1, free_gib: 1210.4, exists: true}}
     gpu_error: ''
     gpu_load: {utilization: 97.0, sm_mhz: 2411.0, power_w: 61.0}
@@ -107,6 +106,7 @@ doctor:
     receipts: {heavy: {path: /var/lib/dgxspark/receipts/heavy.json, age_days: 3.1, image: 'nvcr.io/nvidia/vllm:26.04-py3'}}
     registries: [nvcr.io]
     shm_gib: 0.0
+    soc_c: 48.2
     unused_images: [{ref: 'vllm/vllm-openai:v0.19.0', gib: 21.3}]
     services:
       heavy:
@@ -126,12 +126,23 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, doctor, endpoint, gb10, receipts, units
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
+    answered,
+    noted,
+    reader,
+    says_missing,
+)
+
+LOOK_SECONDS = 15.0  # that a program may take
 
 HELPERS = ("docker.service", "earlyoom.service", "nvidia-persistenced.service")
 LOAD_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu,clocks.sm,power.draw", "--format=csv,noheader,nounits"]
 KERNEL_LINES = 20000
+THERMAL_ZONES = 8
 MOST_FILES = 2000
 """Files of a compile cache that are looked at."""
 
@@ -161,42 +172,45 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params, run = module.params, runner(module)
-    rc, text, _err = run(docker_facts.INFO_COMMAND)
+    params, run = module.params, reader(LOOK_SECONDS)
+    unknown: dict[str, str] = {}
+    rc, text, _err = noted(unknown, (124, "", ""), run, docker_facts.INFO_COMMAND)
     docker = docker_facts.parse_info(text) if rc != 127 else {}
-    running = {item["name"] for item in gb10.read_containers(run) if item["state"] == "running"}
+    boxes = noted(unknown, [], gb10.read_containers, run)
+    running = {item["name"] for item in boxes if item["state"] == "running"}
     with ThreadPoolExecutor(max_workers=max(len(params["services"]), 1)) as pool:
         asked = [pool.submit(question, one, params["timeout"]) for one in params["services"] if params["ask"]]
-        services = {one["name"]: look_at(run, one, running, params["lines"]) for one in params["services"]}
+        services = {one["name"]: look_at(run, one, running, params["lines"], unknown) for one in params["services"]}
         for one, answer in zip(params["services"], asked):
             services[one["name"]]["answer"] = answer.result()
-    load, error = gpu_load(run)
+    load, error = noted(unknown, ({}, ""), gpu_load, run)
     paths = [*params["paths"], "/", "/var/log", *([docker["root_dir"]] if docker.get("root_dir") else [])]
     found = {
-        "clock": {"now": time.time(), "synchronized": synchronized(run)},
-        "cmdline": gb10.read_text(params["root"], "proc/cmdline") or "",
+        "clock": {"now": time.time(), "synchronized": noted(unknown, None, synchronized, run)},
         "disks": gb10.read_disks(dict.fromkeys(paths)),
         "gpu_error": error,
         "gpu_load": load,
-        "helpers": helpers(run),
-        "kernel_log": kernel_log(run),
+        "helpers": noted(unknown, {}, helpers, run),
+        "kernel_log": noted(unknown, {}, kernel_log, run),
         **reboot(),
         "receipts": read_receipts(Path(params["receipts"])),
         "registries": registries(Path("/root/.docker/config.json")),
         "shm_gib": used_gib("/dev/shm"),
-        "unused_images": unused_images(run) if docker.get("reachable") else [],
+        "soc_c": warmest(params["root"]),
+        "unused_images": noted(unknown, [], unused_images, run) if docker.get("reachable") else [],
         "services": services,
+        "unknown": unknown,
     }
     module.exit_json(changed=False, doctor=found)
 
 
-def look_at(run: Any, service: dict[str, Any], running: set[str], lines: int) -> dict[str, Any]:
+def look_at(
+    run: Any, service: dict[str, Any], running: set[str], lines: int, unknown: dict[str, str]
+) -> dict[str, Any]:
     """Read the log of a service, and when its unit and its caches were written."""
-    if service["container"] in running:
-        rc, out, err = run(["docker", "logs", f"--tail={lines}", service["container"]])
-    else:
-        rc, out, err = run(units.journal_command(service["unit"], lines))
-    text = f"{out}\n{err}" if rc == 0 else ""
+    of_docker = ["docker", "logs", f"--tail={lines}", service["container"]]
+    argv = of_docker if service["container"] in running else units.journal_command(service["unit"], lines)
+    text = noted(unknown, "", read_log, run, argv)
     try:
         changed: float | None = Path("/etc/systemd/system", service["unit"]).stat().st_mtime
     except OSError:
@@ -207,6 +221,15 @@ def look_at(run: Any, service: dict[str, Any], running: set[str], lines: int) ->
         "unit_changed": changed,
         "cache": {"path": str(cache), "oldest": oldest(cache)} if cache else {},
     }
+
+
+def read_log(run: Any, argv: list[str]) -> str:
+    """What a program prints of a log; nothing where there is no such container. Raises NoAnswer."""
+    rc, out, err = run(argv)
+    if rc != 0 and says_missing(err):  # it ended since it was seen
+        return ""
+    answered(argv[0], rc, err)
+    return f"{out}\n{err}" if rc == 0 else ""
 
 
 def question(service: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -270,7 +293,8 @@ def synchronized(run: Any) -> bool | None:
 
 def helpers(run: Any) -> dict[str, dict[str, Any]]:
     """State of other units that matter; those that are not there are left out."""
-    rc, out, _err = run(units.show_command(list(HELPERS)))
+    rc, out, err = run(units.show_command(list(HELPERS)))
+    answered("systemctl", rc, err)
     return {
         unit["name"]: {"active": unit["active_state"] == "active", "enabled": unit["enabled"]}
         for unit in (units.parse_show(out) if rc == 0 else [])
@@ -289,7 +313,8 @@ def kernel_log(run: Any) -> dict[str, Any]:
         "--output=short-iso",
         f"--lines={KERNEL_LINES}",
     ]
-    rc, out, _err = run(command)
+    rc, out, err = run(command)
+    answered("journalctl", rc, err)
     return doctor.count_signs(out.splitlines(), doctor.KERNEL_SIGNS) if rc == 0 else {}
 
 
@@ -336,9 +361,18 @@ def used_gib(path: str) -> float:
     return round((stat.f_blocks - stat.f_bfree) * stat.f_frsize / 1024**3, 3)
 
 
+def warmest(root: str) -> float | None:
+    """Degrees of the warmest thermal zone of the board, None where none can be read."""
+    found = [
+        gb10.read_text(root, f"sys/class/thermal/thermal_zone{number}/temp") or "" for number in range(THERMAL_ZONES)
+    ]
+    return max((int(text) / 1000 for text in found if text.strip().isdigit()), default=None)
+
+
 def unused_images(run: Any) -> list[dict[str, Any]]:
     """Images that no container uses, running or not, with their size."""
-    rc, out, _err = run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
+    rc, out, err = run(["docker", "image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}"])
+    answered("docker", rc, err)
     names: dict[str, str] = {}
     for line in out.splitlines() if rc == 0 else []:
         image_id, _space, name = line.partition(" ")
@@ -346,7 +380,9 @@ def unused_images(run: Any) -> list[dict[str, Any]]:
     if not names:
         return []
     used = {container["image_id"] for container in gb10.read_containers(run)}
-    rc, out, _err = run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *names])
+    # One that is removed between the two calls makes inspect fail, but it still prints the others.
+    rc, out, err = run(["docker", "image", "inspect", "--format", "{{.Id}} {{.Size}}", "--", *names])
+    answered("docker", 0 if says_missing(err) else rc, err)
     found = []
     for line in out.splitlines():
         image_id, _space, size = line.partition(" ")

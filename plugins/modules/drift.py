@@ -8,14 +8,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: drift
-short_description: Say how hosts differ from what was deployed, from the plan and from the lock file
+short_description: Report how hosts differ from what was deployed, from the plan and from the lock file
 version_added: 0.1.0
 description:
-  - Joins the plan with what the hosts said of themselves and of their current generation, and prints what differs, the worst first.
-  - It finds files that were changed, services that do not run although they are meant to or the other way round, containers of other
-    images, models that lack files, services that the inventory has no more, launches that the plan wants otherwise, and kernels, drivers
-    and releases of DGX OS that moved. What plan and lock file do not agree about is said once for all hosts.
-  - Files, options and variables are named. What is in them is not shown, secrets are among them.
+  - Compares the plan with the facts of the hosts and their current generation, and prints the differences, the worst first.
+  - It finds changed files, services that should run and do not or the reverse, containers of other images, incomplete models, services
+    that are not in the inventory any more, engines that were started differently than planned, and changed kernels, drivers and releases
+    of DGX OS. Differences between plan and lock file are reported once for all hosts.
+  - Files, options and variables are named. Their contents are not shown, since they include secrets.
 options:
   plan:
     description: The result of M(dgxspark.vllm.plan), made with what the hosts said.
@@ -55,7 +55,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Ask the host
+- name: Query the host
   dgxspark.vllm.ask:
     modules:
       host:
@@ -72,7 +72,7 @@ EXAMPLES = r"""
   become: true
   register: spark_asked
 
-- name: Show what differs
+- name: Show the differences
   dgxspark.vllm.drift:
     plan: "{{ spark_planned }}"
     asked_from: spark_asked
@@ -118,5 +118,5 @@ findings:
       rule: drift.file_changed
       severity: warning
       message: /etc/dgxspark/env/heavy.env was changed after it was deployed.
-      fix: site.yml writes it anew and restarts what reads it.
+      fix: site.yml writes it again and restarts its units.
 """

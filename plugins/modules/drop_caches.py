@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: drop_caches
-short_description: Give the page cache of a Spark back before a model is loaded
+short_description: Drop the page cache of a Spark before a model is loaded
 version_added: 0.1.0
 description:
   - Writes dirty pages to disk and drops page cache, dentries and inodes, like C(sync; echo 3 > /proc/sys/vm/drop_caches).
@@ -69,7 +69,7 @@ after:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: endpoint_ready
-short_description: Wait until a model server really answers
+short_description: Wait until a model server answers a real request
 version_added: 0.1.0
 description:
   - Waits for an OpenAI-compatible server in stages - C(/health) answers, C(/v1/models) lists the model, a completion comes
@@ -98,6 +98,17 @@ options:
           - The thinking comes in a field of its own (C(reasoning) or C(reasoning_content)).
         type: bool
         default: false
+      max_tokens:
+        description:
+          - Most tokens of an answer of these stages. A model that thinks at length before it calls a tool needs thousands.
+          - Less where the context of the model is shorter. An answer that this many tokens cut off is a failure that says so.
+        type: int
+        default: 4096
+      temperature:
+        description:
+          - Sampling temperature of these stages, for models that repeat themselves at V(0).
+        type: float
+        default: 0
   prompt:
     description:
       - What is asked in the completion.
@@ -210,6 +221,16 @@ unit_state:
   type: dict
   sample:
     {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "n_restarts": 3, "active_since": null, "status_text": ""}
+log_stage:
+  description:
+    - How far the engine's last start had come by its log.
+    - One of V(arguments), V(device), V(load), V(profile), V(kv_cache), V(graphs), V(warm-up) and V(serving); V(null) where there is no log.
+  returned: failure
+  type: str
+log_error:
+  description: The exception that ended the engine's last start, in its own words. Empty where its log has none.
+  returned: failure
+  type: str
 log:
   description: Last lines of the log of O(unit) or O(container).
   returned: failure
@@ -217,10 +238,12 @@ log:
   elements: str
 """
 
+import math
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, readiness
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import readiness
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, endpoint
 
 
 def main() -> None:
@@ -241,6 +264,8 @@ def main() -> None:
                 "options": {
                     "tools": {"type": "bool", "default": False},
                     "reasoning": {"type": "bool", "default": False},
+                    "max_tokens": {"type": "int", "default": endpoint.CHECK_TOKENS, "no_log": False},
+                    "temperature": {"type": "float", "default": 0.0},
                 },
             },
             "prompt": {"type": "str", "default": endpoint.DEFAULT_PROMPT},
@@ -253,7 +278,7 @@ def main() -> None:
     params = module.params
     if not params["url"] and not params["unit"]:  # given, and empty
         module.fail_json(msg="one of the following is required: url, unit")
-    result, why = readiness.wait(runner(module), params, module.check_mode)
+    result, why = readiness.wait(command.reader(together=math.inf), params, module.check_mode)
     if why:
         module.fail_json(msg=why, **result)
     module.exit_json(changed=False, **result)

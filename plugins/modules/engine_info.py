@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Compare what running engines took, and what they run on, with their plan."""
+"""Compare memory and kernels of running engines with their plan."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: engine_info
-short_description: Compare what running engines took, and what they run on, with their plan
+short_description: Compare memory and kernels of running engines with their plan
 version_added: 0.1.0
 description:
   - Of the memory it reads what vLLM printed when each service started (weights, KV cache, tokens, concurrency, graphs), the GPU
@@ -92,7 +92,7 @@ EXAMPLES = r"""
   delegate_to: localhost
   register: budget
 
-- name: Compare what the engine took and runs with the plan
+- name: Compare memory and kernels of the engine with the plan
   dgxspark.vllm.engine_info:
     services:
       - name: heavy
@@ -107,7 +107,7 @@ EXAMPLES = r"""
   become: true
   register: engines
 
-- name: Show what to write into the inventory
+- name: Show the measured overhead
   ansible.builtin.debug:
     var: engines.services.heavy.override
 """
@@ -204,8 +204,8 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import engines
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import engines
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import failing, runner
 
 
 def main() -> None:
@@ -216,16 +216,7 @@ def main() -> None:
                 "type": "list",
                 "elements": "dict",
                 "required": True,
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "unit": {"type": "str"},
-                    "container": {"type": "str"},
-                    "rank": {"type": "int", "default": 0},
-                    "cluster": {"type": "dict"},
-                    "memory": {"type": "dict", "default": {}},
-                    "fast_path": {"type": "dict", "default": {}},
-                    "probe": {"type": "dict", "default": {}},
-                },
+                "options": engines.SERVICE,
             },
             "os_reserve_gib": {"type": "float"},
             "timeout": {"type": "float", "default": 10},
@@ -235,14 +226,15 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    services, system, findings = engines.look(
-        runner(module),
-        params["services"],
-        params["os_reserve_gib"],
-        params["timeout"],
-        params["root"],
-        Path(params["run_dir"]),
-    )
+    with failing(module):
+        services, system, findings = engines.look(
+            runner(module),
+            params["services"],
+            params["os_reserve_gib"],
+            params["timeout"],
+            params["root"],
+            Path(params["run_dir"]),
+        )
     for finding in findings:
         if finding["severity"] != "info":
             module.warn(f"{finding['message']} {finding['fix']}")

@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Try out the QSFP network from one host."""
+"""Test the QSFP network from one host."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_check
-short_description: Try out the QSFP network from one host
+short_description: Test the QSFP network from one host
 version_added: 0.1.0
 description:
   - Sends packets that fill the MTU and must not be fragmented to the other hosts of a group, on each rail. Where they are
@@ -85,8 +85,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import fabric
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
+
+TEST_SECONDS = 180.0  # that a ping or a bandwidth test may take
 
 SMALL = 56
 
@@ -131,7 +133,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    run = runner(module)
+    run = runner(module, TEST_SECONDS)
     pings = [ping(run, wanted) for wanted in module.params["pings"]]
     findings = fabric.judge_pings(pings)
     tests = module.params["bandwidth"]

@@ -69,7 +69,7 @@ EXAMPLES = r"""
       spark-2: "{{ {'fabric': hostvars['spark-2'].host.spark.fabric, 'heard': hostvars['spark-2'].probe.heard} }}"
   register: fabric
 
-- name: Show what an engine on this host needs to know
+- name: Show the environment of engines on this host
   ansible.builtin.debug:
     var: fabric.hosts[inventory_hostname].environment.mp
 """
@@ -172,7 +172,7 @@ bandwidth_tests:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
 
 
 def main() -> None:

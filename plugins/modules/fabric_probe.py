@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Find out which QSFP interfaces of which hosts hear each other."""
+"""Discover which QSFP interfaces of which hosts are connected."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_probe
-short_description: Find out which QSFP interfaces of which hosts hear each other
+short_description: Discover which QSFP interfaces of which hosts are connected
 version_added: 0.1.0
 description:
   - Says on each QSFP interface that is up which one it is, and listens who else does. Needs no addresses, so it works before anything is
@@ -42,7 +42,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Find out what is cabled to what
+- name: Discover the cabling
   dgxspark.vllm.fabric_probe:
     name: "{{ inventory_hostname }}"
   become: true
@@ -71,8 +71,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import fabric, gb10
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import failing, runner
 
 INTERVAL = 0.5
 
@@ -106,7 +107,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     root = module.params["root"]
-    facts = gb10.read_fabric(root, runner(module), gb10.read_pci(root))
+    with failing(module):
+        facts = gb10.read_fabric(root, runner(module), gb10.read_pci(root))
     wires: dict[Any, tuple[str, bytes]] = {}
     try:
         for port in fabric.up_cages(facts).values():

@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Update packages and firmware of a DGX Spark, or say what is pending."""
+"""List and install updates of packages and firmware of a DGX Spark."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_update
-short_description: Update packages and firmware of a DGX Spark, or say what is pending
+short_description: List and install updates of packages and firmware of a DGX Spark
 version_added: 0.1.0
 description:
   - Waits for whoever else installs packages, which on DGX OS are four, refreshes the lists, and says what C(apt-get dist-upgrade) and
@@ -17,9 +17,9 @@ description:
   - With O(state=updated) it does that, packages first, firmware after them. It does not reboot; RV(reboot) says why a reboot is due.
 options:
   state:
-    description: V(look) changes no package; V(updated) brings what is pending; V(settled) waits until nobody installs anything.
+    description: V(look) changes no package; V(updated) brings what is pending; V(idle) waits until nobody installs anything.
     type: str
-    choices: [look, updated, settled]
+    choices: [look, updated, idle]
     default: look
   hold:
     description:
@@ -63,7 +63,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: See what is pending
+- name: List pending updates
   dgxspark.vllm.host_update:
   become: true
   register: pending
@@ -78,27 +78,27 @@ EXAMPLES = r"""
 RETURN = r"""
 pending:
   description: What was pending when the module began, C(install), C(remove) and C(firmware), which is null where it cannot be asked.
-  returned: unless O(state=settled)
+  returned: unless O(state=idle)
   type: dict
   sample: {"install": [{"name": "nvidia-driver-580-open", "old": "580.159.03-1", "new": "580.178.04-1", "kind": "driver"}], "remove": [], "firmware": []}
 findings:
   description: What is known of that to break a Spark. With an error among them nothing is changed.
-  returned: unless O(state=settled)
+  returned: unless O(state=idle)
   type: list
   elements: dict
 held:
   description: Packages that are held back.
-  returned: unless O(state=settled)
+  returned: unless O(state=idle)
   type: list
   elements: str
 reboot:
   description: Why a reboot is due; empty when none is.
-  returned: unless O(state=settled)
+  returned: unless O(state=idle)
   type: list
   elements: str
 lines:
   description: All of it for people.
-  returned: unless O(state=settled)
+  returned: unless O(state=idle)
   type: list
   elements: str
 waited_seconds:
@@ -120,10 +120,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, host_update
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock, host_update, known_bad
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import WORK_SECONDS, runner
 
 ROOT = Path("/")
+DRIVER_PACKAGE = "nvidia-driver-580-open"
 OWN_HOLDS = "var/lib/dgxspark/holds.json"
 POLL_SECONDS = 5
 AT_LEAST_IDLE = 2
@@ -163,12 +164,12 @@ class Host:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.params = module.params
-        self.run = runner(module)
+        self.run = runner(module, 3 * WORK_SECONDS)
         self.waited = 0
         self.installed: dict[str, str] = {}
         self.holds_change = False
 
-    def settle(self) -> None:
+    def wait_until_idle(self) -> None:
         """Wait until nobody installs anything."""
         began, idle = time.monotonic(), 0
         while True:
@@ -263,27 +264,63 @@ class Host:
         return {**host_update.parse_upgrade(text), "firmware": host_update.parse_firmware(rc, out)}
 
     def facts(self) -> dict[str, Any]:
-        """What runs now."""
+        """What runs now. Where no tool says which driver does, the one that is installed, and C(driver_unknown) says why."""
         release = gb10.parse_dgx_release(gb10.read_text(str(ROOT), "etc/dgx-release") or "") or {}
-        return {"driver": self.loaded_driver(), "kernel": platform.release(), "ota": release.get("version")}
+        driver, why = self.loaded_driver()
+        return {
+            "driver": driver or (self.installed_driver() if why else ""),
+            "driver_unknown": why,
+            "kernel": platform.release(),
+            "ota": release.get("version"),
+            "installed": sorted(self.installed),
+        }
 
-    def loaded_driver(self) -> str:
-        """Version of the driver's module that runs, empty where none does."""
-        rc, out, _err = self.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
-        return out.strip().splitlines()[0].strip() if rc == 0 and out.strip() else ""
+    def loaded_driver(self) -> tuple[str, str]:
+        """Version of the driver's module that runs, empty where none does; and why that is not known.
+
+        nvidia-smi fails after an update until the host is rebooted (18, driver/library version mismatch); the kernel still says
+        which module it has.
+        """
+        rc, out, err = self.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+        if rc == 127:
+            return "", ""
+        loaded = (gb10.read_text(str(ROOT), "sys/module/nvidia/version") or "").strip()
+        if loaded:
+            return loaded, ""
+        if rc == 0 and out.strip():
+            return out.strip().splitlines()[0].strip(), ""
+        said = (err.strip() or out.strip()).splitlines()[-1:] or ["it printed nothing"]
+        return "", f"nvidia-smi ended with {rc}: {said[0].strip()}"
+
+    def installed_driver(self) -> str:
+        """Version of the driver's package, empty where it is not installed."""
+        argv = ["dpkg-query", "--show", "--showformat=${Version}\\n", DRIVER_PACKAGE]
+        rc, out, err = self.run(argv)
+        if rc == 0 or (rc == 1 and "no packages found" in err):
+            return out.strip() if rc == 0 else ""
+        return self.must(argv, "asking which driver is installed").strip()
 
     def reboot(self, firmware: bool) -> list[str]:
         """Why a reboot is due."""
-        rc, out, _err = self.run(["dpkg-query", "--show", "--showformat=${Version}\\n", "nvidia-driver-580-open"])
         kernels = [file.name[len("vmlinuz-") :] for file in (ROOT / "boot").glob("vmlinuz-[0-9]*")]
         return host_update.reboot_reasons(
             (ROOT / "run/reboot-required").exists() or (ROOT / "var/run/reboot-required").exists(),
             platform.release(),
             kernels,
-            self.loaded_driver(),
-            out.strip() if rc == 0 else "",
+            self.loaded_driver()[0],
+            self.installed_driver(),
             firmware,
         )
+
+    def check_next_boot(self) -> None:
+        """Stop before a reboot into a kernel that engines over several hosts do not start with."""
+        wrong = host_update.boots_without_option(gb10.read_text(str(ROOT), "boot/grub/grub.cfg") or "")
+        if wrong:
+            self.module.fail_json(
+                msg=f"the packages are updated; do not reboot yet: GRUB boots kernel {', '.join(wrong)} without "
+                f"{known_bad.KHO_OFF}, so {known_bad.KEEPS_HANDOVER.why}. Reinstall {known_bad.KHO_PACKAGE}, run update-grub, see that the lines "
+                "of /boot/grub/grub.cfg have it, and start the update again."
+            )
 
     def update(self, pending: dict[str, Any]) -> None:
         """Bring what is pending."""
@@ -292,7 +329,7 @@ class Host:
         if pending["install"] or pending["remove"]:
             # A run that was cut off left packages unpacked.
             self.must(["dpkg", "--configure", "-a"], "finishing an earlier installation")
-            self.settle()
+            self.wait_until_idle()
             timeout = f"DPkg::Lock::Timeout={self.params['lock_timeout']}"
             self.must([host_update.UPGRADE[0], "-o", timeout, *host_update.UPGRADE[1:]], "updating packages")
         if pending["firmware"] and self.params["firmware"]:
@@ -309,7 +346,7 @@ def main() -> None:
     """Run the module."""
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["look", "updated", "settled"], "default": "look"},
+            "state": {"type": "str", "choices": ["look", "updated", "idle"], "default": "look"},
             "hold": {"type": "list", "elements": "str", "default": []},
             "firmware": {"type": "bool", "default": True},
             "ignore": {"type": "list", "elements": "str", "default": []},
@@ -320,8 +357,8 @@ def main() -> None:
     )
     params = module.params
     host = Host(module)
-    host.settle()
-    if params["state"] == "settled":
+    host.wait_until_idle()
+    if params["state"] == "idle":
         module.exit_json(changed=False, waited_seconds=host.waited)
     if params["refresh"]:
         host.must(["apt-get", "--quiet", "update"], "refreshing the lists of packages")
@@ -344,7 +381,9 @@ def main() -> None:
             fixes = "\n- ".join(f"{finding['message']} {finding['fix']} [{finding['rule']}]" for finding in errors)
             module.fail_json(msg=f"nothing was updated:\n- {fixes}", **{**result, "changed": False})
         if not module.check_mode:
-            host.update(pending)
+            with host_lock.held(module):
+                host.update(pending)
+                host.check_next_boot()
     reboot = host.reboot(wanted_firmware and params["state"] == "updated")
     module.exit_json(
         **result,

@@ -2,19 +2,19 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask the hub whether it gives what is to be fetched, before anything is."""
+"""Check access to models on the hub before they are downloaded."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hub_access
-short_description: Ask the hub whether it gives what is to be fetched, before anything is
+short_description: Check access to models on the hub before they are downloaded
 version_added: 0.1.0
 description:
-  - Asks for one file of every model that is not whole on the host, as the download would, and tells all refusals at once. A licence
-    that nobody has accepted is then known before the first of many gigabytes.
-  - Models that are whole on the host are not asked for, so that a host without a way to the hub can be deployed again.
-  - A hub that cannot be reached is a warning; whether weights are needed from there is for the download to say.
+  - Requests one file of every model that is incomplete on the host, as the download would, and reports all refusals at once. So a licence
+    that was not accepted is reported before many gigabytes are downloaded.
+  - Models that are complete on the host are skipped, so that a host without access to the hub can be deployed again.
+  - An unreachable hub is a warning; the download fails if it needs weights from there.
   - A companion action plugin reads the token on the controller.
 options:
   models:
@@ -52,10 +52,10 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Ask whether all models may be had
+- name: Check access to all models
   dgxspark.vllm.hub_access:
     models: "{{ spark_plan.models }}"
-    token_file: "{{ inventory_dir }}/secrets/hf_token"
+    token_file: "{{ inventory_dir }}/.secrets/hf_token"
 """
 
 RETURN = r"""
@@ -70,12 +70,11 @@ asked:
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.urls import open_url
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import hub_access, snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import hub_access, snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint as http
 
 AT_ONCE = 8
 
@@ -87,10 +86,8 @@ def ask(model: dict[str, Any], endpoint: str, token: str, timeout: float) -> dic
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     answer: dict[str, Any] = {"repo": repo, "revision": revision, "meaning": "unreachable", "status": 0}
     try:
-        reply = open_url(url, method="HEAD", headers=headers, timeout=timeout, follow_redirects="none")
-        status, found = reply.getcode(), dict(reply.headers.items())
-    except HTTPError as error:
-        status, found = error.code, dict(error.headers.items())
+        reply = http.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
+        status, found = reply.status, reply.headers
     except (OSError, ValueError) as error:
         return {**answer, "error": f"{url}: {getattr(error, 'reason', error)}"}
     return {**answer, "meaning": hub_access.judge(status, found, bool(token)), "status": status}

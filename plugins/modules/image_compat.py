@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: image_compat
-short_description: Judge whether a vLLM launch can run on a DGX Spark
+short_description: Check whether a vLLM launch can run on a DGX Spark
 version_added: 0.1.0
 description:
   - Reads one vLLM launch as vLLM would (image, options, environment, model) and says what fails, what gives wrong
@@ -192,7 +192,7 @@ EXAMPLES = r"""
     argv: [Qwen/Qwen3-8B, -tp, "1", --max-model-len, 32k, --no-enable-prefix-caching]
   delegate_to: localhost
 
-- name: Show what can be put right without a doubt
+- name: Show the safe corrections
   ansible.builtin.debug:
     msg: "{{ item.rule }}: {{ item.before }} -> {{ item.after or 'nothing' }}"
   loop: "{{ launch.fixed.changes }}"
@@ -278,7 +278,7 @@ findings:
     - rule: SPK201
       severity: warning
       service: ""
-      message: "VLLM_USE_V1 does nothing in vLLM 0.19.0: it went with 0.11.1, there is only the V1 engine."
+      message: "VLLM_USE_V1 does nothing in vLLM 0.19.0: it was removed in 0.11.1, since there is only the V1 engine."
       fix: Take VLLM_USE_V1 out of the environment.
       source: the vLLM packages, read version by version
       basis: inventory
@@ -340,8 +340,8 @@ fixed:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import check_launch
-from ansible_collections.dgxspark.vllm.plugins.module_utils.image_catalogue import FAMILIES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import check_launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.image_catalogue import FAMILIES
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: image_info
-short_description: Report what is in container images that are on a host
+short_description: Report the contents of container images on a host
 version_added: 0.1.0
 description:
   - Reports for each image whether it is there, what it is (id, digests, architecture) and how an engine in it is started
@@ -50,6 +50,13 @@ options:
       - Seconds after which a container that was started to ask is ended.
     type: int
     default: 120
+  brought:
+    description:
+      - Those of O(images) that this run has brought, or that were missing when it began. What of them is there by now is noted as this
+        collection's, which may remove it again when nothing uses it any more. Nothing is noted in check mode.
+    type: list
+    elements: str
+    default: []
   cache_dir:
     description:
       - Folder on the host for the answers, a file per image id.
@@ -60,7 +67,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Look at the images of the services
+- name: List the images of the services
   dgxspark.vllm.image_info:
     images:
       - nvcr.io/nvidia/vllm:26.04-py3
@@ -68,7 +75,7 @@ EXAMPLES = r"""
   become: true
   register: found
 
-- name: Ask the images themselves, the first time only
+- name: Inspect the contents of new images
   dgxspark.vllm.image_info:
     images: [ghcr.io/example/spark-vllm:2026-10]
     probe: true
@@ -177,6 +184,12 @@ images:
         ptxas:
           description: Releases of the PTX assemblers inside, by owner.
           type: dict
+        nccl:
+          description: The NCCL that torch loads, its C(library) (V(pip), V(replaced), V(named) or V(system)) and its C(version).
+          type: dict
+        caches:
+          description: Compile caches that the image brings along, environment variable to folder.
+          type: dict
         packages:
           description: Versions of the packages that matter to vLLM.
           type: dict
@@ -204,6 +217,8 @@ images:
         ray: null
         cuda: "13.0"
         ptxas: {toolkit: "13.0", triton: "12.8"}
+        nccl: {library: pip, version: 2.28.9}
+        caches: {}
 """
 
 import json
@@ -213,8 +228,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, image_probe, spreading
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe, spreading
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 """What Docker calls those that the kernel names otherwise."""
@@ -226,6 +242,7 @@ def main() -> None:
             "images": {"type": "list", "elements": "str", "required": True},
             "probe": {"type": "bool", "default": False},
             "probe_timeout": {"type": "int", "default": 120},
+            "brought": {"type": "list", "elements": "str", "default": []},
             "cache_dir": {"type": "path", "default": image_probe.CACHE_DIR},
         },
         supports_check_mode=True,
@@ -242,9 +259,14 @@ def main() -> None:
     tags = {ref: spreading.local_alias(ref) for ref, image in found.items() if image is None}
     tags = {ref: tag for ref, tag in tags.items() if tag}
     if tags:
-        came = inspect(module, run, list(tags.values()))
-        found.update({ref: came[tag] for ref, tag in tags.items()})
+        tagged = inspect(module, run, list(tags.values()))
+        found.update({ref: tagged[tag] for ref, tag in tags.items()})
     images = {ref: image or docker_facts.absent_image() for ref, image in found.items()}
+    came = {str(images[ref]["id"]) for ref in module.params["brought"] if (images.get(ref) or {}).get("present")}
+    if came and not module.check_mode:
+        with host_lock.held(module) as locked:
+            if locked:
+                made.note_images(came)
     answers: dict[str, tuple[str, dict[str, Any] | None]] = {}
     for image in images.values():
         key = str(image["id"])
@@ -284,7 +306,7 @@ def answer(module: AnsibleModule, run: Any, image_id: str) -> tuple[str, dict[st
         return "none", None
     timeout = module.params["probe_timeout"]
     container = f"dgxspark-probe-{os.getpid()}"
-    rc, out, err = run(image_probe.command(image_id, container, timeout))
+    rc, out, err = run(image_probe.command(image_id, container, timeout), timeout + 60)
     said, lasting = image_probe.parse(rc, out, err, timeout)
     if rc in image_probe.TIMED_OUT:
         run(["docker", "rm", "--force", container])

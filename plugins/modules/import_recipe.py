@@ -8,11 +8,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: import_recipe
-short_description: Turn a launch of vLLM that exists already into a service
+short_description: Turn an existing launch of vLLM into a service
 version_added: 0.1.0
 description:
-  - Reads a C(docker run) command, a compose file, a systemd unit, or a recipe of eugr's spark-vllm-docker, of sparkrun or
-    of vLLM's own collection of recipes, and returns an entry of C(spark_services) that serves the same.
+  - Reads a C(docker run) command or a script around it, a compose file, a systemd unit, or a recipe of eugr's
+    spark-vllm-docker, of sparkrun, of vLLM's own collection or of NVIDIA's, and returns an entry of C(spark_services) that
+    serves the same.
+  - A launch that spans several Sparks becomes a C(spark_cluster) of as many hosts.
   - Says of everything that is not carried over why, and judges the result by the rules of M(dgxspark.vllm.image_compat).
   - Secrets are named and never returned. Each becomes a file on the controller that the service names.
   - Runs on the controller only. Nothing is started, fetched or written, and no shell is involved.
@@ -28,7 +30,7 @@ options:
   form:
     description: What kind of text it is. V(auto) finds out.
     type: str
-    choices: [auto, docker, compose, systemd, eugr, sparkrun, vllm_recipe]
+    choices: [auto, docker, compose, systemd, eugr, sparkrun, vllm_recipe, nvidia]
     default: auto
   name:
     description: Name of the service. Made from the container, unit or model when left out.
@@ -47,9 +49,11 @@ options:
     type: dict
     default: {}
   variant:
-    description: Variant of a recipe of vLLM's own collection.
+    description:
+      - Variant of a recipe of vLLM's own collection.
+      - When left out, one that fits, this machine's own before any and the default before others. All are listed with the
+        memory that each needs.
     type: str
-    default: default
   features:
     description:
       - Features of a recipe of vLLM's own collection that are wanted.
@@ -81,24 +85,24 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Take over a unit
+- name: Import a unit
   dgxspark.vllm.import_recipe:
     src: /etc/systemd/system/vllm-qwen36.service
   register: taken
 
-- name: Keep it for the inventory
+- name: Write the service to a file
   ansible.builtin.copy:
     content: "{{ taken.yaml }}"
     dest: host_vars/spark-1.yml
     mode: "0644"
 
-- name: Take over a recipe of eugr's for one Spark
+- name: Import a recipe of eugr's for one Spark
   dgxspark.vllm.import_recipe:
     src: recipes/qwen3-coder-next-fp8.yaml
     image: eugr/spark-vllm:nightly-20261015
     variables: {tensor_parallel: 1}
 
-- name: Take over a recipe of vLLM's own, in the variant for Blackwell and with speculative decoding
+- name: Import a recipe of vLLM's own, in the variant for Blackwell and with speculative decoding
   dgxspark.vllm.import_recipe:
     src: models/Qwen/Qwen3.6-35B-A3B.yaml
     variant: nvfp4
@@ -121,6 +125,16 @@ service:
     image: nvcr.io/nvidia/vllm:26.04-py3
     port: 8001
     args: {max-model-len: 131072}
+nodes:
+  description: How many Sparks the launch spans.
+  returned: success
+  type: int
+  sample: 1
+spark_cluster:
+  description: The cluster with RV(service) in it, for the group of hosts; none for a launch on one Spark.
+  returned: success
+  type: dict
+  sample: {name: glm_5_3_flash, services: [{name: glm-5-3-flash}]}
 host_vars:
   description: Variables of the host that belong to it.
   returned: success
@@ -128,7 +142,7 @@ host_vars:
   sample:
     spark_hf_home: /home/me/.cache/huggingface
 yaml:
-  description: RV(host_vars) and RV(service) as text for a host of the inventory.
+  description: RV(host_vars) and RV(service) as text for a host of the inventory, or RV(spark_cluster) for a group.
   returned: success
   type: str
   sample: "spark_services:\n- name: vllm-qwen36\n"

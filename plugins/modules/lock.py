@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: lock
-short_description: Write down which bytes the hosts serve
+short_description: Write the lock file
 version_added: 0.1.0
 description:
   - Joins what the hosts of the play say about their images and models into the lock file, on the controller. Entries of other hosts
@@ -28,9 +28,17 @@ options:
     description: Name of a variable that holds a result of M(dgxspark.vllm.snapshot_info) on the hosts.
     type: str
     required: true
+  addons:
+    description: RV(dgxspark.vllm.plan#module:addons) of the same plan; images of add-on services are locked, too.
+    type: dict
+    default: {}
+  addons_from:
+    description: Name of a variable that holds a result of M(dgxspark.vllm.image_info) about those images.
+    type: str
+    default: ''
   dest:
-    description: Lock file on the controller. C(spark_lock_file) of the hosts, else C(spark.lock.yml) beside the inventory, when empty.
-    type: path
+    description: Lock file on the controller. C(spark_lock_file) of the hosts, else C(.spark/spark.lock.yml) in the inventory folder, when empty.
+    type: str
     default: ''
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
@@ -62,7 +70,7 @@ dest:
   description: The lock file.
   returned: success
   type: str
-  sample: /home/me/my-sparks/spark.lock.yml
+  sample: /home/me/my-sparks/.spark/spark.lock.yml
 changes:
   description: What is new in it, a line each.
   returned: success

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: memory_budget
-short_description: Plan the memory of a node before anything starts on it
+short_description: Plan the memory of a node before anything is started on it
 version_added: 0.1.0
 description:
   - Works out whether vLLM services fit on a node together, from the configs of their models alone, and what vLLM would print
     if they do not.
-  - KV cache planning is that of vLLM 0.19, 0.23 and 0.33 to the byte; other versions from 0.15 follow the releases in which
-    changes were first seen, and the answer says so.
+  - KV cache planning is that of the vLLM versions that it was compared with to the byte, docs/memory.md lists them. Other versions
+    from 0.15 follow the releases in which changes were first seen, and the answer says so.
   - Chooses C(gpu-memory-utilization), C(max-model-len) and C(max-num-seqs) where they are open.
   - Every engine must find its memory free at its turn, and at every later restart with all others resident.
   - Terms that are known only as a range have a low, a typical and a high value. What fails even at low overheads is an error;
@@ -69,11 +69,13 @@ options:
     description:
       - Overrides of the terms that cannot be derived, each a number or a mapping of V(low), V(typical) and V(high), for all
         services.
-      - C(inside_base_gib), C(inside_batch_gib) (for every 1024 of C(max-num-batched-tokens)), C(inside_weights_share),
-        C(inside_vision_gib) and C(inside_drafter_gib) add up to what an engine uses inside its requested memory besides weights
-        and KV cache; C(inside_gib) replaces their sum.
-      - C(kept_share) is the part of that which stays allocated after the start.
-      - C(outside_gib) is what an engine holds beside its requested memory.
+      - C(inside_base_gib), C(inside_weights_share), C(inside_vision_gib), C(inside_drafter_gib) and C(inside_peak_share) (of what
+        activations, sampling and compilation take by the widths of the model) add up to what an engine uses inside its requested
+        memory besides weights and KV cache, with those CUDA graphs that vLLM takes off the cache; C(inside_gib) replaces their sum.
+      - C(graphs_share) is that of what CUDA graphs take by layers and sizes of batches; what is not taken off the cache comes beside.
+      - C(load_gib) is what quantised weights take over their own size while they load.
+      - C(kept_share) is the part of what is used inside that stays allocated after the start.
+      - C(outside_gib) is what an engine holds beside its requested memory, CUDA graphs apart.
       - C(snapshot_gib) is what a container takes between the host's C(MemAvailable) and vLLM's first look at it.
       - C(arguments_seconds), C(device_seconds), C(profile_seconds), C(graphs_seconds) and C(load_gib_per_second) are how long a
         start takes to come to each of vLLM's checks. They decide nothing, they only date vLLM's errors in RV(findings).
@@ -129,8 +131,22 @@ options:
         type: float
       memory_gib:
         description:
-          - What a service that is no vLLM engine holds, in GiB. Such a service has no O(services[].config).
+          - What a service that is no vLLM engine holds, in GiB.
+          - With O(services[].config), what an engine asks for whose memory cannot be worked out; C(gpu-memory-utilization) follows from it where
+            it is open, and nothing else is calculated.
         type: float
+      memory:
+        description:
+          - As O(services[].memory_gib) of an engine, in parts, in GiB on one rank - C(weights_gib), C(kv_gib) and C(other_gib). The last is
+            estimated where it is left out, the second may be left out beside C(gpu-memory-utilization).
+        type: dict
+      image_plan:
+        description:
+          - What M(dgxspark.vllm.image_plan) returned for the image, O(services[].config) and O(services[].args) of this very service -
+            C(answer), and C(reason) where there is none.
+          - It is used where the arithmetic does not know the model, or was not compared with this version of vLLM. Elsewhere the two are
+            compared.
+        type: dict
       vllm_version:
         description:
           - Version of vLLM in the image. When it is not known (left out, or V(nightly) and the like), the compared version that
@@ -199,7 +215,7 @@ EXAMPLES = r"""
     that: budget.verdict != 'fails'
     fail_msg: "{{ budget.findings | selectattr('severity', 'eq', 'error') | map(attribute='message') | join(' ') }}"
 
-- name: Would a third service still start beside what runs now?
+- name: Check whether a third service still fits
   dgxspark.vllm.memory_budget:
     measured:
       mem_available_gib: "{{ spark.memory.available_gib }}"
@@ -278,12 +294,18 @@ services:
       type: list
       elements: str
       sample: [gpu-memory-utilization]
+    sources:
+      description:
+        - What the figures rest on, for C(weights) and C(kv_cache) - C(arithmetic, compared) (it gives what this very version of vLLM gives),
+          C(arithmetic, not compared), C(image) (O(services[].image_plan)) or C(stated). Absent for services that are no engines.
+      type: dict
+      sample: {weights: "arithmetic, compared", kv_cache: "arithmetic, compared"}
     vllm_version:
       description: The version that was given, null when none was. This and what follows is absent for services that are no engines.
       type: str
       sample: 0.23.0
     exact:
-      description: Whether the planner of this very vLLM version was compared.
+      description: Whether the planner of this very vLLM version was compared, or has planned it itself.
       type: bool
       sample: true
     weights_bytes:
@@ -298,15 +320,30 @@ services:
       description: The part of C(weights_bytes) that is the vision tower; V(0) where it is not loaded or not counted apart.
       type: int
       sample: 0
+    host_bytes:
+      description: The part of C(weights_bytes) that vLLM keeps in pinned memory of the host by default (tables of n-grams), which
+        is the same memory on a GB10; V(0) where there is none, or the sizes are not counted from the config.
+      type: int
+      sample: 0
     load_peak_bytes:
-      description: What the weights take at most while they load; the 16-bit size when vLLM quantises them itself. From 0.16
-        on it may do that layer by layer and stay near C(weights_bytes).
+      description: What the weights, the drafter's included, take at most while they load; the 16-bit size when vLLM quantises them
+        itself (from 0.16 on it may do that layer by layer and stay near C(weights_bytes)), and what kernels need to reorder those of
+        a quantised checkpoint (C(load_gib)).
       type: int
       sample: 80372549376
     overhead_gib:
       description: What the engine uses inside its request besides weights and KV cache, C(low), C(typical) and C(high), in GiB.
       type: dict
       sample: {low: 0.44, typical: 1.66, high: 3.66}
+    beside_gib:
+      description: What this launch holds beside its request apart from C(outside_gib), C(low), C(typical) and C(high), in GiB; CUDA
+        graphs that vLLM does not take off the cache, and what its runner keeps for each request.
+      type: dict
+      sample: {low: 0.42, typical: 0.7, high: 1.26}
+    model_runner:
+      description: Which of vLLM's two model runners serves this launch by default, V(1) or V(2).
+      type: int
+      sample: 2
     kv_cache_dtype:
       description: The dtype of the KV cache; C(auto) is that of the model.
       type: str
@@ -414,7 +451,7 @@ memory_map:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import InputError, memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
 
 
 def main() -> None:
@@ -433,6 +470,8 @@ def main() -> None:
         "draft_config": {"type": "dict"},
         "draft_weights_gib": {"type": "float"},
         "memory_gib": {"type": "float"},
+        "memory": {"type": "dict"},
+        "image_plan": {"type": "dict"},
         "vllm_version": {"type": "str"},
         "args": {"type": "dict", "default": {}},
         "available_kv_bytes": {"type": "int"},

@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Bring a folder of weights that the controller has."""
+"""Copy a folder of weights from the controller."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: model_folder
-short_description: Bring a folder of weights that the controller has
+short_description: Copy a folder of weights from the controller
 version_added: 0.1.0
 description:
   - Looks at all files of a folder in one round trip, by size and time of change; only what differs travels. So a run that has
@@ -34,6 +34,14 @@ options:
     type: str
     choices: [changed, all, size]
     default: changed
+  hf_home:
+    description: Folder above O(path) that others than root may write to. Links below it are not followed.
+    type: path
+    default: /srv/huggingface
+  staging:
+    description: Folder on the host where files wait until they are hashed, for root alone to change.
+    type: path
+    default: /var/lib/dgxspark/incoming
   step:
     description: Set by the action plugin.
     type: str
@@ -42,6 +50,10 @@ options:
     description: Set by the action plugin from O(source).
     type: dict
     default: {}
+  last:
+    description: Set by the action plugin; whether more files are to be placed.
+    type: bool
+    default: true
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
@@ -60,7 +72,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Bring the model of our own
+- name: Copy a model of our own
   dgxspark.vllm.model_folder:
     source: models/ours
     path: /srv/huggingface/local/ours
@@ -81,6 +93,7 @@ bytes:
   sample: 5368709120
 """
 
+import hashlib
 import os
 import shutil
 import stat
@@ -89,86 +102,120 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import bundle, snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, made
 
+STAGING = "/var/lib/dgxspark/incoming"
 FILE_MODE = 0o644
 FOLDER_MODE = 0o755
 
 
-def waiting(path: Path) -> Path:
-    """Return where files wait until they are hashed: on the file system that they are moved to, out of the model's folder."""
-    return path.with_name(f".{path.name}.coming")
+def waiting(staging: str, path: Path) -> Path:
+    """Return where files wait until they are hashed: in a folder of root, since others may write to that of the models."""
+    return Path(staging) / f"{path.name}-{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
 
 
-def own(path: Path, mode: int) -> None:
-    """Set owner and mode."""
-    os.chown(path, os.geteuid(), os.getegid())
-    path.chmod(mode)
+def device_of(path: Path) -> int:
+    """Return the file system of a path that may not be there yet."""
+    while not path.exists():
+        path = path.parent
+    return path.stat().st_dev
 
 
-def look(path: Path, files: dict[str, Any], hash_all: bool, check: bool) -> dict[str, Any]:
-    """Say what is missing, and the digests of what may be the same; mends owners and modes."""
+def inside(hf_home: Path, path: Path) -> str:
+    """Return a path as it is below the folder of the models."""
+    return path.relative_to(hf_home).as_posix()
+
+
+def note(hf_home: Path, path: Path, files: dict[str, Any]) -> list[str]:
+    """Note what is about to be made; returns all that was made of the model, below the folder of the models."""
+    name = made.local_name(path.name)
+    made.note(hf_home, name, [f"{inside(hf_home, path)}/{file}" for file in files])
+    return made.made_of(name).get(str(hf_home)) or []
+
+
+def look(hf_home: Path, path: Path, files: dict[str, Any], hash_all: bool, check: bool) -> dict[str, Any]:
+    """Say what is missing, and the digests of what may be the same; mends the modes of what was brought here."""
     missing, digests, changed = [], {}, False
+    ours = set(made.made_of(made.local_name(path.name)).get(str(hf_home)) or [])
     for name, wanted in files.items():
-        file = path / name
         try:
-            now = file.stat()
+            handle = beneath.open_file(hf_home, f"{inside(hf_home, path)}/{name}")
         except FileNotFoundError:
             missing.append(name)
             continue
-        if not stat.S_ISREG(now.st_mode) or now.st_size != wanted["size"]:
-            missing.append(name)
-            continue
-        if hash_all or int(now.st_mtime) != wanted["mtime"]:
-            digests[name] = snapshots.sha256_of(file)
-        if stat.S_IMODE(now.st_mode) != FILE_MODE or now.st_uid != os.geteuid():
-            changed = True
-            if not check:
-                own(file, FILE_MODE)
+        with handle:
+            now = os.fstat(handle.fileno())
+            if now.st_size != wanted["size"]:
+                missing.append(name)
+                continue
+            if hash_all or int(now.st_mtime) != wanted["mtime"]:
+                digests[name] = beneath.sha256_of(handle)
+            if stat.S_IMODE(now.st_mode) != FILE_MODE and f"{inside(hf_home, path)}/{name}" in ours:
+                changed = True
+                if not check:
+                    os.fchmod(handle.fileno(), FILE_MODE)
     return {"missing": missing, "digests": digests, "changed": changed}
 
 
 def stage(module: AnsibleModule, path: Path, files: dict[str, Any]) -> dict[str, Any]:
     """Make ready for files that come; returns what of them an earlier run has brought."""
-    folder = waiting(path)
+    folder = waiting(module.params["staging"], path)
     staged = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
-    coming = sum(file["size"] for file in files.values() if staged.get(file["part"]) != file["size"])
-    disk = path
-    while not disk.exists():
-        disk = disk.parent
-    free = shutil.disk_usage(disk).free
-    short = bundle.no_room(coming, free, f"the file system of {path}", f"what comes of {module.params['source']}")
-    if short:
-        module.fail_json(msg=short + " Make room there.")
+    coming = [file["size"] for file in files.values() if staged.get(file["part"]) != file["size"]]
+    apart = device_of(folder) != device_of(path)
+    # On another file system they are placed one after the other.
+    needs = [
+        (path, sum(coming), "what comes"),
+        *([(folder, max(coming, default=0), "the largest file")] if apart else []),
+    ]
+    for where, need, what in needs:
+        disk = where
+        while not disk.exists():
+            disk = disk.parent
+        free = shutil.disk_usage(disk).free
+        short = bundle.no_room(need, free, f"the file system of {where}", f"{what} of {module.params['source']}")
+        if short:
+            module.fail_json(msg=short + " Make room there.")
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     # The connection brings files as the login user.
     login = os.environ.get("SUDO_UID", "")
     if login.isdigit() and os.geteuid() == 0:
         os.chown(folder, int(login), -1)
-    return {"staged": staged, "folder": str(folder)}
+    return {"staged": staged, "folder": str(folder), "apart": apart}
 
 
-def place(path: Path, files: dict[str, Any]) -> list[str]:
+def place(module: AnsibleModule, hf_home: Path, path: Path, files: dict[str, Any]) -> list[str]:
     """Give every file that came its name, after it was hashed; returns those that are not what was sent."""
-    folder, bad = waiting(path), []
-    for name, wanted in files.items():
-        file = path / name
-        if wanted["part"]:
-            came = folder / wanted["part"]
-            if not came.is_file() or snapshots.sha256_of(came) != wanted["sha256"]:
-                bad.append(name)
-                came.unlink(missing_ok=True)
-                continue
-            for parent in reversed(file.parents):
-                if parent.is_relative_to(path) and not parent.is_dir():
-                    parent.mkdir(parents=True)
-                    own(parent, FOLDER_MODE)
-            own(came, FILE_MODE)
-            came.replace(file)
-        os.utime(file, (wanted["mtime"], wanted["mtime"]))
-    if not bad:
+    folder, bad = waiting(module.params["staging"], path), []
+    noted = note(hf_home, path, files)
+    hf_home.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    with beneath.folder(hf_home, inside(hf_home, path), make=True) as own:
+        for name, wanted in files.items():
+            if wanted["part"]:
+                try:
+                    with beneath.open_file(folder, wanted["part"]) as came:
+                        right = beneath.place(came, wanted["sha256"], own, name, FILE_MODE)
+                    (folder / wanted["part"]).unlink()
+                except FileNotFoundError:
+                    # Placed when it came, where what waits lies on another file system.
+                    right = _is(own, name, wanted)
+                if not right:
+                    bad.append(name)
+                    continue
+            with beneath.open_file(own, name) as handle:
+                os.utime(handle.fileno(), (wanted["mtime"], wanted["mtime"]))
+    if not bad and module.params["last"]:
         shutil.rmtree(folder, ignore_errors=True)
+    made.hand_over(hf_home, noted)
     return bad
+
+
+def _is(own: int, name: str, wanted: dict[str, Any]) -> bool:
+    if beneath.size(own, name) != wanted["size"]:
+        return False
+    with beneath.open_file(own, name) as handle:
+        return beneath.sha256_of(handle) == str(wanted["sha256"])
 
 
 def main() -> None:
@@ -180,21 +227,32 @@ def main() -> None:
             "verify": {"type": "str", "choices": ["changed", "all", "size"], "default": "changed"},
             "step": {"type": "str", "choices": ["look", "stage", "place"]},
             "files": {"type": "dict", "default": {}},
+            "hf_home": {"type": "path", "default": "/srv/huggingface"},
+            "staging": {"type": "path", "default": STAGING},
+            "last": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )
-    path, files = Path(module.params["path"]), module.params["files"]
+    path, hf_home, files = Path(module.params["path"]), Path(module.params["hf_home"]), module.params["files"]
     if module.params["step"] is None:
         module.fail_json(msg="dgxspark.vllm.model_folder runs through its action plugin, on the controller")
+    if hf_home not in path.parents:
+        module.fail_json(msg=f"path is {path}, which does not lie below hf_home, {hf_home}")
     if path.exists() and not path.is_dir():
         module.fail_json(
             msg=f"{path} is no folder, but the files of {module.params['source']} belong in it; move it away"
         )
-    if module.params["step"] == "look":
-        module.exit_json(**look(path, files, module.params["verify"] == "all", module.check_mode))
-    if module.params["step"] == "stage":
-        module.exit_json(changed=False, **stage(module, path, files))
-    module.exit_json(changed=True, bad=place(path, files))
+    try:
+        if module.params["step"] == "look":
+            module.exit_json(**look(hf_home, path, files, module.params["verify"] == "all", module.check_mode))
+        with host_lock.held(module):
+            if module.params["step"] == "stage":
+                result: dict[str, Any] = {"changed": False, **stage(module, path, files)}
+            else:
+                result = {"changed": True, "bad": place(module, hf_home, path, files)}
+        module.exit_json(**result)
+    except beneath.Refused as error:
+        module.fail_json(msg=str(error))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Fetch a model into HF_HOME at a pinned revision."""
+"""Download a model into HF_HOME at a pinned revision."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: model_snapshot
-short_description: Fetch a model into HF_HOME at a pinned revision
+short_description: Download a model into HF_HOME at a pinned revision
 version_added: 0.1.0
 description:
   - Looks whether the snapshot is whole on the host and, if it is not, fetches it with the hub library inside the image
@@ -21,6 +21,7 @@ description:
     the sums that the hub library names them by.
   - When a damaged file is taken away, a file beside the sums is touched. Units that have it among what they are restarted on do not
     go on with what they have loaded from it.
+  - What is fetched is noted, so that it can be removed by name, and given to the owner of O(hf_home).
 options:
   repo:
     description: Model on the hub, ORG/NAME.
@@ -83,6 +84,12 @@ options:
     description: Fetch nothing. What is missing or damaged is named, and fails the task.
     type: bool
     default: false
+  link:
+    description:
+      - Name below O(hf_home) of a link to the snapshot, a path to its files that does not hold the commit. It is relative, so that it
+        leads the same way in a container.
+    type: str
+    default: ''
   token:
     description: Set by the action plugin from O(token_file).
     type: str
@@ -139,6 +146,11 @@ bytes:
   returned: success
   type: int
   sample: 16397000000
+link:
+  description: The link of O(link), empty where none was asked for.
+  returned: success
+  type: str
+  sample: snapshots/Org--Model@main
 wrong:
   description: Files that are not what they are to be, each with C(file) and C(why).
   returned: success
@@ -157,14 +169,23 @@ total_bytes:
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import stat
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
+    NoAnswer,
+    Run,
+    failing,
+    reader,
+    says_missing,
+)
+
+START_SECONDS = 120.0  # that Docker may take to make a container
 
 TOKENS = Path("/run/dgxspark/tokens")
 
@@ -172,7 +193,7 @@ TOKENS = Path("/run/dgxspark/tokens")
 class Download:
     """The container that fetches one model at one revision; a second run finds the download of the first."""
 
-    def __init__(self, params: dict[str, Any], run: Callable[[list[str]], tuple[int, str, str]]) -> None:
+    def __init__(self, params: dict[str, Any], run: Run) -> None:
         self.params = params
         self.run = run
         wanted = json.dumps([params["repo"], params["revision"], params["only"]])
@@ -180,13 +201,15 @@ class Download:
         self.token = TOKENS / self.name
 
     def state(self) -> dict[str, Any] | None:
-        """Return docker's State of the container, or None where there is none."""
-        rc, out, _err = self.run(["docker", "container", "inspect", "--format", "{{json .State}}", self.name])
+        """Return docker's State of the container, or None where there is none. Raises NoAnswer."""
+        rc, out, err = self.run(["docker", "container", "inspect", "--format", "{{json .State}}", self.name])
+        if rc not in (0, 127) and not says_missing(err):
+            raise NoAnswer("docker", f"docker does not say how the download is: {err.strip() or f'exit code {rc}'}")
         return json.loads(out) if rc == 0 else None
 
     def log(self) -> str:
         """Return all that it printed."""
-        _rc, out, err = self.run(["docker", "logs", self.name])
+        _rc, out, err = self.run(["docker", "logs", self.name], tail=True)
         return err + out
 
     def start(self) -> str:
@@ -217,11 +240,30 @@ class Download:
         self.run(["docker", "rm", "--force", self.name])
         self.token.unlink(missing_ok=True)
 
+    def sweep(self) -> None:
+        """Remove the tokens of downloads that have ended without anybody looking, as when their run was killed."""
+        left = [path for path in TOKENS.glob("*") if path != self.token] if TOKENS.is_dir() else []
+        if not left:
+            return
+        try:
+            rc, out, _err = self.run(
+                ["docker", "ps", "--no-trunc", "--filter", "label=dgxspark.fetch", "--format", "{{.Names}}"]
+            )
+        except NoAnswer:  # which of them are under way is not known
+            return
+        for path in left if rc == 0 else []:
+            if path.name not in out.split():
+                path.unlink(missing_ok=True)
+
 
 def look(module: AnsibleModule, download: Download, found: dict[str, Any], result: dict[str, Any]) -> None:
     """Leave the module with how far the download is, or with how it ended."""
     params = module.params
-    state = download.state()
+    try:
+        state = download.state()
+    except NoAnswer as nothing:  # it goes on whether Docker says so or not; the next look may hear more
+        module.warn(str(nothing))
+        module.exit_json(**{**result, "changed": True, "running": True, "complete": False})
     if state and state.get("Running"):
         totals = snapshots.announced(download.log())
         result.update(
@@ -235,6 +277,8 @@ def look(module: AnsibleModule, download: Download, found: dict[str, Any], resul
         module.exit_json(**result)
     log = download.log() if state else ""
     download.clean_up()
+    if not module.check_mode:
+        made.end_fetch(Path(params["hf_home"]), params["repo"])
     what = f"{params['repo']}@{params['revision']}"
     if state and state.get("ExitCode") != 0:
         module.fail_json(
@@ -245,15 +289,41 @@ def look(module: AnsibleModule, download: Download, found: dict[str, Any], resul
         take_away(params, found, wrong)
     if wrong:
         module.fail_json(
-            msg=f"{what} was fetched, and is not what {'the lock file says' if params['files'] else 'it is to be'}: {told(wrong)}. It was "
+            msg=f"{what} was fetched, and is not what {'the lock file says' if params['files'] else 'it is to be'}: {defects_text(wrong)}. It was "
             "taken away again. The hub has changed these files, or something between it and this host does; look at spark_hf_endpoint, or "
             "lock again.",
             **{**result, "complete": False, "wrong": wrong},
         )
+    refuse_strays(module, found, result)
     if not found["complete"]:
         missing = ", ".join(found["missing"][:5]) or "weight files"
         module.fail_json(msg=f"{what} was fetched but is not whole; missing: {missing}. Run the play again.", **result)
-    module.exit_json(**{**result, "changed": True})
+    module.exit_json(**{**result, "changed": True, "link": lead(module, found)[0]})
+
+
+def lead(module: AnsibleModule, found: dict[str, Any]) -> tuple[str, bool]:
+    """Have the link that was asked for lead to the snapshot; returns it, and whether it led elsewhere or was not there.
+
+    It is relative, so that it leads the same way in a container.
+    """
+    params = module.params
+    if not params["link"] or not found["path"]:
+        return "", False
+    hf_home, name = Path(params["hf_home"]), str(params["link"])
+    target = "../" * name.count("/") + Path(found["path"]).relative_to(hf_home).as_posix()
+    try:
+        there = beneath.info(hf_home, name)
+        if there and stat.S_ISLNK(there.st_mode) and str((hf_home / name).readlink()) == target:
+            return name, False
+        if there and stat.S_ISDIR(there.st_mode):
+            raise beneath.Refused(f"{hf_home / name} is a folder, and a link belongs there; move it away")
+        if not module.check_mode:
+            new = made.note(hf_home, made.repo_name(params["repo"]), [name])
+            beneath.link(hf_home, name, target)
+            made.hand_over(hf_home, new)
+    except beneath.Refused as error:
+        module.fail_json(msg=str(error))
+    return name, True
 
 
 def verified(module: AnsibleModule, found: dict[str, Any]) -> list[dict[str, str]]:
@@ -271,20 +341,98 @@ def verified(module: AnsibleModule, found: dict[str, Any]) -> list[dict[str, str
     return wrong
 
 
+def refuse_strays(module: AnsibleModule, found: dict[str, Any], result: dict[str, Any]) -> None:
+    """Fail where nothing can be trusted to be what the lock file says: files that it does not list, links in the way."""
+    params = module.params
+    what = f"{params['repo']}@{params['revision']}"
+    if found["missing"] and not found["path"]:
+        module.fail_json(msg=f"{what} is not looked at and not fetched: {found['missing'][0]}.", **result)
+    strays = snapshots.unlisted(Path(found["path"]), params["files"], params["only"]) if found["path"] else []
+    if strays and params["files"]:
+        module.fail_json(
+            msg=f"{what} has files on this host that the lock file does not list, and that an engine would read: "
+            f"{', '.join(strays[:5])}{f' and {len(strays) - 5} more' if len(strays) > 5 else ''}. Find out who put them into "
+            f"{found['path']}; remove them, or, if they belong there, lock again.",
+            **{
+                **result,
+                "complete": False,
+                "wrong": [{"file": name, "why": "is not in the lock file"} for name in strays],
+            },
+        )
+
+
 def take_away(params: dict[str, Any], found: dict[str, Any], wrong: list[dict[str, str]]) -> None:
     """Take away what is wrong."""
     if any(entry["why"] != "is missing" for entry in wrong):
-        snapshots.mark_repair(Path(params["sums_dir"]), params["repo"])
+        snapshots.note_repair(Path(params["sums_dir"]), params["repo"])
     for entry in wrong:
         snapshots.drop(Path(params["hf_home"]), params["repo"], Path(found["path"]), entry["file"])
 
 
-def told(wrong: list[dict[str, str]]) -> str:
+def defects_text(wrong: list[dict[str, str]]) -> str:
     """Say which files are wrong, the first few of them."""
     more = len(wrong) - 5
     return ", ".join(f"{entry['file']} {entry['why']}" for entry in wrong[:5]) + (
         f" and {more} more" if more > 0 else ""
     )
+
+
+def bring(module: AnsibleModule) -> None:
+    """Look what there is, and start or follow the download."""
+    params = module.params
+    download = Download(params, reader(START_SECONDS))
+    with failing(module):
+        if not module.check_mode:
+            download.sweep()
+        attend(module, download)
+
+
+def attend(module: AnsibleModule, download: Download) -> None:
+    """Start a download, or look how it is."""
+    params = module.params
+    found = snapshots.look(Path(params["hf_home"]), params["repo"], params["revision"], params["only"])
+    result: dict[str, Any] = {
+        "changed": False,
+        "running": False,
+        "commit": found["commit"],
+        "path": found["path"],
+        "complete": found["complete"],
+        "bytes": found["bytes"],
+        "total_bytes": None,
+        "wrong": [],
+        "link": "",
+    }
+    if params["step"] == "look":
+        look(module, download, found, result)
+    wrong = verified(module, found)
+    refuse_strays(module, found, result)
+    result.update(wrong=wrong, complete=found["complete"] and not wrong)
+    if not result["complete"]:
+        # With a bundle it is that which brings it, and says so.
+        result["changed"] = not params["offline"]
+        if not module.check_mode:
+            take_away(params, found, wrong)
+            if params["offline"]:
+                lacks = defects_text(wrong) or f"missing: {', '.join(found['missing'][:5]) or 'all of it'}"
+                module.fail_json(
+                    msg=f"{params['repo']}@{params['revision']} is not whole on this host, {lacks}; and nothing is fetched, since it is "
+                    "to come from a bundle. Make the bundle again on a host that has it whole, or leave spark_bundle_dir out.",
+                    **result,
+                )
+            made.begin_fetch(Path(params["hf_home"]), params["repo"])
+            refused = download.start()
+            if refused:
+                module.fail_json(
+                    msg=f"the download of {params['repo']} could not be started: {refused}. "
+                    f"Is the image {params['image']} on the host?"
+                )
+            result["running"] = True
+    elif not module.check_mode:
+        made.end_fetch(Path(params["hf_home"]), params["repo"])
+    if result["complete"]:
+        result["link"], led = lead(module, found)
+        result["changed"] = result["changed"] or led
+    module.exit_json(**result)
 
 
 def main() -> None:
@@ -297,6 +445,7 @@ def main() -> None:
             "image": {"type": "str", "required": True},
             "hf_home": {"type": "path", "default": "/srv/huggingface"},
             "token_file": {"type": "str", "default": "", "no_log": False},
+            "link": {"type": "str", "default": ""},
             "endpoint": {"type": "str", "default": ""},
             "timeout": {"type": "int", "default": 14400},
             "poll": {"type": "int", "default": 15},
@@ -309,43 +458,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params = module.params
-    download = Download(params, runner(module))
-    found = snapshots.look(Path(params["hf_home"]), params["repo"], params["revision"], params["only"])
-    result: dict[str, Any] = {
-        "changed": False,
-        "running": False,
-        "commit": found["commit"],
-        "path": found["path"],
-        "complete": found["complete"],
-        "bytes": found["bytes"],
-        "total_bytes": None,
-        "wrong": [],
-    }
-    if params["step"] == "look":
-        look(module, download, found, result)
-    wrong = verified(module, found)
-    result.update(wrong=wrong, complete=found["complete"] and not wrong)
-    if not result["complete"]:
-        # With a bundle it is that which brings it, and says so.
-        result["changed"] = not params["offline"]
-        if not module.check_mode:
-            take_away(params, found, wrong)
-            if params["offline"]:
-                lacks = told(wrong) or f"missing: {', '.join(found['missing'][:5]) or 'all of it'}"
-                module.fail_json(
-                    msg=f"{params['repo']}@{params['revision']} is not whole on this host, {lacks}; and nothing is fetched, since it is "
-                    "to come from a bundle. Make the bundle again on a host that has it whole, or leave spark_bundle_dir out.",
-                    **result,
-                )
-            refused = download.start()
-            if refused:
-                module.fail_json(
-                    msg=f"the download of {params['repo']} could not be started: {refused}. "
-                    f"Is the image {params['image']} on the host?"
-                )
-            result["running"] = True
-    module.exit_json(**result)
+    with host_lock.held(module):
+        bring(module)
 
 
 if __name__ == "__main__":

@@ -34,13 +34,36 @@ options:
     description: Name of a variable that holds a result of M(dgxspark.vllm.upstream_info) on one of the hosts.
     type: str
     default: ''
+  image_plans_from:
+    description:
+      - Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.image_plan) in a loop over C(image_questions) of RV(hosts).
+      - An answer about another image is not used. What was said is kept in C(.spark/image_plans) of the inventory folder of the first Spark, by
+        image id, configuration and arguments, and is used from there without asking.
+    type: str
+    default: ''
+  ask:
+    description:
+      - Whether images will be asked what this plan leaves open. With V(now) and V(both), a plan whose questions a host is to be asked right
+        now does not fail, is not shown and not written, and RV(asking) says so; the next one is.
+      - With V(later) and V(both), a service that cannot be planned and whose image is not on its host yet is a warning, as the image is asked once it is there.
+    type: str
+    choices: [never, now, later, both]
+    default: never
   dest:
     description:
       - File on the controller that the plan is written to, as JSON without timestamps. Empty writes none.
       - The same as an HTML page for people, which needs no network, is written beside it, with the suffix C(.html).
       - They are reports and do not count as a change. Check mode does not write them.
-    type: path
+      - A relative path is relative to the inventory folder of the first Spark, C(~) is expanded.
+    type: str
     default: ''
+  missing_keys:
+    description:
+      - The severity of a key that the fleet itself checks and that is not there yet, so that C(dgxspark.vllm.keys) would make it.
+      - A secret that somebody else gives out is an error in any case.
+    type: str
+    choices: [error, info]
+    default: error
   show:
     description:
       - Draw the memory of each host and print its services and the findings; in colour where Ansible prints colours.
@@ -64,7 +87,7 @@ options:
   locked:
     description:
       - Plan what the lock file has by digest and commit, and say what differs from it. Without, names are planned as they are written.
-      - The file is C(spark_lock_file), else C(spark.lock.yml) beside the inventory; where there is none, nothing is locked.
+      - The file is C(spark_lock_file), else C(.spark/spark.lock.yml) in the inventory folder; where there is none, nothing is locked.
     type: bool
     default: true
 extends_documentation_fragment:
@@ -80,15 +103,15 @@ author:
 EXAMPLES = r"""
 - name: Plan from the inventory alone
   dgxspark.vllm.plan:
-    dest: plan.json
+    dest: .spark/plan.json
   run_once: true
   register: planned
 
-- name: Ask the hosts
+- name: Gather facts of the hosts
   dgxspark.vllm.spark_info:
   register: spark_measured
 
-- name: Plan again with what the hosts say
+- name: Plan with the facts of the hosts
   dgxspark.vllm.plan:
     measured_from: spark_measured
   run_once: true
@@ -109,6 +132,10 @@ models:
       two: fits
       weights_gib: 65.9
       longest: 131072
+asking:
+  description: Whether hosts are to be asked first, those whose C(image_questions) have the C(state) V(ask).
+  returned: when O(models) is not set
+  type: bool
 hosts:
   description: The plan of each host, by host name.
   returned: success
@@ -118,6 +145,7 @@ hosts:
       verdict: fits
       start_order: [heavy, fast]
       services: []
+      firewall: {state: present, closed: [8001], admitted: [{ports: [8001], from: [192.168.1.20]}]}
 clusters:
   description:
     - Clusters by name, with their hosts (the head first), their services with the executor and why it was chosen, and the plan
@@ -130,14 +158,16 @@ clusters:
       head: spark-1
       services: [{name: qwen235, executor: mp, reason: vLLM 0.19.0 spans hosts by itself}]
       fabric: null
-around:
+addons:
   description:
-    - What stands around the engines, by host and role, as the roles take it; null for what a host is not to have. Hosts that are no
-      Sparks are here too.
+    - Add-on services, by host and role, as the roles take it; null for what a host is not to have. Hosts that are no
+      Sparks are here too. C(sockets) lists what listens there, and which other hosts have to reach it.
   returned: success
   type: dict
   sample:
     spark-1:
+      sockets:
+        - {service: heavy, kind: engine, unit: spark-heavy.service, address: 192.168.1.11, port: 8001, key: true, callers: [forge]}
       gateway: null
       speech: {services: []}
 locked_names:
@@ -152,7 +182,7 @@ keys_of_fleet:
   returned: success
   type: list
   elements: str
-  sample: [/home/me/fleet/secrets/api_key]
+  sample: [/home/me/fleet/.secrets/api_key]
 findings:
   description: What the plan says about all hosts, errors first.
   returned: success

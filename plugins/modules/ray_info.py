@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask Ray for its nodes."""
+"""Report the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ray_info
-short_description: Ask Ray for its nodes
+short_description: Report the nodes of a Ray cluster
 version_added: 0.1.0
 description:
   - Asks the Ray of an engine that spans hosts which nodes and resources it has, by Ray's own Python API, from inside one of
@@ -32,7 +32,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Ask Ray for its nodes
+- name: List the nodes of Ray
   dgxspark.vllm.ray_info:
     container: spark-qwen235-ray
     address: 192.168.100.10:6379
@@ -91,8 +91,11 @@ error:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import ray_cluster, ray_nodes
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import ray_cluster
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import ray_nodes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
+
+ASK_SECONDS = 120.0  # a program with Ray starts in the container
 
 
 def main() -> None:
@@ -106,7 +109,7 @@ def main() -> None:
         ray_nodes.split_address(address)
     except ValueError as error:
         module.fail_json(msg=f"address: {error}")
-    rc, out, err = runner(module)(ray_cluster.ask_argv(container, address))
+    rc, out, err = runner(module, ASK_SECONDS)(ray_cluster.ask_argv(container, address))
     module.exit_json(changed=False, **ray_cluster.read_answer(container, rc, out, err))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: receipt
-short_description: Keep a receipt of what a service is and how it measured
+short_description: Write a receipt of what was deployed and measured for a service
 version_added: 0.1.0
 description:
   - Writes a receipt of a service to the host and compares it with the one before.
@@ -74,7 +74,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Keep the receipt
+- name: Write the receipt
   dgxspark.vllm.receipt:
     path: /var/lib/dgxspark/receipts/heavy.json
     deployed:
@@ -118,7 +118,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import receipt_file, receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipt_file, receipts
 
 
 def main() -> None:

@@ -2,17 +2,17 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Decide about hosts that change one after another; the work is done by the action plugin of the same name."""
+"""Decide the order of a rollout, and when it stops; the work is done by the action plugin of the same name."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rollout
-short_description: Decide about hosts that change one after another
+short_description: Decide the order of a rollout, and when it stops
 version_added: 0.1.0
 description:
-  - The decisions of C(rollout.yml) and C(rollback.yml), which read what the hosts said from their variables.
-  - Hosts of a cluster are one unit, they change together and go back together.
+  - The decisions of C(rollout.yml) and C(rollback.yml), based on the answers of the hosts in their variables.
+  - The hosts of a cluster are changed and rolled back together.
   - Runs on the controller; no host is contacted.
 options:
   step:
@@ -28,8 +28,8 @@ options:
     description: C(hosts) of what M(dgxspark.vllm.plan) returned.
     type: dict
     default: {}
-  around:
-    description: C(around) of what M(dgxspark.vllm.plan) returned.
+  addons:
+    description: C(addons) of what M(dgxspark.vllm.plan) returned.
     type: dict
     default: {}
   clusters:
@@ -87,11 +87,11 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Find out who comes when
+- name: Choose the order of the hosts
   dgxspark.vllm.rollout:
     step: order
     planned: "{{ spark_planned.hosts }}"
-    around: "{{ spark_planned.around }}"
+    addons: "{{ spark_planned.addons }}"
     clusters: "{{ spark_planned.clusters }}"
     canary: spark-1
     batch: 25%

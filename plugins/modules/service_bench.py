@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Measure how fast the services of a host are."""
+"""Benchmark the services of a host."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: service_bench
-short_description: Measure how fast the services of a host are
+short_description: Benchmark the services of a host
 version_added: 0.1.0
 description:
   - Measures prefill and decode of single requests at several prompt lengths, then several requests at once, and compares with
@@ -17,10 +17,12 @@ description:
   - Refuses to measure while other requests run on the host, unless told otherwise.
   - Of an engine that spans hosts only the first rank is measured, together with all the others.
   - A companion action plugin makes one measurement a call and prints it, so that a long run shows how far it is.
+  - With O(report_from) it prints tables and charts of what all hosts of the play measured, with what is published for the recipes,
+    and findings, and fails when a service could not be measured. A figure that got worse is a finding and fails nothing.
   - With the file of the API key the module needs to be root.
 options:
   planned:
-    description: RV(dgxspark.vllm.plan#module:hosts).
+    description: RV(dgxspark.vllm.plan#module:hosts). Needed to measure.
     type: dict
   settings:
     description: What to measure; the keys of C(spark_bench), which C(docs/benchmarks.md) lists.
@@ -34,6 +36,14 @@ options:
     description: Folder of the receipts.
     type: path
     default: /var/lib/dgxspark/receipts
+  report_from:
+    description: Name of a variable that holds a result of this module on the hosts of the play, which is then shown and nothing is measured.
+    type: str
+    default: ''
+  dest:
+    description: With O(report_from), a file on the controller that gets all of it as JSON; none unless given.
+    type: str
+    default: ''
   step:
     description:
       - For the action plugin. V(look) asks what the service is and whether others use it, V(stream) measures one answer,
@@ -58,14 +68,13 @@ attributes:
     details:
       - Nothing but the figures in the receipts is changed, which count as no change.
 seealso:
-  - module: dgxspark.vllm.bench_report
   - module: dgxspark.vllm.receipt
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """
 
 EXAMPLES = r"""
-- name: Measure the services
+- name: Benchmark the services
   dgxspark.vllm.service_bench:
     planned: "{{ spark_planned.hosts }}"
     settings:
@@ -73,6 +82,12 @@ EXAMPLES = r"""
       repeats: 5
   become: true
   register: benched
+
+- name: Show the results
+  dgxspark.vllm.service_bench:
+    report_from: benched
+    dest: /tmp/bench.json
+  run_once: true
 """
 
 RETURN = r"""
@@ -89,7 +104,7 @@ results:
       ratio: 0.9651
       comparable: true
 refused:
-  description: Services that were not measured, each with C(where) and C(reason).
+  description: Services that were not measured, and with O(report_from) hosts, each with C(where) and C(reason).
   returned: when not skipped
   type: list
   elements: dict
@@ -104,14 +119,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import (
-    benchmark,
-    command,
-    docker_facts,
-    endpoint,
-    hostmem,
-    receipts,
-)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, endpoint, hostmem
 
 SAMPLE_SECONDS = 2.0
 """Between two looks at the GPU: one takes a quarter of a second of one of the host's cores."""
@@ -133,10 +143,10 @@ class Bench:
         """Return what the engine counts; all None for one without /metrics."""
         try:
             client = self.client if url is None else endpoint.Client(url)
-            status, raw = client.call("GET", "/metrics", timeout=REQUEST_SECONDS)
+            status, text = client.metrics(REQUEST_SECONDS)
         except endpoint.Problem:
             return benchmark.counters("")
-        return benchmark.counters(raw.decode("utf-8", "replace") if status == 200 else "")
+        return benchmark.counters(text if status == 200 else "")
 
     def look(self) -> dict[str, Any]:
         """Say what the service is, under which conditions it runs, what runs beside it, and what its receipt has."""
@@ -227,7 +237,7 @@ class Bench:
                 return self.answer(int(self.task["characters"]), text, deadline)
             except endpoint.Problem as problem:
                 refused = problem.kind == "http" and problem.status in (400, 404, 405, 422, 501)
-                if refused and self.task["api"] == "chat" and endpoint.lacks_chat(problem):
+                if refused and self.task["api"] == "chat" and endpoint.chat_unsupported(problem):
                     self.task["api"] = "completions"
                 elif refused and problem.status in (400, 422) and int(self.task["extras"]) + 1 < len(benchmark.EXTRAS):
                     self.task["extras"] = int(self.task["extras"]) + 1
@@ -324,7 +334,7 @@ class Bench:
             max(10, int(float(self.task["seconds"]))),
             options,
         )
-        row, reason = benchmark.parse_load(*self.run(argv), level)
+        row, reason = benchmark.parse_load(*self.run(argv, float(self.task["seconds"]) + command.WORK_SECONDS), level)
         if row and row["failed"] and self.task["client"] == "auto":
             return None, f"vllm bench serve: {row['failed']} of {row['requests']} requests failed"
         return row, self.client.redact(reason)
@@ -361,6 +371,8 @@ def main() -> None:
             "settings": {"type": "dict", "default": {}},
             "only": {"type": "raw", "default": []},
             "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
+            "report_from": {"type": "str", "default": ""},
+            "dest": {"type": "str", "default": ""},
             "step": {"type": "str", "choices": ["look", "stream", "load"]},
             "task": {"type": "dict", "default": {}},
         },

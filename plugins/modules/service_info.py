@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask all model servers of a host how they are."""
+"""Report the status of all model servers of a host."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: service_info
-short_description: Ask all model servers of a host how they are
+short_description: Report the status of all model servers of a host
 version_added: 0.1.0
 description:
   - Asks every service for a short completion and for its metrics, all at the same time, and never fails because one of
@@ -64,7 +64,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Ask the services
+- name: Query the services
   dgxspark.vllm.service_info:
     services:
       - name: heavy
@@ -134,10 +134,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.urls import open_url
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint, gb10, metrics, receipts
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, metrics
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import noted, reader
+
+LOOK_SECONDS = 10.0  # that systemctl, docker or nvidia-smi may take
 
 
 def ask(service: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -147,18 +150,15 @@ def ask(service: dict[str, Any], timeout: float) -> dict[str, Any]:
     answer = endpoint.wait_ready(
         service["url"],
         service.get("model"),
+        endpoint.Requests(timeout=timeout, completion_timeout=timeout, max_tokens=1, measure=False),
         api_key_file=service.get("api_key_file"),
         timeout=timeout,
         interval=1,
-        request_timeout=timeout,
-        completion_timeout=timeout,
-        max_tokens=1,
-        measure=False,
     )
     try:
         # /metrics asks for no key.
-        reply = open_url(service["url"] + "/metrics", timeout=timeout, use_proxy=False)
-        figures = metrics.parse(reply.read().decode("utf-8", "replace"))
+        reply = endpoint.fetch(service["url"] + "/metrics", timeout=timeout)
+        figures = metrics.parse(reply.body.decode("utf-8", "replace") if reply.status == 200 else "")
     except (OSError, ValueError):
         figures = metrics.parse("")
     return {
@@ -170,11 +170,11 @@ def ask(service: dict[str, Any], timeout: float) -> dict[str, Any]:
     }
 
 
-def fast_path_mark(folder: str, service: str) -> str | None:
+def fast_path_summary(folder: str, service: str) -> str | None:
     """What the receipt of a service says of its kernels, in a word."""
     try:
         receipt = json.loads((Path(folder) / f"{service}.json").read_text(encoding="utf-8"))
-        found = receipt["fast_path"]["mark"]
+        found = receipt["fast_path"]["summary"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return found if isinstance(found, str) else None
@@ -193,12 +193,19 @@ def benched(folder: str, name: str) -> dict[str, Any]:
 
 def look(run: gb10.Run, root: str) -> dict[str, Any]:
     """Return the units, the memory and the GPU memory of services of this host."""
-    containers = gb10.read_containers(run)
-    return {
-        "units": gb10.read_units(run),
+    unknown: dict[str, str] = {}
+    found = {
+        "units": noted(unknown, [], gb10.read_units, run),
         "memory": gb10.read_memory(root),
-        "resident": gb10.resident(gb10.read_gpu(run, root, containers), containers),
+        "resident": noted(unknown, [], resident, run, root),
     }
+    return {**found, "unknown": unknown}
+
+
+def resident(run: gb10.Run, root: str) -> list[dict[str, Any]]:
+    """Return the GPU memory that services hold."""
+    containers = gb10.read_containers(run)
+    return gb10.resident(gb10.read_gpu(run, root, containers), containers)
 
 
 def main() -> None:
@@ -227,9 +234,11 @@ def main() -> None:
     with ThreadPoolExecutor(max_workers=max(len(services), 1)) as pool:
         answers = list(pool.map(lambda service: ask(service, module.params["timeout"]), services))
     for answer in answers:
-        answer["fast_path"] = fast_path_mark(module.params["receipts"], answer["name"])
+        answer["fast_path"] = fast_path_summary(module.params["receipts"], answer["name"])
         answer.update(benched(module.params["receipts"], answer["name"]))
-    host = {"host": look(runner(module), module.params["root"])} if module.params["host"] else {}
+    host = (
+        {"host": look(reader(LOOK_SECONDS, 2 * LOOK_SECONDS), module.params["root"])} if module.params["host"] else {}
+    )
     module.exit_json(changed=False, services=answers, **host)
 
 

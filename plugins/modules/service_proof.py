@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: service_proof
-short_description: Prove the services of a host, and keep receipts
+short_description: Prove the services of a host, and write receipts
 version_added: 0.1.0
 description:
   - Does for all services of a host what M(dgxspark.vllm.endpoint_ready), M(dgxspark.vllm.engine_info) and M(dgxspark.vllm.receipt) do for
@@ -128,7 +128,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Prove what runs
+- name: Prove the running services
   dgxspark.vllm.service_proof:
     services: "{{ spark_plan.services | selectattr('state', 'eq', 'started') }}"
     receipts_dir: /var/lib/dgxspark/receipts
@@ -162,14 +162,15 @@ receipts:
   type: dict
 """
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import engines, readiness, receipt_file, receipts
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import engines, readiness, receipt_file, receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
 MEASURED = ("ttft_seconds", "decode_tokens_per_second", "server_version", "max_model_len")
 METRICS_TIMEOUT = 10.0  # s
@@ -198,7 +199,13 @@ def deployed(service: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured(service: dict[str, Any], answer: dict[str, Any], engine: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of a receipt; a rank behind the first one has answered nothing."""
+    """Return the figures of a receipt; a rank behind the first one has answered nothing.
+
+    :param service: of the module's arguments
+    :param answer: of C(readiness.wait)
+    :param engine: of C(engines.look)
+    :returns: figures by name, as C(receipts.FIGURES) has their units
+    """
     if not service["url"]:
         return dict(engine["measured"])
     return {
@@ -211,51 +218,52 @@ def measured(service: dict[str, Any], answer: dict[str, Any], engine: dict[str, 
 def new_receipt(
     service: dict[str, Any], figures: dict[str, Any], path: dict[str, Any], previous: dict[str, Any] | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the receipt after the one before, and what got worse. path: the receipt's part of the fast path."""
+    """Return the receipt after the one before, and what got worse.
+
+    :param service: of the module's arguments
+    :param figures: of C(measured)
+    :param path: the receipt's part of the fast path
+    :param previous: the receipt before, None for the first
+    :returns: receipt, and findings as plain dicts
+    """
     receipt = receipts.build(
         service["name"], deployed(service), figures, previous, service["cluster"] or None, service["rank"], path
     )
     return receipt, receipts.compare(previous, receipt)
 
 
+ARGUMENTS: dict[str, Any] = {
+    "services": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {
+            **engines.SERVICE,
+            "url": {"type": "str"},
+            "served_model_name": {"type": "str"},
+            "settings": {"type": "dict", "default": {}},
+            "checks": {"type": "dict", "default": {}},
+            "image": {"type": "raw"},
+            "model": {"type": "raw"},
+            "vllm_version": {"type": "str"},
+            "argv": {"type": "list", "elements": "str", "default": []},
+            "env": {"type": "raw"},
+            "parts": {"type": "list", "elements": "dict", "default": []},
+        },
+    },
+    "timeout": {"type": "float", "default": 120},
+    "receipts_dir": {"type": "path", "default": ""},
+    "os_reserve_gib": {"type": "float"},
+    "root": {"type": "path", "default": "/"},
+    "run_dir": {"type": "path", "default": "/run/dgxspark"},
+}
+
+
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(
-        argument_spec={
-            "services": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {
-                    "name": {"type": "str", "required": True},
-                    "unit": {"type": "str"},
-                    "container": {"type": "str"},
-                    "url": {"type": "str"},
-                    "served_model_name": {"type": "str"},
-                    "settings": {"type": "dict", "default": {}},
-                    "checks": {"type": "dict", "default": {}},
-                    "rank": {"type": "int", "default": 0},
-                    "cluster": {"type": "dict"},
-                    "memory": {"type": "dict", "default": {}},
-                    "fast_path": {"type": "dict", "default": {}},
-                    "probe": {"type": "dict", "default": {}},
-                    "image": {"type": "raw"},
-                    "model": {"type": "raw"},
-                    "vllm_version": {"type": "str"},
-                    "argv": {"type": "list", "elements": "str", "default": []},
-                    "env": {"type": "raw"},
-                    "parts": {"type": "list", "elements": "dict", "default": []},
-                },
-            },
-            "timeout": {"type": "float", "default": 120},
-            "receipts_dir": {"type": "path", "default": ""},
-            "os_reserve_gib": {"type": "float"},
-            "root": {"type": "path", "default": "/"},
-            "run_dir": {"type": "path", "default": "/run/dgxspark"},
-        },
-        supports_check_mode=True,
-    )
-    params, run = module.params, runner(module)
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
+    params, run = module.params, command.runner(module)
+    asks = command.reader(together=math.inf)
     services = [
         {
             **service,
@@ -266,14 +274,15 @@ def main() -> None:
     ]
     answers, failures = {}, []
     for service in services:
-        answers[service["name"]], why = readiness.wait(run, question(service, params["timeout"]), module.check_mode)
+        answers[service["name"]], why = readiness.wait(asks, question(service, params["timeout"]), module.check_mode)
         failures += [why] if why else []
     if failures:
         module.fail_json(msg="\n".join(failures), answers=answers)
 
-    looked, system, findings = engines.look(
-        run, services, params["os_reserve_gib"], METRICS_TIMEOUT, params["root"], Path(params["run_dir"])
-    )
+    with command.failing(module):
+        looked, system, findings = engines.look(
+            run, services, params["os_reserve_gib"], METRICS_TIMEOUT, params["root"], Path(params["run_dir"])
+        )
     kept: dict[str, dict[str, Any]] = {}
     for service in services if params["receipts_dir"] else []:
         name = service["name"]

@@ -154,8 +154,16 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, hostmem, units, verbs
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
+    WORK_SECONDS,
+    NoAnswer,
+    failing,
+    reader,
+    runner,
+)
 
 Run = Callable[[list[str]], tuple[int, str, str]]
 
@@ -177,7 +185,9 @@ def unit_states(run: Run, names: list[str]) -> dict[str, dict[str, Any]]:
     """Ask systemd for the units of the named services, by name of the service."""
     if not names:
         return {}
-    _rc, out, _err = run(units.show_command([f"spark-{name}.service" for name in names]))
+    rc, out, err = run(units.show_command([f"spark-{name}.service" for name in names]))
+    if rc != 0:
+        raise NoAnswer("systemctl", f"systemctl show failed: {err.strip() or f'exit code {rc}'}")
     return {unit["name"][len("spark-") : -len(".service")]: unit for unit in units.parse_show(out)}
 
 
@@ -193,9 +203,10 @@ class Host:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.params = module.params
-        self.run = runner(module)
+        self.run, self.ask = runner(module, WORK_SECONDS), reader()
         self.settings = deployed(self.params["etc"])
-        self.units = unit_states(self.run, sorted(self.settings))
+        with failing(module):
+            self.units = unit_states(self.run, sorted(self.settings))
         self.names: list[str] = self.params["services"]
 
     def available(self) -> float:
@@ -206,14 +217,12 @@ class Host:
             self.module.fail_json(msg=f"the memory of this host cannot be read: {error}")
             return 0.0
 
-    def apps(self) -> list[dict[str, Any]]:
-        """What nvidia-smi lists."""
-        rc, out, _err = self.run(hostmem.COMPUTE_APPS_QUERY)
-        return hostmem.parse_compute_apps(out) if rc == 0 else []
-
     def holders(self) -> str:
         """Who holds most GPU memory."""
-        apps = [app for app in self.apps() if app["used_mib"]][:3]
+        try:
+            apps = [app for app in gb10.read_compute_apps(self.ask) if app["used_mib"]][:3]
+        except NoAnswer as nothing:
+            return f"{nothing}, so who holds it is not known"
         if not apps:
             return "no GPU process holds memory, so look at the host's own processes"
         held = (f"{app['name']} (pid {app['pid']}) {app['used_mib'] / 1024:.2f} GiB" for app in apps)
@@ -270,7 +279,8 @@ class Host:
         # One that is being stopped by somebody else is waited for, too.
         up = [name for name in self.names if self.state_of(name) in (*verbs.RUNNING, "deactivating")]
         before = self.available()
-        listed = gb10.read_gpu(self.run, self.params["root"], gb10.read_containers(self.run)) if up else None
+        with failing(self.module):
+            listed = gb10.read_gpu(self.ask, self.params["root"], gb10.read_containers(self.ask)) if up else None
         processes = (listed or {}).get("processes") or []
         held, pids = verbs.held_by([box for name in up for box in containers_of(self.settings[name])], processes)
         changed = self.set_boot()
@@ -279,7 +289,7 @@ class Host:
         if up and not self.module.check_mode:
             need = verbs.expected_gib(before, held)
             found = verbs.wait_until_back(
-                lambda: (self.available(), {app["pid"] for app in self.apps()}),
+                lambda: (self.available(), gb10.still_listed(self.ask, pids)),
                 need,
                 pids,
                 timeout=self.params["timeout"],
@@ -350,11 +360,12 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    host = Host(module)
-    if module.params["state"] == "stopped":
-        host.stop()
-    else:
-        host.start()
+    with host_lock.held(module):
+        host = Host(module)
+        if module.params["state"] == "stopped":
+            host.stop()
+        else:
+            host.start()
 
 
 if __name__ == "__main__":

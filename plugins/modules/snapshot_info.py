@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: snapshot_info
-short_description: Report commit, files, sizes and sums of models on a host
+short_description: Report commit, files, sizes and checksums of models on a host
 version_added: 0.1.0
 description:
   - Looks into C(HF_HOME) and reports for each model at a revision the commit that it stands for there, and size and SHA-256 of its
@@ -56,7 +56,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Look at a model
+- name: Check a snapshot
   dgxspark.vllm.snapshot_info:
     models:
       - {repo: Qwen/Qwen3-8B, revision: main}
@@ -104,7 +104,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 
 
 def report(hf_home: Path, asked: dict[str, Any], sums: snapshots.Sums, verify: bool) -> dict[str, Any]:

@@ -45,14 +45,14 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Look at the host
+- name: Gather facts of the host
   dgxspark.vllm.spark_info:
     disk_paths:
       - /srv/huggingface
   become: true
   register: host
 
-- name: Show what is free for models
+- name: Show the memory that is free for models
   ansible.builtin.debug:
     msg: "{{ host.spark.memory.available_gib }} GiB of {{ host.spark.memory.total_gib }} GiB available"
 
@@ -112,7 +112,7 @@ spark:
     fabric:
       description:
         - C(connectx) is V(false) without a ConnectX-7 on the bus; C(pci_functions) are its PCI addresses; C(ports) has one
-          entry per QSFP cage with the two netdevs (twins) of each; C(networks) are the addresses of all other interfaces.
+          entry per QSFP cage with the two network interfaces of each; C(networks) are the addresses of all other interfaces.
         - A netdev has its C(speed_mbps), C(mtu), C(addresses), C(master) (a bond), PCIe link, RoCE device with state and
           GIDs, C(neighbours) that have answered on it, and C(stored), the files that its network is written down in with
           C(persistent), which is V(false) for what NetworkManager keeps in C(/run).
@@ -162,13 +162,22 @@ spark:
       elements: str
       sample: [Qwen/Qwen3-8B]
     snapshots:
-      description: The same models, each with the C(commits) that are whole, and C(refs), which commit a branch or tag stands for here.
+      description:
+        - The same models, each with the C(commits) that are whole, and C(refs), which commit a branch or tag stands for here.
+        - Those of which only the files of a tokenizer are there have the commits as C(selected).
       returned: always
       type: dict
       sample:
         Qwen/Qwen3-8B:
           commits: [0123456789abcdef0123456789abcdef01234567]
           refs: {main: 0123456789abcdef0123456789abcdef01234567}
+    hf_home:
+      description:
+        - Whether O(hf_home) is there, its owner and mode, and what of it engines cannot read (C(closed)), by model, and by an empty name
+          for what holds all models.
+      returned: always
+      type: dict
+      sample: {"exists": true, "owner": "me", "mode": "0700", "closed": {"": ["/home/me/.cache/huggingface"]}}
     docker_users:
       description: Accounts of the group C(docker), with C(home) and C(shell).
       returned: always
@@ -198,9 +207,10 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
-from ansible_collections.dgxspark.vllm.plugins.module_utils.gb10 import collect
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import engine_access
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host.gb10 import collect
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import reader
 
 
 def docker_users() -> dict[str, dict[str, str]]:
@@ -228,9 +238,10 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    spark = collect(runner(module), root=module.params["root"], disk_paths=module.params["disk_paths"])
+    spark = collect(reader(), root=module.params["root"], disk_paths=module.params["disk_paths"])
     there = snapshots.present(Path(module.params["hf_home"]))
-    spark["models"], spark["snapshots"] = sorted(there), there
+    spark["models"], spark["snapshots"] = sorted(repo for repo, own in there.items() if own["commits"]), there
+    spark["hf_home"] = engine_access.look(Path(module.params["hf_home"]))
     spark["firewall"] = Path("/etc/dgxspark/firewall.nft").exists()
     spark["docker_users"] = docker_users()
     spark["nft"] = module.get_bin_path("nft") is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: spread
-short_description: Say which node sends which image and model to which
+short_description: Plan which node sends which image and model to which
 version_added: 0.1.0
 description:
   - Joins what the hosts of the play said by M(dgxspark.vllm.spread_info), and says what each of them does next. No host is
@@ -68,14 +68,14 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Say what is missing where
+- name: Show what is missing on which host
   dgxspark.vllm.spread:
     step: survey
     looks_from: spread_looked
   run_once: true
   register: spread_surveyed
 
-- name: Say who takes what from whom now
+- name: Plan the next round of transfers
   dgxspark.vllm.spread:
     step: round
     looks_from: spread_looked

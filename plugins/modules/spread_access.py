@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: spread_access
-short_description: Let nodes take images and models from each other for the time of a run
+short_description: Grant nodes access to images and models of each other during a run
 version_added: 0.1.0
 description:
   - Runs an SSH server of its own, in a transient unit, with keys that were made for this run. It listens on the addresses
@@ -72,13 +72,13 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Make the keys of this run
+- name: Create the keys of this run
   dgxspark.vllm.spread_access:
     state: prepared
     name: "{{ inventory_hostname }}"
   register: made
 
-- name: Take it away
+- name: Revoke the access
   dgxspark.vllm.spread_access:
     state: closed
 """
@@ -108,8 +108,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
 RUN_DIR = Path(access.RUN_DIR)
 PRIVILEGE_SEPARATION = Path("/run/sshd")
@@ -120,6 +121,10 @@ START_SECONDS = 10.0
 Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 
+NOT_LOADED = 5
+"""How systemctl stop ends for a unit that there is not: EXIT_NOTINSTALLED of the LSB, systemctl(1)."""
+
+
 def put(name: str, text: str) -> None:
     """Write a file of the access, for root alone."""
     descriptor = os.open(RUN_DIR / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -127,11 +132,19 @@ def put(name: str, text: str) -> None:
         handle.write(text)
 
 
-def close(run: Run) -> bool:
-    """End server and worker and remove what belongs to them; returns whether there was anything."""
+def close(module: AnsibleModule, run: Run) -> bool:
+    """End server and worker and remove what belongs to them; returns whether there was anything.
+
+    Fails, and removes nothing, where systemd does not end one of them: the access would be open, and said to be closed.
+    """
     there = RUN_DIR.exists()
     for unit in (access.WORKER_UNIT, access.SERVER_UNIT):
-        run(["systemctl", "stop", f"{unit}.service"])
+        rc, _out, err = run(["systemctl", "stop", f"{unit}.service"])
+        if rc not in (0, NOT_LOADED, 127):  # 127: a host without systemd has started none
+            module.fail_json(
+                msg=f"the access of other nodes may still be open: systemctl stop {unit}.service failed: "
+                f"{err.strip() or f'exit code {rc}'}"
+            )
         run(["systemctl", "reset-failed", f"{unit}.service"])
     shutil.rmtree(RUN_DIR, ignore_errors=True)
     return there
@@ -139,7 +152,7 @@ def close(run: Run) -> bool:
 
 def prepare(module: AnsibleModule, run: Run) -> dict[str, str]:
     """Make the keys of this host for this run."""
-    close(run)
+    close(module, run)
     RUN_DIR.mkdir(mode=0o700, parents=True)
     made = {}
     for name in ("client_key", "host_key"):
@@ -194,7 +207,7 @@ def open_server(module: AnsibleModule, run: Run) -> None:
             _rc, log, _err = run(
                 ["journalctl", "--no-pager", "--output=cat", "--lines=3", f"--unit={access.SERVER_UNIT}"]
             )
-            close(run)
+            close(module, run)
             module.fail_json(
                 msg=f"nothing answers as SSH on {address} port {params['port']} after the server was started: "
                 f"{' '.join(log.split())}. Is the port taken? Set spread_port to a free one"
@@ -232,12 +245,13 @@ def main() -> None:
     )
     run = runner(module)
     result: dict[str, Any] = {"changed": True}
-    if module.params["state"] == "prepared":
-        result.update(prepare(module, run))
-    elif module.params["state"] == "open":
-        open_server(module, run)
-    else:
-        result["changed"] = close(run)
+    with host_lock.held(module):
+        if module.params["state"] == "prepared":
+            result.update(prepare(module, run))
+        elif module.params["state"] == "open":
+            open_server(module, run)
+        else:
+            result["changed"] = close(module, run)
     module.exit_json(**result)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: spread_info
-short_description: Say what a host has of images and models, and how others reach it
+short_description: Report the images and models of a host, and how other nodes reach it
 version_added: 0.1.0
 description:
   - Says which of the wanted images and snapshots are on the host, and which of their files were verified and have not
@@ -49,7 +49,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Ask what is there
+- name: List images and models on the host
   dgxspark.vllm.spread_info:
     images: [nvcr.io/nvidia/vllm:26.04-py3]
     models:
@@ -104,22 +104,24 @@ look:
 import ipaddress
 import json
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import (
-    gb10,
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     snapshots,
     spread_access,
     spread_files,
     spreading,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
+IP_QUERY = ["ip", "-json", "-4", "address", "show", "up"]
 # Of containers and virtual machines; no cable of theirs leads to another node.
 VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "tailscale", "wg", "tun", "tap")
 
@@ -146,8 +148,11 @@ def look_at_model(hf_home: Path, model: dict[str, Any]) -> dict[str, Any]:
     repo, revision, only = model["repo"], model["revision"], list(model.get("only") or [])
     state = snapshots.look(hf_home, repo, revision, only)
     folder = snapshots.repo_folder(hf_home, repo).name
-    staging = hf_home / spread_files.STAGING
-    came = [file for file in (staging / folder).rglob("*") if file.is_file() and not file.is_symlink()]
+    staging = f"{spread_files.STAGING}/{folder}"
+    try:
+        came = [entry for entry in beneath.walk(hf_home, staging) if stat.S_ISREG(entry[1].st_mode)]
+    except OSError:  # no folder of ours: what takes the model says so
+        came = []
     there = state["path"] is not None
     return {
         "repo": repo,
@@ -157,21 +162,32 @@ def look_at_model(hf_home: Path, model: dict[str, Any]) -> dict[str, Any]:
         "commit": state["commit"],
         "complete": state["complete"],
         "files": spread_files.snapshot_files(hf_home / "hub", folder, state["commit"], only) if there else [],
-        "staged": {str(file.relative_to(staging)): file.stat().st_size for file in came},
+        "staged": {path[len(spread_files.STAGING) + 1 :]: info.st_size for path, info in came},
     }
 
 
-def interfaces(run: Run, own: str) -> list[dict[str, str]]:
-    """List the IPv4 addresses of the host's interfaces but for the one that has its address on the LAN."""
-    rc, out, _err = run(["ip", "-json", "-4", "address", "show", "up"])
+def interfaces(module: AnsibleModule, run: Run, own: str) -> list[dict[str, str]]:
+    """List the IPv4 addresses of the host's interfaces but for the one that has its address on the LAN.
+
+    Fails where C(ip) does not say: a host whose cables are not known is not one without cables.
+    """
+    rc, out, err = run(IP_QUERY)
+    said = err.strip() or f"exit code {rc}"
+    if rc != 0:
+        module.fail_json(msg=f"the interfaces of this host are not known: {' '.join(IP_QUERY)} failed: {said}")
     found = []
-    for link in json.loads(out or "[]") if rc == 0 else []:
-        infos = [info for info in link.get("addr_info", []) if info.get("local")]
-        if link["ifname"].startswith(VIRTUAL) or any(info["local"] == own for info in infos):
-            continue
-        for info in infos:
-            network = ipaddress.ip_interface(f"{info['local']}/{info['prefixlen']}").network
-            found.append({"interface": link["ifname"], "address": info["local"], "network": str(network)})
+    try:
+        for link in json.loads(out or "[]"):
+            infos = [info for info in link.get("addr_info", []) if info.get("local")]
+            if link.get("ifname", "lo").startswith(VIRTUAL) or any(info["local"] == own for info in infos):
+                continue
+            for info in infos:
+                network = ipaddress.ip_interface(f"{info['local']}/{info['prefixlen']}").network
+                found.append({"interface": link["ifname"], "address": info["local"], "network": str(network)})
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        module.fail_json(
+            msg=f"the interfaces of this host are not known: what {' '.join(IP_QUERY)} printed cannot be read ({error!r})"
+        )
     return sorted(found, key=lambda entry: (entry["interface"], entry["address"]))
 
 
@@ -180,6 +196,14 @@ def disk(path: Path) -> dict[str, Any]:
     there = next(folder for folder in (path, *path.parents) if folder.is_dir())
     room = os.statvfs(there)
     return {"path": str(path), "device": str(there.stat().st_dev), "free": room.f_bavail * room.f_frsize}
+
+
+def image_folder(module: AnsibleModule, run: Run) -> Path:
+    """Where the engine keeps images. Fails where it does not say: there may be no room where they come to lie."""
+    rc, out, err = run(["docker", "info", "--format", "{{.DockerRootDir}}"])
+    if rc != 0 or not out.strip():
+        module.fail_json(msg=f"docker info does not say where images lie: {err.strip() or f'exit code {rc}'}")
+    return Path(out.strip())
 
 
 def tools_missing(module: AnsibleModule) -> list[str]:
@@ -214,13 +238,12 @@ def main() -> None:
         "hf_home": str(home),
         "address": address,
         "fabric": params["fabric"],
-        "interfaces": interfaces(run, str(address)),
+        "interfaces": interfaces(module, run, str(address)),
         "disks": {"models": disk(home)},
         "tools_missing": tools_missing(module),
         "left_open": Path(spread_access.RUN_DIR).exists(),
     }
-    rc, out, _err = run(["docker", "info", "--format", "{{.DockerRootDir}}"]) if params["images"] else (1, "", "")
-    look["disks"]["images"] = disk(Path(out.strip() if rc == 0 and out.strip() else "/var/lib/docker"))
+    look["disks"]["images"] = disk(image_folder(module, run) if params["images"] else Path("/var/lib/docker"))
     module.exit_json(changed=False, look=look)
 
 

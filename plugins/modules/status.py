@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: status
-short_description: Show how the services of all hosts are
+short_description: Show the status of the services of all hosts
 version_added: 0.1.0
 description:
   - Judges all planned services by what the hosts said about them, prints them with the worst first, and fails in one line when a host

@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Collect what somebody needs who helps from afar; secrets are taken out before anything leaves the host."""
+"""Pack logs and facts of a host for support; secrets are taken out before anything leaves the host."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: support_bundle
-short_description: Collect what somebody needs who helps from afar
+short_description: Pack logs and facts of a host for support
 version_added: 0.1.0
 description:
   - Collects logs, facts, plan, receipts, metrics, units and what Docker and the system say, takes secrets out, and puts a
@@ -149,10 +149,14 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.urls import open_url
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10, redaction, support
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import support
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, Run, noted, reader
+
+LOOK_SECONDS = 15.0  # that a program may take
 
 DOCKER_CONFIG = "/root/.docker/config.json"
 ENV_FOLDER = "/etc/dgxspark/env"
@@ -183,9 +187,11 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    params, run = module.params, runner(module)
-    containers = [item["name"] for item in gb10.read_containers(run) if item["managed"]]
-    _rc, inspected, _err = run(["docker", "container", "inspect", "--", *containers]) if containers else (0, "[]", "")
+    params, run = module.params, reader(LOOK_SECONDS)
+    boxes = noted({}, [], gb10.read_containers, run)
+    containers = [item["name"] for item in boxes if item["managed"]]
+    inspect = ["docker", "container", "inspect", "--", *containers]
+    _rc, inspected, _err = noted({}, (124, "[]", ""), run, inspect) if containers else (0, "[]", "")
     redactor = redaction.Redactor(secrets(inspected, params["secret_files"]))
     bundle = support.Bundle(redactor, params["max_mib"] * 2**20)
     facts = gb10.collect(run, root=params["root"], disk_paths=["/", "/var/log", "/srv/huggingface"])
@@ -198,30 +204,12 @@ def main() -> None:
                 add_file(bundle, path)
     for name, argv in support.COMMANDS:
         bundle.add(name, said(run, argv))
-    unit_names = sorted({unit["name"] for unit in facts["units"]} | {service["unit"] for service in params["services"]})
-    for unit in unit_names:
-        bundle.add(f"units/{unit}.txt", said(run, ["systemctl", "cat", "--no-pager", "--", unit]))
-        bundle.add(f"units/{unit}.status", said(run, ["systemctl", "show", "--no-pager", "--", unit]))
+    units = sorted({unit["name"] for unit in facts["units"]} | {service["unit"] for service in params["services"]})
+    add_units(bundle, run, units)
     for service in params["services"]:
         if service["url"]:
             bundle.add(f"metrics/{service['name']}.txt", metrics(service["url"]))
-    for unit in unit_names:
-        argv = [
-            "journalctl",
-            "--no-pager",
-            "--quiet",
-            "--output=short-iso",
-            f"--lines={params['lines']}",
-            f"--unit={unit}",
-        ]
-        bundle.add(f"journal/{unit}.log", said(run, argv))
-    for container in containers:
-        bundle.add(
-            f"docker/{container}.log",
-            said(run, ["docker", "logs", f"--tail={params['lines']}", "--timestamps", container]),
-        )
-    for name, argv in support.logs(params["lines"]):
-        bundle.add(name, said(run, argv))
+    add_logs(bundle, run, units, containers, params["lines"])
     content = bundle.pack()
     module.exit_json(
         changed=False,
@@ -232,9 +220,43 @@ def main() -> None:
     )
 
 
+def add_units(bundle: support.Bundle, run: Run, units: list[str]) -> None:
+    """Put the files and the states of units into the bundle.
+
+    :param bundle: takes them
+    :param run: runs systemctl
+    :param units: their names
+    """
+    for unit in units:
+        bundle.add(f"units/{unit}.txt", said(run, ["systemctl", "cat", "--no-pager", "--", unit]))
+        bundle.add(f"units/{unit}.status", said(run, ["systemctl", "show", "--no-pager", "--", unit]))
+
+
+def add_logs(bundle: support.Bundle, run: Run, units: list[str], containers: list[str], lines: int) -> None:
+    """Put the last lines of journals, containers and the kernel into the bundle.
+
+    :param bundle: takes them, and leaves the last ones out when it is full
+    :param run: runs journalctl and docker
+    :param units: names of units
+    :param containers: names of containers
+    :param lines: most lines of each log
+    """
+    for unit in units:
+        argv = ["journalctl", "--no-pager", "--quiet", "--output=short-iso", f"--lines={lines}", f"--unit={unit}"]
+        bundle.add(f"journal/{unit}.log", said(run, argv))
+    for container in containers:
+        argv = ["docker", "logs", f"--tail={lines}", "--timestamps", container]
+        bundle.add(f"docker/{container}.log", said(run, argv))
+    for name, argv in support.logs(lines):
+        bundle.add(name, said(run, argv))
+
+
 def said(run: Any, argv: list[str]) -> str:
     """Return what a program says, and that it failed where it did."""
-    rc, out, err = run(argv)
+    try:
+        rc, out, err = run(argv, tail=True)
+    except NoAnswer as nothing:
+        return f"# {nothing}: {' '.join(argv)}\n"
     head = "" if rc == 0 else f"# exit code {rc}: {' '.join(argv)}\n"
     return f"{head}{out}{err}"
 
@@ -255,7 +277,7 @@ def add_file(bundle: support.Bundle, path: Path) -> None:
 def metrics(url: str) -> str:
     """Return the figures of an engine; they ask for no key."""
     try:
-        return str(open_url(f"{url}/metrics", timeout=5, use_proxy=False).read().decode("utf-8", "replace"))
+        return endpoint.fetch(f"{url}/metrics", timeout=5).body.decode("utf-8", "replace")
     except (OSError, ValueError) as error:
         return f"# no answer: {error}\n"
 

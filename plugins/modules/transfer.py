@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: transfer
-short_description: Take images and models from other nodes, or read files and compare them with their digests
+short_description: Fetch images and models from other nodes, or verify files against their digests
 version_added: 0.1.0
 description:
   - Runs a job in the background on the host, which takes what M(dgxspark.vllm.spread) says from the nodes that it names,
@@ -76,7 +76,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Take what this host lacks
+- name: Copy missing files from other hosts
   dgxspark.vllm.transfer:
     tasks: "{{ spread_round.hosts[inventory_hostname].take }}"
     things: "{{ spread_round.things }}"
@@ -113,15 +113,21 @@ total:
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils import spread_files
-from ansible_collections.dgxspark.vllm.plugins.module_utils.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_stream, spread_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import noted, reader, runner
+
+START_SECONDS = 120.0  # that systemd may take to end one job and begin another
+
+# How systemctl is-active ends for a unit that has ended and for one that is not there; any other failure is no answer.
+NOT_ACTIVE = (3, 4)
 
 RUN_DIR = Path(access.RUN_DIR)
 
@@ -132,14 +138,21 @@ def start(module: AnsibleModule, run: Run) -> None:
     """Write the job down and run it in a unit of its own."""
     RUN_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
     run(["systemctl", "stop", f"{access.WORKER_UNIT}.service"])
+    for home, name, paths in names(module.params["tasks"]):
+        made.note(home, name, paths)
     run(["systemctl", "reset-failed", f"{access.WORKER_UNIT}.service"])
     (RUN_DIR / "state.json").unlink(missing_ok=True)
-    loader: Any = spread_files.__loader__
+    library: tuple[Any, ...] = (beneath, image_stream, spread_files)
     for name, text in {
         "spread_worker.py": module.params["program"],
-        "spread_files.py": loader.get_source(spread_files.__name__),
+        # What the worker imports, as the package that it has on hosts.
+        **{
+            f"dgxspark_vllm/{'/'.join(each.__name__.split('.')[-2:])}.py": each.__loader__.get_source(each.__name__)
+            for each in library
+        },
         "job.json": json.dumps({"tasks": module.params["tasks"]}),
     }.items():
+        (RUN_DIR / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(RUN_DIR / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
             handle.write(text)
@@ -149,21 +162,59 @@ def start(module: AnsibleModule, run: Run) -> None:
         module.fail_json(msg=f"the job cannot be started by systemd-run: {err.strip() or f'exit code {rc}'}")
 
 
+def names(tasks: list[dict[str, Any]]) -> Iterator[tuple[Path, str, list[str]]]:
+    """Return the folder of weights of each model that comes, the name of its note and the names that the job makes below the folder."""
+    for task in tasks:
+        if task.get("kind") != "model":
+            continue
+        folder, commit = str(task["folder"]), str(task["commit"])
+        paths = [f"hub/{folder}/refs/{task['revision']}"]
+        for entry in task["files"]:
+            paths += [
+                f"hub/{entry['store']}",
+                f"hub/{folder}/snapshots/{commit}/{entry['path']}",
+                f"{spread_files.STAGING}/{entry['store']}",
+                f"{spread_files.STAGING}/{folder}/drafts/{commit}/{entry['path']}",
+            ]
+        yield Path(task["hf_home"]), folder[len("models--") :], paths
+
+
+def hand_over(tasks: list[dict[str, Any]]) -> None:
+    """Give what has come to the owner of the folder of weights."""
+    for home, name, paths in names(tasks):
+        folder = f"models--{name}"
+        own = set(made.made_of(name).get(str(home)) or [])
+        parts = {"/".join(path.split("/")[: count + 1]) for path in paths for count in range(path.count("/") + 1)}
+        # What waits stays root's until it is verified.
+        given = made.hand_over(home, sorted(path for path in own & parts if path.split("/")[0] != spread_files.STAGING))
+        spread_files.follow(folder, {path[len("hub/") :]: marks for path, marks in given.items()})
+
+
 def look(run: Run) -> dict[str, Any]:
-    """Say how far the job is, or how it ended."""
-    rc, _out, _err = run(["systemctl", "is-active", "--quiet", f"{access.WORKER_UNIT}.service"])
+    """Say how far the job is, or how it ended; while systemctl does not say, or fails, it counts as under way."""
+    rc, _out, _err = noted({}, (0, "", ""), run, ["systemctl", "is-active", "--quiet", f"{access.WORKER_UNIT}.service"])
     try:
         state = json.loads((RUN_DIR / "state.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         state = {"finished": False, "done": 0, "total": 0, "before": 0, "results": []}
-    if not state["finished"] and rc == 0:
+    if not state["finished"] and rc not in NOT_ACTIVE:
         return {"running": True, "done": state["done"], "total": state["total"], "before": state.get("before", 0)}
     got = {result["key"]: result for result in state["results"]}
     if not state["finished"]:
-        log = run(["journalctl", "--no-pager", "--output=cat", "--lines=3", f"--unit={access.WORKER_UNIT}"])[1]
+        tail = ["journalctl", "--no-pager", "--output=cat", "--lines=3", f"--unit={access.WORKER_UNIT}"]
+        log = noted({}, (124, "its journal does not answer", ""), run, tail)[1]
         why = f"the job ended before its time: {' '.join(log.split()) or 'its journal is empty'}"
         return {"running": False, "got": got, "why": why}
     return {"running": False, "got": got, "why": ""}
+
+
+def started() -> list[dict[str, Any]]:
+    """Return the tasks of the job as it was started: who only looks does not send them again."""
+    try:
+        tasks = json.loads((RUN_DIR / "job.json").read_text(encoding="utf-8"))["tasks"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [task for task in tasks if isinstance(task, dict)] if isinstance(tasks, list) else []
 
 
 def main() -> None:
@@ -182,10 +233,13 @@ def main() -> None:
             "program": {"type": "str", "default": ""},
         },
     )
-    run = runner(module)
-    if module.params["step"] == "start":
-        start(module, run)
-    module.exit_json(changed=False, **look(run))
+    with host_lock.held(module):
+        if module.params["step"] == "start":
+            start(module, runner(module, START_SECONDS))
+        found = look(reader())
+        if not found["running"]:
+            hand_over(module.params["tasks"] or started())
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask registries and the hub what tags and branches stand for by now."""
+"""Ask registries and the hub what tags and branches point to now."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: upstream_info
-short_description: Ask registries and the hub what tags and branches stand for by now
+short_description: Ask registries and the hub what tags and branches point to now
 version_added: 0.1.0
 description:
   - Asks for the digest of each tag and for the commit of each branch, all at once. Nothing is fetched.
@@ -43,7 +43,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Ask what has moved
+- name: Look up tags and branches upstream
   dgxspark.vllm.upstream_info:
     images: ["vllm/vllm-openai:nightly"]
     models: [{repo: Qwen/Qwen3-8B, revision: main}]
@@ -72,24 +72,20 @@ unknown:
 import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.urls import open_url
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import hub_access, upstream
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import hub_access, upstream
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
 
 AT_ONCE = 16
 
 
 def head(url: str, headers: dict[str, str], timeout: float) -> tuple[int, dict[str, str]]:
     """Return status and headers of an answer; a redirect is one, too."""
-    try:
-        reply = open_url(url, method="HEAD", headers=headers, timeout=timeout, follow_redirects="none")
-    except HTTPError as error:
-        return error.code, dict(error.headers.items())
-    return reply.getcode(), dict(reply.headers.items())
+    reply = endpoint.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
+    return reply.status, reply.headers
 
 
 def ask_registry(ref: str, timeout: float) -> tuple[str | None, str]:
@@ -100,7 +96,7 @@ def ask_registry(ref: str, timeout: float) -> tuple[str | None, str]:
         if status == 401:
             challenge = next((value for name, value in found.items() if name.lower() == "www-authenticate"), "")
             where = upstream.token_url(challenge, ref)
-            said = json.loads(open_url(where, timeout=timeout).read()) if where else {}
+            said = json.loads(endpoint.fetch(where, timeout=timeout, proxies=True).body) if where else {}
             token = said.get("token") or said.get("access_token")
             if token:
                 status, found = head(url, {**headers, "Authorization": f"Bearer {token}"}, timeout)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import threading
 import time
@@ -15,6 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.register_assert_rewrite("role_files")
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
+
+REPO = Path(__file__).resolve().parents[3]
 
 MEMINFO = """MemTotal:       127535224 kB
 MemFree:         4510768 kB
@@ -109,6 +117,22 @@ class Tree:
 
 
 @pytest.fixture
+def installed(tmp_path: Path) -> Any:
+    """Put the library of a component and one of its programs where a host has them; returns their folder."""
+
+    def install(component: str, program: Path) -> Path:
+        libexec = tmp_path / unit_files.LIBEXEC.lstrip("/")
+        for each in unit_files.library(component)["files"]:
+            target = tmp_path / each["path"].lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPO / each["bundled"], target)
+        shutil.copy(program, libexec)
+        return libexec
+
+    return install
+
+
+@pytest.fixture
 def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path / "root")
 
@@ -120,9 +144,11 @@ class FakeEngine:
         self.behaviour: dict[str, Any] = {
             "health": 200,
             "models": ["heavy"],
+            "max_model_len": 65536,
             "key": None,
             "chat": "stream",  # stream wedged cut broken error no-template empty midstream
-            "tools": "good",  # good text refused bad-json finish
+            "tools": "good",  # good text refused bad-json finish thinking
+            "thinks": 0,  # tokens that it takes before it calls a tool
             "reasoning": "reasoning",  # reasoning reasoning_content inside none mistral
             "tokens": 8,
             "says": None,  # the texts of the tokens, instead of t0 t1 t2
@@ -184,7 +210,11 @@ class FakeEngine:
             pass
         elif handler.path == "/v1/models":
             names = self.behaviour["models"]
-            self.answer(handler, 200, {"data": [{"id": name, "max_model_len": 65536} for name in names]})
+            self.answer(
+                handler,
+                200,
+                {"data": [{"id": name, "max_model_len": self.behaviour["max_model_len"]} for name in names]},
+            )
         elif handler.path == "/version":
             self.answer(handler, 200, {"version": "0.19.0"})
         else:
@@ -195,7 +225,7 @@ class FakeEngine:
         if self.refused(handler):
             return
         if body.get("tools"):
-            self.tools(handler)
+            self.tools(handler, body)
         elif not body.get("stream"):
             self.reasoning(handler, body)
         else:
@@ -245,14 +275,22 @@ class FakeEngine:
         event({"choices": [], "usage": {"completion_tokens": tokens}})
         event("[DONE]")
 
-    def tools(self, handler: Any) -> None:
+    def tools(self, handler: Any, body: dict[str, Any]) -> None:
         mode = self.behaviour["tools"]
+        if body["max_tokens"] + 500 > self.behaviour["max_model_len"]:
+            text = "This model's maximum context length is shorter than prompt and max_tokens together"
+            self.answer(handler, 400, {"error": {"message": text}})
+            return
+        if body["max_tokens"] < self.behaviour["thinks"]:
+            message: dict[str, Any] = {"content": None, "reasoning": "The user wants", "tool_calls": []}
+            self.answer(handler, 200, {"choices": [{"message": message, "finish_reason": "length"}]})
+            return
         if mode == "refused":
             text = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
             self.answer(handler, 400, {"error": {"message": text}})
             return
         if mode == "text":
-            message: dict[str, Any] = {"content": '<tool_call>{"name": "get_weather"}</tool_call>'}
+            message = {"content": '<tool_call>{"name": "get_weather"}</tool_call>'}
             self.answer(handler, 200, {"choices": [{"message": message, "finish_reason": "stop"}]})
             return
         arguments = '{"city": ' if mode == "bad-json" else '{"city": "Paris"}'
@@ -283,11 +321,11 @@ def engine() -> Iterator[FakeEngine]:
 
 
 @pytest.fixture
-def closed_port() -> int:
-    """A port on which nothing listens."""
+def closed_port() -> Iterator[int]:
+    """A port on which nothing listens; it is held, so that no test beside this one is given it."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+        yield int(sock.getsockname()[1])
 
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
@@ -299,9 +337,17 @@ class FakeRun:
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, str, str]] = {}
         self.calls: list[list[str]] = []
+        self.hung: set[str] = set()
 
     def on(self, start: str, out: str = "", rc: int = 0, err: str = "") -> FakeRun:
         self.answers[start] = (rc, out, err)
+        self.hung.discard(start)
+        return self
+
+    def silent(self, start: str) -> FakeRun:
+        """Have commands that begin so give no answer."""
+        self.answers[start] = (124, "", "")
+        self.hung.add(start)
         return self
 
     def __call__(self, argv: list[str], **_: Any) -> tuple[int, str, str]:
@@ -309,6 +355,8 @@ class FakeRun:
         line = " ".join(argv)
         for start in sorted(self.answers, key=len, reverse=True):
             if line.startswith(start):
+                if start in self.hung:
+                    raise NoAnswer(argv[0], f"{argv[0]} did not answer in 30 s")
                 return self.answers[start]
         return 127, "", f"{argv[0]}: not found"
 
@@ -316,3 +364,11 @@ class FakeRun:
 @pytest.fixture
 def fake_run() -> FakeRun:
     return FakeRun()
+
+
+@pytest.fixture(autouse=True)
+def own_notes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lock and notes of modules that run on this machine lie in folders of the test's own."""
+    folder = tmp_path_factory.mktemp("notes")
+    monkeypatch.setenv("DGXSPARK_RUN_DIR", str(folder / "run"))
+    monkeypatch.setenv("DGXSPARK_STATE_DIR", str(folder / "state"))

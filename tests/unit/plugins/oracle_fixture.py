@@ -9,8 +9,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.geometry import Attention, Geometry, Recurrent, Refusal
-from ansible_collections.dgxspark.vllm.plugins.module_utils.kv_cache import (
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import (
+    Attention,
+    Geometry,
+    Recurrent,
+    Refusal,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
     KVSettings,
     PlanFailure,
     error_auto_fit,
@@ -49,11 +54,12 @@ def geometry(case: dict[str, Any]) -> Geometry:
         state = Recurrent(
             conv_key_dim=2 * shape["groups"] * shape["state_dim"],
             conv_value_dim=shape["heads"] * shape["head_dim"],
+            checkpoints_since=32 if shape["kind"] == "mamba" else 33 if shape["state_dim"] == 128 else 0,
             **shape,
         )
     made = {"-": None, "R": state, **{letter: Attention(**shape) for letter, shape in case["palette"].items()}}
     layers = tuple(made[letter] for letter in case["pattern"])
-    return Geometry("case", layers, None, 0, case["max_model_len"], "bfloat16", False, False)
+    return Geometry("case", layers, (), case["max_model_len"], "bfloat16", False, False)
 
 
 def settings(case: dict[str, Any], version: str) -> KVSettings:

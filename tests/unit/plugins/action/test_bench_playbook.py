@@ -6,23 +6,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from bench_fixture import standin
+from bench_fixture import around, standin
+from playbook_runs import ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.action import service_bench
-from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 RECIPE = "qwen3-coder-next-fp8"  # which has a published figure
 
 
@@ -37,7 +34,7 @@ class Fleet:
     def host(self, name: str, url: str, service: str = "heavy", cluster: str = "") -> None:
         settings = {
             "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": "{{ ansible_playbook_python }}",
             "ansible_become": False,
         }
         port = int(url.rpartition(":")[2])
@@ -53,19 +50,7 @@ class Fleet:
     def run(self, playbook: str, *options: str) -> tuple[int, str]:
         inventory = self.folder / "hosts.yml"
         inventory.write_text(yaml.safe_dump({"sparks": {"hosts": self.hosts}}, sort_keys=False))
-        ran = subprocess.run(
-            [str(PLAYBOOK), "-i", str(inventory), playbook, *options],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={
-                **os.environ,
-                "ANSIBLE_NOCOLOR": "1",
-                "ANSIBLE_PIPELINING": "1",
-                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            },
-        )
+        ran = ansible_playbook("-i", inventory, playbook, *options, cwd=self.folder)
         return ran.returncode, ran.stdout + ran.stderr
 
     def bench(self, settings: dict[str, Any], only: Any = "", *options: str) -> tuple[int, str]:
@@ -92,7 +77,7 @@ class Fleet:
                 "register": "benched",
             },
             {
-                "dgxspark.vllm.bench_report": {"results_from": "benched", "dest": str(self.folder / "out.json")},
+                "dgxspark.vllm.service_bench": {"report_from": "benched", "dest": str(self.folder / "out.json")},
                 "run_once": True,
                 "when": "not ansible_check_mode",
             },
@@ -133,7 +118,7 @@ def test_check_mode_asks_nothing(fleet: Fleet) -> None:
 
 def test_figures_are_kept_and_compared(fleet: Fleet) -> None:
     path = fleet.receipt()
-    with standin(0.0005) as (url, _state):
+    with standin(0.005) as (url, _state):
         fleet.host("spark-1", url)
         code, text = fleet.bench({})
     assert code == 0, text
@@ -142,13 +127,16 @@ def test_figures_are_kept_and_compared(fleet: Fleet) -> None:
     assert kept["deployed"] == {"image": "a"} and kept["measured"] == {"ttft_seconds": 0.2}
     assert first["ratio"] == 1.0 and first["decode_tokens_per_second"] == first["baseline_decode_tokens_per_second"]
     assert fleet.out()["services"][0]["where"] == "spark-1/heavy" and fleet.out()["not_measured"] == []
-    with standin(0.02) as (url, _state):  # 40 times as slow
+    # As if it had been much faster: how fast it is here depends on what else this machine does.
+    first["baseline"]["single"][0]["decode_tokens_per_second"] = around(1e6)
+    path.write_text(receipts.dump(kept))
+    with standin(0.005) as (url, _state):
         fleet.host("spark-1", url)
         code, text = fleet.bench({"repeats": 1})
     assert code == 0, text
     assert "WARNING spark-1/heavy: decode at 64 tokens of heavy is" in text and "[bench.decode]" in text
     second = receipts.load(path.read_text())["benchmark"]
-    assert second["baseline_decode_tokens_per_second"] == first["decode_tokens_per_second"]
+    assert second["baseline_decode_tokens_per_second"] == 1e6
     assert second["ratio"] < 0.9 and second["comparable"] is True
     proved = receipts.build("heavy", {"image": "a"}, {"ttft_seconds": 0.3}, receipts.load(path.read_text()))
     assert proved["benchmark"] == {**second, "stale": False}
@@ -188,7 +176,9 @@ def test_wrong_settings_stop_before_a_request(fleet: Fleet) -> None:
     with standin(0.0005) as (url, state):
         fleet.host("spark-1", url)
         code, text = fleet.bench({"repeat": 3})
-    assert code != 0 and "unknown key of spark_bench: 'repeat'; did you mean 'repeats'?" in " ".join(text.split())
+    assert code != 0 and "host spark-1, spark_bench: unknown key 'repeat'; did you mean 'repeats'?" in " ".join(
+        text.split()
+    )
     assert state.generated == 0
 
 

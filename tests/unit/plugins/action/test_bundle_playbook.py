@@ -9,21 +9,22 @@ Real images go through save and load in the scenario `lock`.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
-import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import ansible_playbook
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 REF = "team-f2-tiny:1"
 ID = "sha256:" + "1" * 64
 RAY_ID = "sha256:" + "2" * 64
@@ -31,7 +32,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "Org/Model"
 DOCKER = """\
 #!{python}
-import gzip, json, sys
+import gzip, json, re, sys
 from pathlib import Path
 store = Path({store!r})
 words = sys.argv[1:]
@@ -43,7 +44,7 @@ if words[0] == "save":
 elif words[0] == "load":
     data = sys.stdin.buffer.read()
     data = gzip.decompress(data) if data[:2] == b"\\x1f\\x8b" else data
-    name = data.split(b"\\n", 1)[0].decode()
+    name = "sha256:" + re.search(rb"blobs/sha256/([0-9a-f]{{64}})", data)[1].decode()
     (store / name.replace(":", "_")).write_bytes(data)
     print("Loaded image ID: " + name)
 elif words[:2] == ["image", "inspect"]:
@@ -57,6 +58,19 @@ elif words[0] == "info":
 
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def saved(image_id: str, size: int, names: tuple[str, ...] = ()) -> bytes:
+    """What docker save prints of an image."""
+    out = io.BytesIO()
+    config = f"blobs/sha256/{image_id[7:]}"
+    listed = [{"Config": config, "RepoTags": list(names) or None, "Layers": [config]}]
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, content in ((config, os.urandom(size)), ("manifest.json", json.dumps(listed).encode())):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
 
 
 class Fleet:
@@ -80,7 +94,7 @@ class Fleet:
         return self.folder / name / "hf"
 
     def image(self, name: str, image_id: str = ID, size: int = 5000) -> bytes:
-        content = image_id.encode() + b"\n" + os.urandom(size)
+        content = saved(image_id, size)
         (self.store(name) / image_id.replace(":", "_")).write_bytes(content)
         return content
 
@@ -105,20 +119,14 @@ class Fleet:
         play = {"hosts": "sparks", "gather_facts": False, "tasks": tasks}
         book.write_text(yaml.safe_dump([play], sort_keys=False))
         inventory = self.folder / "hosts.yml"
-        host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, **variables}
+        host = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": "{{ ansible_playbook_python }}",
+            **variables,
+        }
         inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": host}}}))
-        ran = subprocess.run(
-            [str(PLAYBOOK), "-i", str(inventory), str(book), *options],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={
-                **os.environ,
-                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-                "ANSIBLE_NOCOLOR": "1",
-                "PATH": f"{self.docker.parent}:{os.environ['PATH']}",
-            },
+        ran = ansible_playbook(
+            "-i", inventory, book, *options, cwd=self.folder, env={"PATH": f"{self.docker.parent}:{os.environ['PATH']}"}
         )
         return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 

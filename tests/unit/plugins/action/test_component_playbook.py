@@ -9,7 +9,6 @@ import grp
 import json
 import os
 import pwd
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import ansible_playbook
 
 # Keeps the state of units in files below $UNITS, and writes down each call that changes something.
 SYSTEMCTL = """#!/bin/sh
@@ -37,7 +37,7 @@ start|restart)
     case $unit in
     -*) ;;
     *broken*) echo failed > "$UNITS/$unit.state"; echo "Job for $unit failed." >&2; exit 1 ;;
-    *) echo active > "$UNITS/$unit.state"; "$PYTHON" -c 'import time; print(time.monotonic_ns() // 1000)' > "$UNITS/$unit.began" ;;
+    *) echo active > "$UNITS/$unit.state"; "$INTERPRETER" -c 'import time; print(time.monotonic_ns() // 1000)' > "$UNITS/$unit.began" ;;
     esac
   done ;;
 stop) for unit; do echo inactive > "$UNITS/$unit.state"; done ;;
@@ -73,29 +73,18 @@ class Host:
         arguments.setdefault("folders", [{"path": str(self.folder / "etc"), **OWNER}])
         task = {"name": "Put it in place", "dgxspark.vllm.component": {"name": "thing", **arguments}}
         play.write_text(yaml.safe_dump([{"hosts": "localhost", "gather_facts": False, "tasks": [task]}]))
-        ran = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("ansible-playbook")),
-                "-i",
-                "localhost,",
-                "-c",
-                "local",
-                str(play),
-                *options,
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+        ran = ansible_playbook(
+            "-i",
+            "localhost,",
+            "-c",
+            "local",
+            play,
+            *options,
+            cwd=self.folder,
             env={
-                **os.environ,
                 "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
                 "UNITS": str(self.units),
-                "PYTHON": sys.executable,
-                "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
-                "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
-                "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-                "ANSIBLE_NOCOLOR": "1",
-                "ANSIBLE_COLLECTIONS_PATH": str(Path(__file__).parents[4] / "collections"),
+                "INTERPRETER": sys.executable,
             },
         )
         self.printed = ran.stdout + ran.stderr
@@ -259,9 +248,13 @@ def test_absent(host: Host) -> None:
     arguments: dict[str, Any] = {"files": [host.file("a", "1")], "units": [{"name": "a.service", "enabled": True}]}
     host.run(V, **arguments)
     host.calls()
-    Path(host.path("state")).mkdir()
-    arguments.update(state="absent", removed=[host.path("state")])
+    Path(host.path("theirs")).mkdir()
+    host.run(V, folders=[{"path": host.path("state"), "holds": "cache", **OWNER}])
+    Path(host.path("state"), "compiled").write_text("1")
+    arguments.update(state="absent", removed=[host.path("state"), host.path("theirs")])
     result = host.run(V, **arguments)
+    assert "theirs stays, since this collection did not make what is in it" in host.printed.replace("\n", " ")
+    assert Path(host.path("theirs")).is_dir()
     assert result["removed"] == [host.path("a"), host.path("state")] and result["stopped"] == ["a.service"]
     assert host.calls() == ["stop -- a.service", "disable -- a.service"]
     assert not host.run(V, **arguments)["changed"]

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import LOST_SSH, ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.action.doctor import differences
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 UNIT = "Id=spark-fast.service\\nType=exec\\nLoadState=loaded\\nActiveState={state}\\nSubState=x\\nResult=exit-code\\nNRestarts=3\\nUnitFileState=enabled\\n"
 
 
@@ -30,7 +28,7 @@ def doctor(folder: Path, engine: Any, state: str, *options: str, silent: bool = 
     scripts = {
         "systemctl": f"#!/bin/sh\nprintf '{UNIT.format(state=state)}'\n",
         "docker": '#!/bin/sh\necho \'{"ServerErrors": ["Cannot connect to the Docker daemon"]}\'\nexit 1\n',
-        "ssh": "#!/bin/sh\necho 'ssh: connect to host 192.0.2.7 port 22: No route to host' >&2\nexit 255\n",
+        "ssh": LOST_SSH,
         "journalctl": "#!/bin/sh\necho 'NVRM: Xid (PCI:000f:01:00): 31'\n",
     }
     for name, text in scripts.items():
@@ -38,7 +36,7 @@ def doctor(folder: Path, engine: Any, state: str, *options: str, silent: bool = 
         (programs / name).chmod(0o755)
     port = int(engine.url.rpartition(":")[2])
     services = [{"name": "fast", "recipe": "qwen3-4b-instruct-2507", "served_model_name": "fast", "port": port}]
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    local = {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
     lost = {"ansible_connection": "ssh", "ansible_ssh_executable": str(programs / "ssh")}
     hosts = {"spark-1": lost if silent else local, "spark-2": lost}
     settings = {
@@ -49,18 +47,8 @@ def doctor(folder: Path, engine: Any, state: str, *options: str, silent: bool = 
     }
     inventory = folder / "hosts.yml"
     inventory.write_text(yaml.safe_dump({"sparks": {"hosts": hosts, "vars": settings}}, sort_keys=False))
-    ran = subprocess.run(
-        [str(PLAYBOOK), "-i", str(inventory), "dgxspark.vllm.doctor", *options],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            **os.environ,
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            "PATH": f"{programs}:{os.environ['PATH']}",
-        },
+    ran = ansible_playbook(
+        "-i", inventory, "dgxspark.vllm.doctor", *options, cwd=folder, env={"PATH": f"{programs}:{os.environ['PATH']}"}
     )
     return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 
@@ -82,7 +70,7 @@ def test_everything_is_found_and_said(tmp_path: Path, engine: Any) -> None:
     assert ("spark-2", "host.gpu") not in rules
     severities = [finding["severity"] for finding in found["findings"]]
     assert severities == sorted(severities, key=["error", "warning", "info"].index)
-    assert "spark-2: the host cannot be reached: port 22: No route to host. [doctor.unreachable] Fix: Try ssh" in text
+    assert "spark-2: the host is unreachable: port 22: No route to host. [doctor.unreachable] Fix: Try ssh" in text
     assert found["counts"]["silent"] == 1 and "2 hosts (1 silent): " in text
     assert found["reason"] in text and "unreachable=0" in text
 
@@ -101,7 +89,7 @@ def test_the_exit_code_goes_by_what_is_asked(tmp_path: Path, engine: Any) -> Non
 def test_a_fleet_that_is_silent_as_a_whole_is_reported(tmp_path: Path, engine: Any) -> None:
     code, text = doctor(tmp_path, engine, "active", silent=True)
     assert code == 2, text
-    assert "spark-1..2: the host cannot be reached" in text
+    assert "spark-1..2: the host is unreachable" in text
     assert engine.requests == []
 
 
@@ -114,6 +102,6 @@ def test_what_was_changed_since_it_was_deployed_is_said_once() -> None:
     found = differences(planned, facts, {"images": {"images": {}}, "deployed": deployed})
     # That the unit of a service is gone, and a service left over, the doctor says itself.
     assert [(finding["rule"], finding["service"]) for finding in found] == [("drift.stopped", "")]
-    assert "spark-gateway.service ran when it was recorded, and is failed" in found[0]["message"]
+    assert "spark-gateway.service ran when it was recorded, but is now failed" in found[0]["message"]
     assert differences(planned, facts, {"deployed": {"failed": True, "msg": "no"}}) == []
     assert differences(planned, {}, {"deployed": deployed}) == []

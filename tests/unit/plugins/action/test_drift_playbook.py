@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import LOST_SSH, ansible_playbook, python
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 REF = "vllm/vllm-openai:v0.24.0-ubuntu2404"
 RUNS, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -66,18 +64,8 @@ class Controller:
             **variables,
         }
         inventory.write_text(yaml.safe_dump({"sparks": {"hosts": hosts, "vars": everywhere}}))
-        ran = subprocess.run(
-            [str(PLAYBOOK), "-i", str(inventory), playbook, *options],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={
-                **os.environ,
-                "ANSIBLE_NOCOLOR": "1",
-                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-                "PATH": f"{self.programs}:{os.environ['PATH']}",
-            },
+        ran = ansible_playbook(
+            "-i", inventory, playbook, *options, cwd=self.folder, env={"PATH": f"{self.programs}:{os.environ['PATH']}"}
         )
         return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 
@@ -200,7 +188,7 @@ def test_what_differs_is_named_and_told_to_machines(controller: Controller) -> N
         "hosts": 6, "silent": 1, "drifted": 4, "services": 6, "error": 5, "warning": 3, "info": 0,
     }  # fmt: skip
     assert f"WARNING fast on spark-1..2: {env} was changed after it was deployed. [drift.file_changed]" in text
-    assert "spark-5: the host cannot be reached: port 22: No route to host." in text
+    assert "spark-5: the host is unreachable: port 22: No route to host." in text
     assert "6 hosts (1 silent), 6 services: 5 errors, 3 warnings." in text
 
 
@@ -228,9 +216,7 @@ def test_the_plan_is_ahead(controller: Controller) -> None:
     wanted = {**SERVICE, "args": {"max-num-seqs": 7}, "env": {"VLLM_LOGGING_LEVEL": "hush-hush"}}
     code, text = controller.judge({"spark-1": host}, "-e", "show=lines", spark_services=[wanted])
     assert code == 0, text
-    assert "spark-1/fast: the plan starts it otherwise than what runs was started: " in text, text.partition("drift]")[
-        2
-    ]
+    assert "spark-1/fast: the planned launch differs from the running one: " in text, text.partition("drift]")[2]
     assert "--max-num-seqs" in text
     assert "env VLLM_LOGGING_LEVEL" in text and "hush-hush" not in text
 
@@ -249,7 +235,8 @@ def test_lock_and_plan_are_compared_once(controller: Controller) -> None:
         "models": {f"{REPO}@main": {"commit": COMMIT, "files": files}},
         "services": {f"spark-{number}/fast": entry for number in (1, 2)},
     }
-    (controller.folder / "spark.lock.yml").write_text(yaml.safe_dump(lock))
+    (controller.folder / ".spark").mkdir(exist_ok=True)
+    (controller.folder / ".spark/spark.lock.yml").write_text(yaml.safe_dump(lock))
     code, text = controller.judge({"spark-1": said(service), "spark-2": said(service)})
     assert code == 0, text
     assert text.count("[lock.recipe]") == 1 and text.count("[lock.image]") == 1
@@ -264,10 +251,10 @@ def test_the_playbook_reaches_each_host_once_and_changes_nothing(controller: Con
     controller.script("docker", "case $1 in info) echo '{\"ServerVersion\": \"29.0\"}' ;; image) echo '[]' ;; esac")
     controller.script("systemctl", "true")
     calls = controller.folder / "calls"
-    python = controller.script("python", f'echo x >> {calls}\nexec {sys.executable} "$@"')
-    ssh = controller.script("ssh", "echo 'ssh: connect to host 192.0.2.7 port 22: No route to host' >&2\nexit 255")
+    counted = controller.script("python", f'echo x >> {calls}\nexec {python()} "$@"')
+    ssh = controller.script("ssh", LOST_SSH)
     hosts = {
-        "spark-1": {"ansible_connection": "local", "ansible_python_interpreter": str(python)},
+        "spark-1": {"ansible_connection": "local", "ansible_python_interpreter": str(counted)},
         "spark-2": {"ansible_connection": "ssh", "ansible_ssh_executable": str(ssh)},
     }
     texts = []
@@ -275,13 +262,13 @@ def test_the_playbook_reaches_each_host_once_and_changes_nothing(controller: Con
         calls.unlink(missing_ok=True)
         code, text = controller.run(hosts, "dgxspark.vllm.drift", "-e", "spark_drift_fail_on=warning", *options)
         assert code == 2, text
-        assert "spark-1/fast: the plan has it, and it was never deployed on this host. [drift.not_deployed]" in text
-        assert "spark-2: the host cannot be reached: port 22: No route to host. [drift.unreachable]" in text
+        assert "spark-1/fast: it is planned, but was never deployed on this host. [drift.not_deployed]" in text
+        assert "spark-2: the host is unreachable: port 22: No route to host. [drift.unreachable]" in text
         assert "2 hosts (1 silent), 2 services: " in text
         assert "unreachable=0" in text and "changed=1" not in text
         # Facts, images, and what was deployed.
         assert len(calls.read_text().split()) == 3
-        texts.append(text.partition("TASK [Show what differs]")[2])
+        texts.append(text.partition("TASK [Show the differences]")[2])
     assert texts[0] == texts[1]
     code, text = controller.run(hosts, "dgxspark.vllm.drift", "--limit", "spark-2", "-e", "spark_drift_show=lines")
     assert code == 0, text

@@ -6,18 +6,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from playbook_runs import ansible_playbook
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 CONFIG = """\
 [defaults]
 fact_caching = ansible.builtin.jsonfile
@@ -36,26 +33,15 @@ def doctor(folder: Path) -> str:
     }
     (folder / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": settings}}}))
     (folder / "ansible.cfg").write_text(CONFIG.format(folder=folder))
-    ran = subprocess.run(
-        [
-            str(PLAYBOOK),
-            "-vvv",
-            "-i",
-            str(folder / "hosts.yml"),
-            "dgxspark.vllm.doctor",
-            "-e",
-            "spark_doctor_fail_on=never",
-        ],
+    ran = ansible_playbook(
+        "-vvv",
+        "-i",
+        folder / "hosts.yml",
+        "dgxspark.vllm.doctor",
+        "-e",
+        "spark_doctor_fail_on=never",
         cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            **os.environ,
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-        },
+        env={"ANSIBLE_CONFIG": str(folder / "ansible.cfg")},
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import (
     BrokenYaml,
@@ -27,25 +25,19 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
 FIXTURES = ROOT / "tests" / "unit" / "plugins" / "fixtures" / "imports"
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 def run(folder: Path, *options: str) -> tuple[int, str]:
-    ran = subprocess.run(
-        [str(PLAYBOOK), "dgxspark.vllm.import", *options],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1"},
-    )
+    ran = ansible_playbook("dgxspark.vllm.import", *options, cwd=folder)
     return ran.returncode, ran.stdout + ran.stderr
 
 
 def test_a_launch_is_printed_as_an_inventory_takes_it(tmp_path: Path) -> None:
     code, text = run(tmp_path, "-e", f"import_src={FIXTURES / 'vllm-qwen36.service'}", "-e", "import_name=heavy")
     assert code == 0, text
-    shown = text.partition("TASK [Read it]")[2].partition("ok: [localhost]")[0].partition("\n")[2]
+    shown = (
+        text.partition("TASK [Convert the launch to a service]")[2].partition("ok: [localhost]")[0].partition("\n")[2]
+    )
     document: dict[str, Any] = yaml.safe_load(shown)
     assert document["spark_hf_home"] == "/home/milo/.cache/huggingface"
     (service,) = document["spark_services"]
@@ -125,12 +117,15 @@ def test_only_a_mapping_is_yaml() -> None:
 
 def test_the_report_names_everything() -> None:
     found = {
+        "nodes": 2,
+        "spark_cluster": {"name": "pair_a", "services": []},
         "missing": ["service: 'config' is missing."],
         "left_out": [{"item": "--rm", "reason": "of no use"}],
         "findings": [{"rule": "SPK201", "severity": "warning", "message": "It does nothing.", "fix": "Take it out."}],
         "before": [{"rule": "SPKU01", "severity": "warning", "message": "It is deprecated.", "fix": "Use +."}],
     }
     assert report(found) == [
+        "to do: put 2 hosts into a group pair_a, and this into the variables of that group",
         "to do: service: 'config' is missing.",
         "left out: --rm: of no use",
         "SPK201 warning: It does nothing. Take it out.",

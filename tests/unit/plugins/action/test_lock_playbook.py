@@ -6,19 +6,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import ansible_playbook
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 REF = "vllm/vllm-openai:v0.24.0-ubuntu2404"
 DIGEST, ID = f"sha256:{'d' * 64}", f"sha256:{'1' * 64}"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -27,7 +24,13 @@ REPO = "Qwen/Qwen3-4B-Instruct-2507"
 TASKS = [
     {"dgxspark.vllm.plan": {"locked": False, "show": False}, "run_once": True, "register": "made"},
     {
-        "dgxspark.vllm.lock": {"planned": "{{ made.hosts }}", "images_from": "images", "models_from": "models"},
+        "dgxspark.vllm.lock": {
+            "planned": "{{ made.hosts }}",
+            "images_from": "images",
+            "models_from": "models",
+            "addons": "{{ made.addons }}",
+            "addons_from": "beside",
+        },
         "run_once": True,
     },
 ]
@@ -43,7 +46,7 @@ def said(commit: str = COMMIT) -> dict[str, Any]:
         "architecture": "arm64",
     }
     files = {"config.json": {"size": 2, "sha256": "a" * 64, "blob": ""}}
-    model = {"repo": REPO, "revision": "main", "commit": commit, "files": files, "problems": []}
+    model = {"repo": REPO, "revision": "main", "commit": commit, "path": "/srv/x", "files": files, "problems": []}
     return {"images": {"images": {REF: image}}, "models": {"models": [model]}}
 
 
@@ -52,7 +55,7 @@ class Controller:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.lock = folder / "spark.lock.yml"
+        self.lock = folder / ".spark/spark.lock.yml"
 
     def run(self, hosts: dict[str, Any], *options: str, playbook: str = "") -> tuple[int, str]:
         inventory = self.folder / "hosts.yml"
@@ -63,14 +66,7 @@ class Controller:
         inventory.write_text(yaml.safe_dump({"sparks": {"hosts": named, "vars": variables}}))
         play = self.folder / "play.yml"
         play.write_text(yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": TASKS}], sort_keys=False))
-        ran = subprocess.run(
-            [str(PLAYBOOK), "-i", str(inventory), playbook or str(play), *options],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1"},
-        )
+        ran = ansible_playbook("-i", inventory, playbook or str(play), *options, cwd=self.folder)
         return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 
 
@@ -133,6 +129,7 @@ def test_a_damaged_lock_stops_every_plan(controller: Controller) -> None:
         ("{", "cannot be read"),
         ("", "schema"),
     ):
+        controller.lock.parent.mkdir(exist_ok=True)
         controller.lock.write_text(content)
         code, text = controller.run({"spark-1": said()}, playbook="dgxspark.vllm.plan")
         assert code != 0
@@ -145,3 +142,19 @@ def test_one_lock_for_all(controller: Controller) -> None:
     code, text = controller.run(hosts, playbook="dgxspark.vllm.plan")
     assert code != 0
     assert "spark_lock_file differs between hosts (/a.yml, /b.yml)" in text
+
+
+def test_the_image_of_a_gateway_is_locked_and_deployed_by_its_digest(controller: Controller) -> None:
+    ref = "ghcr.io/berriai/litellm:v1.99.0"
+    image = {**said()["images"]["images"][REF], "id": f"sha256:{'5' * 64}"}
+    image["repo_digests"] = [f"ghcr.io/berriai/litellm@{DIGEST}"]
+    gateway = {"image": ref, "aliases": {"chat": {"backends": ["spark-1/fast"]}}}
+    hosts = {"spark-1": {**said(), "spark_gateway": gateway, "beside": {"images": {ref: image}}}}
+    code, text = controller.run(hosts, playbook="dgxspark.vllm.plan")
+    assert code == 0 and f"{ref} is deployed by tag" in text, text
+    code, text = controller.run(hosts)
+    assert code == 0 and f"image {ref}: added {'d' * 12}" in text, text
+    code, text = controller.run(hosts, playbook="dgxspark.vllm.plan")
+    assert code == 0 and "deployed by tag" not in text, text
+    plan = json.loads((controller.folder / "plan.json").read_text())
+    assert plan["addons"]["spark-1"]["gateway"]["image"] == f"{ref}@{DIGEST}"

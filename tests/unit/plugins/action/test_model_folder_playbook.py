@@ -8,18 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import ansible_playbook
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 class Bringing:
@@ -36,6 +34,7 @@ class Bringing:
     def play(self, *options: str, **more: Any) -> tuple[dict[str, Any], str]:
         """Run it; returns the result of the task and all that was printed."""
         given = {"source": str(self.source), "path": str(self.path), **more}
+        given.update(hf_home=str(self.folder / "host"), staging=str(self.folder / "staging"))
         tasks = [
             {"name": "Bring", "dgxspark.vllm.model_folder": given, "register": "came"},
             {
@@ -46,18 +45,11 @@ class Bringing:
         ]
         book = self.folder / "play.yml"
         book.write_text(yaml.safe_dump([{"hosts": "all", "gather_facts": False, "tasks": tasks}], sort_keys=False))
-        host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        host = {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
         inventory = self.folder / "hosts.yml"
         inventory.write_text(yaml.safe_dump({"all": {"hosts": {"spark-1": host}}}))
         (self.folder / "came.json").unlink(missing_ok=True)
-        ran = subprocess.run(
-            [str(PLAYBOOK), "-i", str(inventory), str(book), *options],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1"},
-        )
+        ran = ansible_playbook("-i", inventory, book, *options, cwd=self.folder)
         told = " ".join((ran.stdout + ran.stderr).split())
         came = self.folder / "came.json"
         return (json.loads(came.read_text()) if came.exists() else {"failed": True}), told
@@ -104,7 +96,10 @@ def test_the_same_content_of_another_time_does_not_travel(bringing: Bringing) ->
 
 def test_other_content_of_the_same_size_is_found_by_its_time(bringing: Bringing) -> None:
     bringing.play()
-    (bringing.path / "model.safetensors").write_bytes(os.urandom(300_000))
+    there = bringing.path / "model.safetensors"
+    there.write_bytes(os.urandom(300_000))
+    later = there.stat().st_mtime + 2  # times are compared in whole seconds
+    os.utime(there, (later, later))
     came, told = bringing.play()
     assert came["brought"] == ["model.safetensors"], told
     assert bringing.there() == bringing.contents
@@ -140,8 +135,8 @@ def test_check_mode_says_what_would_come_and_brings_nothing(bringing: Bringing) 
 def test_what_a_run_that_was_cut_off_has_brought_is_not_sent_again(bringing: Bringing) -> None:
     bringing.play()
     # As it is when a run is killed after the last file was sent, and before it was placed.
-    waiting = bringing.path.with_name(f".{bringing.path.name}.coming")
-    waiting.mkdir()
+    waiting = bringing.folder / "staging" / f"ours-{hashlib.sha256(str(bringing.path).encode()).hexdigest()[:12]}"
+    waiting.mkdir(parents=True)
     (bringing.path / "model.safetensors").unlink()
     digest = hashlib.sha256(bringing.contents["model.safetensors"]).hexdigest()
     part = waiting / hashlib.sha256(f"model.safetensors\n{digest}".encode()).hexdigest()

@@ -7,32 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import ansible_playbook
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 def run(folder: Path, *options: str) -> tuple[int, str]:
-    settings = {"ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1", "COLUMNS": "200"}
-    done = subprocess.run(
-        [str(PLAYBOOK), "dgxspark.vllm.plan", *options],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **settings},
-    )
+    settings = {"COLUMNS": "200"}
+    done = ansible_playbook("dgxspark.vllm.plan", *options, cwd=folder, env=settings)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -90,7 +80,7 @@ def test_a_file_that_is_not_there_stops_the_plan(recipe: Path) -> None:
     code, text = run(recipe, *inventory(recipe, {"files": [{"source": "relative", "path": "/a"}]}))
     assert code != 0
     assert "[file.missing]" in text
-    assert "'relative', which is no file here" in text
+    assert f"'{recipe}/relative', which is no file here" in text
     assert "chat.jinja', which is no file here" in text
 
 

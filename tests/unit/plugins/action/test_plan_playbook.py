@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import ansible_playbook
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 FAST: dict[str, Any] = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002}
 HEAVY: dict[str, Any] = {"name": "heavy", "recipe": "qwen3-next-80b-a3b-instruct-fp8", "port": 8001}
 
@@ -29,7 +27,7 @@ class Plan:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.file = folder / "plan.json"
-        self.settings = {"ANSIBLE_NOCOLOR": "1"}
+        self.settings: dict[str, str | None] = {}
 
     def __call__(self, hosts: dict[str, Any], *options: str, group: str = "sparks") -> tuple[int, str]:
         named = {name: {"ansible_host": "192.0.2.1", **host} for name, host in hosts.items()}
@@ -38,13 +36,8 @@ class Plan:
     def run(self, groups: dict[str, Any], *options: str, playbook: str = "plan") -> tuple[int, str]:
         inventory = self.folder / "hosts.yml"
         inventory.write_text(yaml.safe_dump(groups, sort_keys=False))
-        ran = subprocess.run(
-            [str(PLAYBOOK), "-i", str(inventory), f"dgxspark.vllm.{playbook}", *options],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), **self.settings},
+        ran = ansible_playbook(
+            "-i", inventory, f"dgxspark.vllm.{playbook}", *options, cwd=self.folder, env=self.settings
         )
         return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 
@@ -86,7 +79,7 @@ def test_a_plan_is_shown_and_written_without_timestamps(plan: Plan) -> None:
     ],
 )
 def test_the_bar_has_the_colours_that_ansible_has(plan: Plan, settings: dict[str, str], colored: bool) -> None:
-    plan.settings = {**settings, "ANSIBLE_LOG_PATH": str(plan.folder / "log")}
+    plan.settings = {"ANSIBLE_NOCOLOR": None, **settings, "ANSIBLE_LOG_PATH": str(plan.folder / "log")}
     code, text = plan({"spark-1": {"spark_services": [FAST]}})
     assert code == 0
     assert ("\033[36m█" in text) == colored
@@ -138,11 +131,14 @@ def test_errors_of_all_hosts_stop_the_play(plan: Plan) -> None:
     assert "is less than desired GPU memory utilization (0.99, 118.47 GiB)" in text
 
 
-def test_a_key_that_is_not_there_is_an_error(plan: Plan, tmp_path: Path) -> None:
+def test_a_key_that_is_not_there_is_said_and_one_that_is_none_is_refused(plan: Plan, tmp_path: Path) -> None:
     code, text = plan({"spark-1": {"spark_services": [{**FAST, "api_key_file": str(tmp_path / "key")}]}})
-    assert code != 0
+    assert code == 0, "the playbook keys makes it"
     assert "[secret.missing]" in text
-    (tmp_path / "key").write_text("secret")
+    (tmp_path / "key").write_text("\n")
+    code, text = plan({"spark-1": {"spark_services": [{**FAST, "api_key_file": str(tmp_path / "key")}]}})
+    assert code != 0 and "holds only blanks and line breaks" in text and "[secret.unusable]" in text
+    (tmp_path / "key").write_text("secret-of-the-test")
     assert plan({"spark-1": {"spark_services": [{**FAST, "api_key_file": str(tmp_path / "key")}]}})[0] == 0
     assert "secret" not in json.dumps(plan.written()["hosts"]["spark-1"]["services"][0]["argv"]).replace("secrets", "")
 
@@ -179,7 +175,7 @@ def test_a_host_may_be_the_controller_itself(
         "-e",
         "ansible_become=false",
         "-e",
-        f"ansible_python_interpreter={sys.executable}",
+        "ansible_python_interpreter={{ ansible_playbook_python }}",
     )
     assert code != 0
     assert "spark-1: this host does not look like a DGX Spark (GB10)" in text
@@ -245,7 +241,7 @@ def test_keys_that_are_missing_are_made_once_and_those_of_others_are_not(plan: P
     }
     groups = {"sparks": {"hosts": {"spark-1": {"ansible_host": "192.0.2.1", **host}}}}
     code, text = plan.run(groups)
-    assert code != 0 and "secret.missing" in text and "dgxspark.vllm.keys makes the keys that are missing" in text, text
+    assert code != 0 and "secret.missing" in text and "dgxspark.vllm.keys, which creates missing keys" in text, text
     code, text = plan.run(groups, playbook="keys")
     assert code == 0, text
     made = {path.name: path.read_text() for path in secrets.iterdir()}
@@ -257,3 +253,83 @@ def test_keys_that_are_missing_are_made_once_and_those_of_others_are_not(plan: P
     assert {path.name: path.read_text() for path in secrets.iterdir()} == made
     code, text = plan.run(groups)
     assert code != 0 and "bot" in text and "1 error" in text, text
+
+
+# A model that the arithmetic does not know.
+NEW: dict[str, Any] = {
+    "name": "new",
+    "model": {"repo": "org/new"},
+    "image": {"ref": "an/image:1", "vllm_version": "0.33.0", "entrypoint": "serve"},
+    "config": {"architectures": ["NewForCausalLM"], "model_type": "of_next_year", "transformers_version": "5.0"},
+    "args": {"max-model-len": 16384, "max-num-seqs": 4},
+    "port": 8001,
+}
+DOCKER = """#!/bin/sh
+# Plays Docker with one image, whose vLLM has planned the model.
+echo "$1" >>{folder}/docker.log
+case "$1" in
+  image) echo '[{{"Id": "sha256:{id}", "RepoTags": ["an/image:1"], "Config": {{}}, "Architecture": "arm64", "Os": "linux"}}]' ;;
+  info) echo '{{"ServerVersion": "29.2.1", "Runtimes": {{"nvidia": {{}}}}}}' ;;
+  ps) ;;
+  run) cat >/dev/null; cat {folder}/said ;;
+  *) exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Docker whose image says what vLLM 0.33.0 once said; returns the file of its calls."""
+    recorded = json.loads((ROOT / "tests/unit/plugins/fixtures/image_plans.json").read_text(encoding="utf-8"))
+    said = json.dumps(recorded["dense"]["answer"])
+    (tmp_path / "said").write_text(f"dgxspark-plan-probe:{said}\n", encoding="utf-8")
+    program = tmp_path / "bin" / "docker"
+    program.parent.mkdir()
+    program.write_text(DOCKER.format(folder=tmp_path, id="a" * 64), encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path / "docker.log"
+
+
+def test_the_controllers_docker_is_asked_for_a_model_that_is_not_known(plan: Plan, docker: Path) -> None:
+    hosts = {"spark-1": {"spark_services": [NEW]}, "spark-2": {"spark_services": [NEW]}}
+    code, text = plan(hosts)
+    assert code != 0 and "[memory.refused]" in text and not docker.exists()
+    code, text = plan(
+        hosts, "-e", "spark_probe=controller", "-e", "ansible_python_interpreter={{ ansible_playbook_python }}"
+    )
+    assert code == 0, text
+    for body in plan.written()["hosts"].values():
+        assert body["services"][0]["memory"]["sources"] == {"weights": "image", "kv_cache": "image"}
+        assert body["services"][0]["memory"]["bytes_per_block"] == 2359296
+    assert "weights and KV cache: image (new)" in text
+    assert docker.read_text().split().count("run") == 1, "once for the fleet"
+
+
+def test_where_nothing_has_to_be_asked_nothing_is(plan: Plan, docker: Path) -> None:
+    code, text = plan({"spark-1": {"spark_services": [FAST]}}, "-e", "spark_probe=controller")
+    assert code == 0 and not docker.exists()
+    assert "Ask images how they would plan" not in text
+
+
+def test_a_spark_that_has_the_image_is_asked_once(plan: Plan, docker: Path) -> None:
+    """The machine of the test is no Spark, which is an error; what it was asked is kept."""
+    meminfo = plan.folder / "root" / "proc" / "meminfo"
+    meminfo.parent.mkdir(parents=True)
+    meminfo.write_text("MemTotal: 125480000 kB\nMemFree: 100000000 kB\nMemAvailable: 110000000 kB\n", encoding="utf-8")
+    host = {"ansible_connection": "local", "spark_services": [NEW], "ansible_become": False}
+    host["spark_sysroot"] = str(plan.folder / "root")
+    options = ["-e", "spark_plan_facts=auto", "-e", "ansible_python_interpreter={{ ansible_playbook_python }}"]
+    code, text = plan({"spark-1": host}, *options)
+    assert code != 0 and "[host.gpu]" in text
+    assert "Ask images how they would plan" in text and "[memory.image]" in text, text
+    assert len(list(plan.folder.glob(".spark/image_plans/*.json"))) == 1
+    assert docker.read_text().split().count("run") == 1
+    code, text = plan({"spark-1": host}, *options)
+    assert "[memory.image]" in text and "Ask images how they would plan" not in text
+    assert docker.read_text().split().count("run") == 1
+    code, text = plan(
+        {"spark-1": {**host, "spark_services": [{**NEW, "port": 8002}]}}, *options, "-e", "spark_probe=none"
+    )
+    assert "[memory.image]" in text, "what was said before is used"

@@ -10,21 +10,18 @@ host; what those really do is tested where they are.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import ansible_playbook, python
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 HOSTS = [f"spark-{number}" for number in range(1, 6)]
 PAIR = ["spark-2", "spark-4"]
 
@@ -35,7 +32,7 @@ import os
 from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
-NAMES = ["proven", "reason", "plan", "around", "facts", "services", "settings", "wanted", "baseline", "keep", "generation"]
+NAMES = ["proven", "reason", "plan", "addons", "facts", "services", "settings", "wanted", "baseline", "keep", "generation", "controller"]
 module = AnsibleModule({name: {"type": "raw"} for name in ["action", "hf_home", *NAMES]}, supports_check_mode=True)
 asked = module.params
 folder = Path(os.environ["PLAYED_HOST"])
@@ -81,7 +78,7 @@ module.exit_json(
     changed=changed, current=shown, same=bool(now) and now["applied"] == (folder / "applied").read_text(), running=True, restoring=None,
     generations=state["made"], safe=proven[-1] if proven else None, target=target, gateways=[], receipts={},
     clusters={each["cluster"]["name"]: each["cluster"]["hosts"] for each in (now or {}).get("services") or [] if each.get("cluster")},
-    problems=[] if target else ["there is nothing to go back to"], steps=["writes"] if changed else [], touched=[],
+    problems=[] if target else ["there is nothing to go back to"], steps=["writes"] if changed else [], touched=[], key_changes=[],
     plan={"services": (of(target) or {"services": []})["services"], "settings": {}})
 """
 NOTHING = """
@@ -118,33 +115,41 @@ PROVE = """
 """
 
 
+@pytest.fixture(scope="module")
+def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The collection, in which what reaches hosts is played."""
+    folder = tmp_path_factory.mktemp("collections")
+    own = folder / "ansible_collections" / "dgxspark" / "vllm"
+    own.mkdir(parents=True)
+    for name in ("meta", "playbooks", "galaxy.yml"):
+        (own / name).symlink_to(ROOT / name)
+    for kind in ("action", "doc_fragments", "filter", "lookup", "module_utils", "modules", "plugin_utils"):
+        (own / "plugins" / kind).mkdir(parents=True)
+        for path in (ROOT / "plugins" / kind).iterdir():
+            if path.name != "__pycache__":
+                (own / "plugins" / kind / path.name).symlink_to(path)
+    for name in ("generation", "image_info", "endpoint_ready", "service_bench"):
+        path = own / "plugins" / "modules" / f"{name}.py"
+        path.unlink()
+        path.write_text("#!/usr/bin/python\n" + (GENERATION if name == "generation" else NOTHING))
+    (own / "plugins" / "action" / "service_bench.py").unlink()
+    tasks = {"service": APPLY, "prove": PROVE}
+    for path in (ROOT / "roles").iterdir():
+        (own / "roles" / path.name / "tasks").mkdir(parents=True)
+        (own / "roles" / path.name / "tasks" / "main.yml").write_text(tasks.get(path.name, "[]\n"))
+    return folder
+
+
 class Fleet:
     """Five hosts, two of which are a cluster."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        own = folder / "collections" / "ansible_collections" / "dgxspark" / "vllm"
-        own.mkdir(parents=True)
-        for name in ("meta", "playbooks", "galaxy.yml"):
-            (own / name).symlink_to(ROOT / name)
-        for kind in ("action", "doc_fragments", "filter", "module_utils", "modules"):
-            (own / "plugins" / kind).mkdir(parents=True)
-            for path in (ROOT / "plugins" / kind).glob("*.py"):
-                (own / "plugins" / kind / path.name).symlink_to(path)
-        for name in ("generation", "image_info", "endpoint_ready", "service_bench"):
-            path = own / "plugins" / "modules" / f"{name}.py"
-            path.unlink()
-            path.write_text("#!/usr/bin/python\n" + (GENERATION if name == "generation" else NOTHING))
-        (own / "plugins" / "action" / "service_bench.py").unlink()
-        tasks = {"service": APPLY, "prove": PROVE}
-        for path in (ROOT / "roles").iterdir():
-            (own / "roles" / path.name / "tasks").mkdir(parents=True)
-            (own / "roles" / path.name / "tasks" / "main.yml").write_text(tasks.get(path.name, "[]\n"))
+    def __init__(self, folder: Path, collections: Path) -> None:
+        self.folder, self.collections = folder, collections
         for name in HOSTS:
             (folder / name).mkdir()
-            python = folder / name / "python"
-            python.write_text(f'#!/bin/sh\nPLAYED_HOST={folder / name} exec {sys.executable} "$@"\n')
-            python.chmod(0o755)
+            played = folder / name / "python"
+            played.write_text(f'#!/bin/sh\nPLAYED_HOST={folder / name} exec {python()} "$@"\n')
+            played.chmod(0o755)
         service = {"name": "tiny", "recipe": "scripted-tiny", "port": 8003, "image": "{{ image }}"}
         service["args"] = {"gpu-memory-utilization": 0.05}
         cluster = {"name": "pair", "services": [{**service, "name": "wide"}]}
@@ -187,13 +192,15 @@ class Fleet:
             (self.folder / name / "state.json").write_text(json.dumps({"current": 1, "made": [made]}))
 
     def play(self, playbook: str, *options: str, **variables: Any) -> tuple[int, str]:
-        ran = subprocess.run(
-            [str(PLAYBOOK), "-i", "hosts.yml", f"dgxspark.vllm.{playbook}", *options, "-e", json.dumps(variables)],
+        ran = ansible_playbook(
+            "-i",
+            "hosts.yml",
+            f"dgxspark.vllm.{playbook}",
+            *options,
+            "-e",
+            json.dumps(variables),
             cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": str(self.folder / "collections")},
+            env={"ANSIBLE_COLLECTIONS_PATH": str(self.collections)},
         )
         return ran.returncode, ran.stdout + ran.stderr
 
@@ -213,8 +220,8 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Fleet:
-    return Fleet(tmp_path)
+def fleet(tmp_path: Path, collections: Path) -> Fleet:
+    return Fleet(tmp_path, collections)
 
 
 def flat(text: str) -> str:

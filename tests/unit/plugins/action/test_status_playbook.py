@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import LOST_SSH, ansible_playbook, python
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 SYSTEMCTL = """\
 #!/bin/sh
 cat "$SPARK_TEST_HOST" 2>/dev/null
 """
-WAITS = "waits for spark-1 (rank 0): not heard for 320 s"
+WAITS = "waits for spark-1 (rank 0): no heartbeat for 320 s"
 
 
 class Pair:
@@ -34,7 +32,7 @@ class Pair:
         (folder / "bin").mkdir()
         self.script("bin/systemctl", SYSTEMCTL)
         for host in ("spark-1", "spark-2"):
-            self.script(f"python-{host}", f'#!/bin/sh\nSPARK_TEST_HOST={folder}/{host} exec {sys.executable} "$@"\n')
+            self.script(f"python-{host}", f'#!/bin/sh\nSPARK_TEST_HOST={folder}/{host} exec {python()} "$@"\n')
 
     def script(self, name: str, text: str) -> None:
         path = self.folder / name
@@ -47,7 +45,7 @@ class Pair:
 
     def lose(self, *hosts: str) -> None:
         """Have hosts reached by an ssh that does not get through, with a reason that has an address in it."""
-        self.script("ssh", "#!/bin/sh\necho 'ssh: connect to host 192.0.2.7 port 22: No route to host' >&2\nexit 255\n")
+        self.script("ssh", LOST_SSH)
         self.lost = hosts
 
     lost: tuple[str, ...] = ()
@@ -74,18 +72,13 @@ class Pair:
         }
         inventory = self.folder / "hosts.yml"
         inventory.write_text(yaml.safe_dump(groups, sort_keys=False))
-        ran = subprocess.run(
-            [str(PLAYBOOK), "-i", str(inventory), "dgxspark.vllm.status", *options],
+        ran = ansible_playbook(
+            "-i",
+            inventory,
+            "dgxspark.vllm.status",
+            *options,
             cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={
-                **os.environ,
-                "ANSIBLE_NOCOLOR": "1",
-                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-                "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
-            },
+            env={"PATH": f"{self.folder}/bin:{os.environ['PATH']}"},
         )
         return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
 
@@ -166,7 +159,7 @@ def test_one_task_reaches_the_hosts(pair: Pair) -> None:
         pair.unit(host, "active")
         pair.script(
             f"python-{host}",
-            f'#!/bin/sh\necho x >> {pair.folder}/calls-{host}\nSPARK_TEST_HOST={pair.folder}/{host} exec {sys.executable} "$@"\n',
+            f'#!/bin/sh\necho x >> {pair.folder}/calls-{host}\nSPARK_TEST_HOST={pair.folder}/{host} exec {python()} "$@"\n',
         )
     code, text = pair.status()
     assert code == 0, text

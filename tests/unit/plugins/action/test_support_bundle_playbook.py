@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
-import sys
 import tarfile
 from hashlib import sha256
 from pathlib import Path
@@ -17,18 +15,18 @@ from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import LOST_SSH, ansible_playbook
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 
 
 def test_a_bundle_a_host_and_an_index(tmp_path: Path, engine: Any) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     scripts = {
-        "ssh": "#!/bin/sh\necho 'ssh: connect to host 192.0.2.7 port 22: No route to host' >&2\nexit 255\n",
+        "ssh": LOST_SSH,
         "docker": "#!/bin/sh\nexit 1\n",
         "journalctl": "#!/bin/sh\necho 'with hf_AbCdEfGhIjKlMnOpQr in it'\n",
         "systemctl": "#!/bin/sh\nexit 1\n",
@@ -37,11 +35,11 @@ def test_a_bundle_a_host_and_an_index(tmp_path: Path, engine: Any) -> None:
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     port = int(engine.url.rpartition(":")[2])
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    local = {"ansible_connection": "local", "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
     lost = {"ansible_connection": "ssh", "ansible_ssh_executable": str(programs / "ssh")}
     services = [{"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": port}]
     settings = {"spark_services": services, "ansible_become": False, "spark_sysroot": str(tmp_path)}
-    # One that runs something around the engines, and one that is none of ours.
+    # One that runs an add-on service, and one that is none of ours.
     watched = {**local, "ansible_become": False, "spark_fleet_monitor": {"notify": []}, "spark_support_mib": 4}
     groups = {
         "sparks": {"hosts": {"spark-1": local, "spark-2": lost}, "vars": settings},
@@ -49,18 +47,13 @@ def test_a_bundle_a_host_and_an_index(tmp_path: Path, engine: Any) -> None:
     }
     inventory = tmp_path / "hosts.yml"
     inventory.write_text(yaml.safe_dump(groups))
-    ran = subprocess.run(
-        [str(PLAYBOOK), "-i", str(inventory), "dgxspark.vllm.support_bundle", "-v"],
+    ran = ansible_playbook(
+        "-i",
+        inventory,
+        "dgxspark.vllm.support_bundle",
+        "-v",
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={
-            **os.environ,
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-            "PATH": f"{programs}:{os.environ['PATH']}",
-        },
+        env={"PATH": f"{programs}:{os.environ['PATH']}"},
     )
     text = " ".join((ran.stdout + ran.stderr).split())
     assert ran.returncode == 2, text

@@ -1,24 +1,22 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the verbs refuse before any host is contacted, and the actions host_batches, service_select and update_check."""
+"""What the verbs refuse before any host is contacted."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from playbook_runs import ansible_playbook
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-PLAYBOOK = Path(sys.executable).with_name("ansible-playbook")
 FAST = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002}
 BIG = {"name": "big", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8001}
 
@@ -42,36 +40,8 @@ class Fleet:
         (folder / "hosts.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
 
     def run(self, playbook: str, *options: str) -> tuple[int, str]:
-        ran = subprocess.run(
-            [str(PLAYBOOK), "-i", str(self.folder / "hosts.yml"), playbook, *options],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections")},
-        )
+        ran = ansible_playbook("-i", self.folder / "hosts.yml", playbook, *options, cwd=self.folder)
         return ran.returncode, " ".join((ran.stdout + ran.stderr).split())
-
-    def task(self, action: str, args: dict[str, Any], *options: str) -> tuple[int, str]:
-        """Run one action once, and show what it returned."""
-        keep = {"content": "{{ found | to_json }}", "dest": str(self.folder / "found.json")}
-        tasks = [
-            {
-                "dgxspark.vllm.plan": {"show": False, "fail_on_error": False},
-                "run_once": True,
-                "register": "spark_planned",
-            },
-            {f"dgxspark.vllm.{action}": args, "run_once": True, "register": "found"},
-            {"ansible.builtin.copy": keep, "run_once": True, "delegate_to": "localhost"},
-        ]
-        play = [{"hosts": "sparks", "gather_facts": False, "tasks": tasks}]
-        (self.folder / "play.yml").write_text(yaml.safe_dump(play, sort_keys=False))
-        (self.folder / "found.json").unlink(missing_ok=True)
-        return self.run(str(self.folder / "play.yml"), *options)
-
-    def found(self) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads((self.folder / "found.json").read_text())
-        return result
 
 
 @pytest.fixture
@@ -125,33 +95,6 @@ def test_what_is_to_be_cleaned_is_read_before_any_host_is_contacted(fleet: Fleet
     assert "did you mean 'images'?" in text and "spark_clean_weights=true" in text
 
 
-def test_service_select_finds_what_is_meant(fleet: Fleet) -> None:
-    code, text = fleet.task("service_select", {"planned": "{{ spark_planned.hosts }}", "services": ["big"]})
-    assert code == 0, text
-    assert fleet.found()["hosts"] == {"spark-1": [], "spark-2": ["big"], "spark-3": ["big"]}
-
-
-def test_host_batches_keep_a_pair_together(fleet: Fleet) -> None:
-    args = {"clusters": "{{ spark_planned.clusters }}", "size": 1}
-    code, text = fleet.task("host_batches", args)
-    assert code == 0, text
-    found = fleet.found()
-    assert found["batches"] == [["spark-1"], ["spark-2", "spark-3"]]
-    assert (found["order"], found["sizes"]) == (["spark-1", "spark-2", "spark-3"], [1, 2])
-    code, text = fleet.task("host_batches", args, "--limit", "spark-1,spark-2")
-    assert code != 0 and "leaves out spark-3" in text
-    assert fleet.task("host_batches", args, "--limit", "spark-1")[0] == 0
-
-
-def test_update_check_says_what_is_worse(fleet: Fleet) -> None:
-    before = {"gpu": {"driver_version": "580.159.03"}, "docker": {"version": "29"}}
-    after = {"gpu": {"driver_version": "580.178.04"}, "docker": {"version": "29"}}
-    assert fleet.task("update_check", {"before": before, "after": after})[0] == 0
-    assert fleet.found()["changes"] == ["driver 580.159.03 -> 580.178.04"]
-    code, text = fleet.task("update_check", {"before": before, "after": {**after, "gpu": {}}})
-    assert code != 0 and "nvidia-smi finds no GPU any more" in text
-
-
 SCRIPTS = {
     "apt-get": """\
 case "$*" in
@@ -166,7 +109,7 @@ case "$*" in get-updates*) echo '{"Devices": [{"Name": "EC", "Version": "1", "Re
     "dpkg-query": "echo 'curl 7.0-1 installed'",
     "apt-mark": "",
     # An engine that has no images.
-    "docker": 'for last; do :; done; echo "[]"; echo "Error response from daemon: No such image: $last" >&2; exit 1',
+    "docker": 'case "$1" in ps) exit 0;; esac; for last; do :; done; echo "[]"; echo "Error response from daemon: No such image: $last" >&2; exit 1',
 }
 
 
@@ -186,13 +129,17 @@ def play_programs(fleet: Fleet, monkeypatch: Any, scripts: dict[str, str]) -> No
 def test_a_cluster_of_which_one_does_not_answer_is_not_updated(fleet: Fleet, monkeypatch: Any) -> None:
     play_programs(fleet, monkeypatch, SCRIPTS)
     inventory = yaml.safe_load((fleet.folder / "hosts.yml").read_text())
-    here = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": sys.executable}
+    here = {
+        "ansible_connection": "local",
+        "ansible_become": False,
+        "ansible_python_interpreter": "{{ ansible_playbook_python }}",
+    }
     inventory["sparks"]["children"]["pair"]["hosts"]["spark-2"] = here
     (fleet.folder / "hosts.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
     code, text = fleet.run("dgxspark.vllm.update_host", "--limit", "pair", "-e", "spark_update_confirm=true")
     assert code != 0
     assert "no host was changed: cluster pair: spark-3 did not answer or failed above" in text
-    assert "PLAY [Update]" not in text and "--assume-yes" not in (fleet.folder / "log").read_text()
+    assert "PLAY [Update the hosts]" not in text and "--assume-yes" not in (fleet.folder / "log").read_text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at the locks of dpkg")
@@ -200,7 +147,7 @@ def test_an_update_brings_packages_and_firmware_once_and_says_what_is_left(fleet
     """The host is this machine; what installs packages is played by scripts."""
     play_programs(fleet, monkeypatch, SCRIPTS)
     local = ["-e", "ansible_connection=local", "-e", "ansible_become=false", "--limit", "spark-1"]
-    local += ["-e", f"ansible_python_interpreter={sys.executable}"]
+    local += ["-e", "ansible_python_interpreter={{ ansible_playbook_python }}"]
     code, text = fleet.run("dgxspark.vllm.update_host", *local)
     assert code == 0 and "1 package, 0 to be removed" in text and "firmware: EC 1 -> 2" in text
     assert "--assume-yes" not in (fleet.folder / "log").read_text()
@@ -242,7 +189,9 @@ def test_adopting_shows_what_it_would_do_and_does_nothing(fleet: Fleet, monkeypa
     (fleet.folder / "box.json").write_text(json.dumps([BOX]))
     play_programs(fleet, monkeypatch, {"docker": DOCKER})
     local = ["-e", "ansible_connection=local", "-e", "ansible_become=false", "--limit", "spark-1"]
-    code, text = fleet.run("dgxspark.vllm.adopt", *local, "-e", f"ansible_python_interpreter={sys.executable}")
+    code, text = fleet.run(
+        "dgxspark.vllm.adopt", *local, "-e", "ansible_python_interpreter={{ ansible_playbook_python }}"
+    )
     assert code == 0, text
     assert "mine: service fast can take its place (same model), instead it: both want port 8002" in text
     assert "--max-model-len: 32768 ->" in text and "hf_secret" not in text

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import made
 from ansible_collections.dgxspark.vllm.plugins.modules import cleanup
 
 OLD = {"Id": "sha256:" + "1" * 64, "RepoTags": ["vllm/vllm-openai:v0.23.0"], "RepoDigests": [], "Size": 2**30}
@@ -23,12 +24,15 @@ class Docker:
         self.images: list[dict[str, Any]] = [OLD]
         self.down = False
         self.removed: list[str] = []
+        self.inspected: tuple[int, str, str] | None = None
 
     def __call__(self, argv: list[str]) -> tuple[int, str, str]:
         if self.down:
             return 1, "", "Cannot connect to the Docker daemon"
         if argv[:2] == ["docker", "ps"]:
             return 0, "\n".join(str(number) for number in range(len(self.containers))), ""
+        if argv[:3] == ["docker", "container", "inspect"] and self.inspected:
+            return self.inspected
         if argv[:3] == ["docker", "container", "inspect"]:
             return 0, json.dumps(self.containers), ""
         if argv[:3] == ["docker", "image", "ls"]:
@@ -43,13 +47,16 @@ class Docker:
 @pytest.fixture
 def docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Docker:
     played = Docker()
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: played(argv))
+    play(monkeypatch, played)
     for name in ("ETC", "STATE", "UNITS", "PROC"):
         monkeypatch.setattr(cleanup, name, tmp_path / name.lower())
+    made.begin_fetch(tmp_path / "hf", "Org/Old")
     blobs = tmp_path / "hf/hub/models--Org--Old/blobs"
     blobs.mkdir(parents=True)
     (blobs / "a").write_text("x" * 100)
-    (tmp_path / "cache/gone").mkdir(parents=True)
+    made.end_fetch(tmp_path / "hf", "Org/Old")
+    made.make_folder(tmp_path / "cache/gone", "cache")
+    made.note_images([OLD["Id"]])
     return played
 
 
@@ -103,6 +110,28 @@ def test_without_docker_nothing_can_be_told_and_nothing_is_removed(docker: Docke
     assert result["failed"] is True and "cannot be told" in result["msg"] and (tmp_path / "cache/gone").exists()
 
 
+@pytest.mark.parametrize(
+    "inspected",
+    [
+        (1, "[]", "Error response from daemon: a]x: context deadline exceeded"),
+        (1, "", "Cannot connect to the Docker daemon"),
+        (125, "[]", ""),
+        (0, "", ""),
+    ],
+)
+def test_containers_that_cannot_be_looked_at_are_not_taken_for_none(
+    docker: Docker, call: Any, tmp_path: Path, inspected: tuple[int, str, str]
+) -> None:
+    docker.containers = [{"Name": "/mine"}]
+    docker.inspected = inspected
+    result = call(remove="images,caches,models", weights=True)
+    assert result["failed"] is True and "docker container inspect" in result["msg"]
+    assert docker.removed == [] and (tmp_path / "cache/gone").exists()
+    # One that has ended since it was listed is gone, which is an answer.
+    docker.inspected = (1, "[]", "Error response from daemon: No such container: 0")
+    assert call(remove="caches")["changed"] is True
+
+
 def test_a_container_that_sees_the_weights_and_does_not_say_which_keeps_them_all(
     docker: Docker, call: Any, tmp_path: Path
 ) -> None:
@@ -140,3 +169,26 @@ def test_a_program_that_serves_a_model_without_a_container_keeps_it(docker: Dock
     (tmp_path / "proc/7").mkdir(parents=True)
     (tmp_path / "proc/7/cmdline").write_bytes(b"vllm\0serve\0Org/Old\0")
     assert "models" not in found(call())
+
+
+def test_hostile_what_the_owner_brought_is_listed_and_stays(docker: Docker, call: Any, tmp_path: Path) -> None:
+    theirs = {**OLD, "Id": "sha256:" + "2" * 64, "RepoTags": ["vllm/vllm-openai:v0.22.0"]}
+    docker.images = [OLD, theirs]
+    (tmp_path / "cache/photos").mkdir()
+    (tmp_path / "hf/hub/models--Org--Theirs/blobs").mkdir(parents=True)
+    (tmp_path / "hf/hub/models--Org--Theirs/blobs/a").write_text("x")
+    (tmp_path / "hf/hub/models--Org--Old/blobs/theirs").write_text("x")
+    (tmp_path / "hf/local/mine").mkdir(parents=True)
+    result = call(remove="images,caches,models,revisions,downloads", weights=True)
+    assert docker.removed == ["vllm/vllm-openai:v0.23.0"]
+    assert sorted(entry["what"].rpartition("/")[2] for entry in result["entries"] if not entry["ours"]) == [
+        "Theirs",
+        "mine",
+        "photos",
+        "vllm-openai:v0.22.0",
+    ]
+    assert any(line.startswith("not recorded as brought by this collection") for line in result["lines"])
+    assert (tmp_path / "cache/photos").is_dir() and (tmp_path / "hf/local/mine").is_dir()
+    left = sorted(path.name for path in (tmp_path / "hf/hub").rglob("*") if path.is_file())
+    assert left == ["a", "theirs"], "the owner's model, and the owner's file beside ours"
+    assert result["freed_bytes"] == 2**30 + 100

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
 from ansible_collections.dgxspark.vllm.plugins.modules import doctor_info
 
 INSPECT = [
@@ -74,7 +74,8 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
     receipt = receipts.build("heavy", {"image": {"ref": "vllm:1"}}, {}, None)
     (tmp_path / "receipts" / "heavy.json").write_text(receipts.dump(receipt))
     (tmp_path / "receipts" / "broken.json").write_text("{")
-    tree.write("proc/cmdline", "ro quiet kho=off")
+    for number, text in enumerate(("41000\n", "52500\n", "")):
+        tree.write(f"sys/class/thermal/thermal_zone{number}/temp", text)
     probe = {"url": engine.url, "model": "heavy"}
     services = [
         {"name": "heavy", "unit": "spark-heavy.service", "container": "spark-heavy", "cache_dir": str(tmp_path / "cache"), "probe": probe},
@@ -83,7 +84,7 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
     found = run(
         capsys, services=services, paths=[str(tmp_path)], receipts=str(tmp_path / "receipts"), root=str(tree), timeout=5
     )
-    assert found["cmdline"] == "ro quiet kho=off"
+    assert found["soc_c"] == 52.5
     assert found["clock"]["synchronized"] is False and found["clock"]["now"] > 1
     assert found["gpu_load"] == {"utilization": 97.0, "sm_mhz": 2411.0, "power_w": None}
     assert found["helpers"] == {"docker.service": {"active": True, "enabled": False}}
@@ -107,6 +108,32 @@ def test_nothing_has_to_be_there(tree: Any, tmp_path: Path, closed_port: int, ca
     assert found["gpu_load"] == {} and found["gpu_error"] == "" and found["unused_images"] == []
     assert found["receipts"] == {} and found["kernel_log"] == {} and found["helpers"] == {}
     assert found["services"]["x"]["answer"]["text"] == "" and found["services"]["x"]["answer"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("systemctl", "systemctl failed: broken"),
+        ("journalctl", "journalctl failed: broken"),
+        ("docker", "docker failed: broken"),
+    ],
+)
+def test_a_program_that_fails_is_named_and_finds_nothing_healthy(
+    programs: Path, tree: Any, tmp_path: Path, capsys: Any, program: str, said: str
+) -> None:
+    script = programs / program
+    kept = script.read_text().replace("#!/bin/sh\n", "")
+    # Docker itself answers; what is asked of it fails.
+    head = 'case "$1 $2" in "info "*|"ps "*|"container inspect") ;; *) echo broken >&2; exit 1 ;; esac\n'
+    script.write_text("#!/bin/sh\n" + (head if program == "docker" else "echo broken >&2; exit 1\n") + kept)
+    services = [{"name": "heavy", "unit": "spark-heavy.service", "container": "spark-heavy", "probe": {}}]
+    found = run(capsys, services=services, receipts=str(tmp_path), root=str(tree), ask=False)
+    assert found["unknown"] == {program: said}
+
+
+def test_a_container_that_ended_since_it_was_seen_is_an_answer() -> None:
+    gone = (1, "", "Error response from daemon: No such container: x")
+    assert doctor_info.read_log(lambda argv: gone, ["docker", "logs", "x"]) == ""
 
 
 def test_it_asks_nothing_when_told(engine: Any, tree: Any, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:

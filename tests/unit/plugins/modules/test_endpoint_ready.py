@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, endpoint
 from ansible_collections.dgxspark.vllm.plugins.modules import endpoint_ready
 
 UNIT = "spark-heavy.service"
+LOGS = Path(__file__).parents[1] / "fixtures" / "engine_logs"
 
 
 def shown(active: str, restarts: int = 0, load: str = "loaded") -> str:
@@ -21,7 +23,7 @@ def shown(active: str, restarts: int = 0, load: str = "loaded") -> str:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any) -> Any:
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv))
+    play(monkeypatch, fake_run)
 
     def call(**args: Any) -> dict[str, Any]:
         settings = {"model": "heavy", "timeout": 1.0, "interval": 0.05, "request_timeout": 0.5, **args}
@@ -60,13 +62,32 @@ def test_a_reason_above_the_lines_that_are_shown_is_named(call: Any, closed_port
     assert "Fix: serve a checkpoint that a recipe names" in result["msg"]
 
 
+def test_the_stage_and_the_words_of_the_engine_are_shown_from_far_above(
+    call: Any, closed_port: int, fake_run: Any, tmp_path: Path
+) -> None:
+    """A real log: its last lines say no more than that the reason stands above."""
+    text = (LOGS / "refused_kv_too_small_for_max_model_len.log").read_text(encoding="utf-8")
+    key = tmp_path / "key"
+    key.write_text("53440\n")
+    fake_run.on("systemctl show", shown("failed", 3)).on("journalctl", text)
+    result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=60, log_lines=5, api_key_file=str(key))
+    assert result["log_stage"] == "kv_cache"
+    assert result["log_error"].startswith(
+        "ValueError: To serve at least one request with the model's max seq len (262144)"
+    )
+    assert "By its log the start had come to the stage kv_cache." in result["msg"]
+    assert "one request of max-model-len tokens does not fit" in result["msg"] and result["log_error"] in result["msg"]
+    # What happens to be the key is in none of it.
+    assert "53440" not in json.dumps(result) and "estimated maximum model length is ********" in result["msg"]
+
+
 def test_unit_that_restarts_again_and_again(call: Any, closed_port: int, fake_run: Any, monkeypatch: Any) -> None:
     restarts = iter([4, 4, 5, 6, 6])
 
-    def run(self: Any, argv: list[str], **_: Any) -> tuple[int, str, str]:
+    def run(argv: list[str], **_: Any) -> tuple[int, str, str]:
         return (0, shown("activating", next(restarts)), "") if argv[0] == "systemctl" else (0, "", "")
 
-    monkeypatch.setattr(AnsibleModule, "run_command", run)
+    play(monkeypatch, run)
     result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=60)
     assert result["failed"] is True and result["elapsed_seconds"] < 30
     assert "restarts again and again (2 times during this wait)" in result["error"]
@@ -128,7 +149,7 @@ def rank(active: str, restarts: int = 0, says: str = "") -> str:
     return f"{shown(active, restarts)}Type=notify\nStatusText={says}\n"
 
 
-WAITS = "waits for spark-2 (rank 1): not heard for 320 s"
+WAITS = "waits for spark-2 (rank 1): no heartbeat for 320 s"
 
 
 def test_a_rank_without_a_url_is_ready_when_its_unit_is_active(call: Any, fake_run: Any) -> None:
@@ -159,14 +180,14 @@ def test_the_first_rank_is_waited_for_through_restarts(call: Any, engine: Any, f
     engine.set(health=503)
     looks = 0
 
-    def run(self: Any, argv: list[str], **_: Any) -> tuple[int, str, str]:
+    def run(argv: list[str], **_: Any) -> tuple[int, str, str]:
         nonlocal looks
         looks += argv[0] == "systemctl"
         if looks == 8:
             engine.set(health=200)
         return (0, rank("activating", looks), "") if argv[0] == "systemctl" else (0, "", "")
 
-    monkeypatch.setattr(AnsibleModule, "run_command", run)
+    play(monkeypatch, run)
     result = call(url=engine.url, unit=UNIT, timeout=60)
     assert result["ready"] is True and result["unit_state"]["n_restarts"] > 6
 
@@ -183,7 +204,7 @@ def test_requests_that_fail_because_a_rank_was_lost(call: Any, engine: Any, monk
     """An engine that answers with errors and stays is broken; one whose unit takes it down comes back."""
     engine.set(chat="error")
 
-    def run(self: Any, argv: list[str], **_: Any) -> tuple[int, str, str]:
+    def run(argv: list[str], **_: Any) -> tuple[int, str, str]:
         if argv[0] != "systemctl":
             return 0, "", ""
         failed = sum(path.endswith("completions") for path, _body in engine.requests)
@@ -192,7 +213,7 @@ def test_requests_that_fail_because_a_rank_was_lost(call: Any, engine: Any, monk
         engine.set(chat="stream")
         return 0, rank("activating"), ""
 
-    monkeypatch.setattr(AnsibleModule, "run_command", run)
+    play(monkeypatch, run)
     result = call(url=engine.url, unit=UNIT, timeout=60)
     assert result["ready"] is comes_back and result["elapsed_seconds"] < 30
 
@@ -207,3 +228,43 @@ def test_check_run_does_not_wait_for_a_rank_that_it_did_not_start(call: Any, fak
 def test_one_of_url_and_unit_is_needed(call: Any, args: dict[str, Any]) -> None:
     result = call(**args)
     assert result["failed"] is True and "one of the following is required: url, unit" in result["msg"]
+
+
+def test_an_answer_of_systemctl_that_is_late_is_not_called_a_missing_unit(
+    call: Any, engine: Any, fake_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A healthy, proved service was reported as one whose unit does not exist."""
+    fake_run.silent("systemctl show").silent("journalctl")
+    assert call(url=engine.url, unit=UNIT)["ready"] is True
+    result = call(url=engine.set(health=503).url, unit=UNIT, timeout=0.3)
+    assert result["failed"] is True and "does not exist" not in result["msg"]
+    assert "systemctl did not answer in 30 s, so the state of the unit is not known" in result["msg"]
+    assert "None" not in result["msg"] and result["log"] == ["(journalctl did not answer in 30 s)"]
+
+
+def test_systemctl_is_asked_again_until_the_deadline(
+    call: Any, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+
+    def run(argv: list[str], **_: Any) -> tuple[int, str, str]:
+        nonlocal looks
+        looks += argv[0] == "systemctl"
+        if looks in (1, 2, 3):
+            raise command.NoAnswer("systemctl", "systemctl did not answer in 10 s")
+        return (0, shown("failed", 1), "") if argv[0] == "systemctl" else (0, "", "")
+
+    play(monkeypatch, run)
+    result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=60)
+    assert f"the unit {UNIT} has failed" in result["error"] and result["elapsed_seconds"] < 30
+
+
+@pytest.mark.parametrize("silent", [True, False])
+def test_a_docker_that_does_not_say_ends_no_wait(call: Any, engine: Any, fake_run: Any, silent: bool) -> None:
+    if silent:
+        fake_run.silent("docker")
+    else:
+        fake_run.on("docker", "", 1, "Cannot connect to the Docker daemon")
+    assert call(url=engine.url, container="spark-heavy")["ready"] is True
+    fake_run.on("docker container inspect", "", 1, "Error: No such container: spark-heavy")
+    assert "is not running (missing)" in call(url=engine.url, container="spark-heavy")["error"]

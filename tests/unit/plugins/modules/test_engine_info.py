@@ -9,6 +9,7 @@ import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.modules import engine_info
 
@@ -80,7 +81,7 @@ def spark(tree: Any, fake_run: Any) -> Any:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any) -> Callable[..., dict[str, Any]]:
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv, **options))
+    play(monkeypatch, fake_run)
 
     def call(**args: Any) -> dict[str, Any]:
         settings = {

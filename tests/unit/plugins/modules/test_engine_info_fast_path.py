@@ -11,6 +11,7 @@ import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.modules import engine_info
 
@@ -86,7 +87,7 @@ def counts() -> Any:
 def info(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
     def call(services: list[dict[str, Any]], **args: Any) -> dict[str, Any]:
         told: list[str] = []
-        monkeypatch.setattr(AnsibleModule, "run_command", lambda _self, argv, **options: spark(argv, **options))
+        play(monkeypatch, spark)
         monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: told.append(text))
         with (
             patch_module_args({"services": services, "run_dir": str(tmp_path), **args}),
@@ -109,7 +110,7 @@ def test_what_runs_is_compared_with_what_was_meant(info: Callable[..., Any], spa
     heavy = answer["services"]["heavy"]
     assert heavy["runs"]["attention"] == ["FLASHINFER"] and heavy["counted"]["acceptance"] == 0.237
     assert [finding["rule"] for finding in answer["findings"]] == ["fast_path.acceptance"]
-    assert heavy["fast_path"]["mark"] == "1 off" and "24% of the drafted tokens" in answer["told"][0]
+    assert heavy["fast_path"]["summary"] == "1 off" and "24% of the drafted tokens" in answer["told"][0]
     assert {name for name, verdict in verdicts(answer).items() if verdict == "ok"} == {
         "attention_backend",
         "cuda_graphs",
@@ -148,7 +149,7 @@ def test_what_cannot_be_read_has_a_reason(info: Callable[..., Any], spark: Any, 
     assert "does not support reading" in checks["attention_backend"]["reason"]
     assert checks["acceptance"]["reason"].startswith("/metrics: ")
     assert answer["services"]["gone"]["checks"]["draft"]["reason"] == "the container spark-gone is not running"
-    assert answer["findings"] == [] and answer["services"]["heavy"]["fast_path"]["mark"] == "-"
+    assert answer["findings"] == [] and answer["services"]["heavy"]["fast_path"]["summary"] == "-"
 
 
 def test_rays_workers_say_what_they_run(info: Callable[..., Any], spark: Any, tmp_path: Path) -> None:

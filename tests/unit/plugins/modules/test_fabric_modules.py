@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import fabric, gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
 from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabric_plan, fabric_probe
 
 PING = {
@@ -41,7 +42,7 @@ def run_module(module: Any, capsys: Any, **args: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch, fake_run: Any) -> Any:
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv, **options))
+    play(monkeypatch, fake_run)
     return fake_run
 
 
@@ -85,7 +86,7 @@ def test_probe_listens_and_says_who_it_is() -> None:
         for netdev in ("enp1s0f0np0", "enp1s0f0np0", "enP2p1s0f0np0"):
             other.send(fabric.beacon("3c:6d:66:00:00:01", "spark-2", netdev))
         other.send(fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enp1s0f0np0"))  # its own, come back
-        other.send(fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enP2p1s0f0np0"))  # the twin
+        other.send(fabric.beacon("3c:6d:66:00:00:02", "spark-1", "enP2p1s0f0np0"))  # the interface
 
     thread = threading.Thread(target=peer)
     thread.start()

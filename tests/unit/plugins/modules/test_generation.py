@@ -14,12 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.action.generation import role_variables
-from ansible_collections.dgxspark.vllm.plugins.module_utils import generations as engine
-from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
+    generation_host,
+    generation_looks,
+    generation_records,
+    generation_restore,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made
 from ansible_collections.dgxspark.vllm.plugins.modules import generation
 
 UNIT = """[Unit]
@@ -44,6 +50,7 @@ class Spark:
         self.images = {OLD: {"repo/engine:old", f"repo/engine@{OLD}"}, NEW: {"repo/engine:new", f"repo/engine@{NEW}"}}
         self.calls: list[list[str]] = []
         self.refuse: set[str] = set()
+        self.table: str | None = None
 
     def write(self, path: str, text: str, mode: int = 0o644) -> None:
         place = self.root / path.lstrip("/")
@@ -78,6 +85,8 @@ class Spark:
             return 1, "", f"{argv[1]} does not work"
         names = [word for word in argv[2:] if word.startswith("spark-")]
         out = ""
+        if argv[0] == generation_looks.NFT:
+            return (1, "", "No such file or directory") if self.table is None else (0, self.table, "")
         if argv[:2] == ["systemctl", "show"]:
             out = "\n\n".join(
                 f"Id={name}\nLoadState=loaded\nActiveState={self.active.get(name, 'inactive')}\n"
@@ -94,7 +103,9 @@ class Spark:
             self.enabled.difference_update(names)
         elif argv[:3] == ["docker", "image", "inspect"]:
             found = [self.described(image) for image, tags in self.images.items() if {image, *tags} & set(argv[3:])]
-            return 0 if len(found) == len(argv) - 3 else 1, json.dumps(found), ""
+            there = {name for image in found for name in (image["Id"], *image["RepoTags"], *image["RepoDigests"])}
+            lacking = [name for name in argv[3:] if name not in there]
+            return int(bool(lacking)), json.dumps(found), "".join(f"Error: No such image: {name}\n" for name in lacking)
         elif argv[:2] == ["docker", "tag"]:
             next(tags for image, tags in self.images.items() if argv[2] in {image, *tags}).add(argv[3])
         elif argv[:3] == ["docker", "image", "ls"]:
@@ -123,7 +134,7 @@ class Spark:
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
     played = Spark(tmp_path)
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: played(argv))
+    play(monkeypatch, played)
     return played
 
 
@@ -201,8 +212,9 @@ def test_what_is_kept_is_for_root_alone(spark: Spark, call: Call) -> None:
     folder = spark.root / engine.FOLDER.lstrip("/")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert all(stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600) for path in folder.rglob("*"))
-    assert "very-secret" not in "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.json"))
-    assert any(path.read_text(encoding="utf-8") == "very-secret" for path in (folder / "store").iterdir())
+    assert "very-secret" not in "".join(
+        path.read_text(encoding="utf-8") for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def test_nothing_is_recorded_while_docker_does_not_answer(
@@ -217,12 +229,55 @@ def test_nothing_is_recorded_while_docker_does_not_answer(
             return 1, "[]", "Cannot connect to the Docker daemon. Is the docker daemon running?"
         return answer(argv)
 
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: dead(argv))
+    play(monkeypatch, dead)
     result = call("record", proven=True)
     assert result["failed"] and "Docker does not say which images run: Cannot connect" in result["msg"]
-    assert call("look")["current"]["number"] == 1
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: answer(argv))
+    looked = call("look", generation=1)
+    assert looked["current"]["number"] == 1
+    (problem,) = looked["problems"]
+    assert problem.startswith("which images are on this host is not known: Docker does not say: Cannot connect")
+    assert "Docker does not say: Cannot connect" in call("restore", generation=1)["msg"]
+    compared = call("compare")
+    assert compared["failed"] and "what differs is not known: Docker does not say which images run" in compared["msg"]
+    play(monkeypatch, answer)
     assert call("record", proven=True)["recorded"] is False
+
+
+@pytest.mark.parametrize("answer", [(1, "[]", ""), (125, "", "")])
+def test_a_docker_that_fails_without_a_word_is_silent_too(
+    spark: Spark, call: Call, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, str, str]
+) -> None:
+    spark.deploy()
+    played = spark.__call__
+    play(monkeypatch, lambda argv, **options: answer if argv[0] == "docker" else played(argv))
+    result = call("record", proven=True)
+    assert result["failed"] and f"docker image inspect ended with {answer[0]}" in result["msg"]
+
+
+def test_images_of_which_docker_does_not_say_stay_noted_as_ours(
+    spark: Spark, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not noted is the owner's, and would never be removed."""
+    made.note_images([OLD])
+    spark.deploy()
+    call("record", proven=True, keep=1)
+    spark.deploy(image=NEW)
+    played, gone = spark.__call__, False
+
+    def silent(argv: list[str], **options: Any) -> tuple[int, str, str]:
+        nonlocal gone
+        if argv[:3] == ["docker", "image", "inspect"] and gone:
+            return 1, "[]", "Cannot connect to the Docker daemon"
+        gone = gone or argv[:3] == ["docker", "image", "rm"]
+        return played(argv)
+
+    call("record", proven=True, keep=1)
+    spark.images[OLD] = {"repo/engine:old", f"repo/engine@{OLD}"}
+    made.note_images([OLD])
+    spark.deploy(image=NEW, env="A=2\n")
+    play(monkeypatch, silent)
+    assert call("record", proven=True, keep=1)["recorded"] is True
+    assert OLD in made.images()
 
 
 def test_an_image_that_a_run_did_not_come_to_name_is_named_by_the_next(spark: Spark, call: Call) -> None:
@@ -255,8 +310,19 @@ def test_going_back_writes_what_was_removes_what_was_not_and_restarts_what_it_co
     back = call("restore", generation=look["target"])
     assert back["changed"] is True and back["current"]["number"] == 1 and back["same"] is True
     now = files(spark)
-    assert {path: now[path] for path in before} == before
-    assert not spark.exists("/etc/dgxspark/secrets/more") and not spark.exists("/etc/systemd/system/spark-more.service")
+    key = "etc/dgxspark/secrets/heavy/VLLM_API_KEY"
+    assert {path: now[path] for path in before if path != key} == {path: before[path] for path in before if path != key}
+    # Keys stay as they are now, and that is said.
+    assert now[key] == ("key-2", 0o600) and spark.read("/etc/dgxspark/secrets/more/KEY") == "x"
+    assert (
+        back["key_changes"]
+        == look["key_changes"]
+        == [
+            f"/{key} changed since generation 1; it stays as it is now",
+            "/etc/dgxspark/secrets/more/KEY is newer than generation 1; it stays",
+        ]
+    )
+    assert not spark.exists("/etc/systemd/system/spark-more.service")
     assert spark.read("/srv/huggingface/hub/models--Org--M/refs/main") == COMMITS["old"]
     assert spark.asked("restart") == ["spark-heavy.service"] and spark.asked("stop") == ["spark-more.service"]
     assert "spark-more.service" not in spark.enabled
@@ -310,7 +376,7 @@ def test_a_disk_that_is_full_leaves_all_files_as_they_were(
     spark.deploy(env="A=2\n", secret="key-2")
     call("record", proven=True)
     before = files(spark)
-    whole, room = generation.os.fsync, 1
+    whole, room = os.fsync, 0
 
     def fsync(handle: int) -> None:
         nonlocal room
@@ -319,11 +385,11 @@ def test_a_disk_that_is_full_leaves_all_files_as_they_were(
             raise OSError(28, "No space left on device")
         whole(handle)
 
-    monkeypatch.setattr(generation.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     said = call("restore")["msg"]
     assert f"{spark.root}/etc/dgxspark/" in said and "No space left on device" in said
     assert files(spark) == before and not spark.asked("restart")
-    monkeypatch.setattr(generation.os, "fsync", whole)
+    monkeypatch.setattr(os, "fsync", whole)
     assert call("look")["restoring"] is None
     assert call("restore")["current"]["number"] == 1
     assert spark.read("/etc/dgxspark/env/heavy.env") == "A=1\n"
@@ -361,7 +427,7 @@ def test_a_tag_that_leads_elsewhere_by_now_is_set_back(spark: Spark, call: Call)
 
 def test_generations_are_pruned_and_their_images_go_unless_somebody_else_brought_them(spark: Spark, call: Call) -> None:
     spark.deploy()
-    spark.write(f"/var/lib/dgxspark/images/{'a' * 64}.json", "{}")
+    made.note_images([OLD])
     call("record", proven=True)
     assert engine.tag_of(OLD) in spark.images[OLD]
     removed = []
@@ -533,6 +599,7 @@ def test_models_are_compared_by_names_and_sizes(spark: Spark, call: Call) -> Non
         "model-1.safetensors is missing",
         "README.md is missing",
         "config.json has 2 bytes instead of 9",
+        "model.safetensors.index.json is not in the lock file",
     ]
     [gone] = models({**wanted, "revision": COMMITS["new"], "locked": COMMITS["new"], "files": locked})
     assert (gone["there"], gone["wrong"]) == (False, [])
@@ -585,7 +652,7 @@ def test_of_a_host_s_facts_three_are_kept() -> None:
     assert engine.facts_of(None) == {}
 
 
-# --- settled ------------------------------------------------------------------------------------------------------------
+# --- up to date -------------------------------------------------------------------------------------------------------
 
 FACTS = {"kernel": "6.17"}
 SERVICE = {"name": "heavy", "unit": "spark-heavy.service", "model": {"repo": "Org/M", "revision": "main", "extra": []}}
@@ -599,7 +666,7 @@ WANTED: dict[str, Any] = {
 
 
 @pytest.fixture
-def settled(spark: Spark, call: Call) -> Callable[..., dict[str, Any]]:
+def up_to_date(spark: Spark, call: Call) -> Callable[..., dict[str, Any]]:
     """A host that was proved as it is, and the question whether it still is that."""
     spark.deploy()
     header = json.dumps({"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}).encode()
@@ -611,22 +678,41 @@ def settled(spark: Spark, call: Call) -> Callable[..., dict[str, Any]]:
     assert call("record", proven=True, **WANTED)["recorded"] is True
 
     def ask(**more: Any) -> dict[str, Any]:
-        owner = generation.Host.owner(cache)
+        owner = generation_host.Host.owner(cache)
         folders = [{"path": "/var/cache/dgxspark", "owner": owner["owner"], "group": owner["group"]}]
-        return call("settled", **{**WANTED, "models": [MODEL], "folders": folders, **more})
+        return call("up_to_date", **{**WANTED, "models": [MODEL], "folders": folders, **more})
 
     return ask
 
 
 def test_a_host_that_was_proved_as_what_is_wanted_is_settled(
-    spark: Spark, settled: Callable[..., dict[str, Any]]
+    spark: Spark, up_to_date: Callable[..., dict[str, Any]]
 ) -> None:
     before = files(spark)
-    found = settled()
-    assert (found["settled"], found["why"], found["changed"]) == (True, [], False)
+    found = up_to_date()
+    assert (found["up_to_date"], found["why"], found["changed"]) == (True, [], False)
     assert not [call for call in spark.calls if call[:2] in (["systemctl", "restart"], ["docker", "tag"])]
     after = files(spark)
     assert {path: after[path] for path in before} == before
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ("table inet dgxspark {\n}\n", ""),
+        ("table inet dgxspark {\n\tchain input {\n\t}\n}\n", "the table of the firewall is not what was loaded"),
+        (None, "the table of the firewall cannot be seen: No such file"),
+    ],
+)
+def test_a_firewall_that_somebody_changed_is_something_to_apply(
+    spark: Spark, call: Call, up_to_date: Callable[..., dict[str, Any]], table: str | None, why: str
+) -> None:
+    spark.write(generation_looks.FIREWALL, "table inet dgxspark {}")
+    spark.write(generation_looks.FIREWALL_LOADED, "table inet dgxspark {\n}")
+    assert call("record", proven=True, **WANTED)["recorded"] is True
+    spark.table = table
+    found = up_to_date()
+    assert found["up_to_date"] is (not why) and all(text.startswith(why) for text in found["why"]), found["why"]
 
 
 @pytest.mark.parametrize(
@@ -634,7 +720,7 @@ def test_a_host_that_was_proved_as_what_is_wanted_is_settled(
     [
         ({"wanted": "another"}, "something else is wanted than generation 1"),
         ({"facts": {"kernel": "6.18"}}, "kernel, driver or DGX OS are others"),
-        ({"overridden": ["service_user"]}, "service_user is set"),
+        ({"differs": ["service_hf_home is set"]}, "service_hf_home is set"),
         ({"models": [{**MODEL, "revision": "other"}]}, "Org/M@other is not whole"),
         ({"models": [{**MODEL, "repo": "Org/More"}]}, "Org/More@main is not whole"),
         ({"models": [{**MODEL, "link": "snapshots/Org--M@main"}]}, "does not lead to Org/M@main"),
@@ -646,10 +732,10 @@ def test_a_host_that_was_proved_as_what_is_wanted_is_settled(
     ],
 )
 def test_another_wish_is_something_to_apply(
-    settled: Callable[..., dict[str, Any]], more: dict[str, Any], why: str
+    up_to_date: Callable[..., dict[str, Any]], more: dict[str, Any], why: str
 ) -> None:
-    found = settled(**more)
-    assert found["settled"] is False and any(why in text for text in found["why"]), found["why"]
+    found = up_to_date(**more)
+    assert found["up_to_date"] is False and any(why in text for text in found["why"]), found["why"]
 
 
 def spoil_file(spark: Spark) -> None:
@@ -726,44 +812,143 @@ def spoil_restoring(spark: Spark) -> None:
     ],
 )
 def test_another_state_is_something_to_apply(
-    spark: Spark, settled: Callable[..., dict[str, Any]], spoil: Callable[[Spark], None], why: str
+    spark: Spark, up_to_date: Callable[..., dict[str, Any]], spoil: Callable[[Spark], None], why: str
 ) -> None:
     spoil(spark)
-    found = settled()
-    assert found["settled"] is False and any(why in text for text in found["why"]), found["why"]
+    found = up_to_date()
+    assert found["up_to_date"] is False and any(why in text for text in found["why"]), found["why"]
 
 
 def test_an_engine_that_began_before_a_repair_or_before_its_files_is_not_settled(
-    spark: Spark, settled: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    spark: Spark, up_to_date: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_units = generation.Host.read_units
+    read_units, now = generation_host.Host.read_units, time.time()
 
     def began(self: Any) -> dict[str, Any]:
         found: dict[str, Any] = read_units(self)
-        self.began = {"spark-heavy.service": time.time() + 10}
+        self.began = {"spark-heavy.service": now + 1000}
+        self.clocks = (self.clocks[0], self.clocks[1] + 3000)
         return found
 
-    monkeypatch.setattr(generation.Host, "read_units", began)
-    assert settled()["settled"] is True
-    mark = snapshots.repair_mark(spark.root / snapshots.SUMS_DIR.lstrip("/"), "Org/M")
+    monkeypatch.setattr(generation_host.Host, "read_units", began)
+    assert up_to_date()["up_to_date"] is True
+    mark = snapshots.repair_stamp(spark.root / snapshots.SUMS_DIR.lstrip("/"), "Org/M")
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
-    assert settled()["settled"] is True
-    os.utime(mark, (time.time() + 20,) * 2)
-    assert settled()["why"] == ["spark-heavy.service runs with a file of Org/M that was damaged"]
+    assert up_to_date()["up_to_date"] is True
+    os.utime(mark, (now + 2000,) * 2)
+    assert up_to_date()["why"] == ["spark-heavy.service runs with a file of Org/M that was damaged"]
     mark.unlink()
-    os.utime(spark.root / "etc/dgxspark/env/heavy.env", (time.time() + 20,) * 2)
-    assert settled()["why"] == ["restarts spark-heavy.service"]
+    os.utime(spark.root / "etc/dgxspark/env/heavy.env", (now + 2000,) * 2)
+    assert up_to_date()["why"] == ["restarts spark-heavy.service"]
+    # A date that has not come yet says nothing of when it was written; it would restart the engine for ever.
+    os.utime(spark.root / "etc/dgxspark/env/heavy.env", (now + 36000,) * 2)
+    assert up_to_date()["up_to_date"] is True
 
 
 def test_what_was_never_proved_or_recorded_is_not_settled(spark: Spark, call: Call) -> None:
     spark.deploy()
-    assert call("settled", **WANTED)["why"] == ["nothing was recorded yet"]
+    assert call("up_to_date", **WANTED)["why"] == ["nothing was recorded yet"]
     call("record", proven=False, **WANTED)
-    assert "generation 1 is not proven" in call("settled", **WANTED)["why"]
+    assert "generation 1 is not proven" in call("up_to_date", **WANTED)["why"]
 
 
-def test_variables_of_roles_that_are_skipped_are_known() -> None:
-    found = role_variables()
-    assert {"host_user", "service_user", "models_timeout", "images_probe", "watchdog_state"} <= found
-    assert not [name for name in found if name.startswith(("spark_", "_"))]
+# --- keys and controllers
+
+
+def test_hostile_keys_of_an_older_release_are_taken_out_and_do_not_come_back(spark: Spark, call: Call) -> None:
+    spark.deploy(secret="rotated-away")
+    call("record", proven=True)
+    folder = spark.root / engine.FOLDER.lstrip("/")
+    manifest = json.loads((folder / "1.json").read_text(encoding="utf-8"))
+    key, digest = "/etc/dgxspark/secrets/heavy/VLLM_API_KEY", "f" * 64
+    manifest["state"]["files"][key] = {"sha256": digest, "owner": "root", "group": "root", "mode": "0600"}
+    del manifest["secrets"]
+    (folder / "1.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (folder / "store" / digest).write_text("rotated-away", encoding="utf-8")
+    spark.deploy(secret="new-key", env="A=2\n")
+    assert call("look")["same"] is False and (folder / "store" / digest).exists(), "a look writes nothing"
+    call("record", proven=True)
+    assert not (folder / "store" / digest).exists()
+    assert "secrets/heavy" not in json.dumps(
+        json.loads((folder / "1.json").read_text(encoding="utf-8"))["state"]["files"]
+    )
+    back = call("restore", generation=1)
+    assert back["current"]["number"] == 1 and spark.read(key) == "new-key"
+    assert back["key_changes"] == [], "whether it changed since is not known"
+
+
+def test_another_key_makes_no_generation_and_is_not_settled(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    spark.deploy(secret="key-2")
+    assert call("look")["same"] is True
+    assert "key files are not those of generation 1" in call("up_to_date")["why"]
+    assert call("compare")["files"]["changed"] == ["/etc/dgxspark/secrets/heavy/VLLM_API_KEY"]
+    assert call("record", proven=True)["recorded"] is False
+    assert call("compare")["files"]["changed"] == []
+
+
+def test_a_key_that_is_gone_is_named_before_anything_is_touched(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    spark.deploy(env="A=2\n")
+    (spark.root / "etc/dgxspark/secrets/heavy/VLLM_API_KEY").unlink()
+    call("record", proven=True)
+    before = files(spark)
+    said = call("restore", generation=1)["msg"]
+    assert "VLLM_API_KEY: this key is not on the host any more" in said and files(spark) == before
+
+
+def test_the_key_of_a_service_goes_when_the_state_without_it_is_proven(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    for path in ("etc/dgxspark/services/heavy.json", "etc/systemd/system/spark-heavy.service"):
+        (spark.root / path).unlink()
+    spark.write("/etc/dgxspark/secrets/gateway/KEY", "g", 0o600)
+    call("record", proven=False, reason="it failed")
+    assert spark.exists("/etc/dgxspark/secrets/heavy/VLLM_API_KEY"), "what failed may still go back"
+    call("record", proven=True)
+    assert not spark.exists("/etc/dgxspark/secrets/heavy") and spark.exists("/etc/dgxspark/secrets/gateway/KEY")
+
+
+def test_hostile_two_controllers_do_not_record_what_they_made_together(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True, controller="a")
+    call("up_to_date", controller="a2")
+    call("restore", controller="b", generation=1)
+    with host_lock.noted("b", True) as run:
+        run["changed"] = True
+    spark.deploy(env="A=2\n")
+    refused = call("record", proven=True, controller="a2")
+    assert refused["failed"] and "b changed this host too" in refused["msg"]
+    assert [entry["number"] for entry in call("look")["generations"]] == [1]
+    # The other one came last with all that it did; and the next run starts afresh.
+    assert call("record", proven=True, controller="b")["current"]["number"] == 2
+    assert call("record", proven=True, controller="c")["recorded"] is False
+
+
+def test_hostile_what_a_killed_module_left_half_written_goes_with_the_next(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=True)
+    left = [
+        f"{folder}/.dgxspark-left"
+        for folder in ("/etc/dgxspark/secrets/heavy", f"{engine.FOLDER}/store", engine.FOLDER)
+    ]
+    for path in left:
+        spark.write(path, "a key", 0o600)
+    call("record", proven=True)
+    assert [path for path in left if spark.exists(path)] == []
+
+
+@pytest.mark.parametrize(("account", "meant"), [("root", "root"), ("1000", 1000), ("0", 0)])
+def test_an_account_without_a_name_is_given_files_by_its_number(account: str, meant: str | int) -> None:
+    assert generation_records.number_or_name(account) == meant
+
+
+def test_a_step_of_going_back_that_fails_says_what_the_program_said(spark: Spark) -> None:
+    spark.refuse = {"daemon-reload"}
+    params = {"root": str(spark.root), "hf_home": "/srv/huggingface"}
+    host = generation_host.Host(params, spark, False, print)
+    with pytest.raises(generation_host.Refused, match="systemctl daemon-reload failed: daemon-reload does not work"):
+        generation_restore.must(host, ["systemctl", "daemon-reload"])

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import host_update as rules
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_update as rules
 from ansible_collections.dgxspark.vllm.plugins.modules import host_update
 
 KERNEL = "Inst linux-image-7.0.0-1019-nvidia (7.0.0-1019.19 DGX:noble [arm64])\n"
@@ -30,6 +30,8 @@ class Apt:
         self.held: set[str] = set()
         self.calls: list[list[str]] = []
         self.firmware_rc = 0
+        self.smi: tuple[int, str, str] = (127, "", "nvidia-smi: not found")
+        self.driver: tuple[int, str, str] = (1, "", "dpkg-query: no packages found matching nvidia-driver-580-open")
 
     def __call__(self, argv: list[str]) -> tuple[int, str, str]:
         self.calls.append(argv)
@@ -39,13 +41,15 @@ class Apt:
             self.held = self.held | set(argv[2:]) if argv[1] == "hold" else self.held - set(argv[2:])
             return 0, "", ""
         if argv[0] == "dpkg-query" and "nvidia-driver" in argv[-1]:
-            return 1, "", "no packages found"
+            return self.driver
         if argv[0] == "dpkg-query":
             return 0, "curl 8.5.0-2 installed\nlinux-image-nvidia 6.17 installed\ngone 1 config-files\n", ""
         if argv[0] == "apt-get" and "--simulate" in argv:
             return 0, self.pending, ""
         if argv[:2] == ["fwupdmgr", "get-updates"]:
             return (0, self.firmware, "") if self.firmware else (2, "", "No updates available")
+        if argv[0] == "nvidia-smi":
+            return self.smi
         if argv[:2] == ["fwupdmgr", "update"]:
             return self.firmware_rc, "", "could not write"
         return 0, "", ""
@@ -60,7 +64,7 @@ def apt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Apt:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     played = Apt(tmp_path)
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: played(argv))
+    play(monkeypatch, played)
     monkeypatch.setattr(host_update, "ROOT", tmp_path)
     monkeypatch.setattr(host_update, "POLL_SECONDS", 0.01)
     return played
@@ -115,8 +119,18 @@ def test_a_known_bad_kernel_is_refused_before_anything_is_installed(apt: Apt, ca
     result = call(state="updated")
     assert result["failed"] is True and "7.0.0-1019-nvidia" in result["msg"] and "spark_update_hold" in result["msg"]
     assert not apt.did("--assume-yes")
-    assert call(state="look")["findings"][0]["rule"] == "update.kernel"
-    assert call(state="updated", ignore=["update.kernel"])["changed"] is True
+    assert call(state="look")["findings"][0]["rule"] == "update.kernel_option"
+    assert call(state="updated", ignore=["update.kernel_option"])["changed"] is True
+
+
+@pytest.mark.parametrize("option", ["kho=off", "quiet"])
+def test_a_boot_without_the_option_is_told_before_it_happens(apt: Apt, call: Any, tmp_path: Path, option: str) -> None:
+    apt.pending = CURL + KERNEL + "Inst nvidia-spark-grub-kho (1.0-1 DGX:noble [arm64])\n"
+    (tmp_path / "boot/grub").mkdir(parents=True)
+    (tmp_path / "boot/grub/grub.cfg").write_text(f"\tlinux /boot/vmlinuz-7.0.0-1019-nvidia ro {option}\n")
+    result = call(state="updated")
+    assert apt.did("--assume-yes") and result.get("failed", False) is (option == "quiet")
+    assert option == "kho=off" or ("do not reboot yet" in result["msg"] and "7.0.0-1019-nvidia" in result["msg"])
 
 
 def test_holds_are_let_go_when_they_are_not_named_any_more_and_those_of_others_stay(apt: Apt, call: Any) -> None:
@@ -138,11 +152,46 @@ def test_firmware_that_fails_says_what_is_half_done(apt: Apt, call: Any) -> None
     assert "the packages are updated, the firmware is not" in call(state="updated")["msg"]
 
 
+MISMATCH = (18, "Failed to initialize NVML: Driver/library version mismatch\n", "")
+
+
+def test_a_driver_that_nvidia_smi_cannot_name_is_not_called_none(apt: Apt, call: Any) -> None:
+    """The pair of driver and kernel that freezes hosts is judged by what is installed then."""
+    apt.smi, apt.driver = MISMATCH, (0, "595.84-1ubuntu1\n", "")
+    apt.pending = "Inst linux-image-6.17.0-1032-nvidia (6.17.0-1032.32 DGX:noble [arm64])\n"
+    result = call()
+    rules_found = {finding["rule"]: finding for finding in result["findings"]}
+    assert "18: Failed to initialize NVML" in rules_found["update.driver_unknown"]["message"]
+    assert "595.84" in rules_found["update.driver_unknown"]["message"]
+    assert rules_found["update.driver_pair"]["severity"] == "warning"
+
+
+def test_the_kernel_names_the_driver_where_nvidia_smi_fails(apt: Apt, call: Any, tmp_path: Path) -> None:
+    """As after every update of the driver, until the reboot that is due for it."""
+    apt.smi, apt.driver = MISMATCH, (0, "580.178.04-1\n", "")
+    (tmp_path / "sys/module/nvidia").mkdir(parents=True)
+    (tmp_path / "sys/module/nvidia/version").write_text("580.159.03\n")
+    result = call()
+    assert result["reboot"] == ["driver 580.159.03 is loaded, 580.178.04-1 is installed"]
+    assert [finding["rule"] for finding in result["findings"]] == []
+
+
+def test_a_host_without_nvidia_smi_has_no_driver(apt: Apt, call: Any) -> None:
+    result = call()
+    assert result["reboot"] == [] and result["findings"] == []
+
+
+def test_packages_that_cannot_be_asked_about_are_not_missing(apt: Apt, call: Any) -> None:
+    apt.driver = (2, "", "dpkg-query: error: failed to open package info file")
+    result = call()
+    assert result["failed"] and "failed to open package info file" in result["msg"]
+
+
 def keep(path: str, ready: Any, end: Any) -> None:
     with Path(path).open("r+b") as handle:
         fcntl.lockf(handle, fcntl.LOCK_EX)
         ready.set()
-        end.wait(30)
+        end.wait(600)
 
 
 @pytest.fixture
@@ -152,7 +201,7 @@ def another(tmp_path: Path, apt: Apt) -> Iterator[Any]:
     ready, end = fork.Event(), fork.Event()
     process = fork.Process(target=keep, args=(str(tmp_path / rules.LOCKS[0]), ready, end))
     process.start()
-    ready.wait(10)
+    assert ready.wait(120)
     yield end
     end.set()
     process.join()
@@ -166,7 +215,7 @@ def test_another_program_that_installs_is_named_when_it_does_not_end(another: An
 
 def test_it_goes_on_when_the_other_program_has_ended(another: Any, call: Any) -> None:
     another.set()
-    assert "failed" not in call(state="settled")
+    assert "failed" not in call(state="idle")
 
 
 def test_without_root_it_does_not_wait_for_a_lock(apt: Apt, call: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import hub_access as rules
-from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import hub_access as rules
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.modules import hub_access
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import PARAMETERS
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import PARAMETERS
 from ansible_collections.dgxspark.vllm.plugins.modules import image_compat
 
 

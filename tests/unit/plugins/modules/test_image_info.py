@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, image_probe_program
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe_program
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, made
 from ansible_collections.dgxspark.vllm.plugins.modules import image_info
 
 UPSTREAM = {
@@ -40,7 +42,7 @@ NGC = {
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any, tmp_path: Path) -> Any:
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv))
+    play(monkeypatch, fake_run)
 
     def call(*refs: str, **options: Any) -> dict[str, Any]:
         arguments = {"images": list(refs), "cache_dir": str(tmp_path / "images"), **options}
@@ -220,3 +222,11 @@ def test_entrypoint_families(entrypoint: list[str], family: str) -> None:
 )
 def test_versions_that_an_image_tells(env: dict[str, str], labels: dict[str, str], version: str | None) -> None:
     assert docker_facts.vllm_version(env, labels)[0] == version
+
+
+def test_what_a_run_has_brought_is_noted(call: Any, fake_run: Any) -> None:
+    fake_run.on("docker image inspect", json.dumps([UPSTREAM, NGC]), rc=1, err="Error: No such image: gone:1\n")
+    call("up:1", "gone:1", "ngc:1", brought=["up:1", "gone:1"], _ansible_check_mode=True)
+    assert made.images() == set()
+    call("up:1", "gone:1", "ngc:1", brought=["up:1", "gone:1"])
+    assert made.images() == {"sha256:aa"}

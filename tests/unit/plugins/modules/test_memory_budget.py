@@ -11,7 +11,7 @@ import yaml
 from ansible.module_utils.testing import patch_module_args
 from memory_fixture import fast, heavy
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import OVERHEADS
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 from ansible_collections.dgxspark.vllm.plugins.modules import memory_budget
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.modules import model_snapshot
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -36,13 +36,13 @@ class Docker:
         self.calls: list[list[str]] = []
         self.refuse = False
 
-    def __call__(self, module: Any, argv: list[str], **options: Any) -> tuple[int, str, str]:
+    def __call__(self, argv: list[str], **options: Any) -> tuple[int, str, str]:
         assert argv[0] == "docker"
         argv = argv[1:]
         self.calls.append(argv)
         code, out, err = 0, "", ""
         if argv[:2] == ["container", "inspect"]:
-            code, out = (0, json.dumps(self.state)) if self.state else (1, "")
+            code, out, err = (0, json.dumps(self.state), "") if self.state else (1, "", "Error: No such container: x")
         elif argv[0] == "logs":
             out = self.log
         elif argv[0] == "run" and self.refuse:
@@ -56,7 +56,7 @@ class Docker:
 @pytest.fixture
 def docker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Docker:
     played = Docker()
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: played(module, argv))
+    play(monkeypatch, played)
     monkeypatch.setattr(model_snapshot, "TOKENS", tmp_path / "tokens")
     return played
 
@@ -182,7 +182,7 @@ def test_a_truncated_or_flipped_file_is_named_taken_away_and_fetched(
     weights(tmp_path).write_text(content)
     checked = call(**locked(tmp_path), _ansible_check_mode=True)
     assert (checked["changed"], weights(tmp_path).exists(), docker.calls) == (True, True, [])
-    mark = snapshots.repair_mark(tmp_path / "sums", "Org/Model")
+    mark = snapshots.repair_stamp(tmp_path / "sums", "Org/Model")
     assert not mark.exists()
     result = call(**locked(tmp_path))
     # By this the engine that has loaded it is restarted.
@@ -202,7 +202,7 @@ def test_a_lacking_file_is_fetched(docker: Docker, call: Any, tmp_path: Path) ->
     assert (result["running"], result["wrong"]) == (True, [{"file": "config.json", "why": "is missing"}])
     assert weights(tmp_path).exists()
     # Nothing was served from it, so nothing has to be restarted.
-    assert not snapshots.repair_mark(tmp_path / "sums", "Org/Model").exists()
+    assert not snapshots.repair_stamp(tmp_path / "sums", "Org/Model").exists()
 
 
 def test_without_a_lock_a_truncated_file_is_found_by_its_header(docker: Docker, call: Any, tmp_path: Path) -> None:

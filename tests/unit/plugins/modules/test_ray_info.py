@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.modules import ray_info
 
@@ -25,7 +25,7 @@ ANSWER = {"ready": True, "nodes": [NODE], "gpus": 1, "ray": "2.60.0", "error": "
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, fake_run: Any) -> Any:
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv))
+    play(monkeypatch, fake_run)
 
     def call(address: str = "192.168.100.10:6379") -> dict[str, Any]:
         arguments = {"container": "spark-x-ray", "address": address, "_ansible_check_mode": True}

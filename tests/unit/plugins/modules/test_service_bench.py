@@ -12,7 +12,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from bench_fixture import standin
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import benchmark, receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, receipts
 from ansible_collections.dgxspark.vllm.plugins.modules import service_bench
 
 CONTAINER = {
@@ -205,7 +205,7 @@ def test_requests_at_once_by_the_own_client(host: Host, capsys: Any) -> None:
 
 def test_requests_at_once_are_at_once(host: Host, capsys: Any) -> None:
     most: list[int] = []
-    with standin(0.005) as (url, state):
+    with standin(0.03) as (url, state):
         done = threading.Event()
 
         def look() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
 from ansible_collections.dgxspark.vllm.plugins.modules import service_info
 
 
@@ -69,9 +69,9 @@ def test_what_was_measured_last_comes_from_the_receipt(engine: Any, capsys: Any,
 
 
 def test_the_mark_of_the_kernels_comes_from_the_receipt(engine: Any, capsys: Any, tmp_path: Any) -> None:
-    receipt = receipts.build("heavy", {"image": "a"}, {}, None, fast_path={"mark": "2 off"})
+    receipt = receipts.build("heavy", {"image": "a"}, {}, None, fast_path={"summary": "2 off"})
     (tmp_path / "heavy.json").write_text(receipts.dump(receipt))
-    (tmp_path / "odd.json").write_text('{"fast_path": {"mark": 5}}')
+    (tmp_path / "odd.json").write_text('{"fast_path": {"summary": 5}}')
     services = [{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "odd", "never")]
     with patch_module_args({"services": services, "receipts": str(tmp_path)}), pytest.raises(SystemExit):
         service_info.main()

@@ -17,7 +17,9 @@ import pytest
 import yaml
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import readiness
 from ansible_collections.dgxspark.vllm.plugins.modules import service_proof
 
 SHOWN = "Id={name}\nLoadState=loaded\nActiveState={state}\nSubState=x\nResult=success\nNRestarts=0\n"
@@ -33,7 +35,7 @@ Call = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: Any, tree: Any, fake_run: Any, tmp_path: Path) -> Call:
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: fake_run(argv, **options))
+    play(monkeypatch, fake_run)
     fake_run.on("docker ps", "").on("nvidia-smi", rc=9)
     fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="active"))
     (tmp_path / "receipts").mkdir()
@@ -87,14 +89,16 @@ def test_a_rank_behind_the_first_one_is_proved_by_its_unit(call: Call, tmp_path:
 
 
 def test_who_does_not_answer_is_told_with_all_others_and_leaves_no_receipt(
-    call: Call, engine: Any, closed_port: int, tmp_path: Path
+    call: Call, engine: Any, closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Longer than the timeout: who does not answer is asked once.
+    monkeypatch.setitem(readiness.DEFAULTS, "interval", 999.0)
     silent = f"http://127.0.0.1:{closed_port}"
     result = call(
         {"name": "one", "url": silent, "served_model_name": "one", "unit": "spark-heavy.service", **DEPLOYED},
         {"name": "heavy", "url": engine.url, "served_model_name": "heavy", **DEPLOYED},
         {"name": "two", "url": silent, "served_model_name": "two", "unit": "spark-heavy.service", **DEPLOYED},
-        timeout=0.3,
+        timeout=120,
     )
     assert result["failed"] is True
     assert f"one at {silent} is not ready" in result["msg"] and f"two at {silent} is not ready" in result["msg"]

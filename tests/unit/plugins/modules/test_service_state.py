@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
 from ansible_collections.dgxspark.vllm.plugins.modules import service_state
 
 GIB = 1024 * 1024
@@ -95,7 +95,7 @@ class Spark:
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
     played = Spark(tmp_path)
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: played(argv))
+    play(monkeypatch, played)
     monkeypatch.setattr(gb10, "GPU_QUERY", ["nvidia-smi", "--query-gpu", "x"])
     monkeypatch.setattr(gb10, "parse_gpu_query", lambda text: [{"name": "NVIDIA GB10"}] if text else [])
     return played
@@ -133,6 +133,24 @@ def test_memory_that_stays_away_is_a_failure_that_says_who_was_stopped(spark: Sp
         and "54.00 GiB are available" in result["msg"]
     )
     assert [s["changed"] for s in result["services"]] == [True]
+
+
+@pytest.mark.parametrize(("query", "stopped"), [("--query-gpu", False), ("--query-compute-apps", True)])
+def test_memory_is_not_called_free_because_nvidia_smi_fails(
+    spark: Spark, call: Any, monkeypatch: pytest.MonkeyPatch, query: str, stopped: bool
+) -> None:
+    """Before the stop it is a failure; afterwards it ends no wait."""
+    spark.put("heavy", "active", 95)
+
+    def failing(argv: list[str], **options: Any) -> tuple[int, str, str]:
+        if argv[0] == "nvidia-smi" and " ".join(argv[1:]).startswith(query) and bool(spark.asked("stop")) is stopped:
+            return 15, "", "Unable to determine the device handle: GPU is lost"
+        return spark(argv)
+
+    play(monkeypatch, failing)
+    result = call("stopped", "heavy")
+    assert result["failed"] and "GPU is lost" in result["msg"]
+    assert bool(spark.asked("stop")) is stopped
 
 
 def test_what_is_stopped_or_not_there_is_left_alone(spark: Spark, call: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.modules import snapshot_info
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

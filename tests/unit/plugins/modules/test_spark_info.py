@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
@@ -31,7 +31,7 @@ INSPECT = [
 
 
 def run_module(monkeypatch: pytest.MonkeyPatch, capsys: Any, run: Callable[..., Any], **args: Any) -> dict[str, Any]:
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda self, argv, **options: run(argv, **options))
+    play(monkeypatch, run)
     with patch_module_args(args), pytest.raises(SystemExit):
         spark_info.main()
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -92,7 +92,37 @@ def test_engine_that_does_not_answer(
 
 def test_missing_programs_are_no_failure(monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Any) -> None:
     def run(argv: list[str], **options: Any) -> Any:
-        assert options["environ_update"]["TZ"] == "UTC" and options["environ_update"]["LC_ALL"] == "C"
         raise FileNotFoundError(2, "No such file", argv[0])
 
     assert run_module(monkeypatch, capsys, run, root=str(tmp_path))["spark"]["docker"] is None
+
+
+@pytest.fixture
+def spark(tree: Any, fake_run: Any) -> Any:
+    """A Spark whose programs all answer."""
+    tree.qsfp()
+    fake_run.on("docker info", '{"ServerVersion": "29.2.1"}').on("docker ps", "").on("systemctl show", "")
+    fake_run.on("nvidia-smi --query-gpu", "0, NVIDIA GB10, GPU-1, 580.159.03, 12.1, 44, 11.1, 2405, 0\n")
+    fake_run.on("nvidia-smi", "").on("ip", "[]").on("ss", "")
+    return tree
+
+
+@pytest.mark.parametrize("tool", ["docker", "nvidia-smi", "systemctl", "ip"])
+def test_a_tool_that_hangs_holds_nobody_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any, tool: str
+) -> None:
+    for start in [start for start in fake_run.answers if start.split()[0] == tool]:
+        fake_run.silent(start)
+    found = run_module(monkeypatch, capsys, fake_run, root=str(spark))["spark"]
+    assert found["unknown"] == {tool: f"{tool} did not answer in 30 s"}
+    assert found["memory"]["total_gib"] > 100 and found["fabric"]["connectx"] is True
+    if tool == "docker":
+        assert found["docker"]["version"] is None and found["docker"]["error"] == "docker did not answer in 30 s"
+
+
+def test_a_tool_that_fails_is_no_answer_either(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any
+) -> None:
+    fake_run.on("systemctl show", "", 1, "Failed to connect to bus: Connection timed out")
+    found = run_module(monkeypatch, capsys, fake_run, root=str(spark))["spark"]
+    assert found["unknown"] == {"systemctl": "systemctl failed: Failed to connect to bus: Connection timed out"}

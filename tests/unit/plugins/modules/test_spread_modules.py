@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
+from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils import spread_files, spreading
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_files, spreading
 from ansible_collections.dgxspark.vllm.plugins.modules import spread_access, spread_info, transfer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -35,7 +36,7 @@ LINKS = [
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, fake_run: Any, tmp_path: Path) -> Any:
-    monkeypatch.setattr(AnsibleModule, "run_command", lambda module, argv, **options: fake_run(argv))
+    play(monkeypatch, fake_run)
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda module, name, **options: f"/usr/bin/{name}")
     monkeypatch.setattr(spread_files, "RECORDS", tmp_path / "records")
     for module in (spread_access, transfer):
@@ -92,9 +93,37 @@ def test_what_a_host_has_and_how_it_is_reached(run: Any, call: Any, tmp_path: Pa
     assert call(spread_info, hf_home=str(tmp_path), address="192.0.2.11")["look"]["left_open"] is True
 
 
+@pytest.mark.parametrize(
+    ("out", "rc", "err", "said"),
+    [
+        ("", 255, "Cannot open netlink socket: Too many open files", "failed: Cannot open netlink socket"),
+        ("", 127, "ip: not found", "failed: ip: not found"),
+        ("", 1, "", "failed: exit code 1"),
+        ("2: enP7s7 inet 192.0.2.11/24", 0, "", "cannot be read"),
+        ('{"ifname": "enP7s7"}', 0, "", "cannot be read"),
+        ('[{"ifname": "enP7s7", "addr_info": [{"local": "10.0.0.11"}]}]', 0, "", "cannot be read"),
+        ('[{"ifname": "enP7s7", "addr_info": [{"local": "ten", "prefixlen": 24}]}]', 0, "", "cannot be read"),
+    ],
+)
+def test_interfaces_that_are_not_known_are_no_missing_ones(
+    run: Any, call: Any, tmp_path: Path, out: str, rc: int, err: str, said: str
+) -> None:
+    run.on("ip -json", out, rc, err)
+    result = call(spread_info, hf_home=str(tmp_path), address="192.0.2.11")
+    assert result["failed"] and "the interfaces of this host are not known" in result["msg"] and said in result["msg"]
+    assert "ip -json -4 address show up" in result["msg"]
+
+
+def test_where_images_lie_is_not_guessed(run: Any, call: Any, tmp_path: Path) -> None:
+    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("ip -json", "[]")
+    run.on("docker info", "", 1, "Cannot connect to the Docker daemon")
+    result = call(spread_info, images=["a:1"], hf_home=str(tmp_path), address="192.0.2.11")
+    assert result["failed"] and "Cannot connect to the Docker daemon" in result["msg"]
+
+
 def test_an_image_named_by_digest_is_known_by_its_tag(run: Any, call: Any, tmp_path: Path) -> None:
     run.on(f"docker image inspect -- {spreading.local_alias(DIGEST)}", json.dumps([{"Id": "sha256:1"}]))
-    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n")
+    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n").on("ip -json", "[]")
     look = call(spread_info, images=[DIGEST], hf_home=str(tmp_path), address="192.0.2.11")["look"]
     assert look["images"][DIGEST]["id"] == "sha256:1"
     assert look["images"][DIGEST]["name"] == spreading.local_alias(DIGEST)
@@ -102,7 +131,7 @@ def test_an_image_named_by_digest_is_known_by_its_tag(run: Any, call: Any, tmp_p
 
 def test_an_image_of_the_lock_file_is_known_by_its_id(run: Any, call: Any, tmp_path: Path) -> None:
     run.on("docker image inspect -- sha256:9", json.dumps([{"Id": "sha256:9"}]))
-    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n")
+    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n").on("ip -json", "[]")
     locked = {DIGEST: {"name": "an/image:1", "ids": ["sha256:8", "sha256:9"]}}
     asked: dict[str, Any] = {"images": [DIGEST], "locked": locked, "hf_home": str(tmp_path), "address": "192.0.2.11"}
     assert call(spread_info, **asked)["look"]["images"][DIGEST]["name"] == "sha256:9"
@@ -110,7 +139,7 @@ def test_an_image_of_the_lock_file_is_known_by_its_id(run: Any, call: Any, tmp_p
 
 def test_images_do_without_rsync(run: Any, call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AnsibleModule, "get_bin_path", lambda module, name, **options: None)
-    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n")
+    run.on("docker image inspect --", "[]", 1, "Error: No such image: x").on("docker info", "/\n").on("ip -json", "[]")
     asked: dict[str, Any] = {"hf_home": str(tmp_path), "address": "192.0.2.11"}
     lacks = call(spread_info, images=["a:1"], **asked)["look"]["tools_missing"]
     assert lacks == ["ssh", "ssh-keygen", "sshd", "systemd-run"]
@@ -132,7 +161,7 @@ def test_a_model_without_a_revision_is_refused(run: Any, call: Any) -> None:
 
 
 def keygen(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def played(module: Any, argv: list[str], **options: Any) -> tuple[int, str, str]:
+    def played(argv: list[str], **options: Any) -> tuple[int, str, str]:
         if argv[0] == "ssh-keygen":
             path = Path(argv[-1])
             path.write_text("private")
@@ -141,7 +170,7 @@ def keygen(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         answer: tuple[int, str, str] = run(argv)
         return answer
 
-    monkeypatch.setattr(AnsibleModule, "run_command", played)
+    play(monkeypatch, played)
 
 
 def test_keys_are_made_for_the_run_and_what_was_left_is_removed(
@@ -225,6 +254,16 @@ def test_closing_is_a_change_where_there_was_something(run: Any, call: Any, tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_what_systemd_does_not_end_is_not_called_closed(run: Any, call: Any, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    run.on("systemctl stop", "", 1, "Failed to connect to bus: Connection refused")
+    result = call(spread_access, state="closed")
+    assert result["failed"] and "may still be open" in result["msg"] and "Failed to connect to bus" in result["msg"]
+    assert (tmp_path / "run").exists()
+    run.on("systemctl stop", "", 5, "Unit dgxspark-spread.service not loaded.")
+    assert call(spread_access, state="closed")["changed"] is True
+
+
 def serve(tmp_path: Path, wanted: str) -> subprocess.CompletedProcess[str]:
     """Run the command that every key is bound to, with programs that say what they were called with."""
     for name in ("rsync", "docker"):
@@ -269,7 +308,7 @@ def test_a_job_is_started_and_followed_to_its_end(run: Any, call: Any, tmp_path:
     result = call(transfer, tasks=[{"kind": "verify", "key": "a"}], program="print()\n")
     assert result["running"] is True
     assert json.loads((tmp_path / "run/job.json").read_text()) == {"tasks": [{"kind": "verify", "key": "a"}]}
-    assert "def snapshot_files" in (tmp_path / "run/spread_files.py").read_text()
+    assert "def snapshot_files" in (tmp_path / "run/dgxspark_vllm/_content/spread_files.py").read_text()
     state = {"finished": False, "done": 5, "total": 10, "results": []}
     (tmp_path / "run/state.json").write_text(json.dumps(state))
     assert call(transfer, tasks=[], step="look")["done"] == 5
@@ -284,6 +323,12 @@ def test_a_job_that_is_killed_says_so(run: Any, call: Any, tmp_path: Path) -> No
     result = call(transfer, tasks=[], step="look")
     assert (result["running"], result["got"]) == (False, {})
     assert result["why"] == "the job ended before its time: Killed process"
+
+
+def test_a_job_of_which_systemd_does_not_say_is_under_way(run: Any, call: Any, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    run.on("systemctl is-active", "", 1, "Failed to connect to bus: Connection refused")
+    assert call(transfer, tasks=[], step="look")["running"] is True
 
 
 def test_a_job_that_cannot_be_started_says_why(run: Any, call: Any) -> None:

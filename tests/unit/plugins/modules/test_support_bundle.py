@@ -17,7 +17,8 @@ from urllib.parse import quote
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import redaction, support
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import redaction
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import support
 from ansible_collections.dgxspark.vllm.plugins.modules import support_bundle
 
 FILE_KEY = "Zk9/plain+file key"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import upstream
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import upstream
 from ansible_collections.dgxspark.vllm.plugins.modules import upstream_info
 
 DIGEST, COMMIT = f"sha256:{'e' * 64}", "0123456789abcdef0123456789abcdef01234567"

@@ -1,0 +1,66 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a module is given of the planned services of a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
+
+DOCUMENTATION = r"""
+name: service_view
+short_description: What a module is given of planned services
+version_added: 0.1.0
+description:
+  - Returns of planned services the keys that a module reads, so that the rest of a plan does not travel to the host.
+options:
+  _input:
+    description: The services of a host, as M(dgxspark.vllm.plan) returns them.
+    type: list
+    elements: dict
+    required: true
+  view:
+    description:
+      - Whom they are for. V(engine) is M(dgxspark.vllm.engine_info), V(proof) M(dgxspark.vllm.service_proof), V(record)
+        M(dgxspark.vllm.generation), V(doctor) M(dgxspark.vllm.doctor_info), and V(support) M(dgxspark.vllm.support_bundle).
+    type: str
+    choices: [engine, proof, record, doctor, support]
+    required: true
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Look at the engines
+  dgxspark.vllm.engine_info:
+    services: "{{ spark_plan.services | dgxspark.vllm.service_view('engine') }}"
+"""
+
+RETURN = r"""
+_value:
+  description: The services with the keys of the view.
+  type: list
+  elements: dict
+  sample: [{"name": "heavy", "unit": "spark-heavy.service", "url": "http://127.0.0.1:8001"}]
+"""
+
+
+def service_view(services: Sequence[Mapping[str, Any]], view: str) -> list[dict[str, Any]]:
+    """Return the view; DOCUMENTATION has the arguments."""
+    if view not in service_views.VIEWS:
+        known = ", ".join(service_views.VIEWS)
+        raise AnsibleFilterError(f"service_view: there is no view {view!r} of a planned service; take one of {known}")
+    return service_views.view(services, view)
+
+
+class FilterModule:
+    """Filters for planned services."""
+
+    def filters(self) -> dict[str, Any]:
+        """Name the filters."""
+        return {"service_view": service_view}

@@ -1,0 +1,108 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hand a role its folders, files and units ready-made."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: unit_files
+short_description: What a component of a host is made of, as the module component takes it
+version_added: 0.1.0
+description:
+  - Returns the folders, files and units of a component for the plan of a host. Texts of the plan reach them as they are, quoted as
+    systemd and Docker read them.
+options:
+  _terms:
+    description:
+      - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(monitoring), V(keys), the files of keys of a
+        component, or V(library), what its programs import.
+    type: list
+    elements: str
+    required: true
+  planned:
+    description:
+      - What is planned of it. The services of RV(dgxspark.vllm.plan#module:hosts) in start order; of add-on services, the
+        part of RV(dgxspark.vllm.plan#module:addons) by that name; for V(host) the variables of its role; for V(library) the name of a component; for V(keys)
+        a list of C(name), that of the file on the host, and C(source), the file on the controller.
+    type: raw
+    required: true
+  user:
+    description: Account that runs the units of V(services), V(speech) and V(ollama), or owns V(keys).
+    type: str
+    default: dgxspark
+  hf_home:
+    description: Folder of weights that must be mounted before a unit of V(services) starts.
+    type: str
+    default: /srv/huggingface
+  folder:
+    description: Folder of the host for V(keys).
+    type: str
+    default: /etc/dgxspark/secrets
+seealso:
+  - module: dgxspark.vllm.component
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+"""
+
+EXAMPLES = r"""
+- name: Show the unit of the watchdog
+  ansible.builtin.debug:
+    msg: "{{ lookup('dgxspark.vllm.unit_files', 'watchdog', planned={}).files[-1].content }}"
+"""
+
+RETURN = r"""
+_raw:
+  description: One dictionary a component, with C(folders), C(files), C(units) and what else M(dgxspark.vllm.component) is given.
+  type: list
+  elements: dict
+"""
+
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+
+COLLECTION = Path(__file__).resolve().parents[2]
+
+
+class LookupModule(LookupBase):
+    """Ask the engine."""
+
+    def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
+        """Return one dictionary for each term."""
+        self.set_options(var_options=variables, direct=kwargs)
+        planned = plain(self.get_option("planned"))
+        user, hf_home = str(self.get_option("user")), str(self.get_option("hf_home"))
+        makers = {
+            "host": lambda: unit_files.host(planned),
+            "services": lambda: unit_files.services(planned, user, hf_home),
+            "speech": lambda: unit_files.speech(planned, user),
+            "ollama": lambda: unit_files.ollama(planned, user),
+            "monitoring": lambda: unit_files.monitoring(planned),
+            "library": lambda: unit_files.library(str(planned)),
+            "keys": lambda: {"files": unit_files.keys(planned, str(self.get_option("folder")), user)},
+            "watchdog": lambda: unit_files.watchdog(planned),
+        }
+        unknown = [term for term in terms if term not in makers]
+        if unknown:
+            raise AnsibleLookupError(f"unit_files: {', '.join(unknown)}: known are {', '.join(makers)}")
+        try:
+            return [located(makers[term]()) for term in terms]
+        except ValueError as error:
+            raise AnsibleLookupError(f"unit_files: {error}") from error
+
+
+def located(component: dict[str, Any]) -> dict[str, Any]:
+    """Return a component with the files of this collection named by where they lie on the controller."""
+    files = [
+        {**{key: value for key, value in file.items() if key != "bundled"}, "source": str(COLLECTION / file["bundled"])}
+        if "bundled" in file
+        else file
+        for file in component["files"]
+    ]
+    return {**component, "files": files}

@@ -1,0 +1,301 @@
+#!/usr/bin/python
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: image_plan
+short_description: Ask the vLLM of an image how it would plan the memory of a launch
+version_added: 0.1.0
+description:
+  - Runs the vLLM that is in an image, without a GPU, on the configuration of a model and the arguments of a launch, and returns what its own
+    planner says - bytes of the parameters, KV cache groups, block size, blocks and tokens for each amount of memory, longest context,
+    backends, or vLLM's own error where it refuses the launch.
+  - The container has no GPU, no network and no weights; its root is read-only, its memory and processors are bounded, and it is ended after
+    O(timeout). Code of the model's repository is given to it only with C(--trust-remote-code) in O(args).
+  - An image is asked once per launch. The answer is kept below O(cache_dir) by image id, configuration and the arguments that change
+    memory; another port or name is not asked again.
+  - What cannot be asked stays unknown, with the reason. Kernels that repack weights after loading, and the memory that a start needs
+    besides weights and cache, are not in the answer.
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+extends_documentation_fragment:
+  - dgxspark.vllm.attributes
+attributes:
+  check_mode:
+    support: full
+    details:
+      - In check mode no container is started and nothing is written; what is not in O(cache_dir) yet stays unknown, and RV(source) says so.
+  diff_mode:
+    support: N/A
+    details:
+      - This module changes nothing but its own cache.
+  idempotent:
+    support: full
+options:
+  image:
+    description:
+      - Reference of an image that is on the host, by tag, digest or id. Nothing is pulled.
+    type: str
+    required: true
+  files:
+    description:
+      - Files of the model's folder that say what it is, texts by name - C(config.json), and where the model has them
+        C(hf_quant_config.json), C(params.json), C(preprocessor_config.json).
+    type: dict
+    required: true
+  draft_files:
+    description:
+      - The same of a drafter that is a model of its own, where C(--speculative-config) in O(args) names one.
+    type: dict
+    default: {}
+  args:
+    description:
+      - Options of C(vllm serve), word by word - long names, each followed by its values.
+    type: list
+    elements: str
+    default: []
+  available:
+    description:
+      - Bytes that the KV cache of each rank may have; the answer has a plan for each.
+    type: list
+    elements: int
+    default: []
+  total_memory:
+    description:
+      - Memory of the host in bytes, as CUDA reports it. That of a GB10 by default.
+    type: int
+  timeout:
+    description:
+      - Seconds after which the container is ended.
+    type: int
+    default: 300
+  memory_gib:
+    description:
+      - Most memory of the container, in GiB.
+    type: int
+    default: 4
+  cache_dir:
+    description:
+      - Folder on the host for the answers, a file per image and launch.
+    type: path
+    default: /var/lib/dgxspark/image_plans
+seealso:
+  - module: dgxspark.vllm.image_info
+  - module: dgxspark.vllm.memory_budget
+"""
+
+EXAMPLES = r"""
+- name: Plan a model with the image's own vLLM
+  dgxspark.vllm.image_plan:
+    image: vllm/vllm-openai:v0.33.0
+    files:
+      config.json: "{{ lookup('ansible.builtin.file', 'qwen/config.json') }}"
+    args: [--max-model-len, "65536", --kv-cache-dtype, fp8]
+    available: [42949672960]
+  become: true
+  register: asked
+
+- name: Show how many tokens fit
+  ansible.builtin.debug:
+    msg: "{{ asked.answer.sizes[0].tokens }}"
+"""
+
+RETURN = r"""
+source:
+  description:
+    - V(image) when it was asked just now, V(cache) when it was asked before, V(none) when it was not asked or gave no answer.
+  returned: success
+  type: str
+reason:
+  description: Why there is no answer, else empty.
+  returned: success
+  type: str
+image_id:
+  description: Id of the image.
+  returned: success
+  type: str
+repo_digests:
+  description: Names by digest that the image has in registries; those of one manifest list are the same on all architectures.
+  returned: success
+  type: list
+  elements: str
+answer:
+  description: What the image said, V(null) if it was not asked or gave no answer.
+  returned: success
+  type: dict
+  contains:
+    failure:
+      description:
+        - V(null), or why there is no plan at all. C(kind) is V(refused) where vLLM refuses the launch, with its own C(text), and V(unknown)
+          where it could not be asked.
+      type: dict
+    packages:
+      description: Versions of vLLM, torch, Transformers, Triton and FlashInfer.
+      type: dict
+    resolved:
+      description: What vLLM made of the arguments, with the executor and the runner that it takes.
+      type: dict
+    ranks:
+      description: Of each pipeline stage, bytes of the parameters by model and module, KV cache specs, attention backends, kernels.
+      type: list
+      elements: dict
+    sizes:
+      description:
+        - Of each of O(available), C(blocks), C(bytes_per_block), C(block_size), C(tokens), C(concurrency), C(max_model_len), C(needed)
+          (bytes of one request of that length) and C(groups); or C(refused), as in RV(answer.failure).
+      type: list
+      elements: dict
+    log:
+      description: Lines of vLLM's log about its plan.
+      type: list
+      elements: str
+    assumed:
+      description: What was answered in the place of a GPU, by name.
+      type: dict
+    seconds:
+      description: What asking took.
+      type: float
+    peak_bytes:
+      description: Most memory of the program that asked.
+      type: int
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe, plan_probe
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "image": {"type": "str", "required": True},
+            "files": {"type": "dict", "required": True},
+            "draft_files": {"type": "dict", "default": {}},
+            "args": {"type": "list", "elements": "str", "default": []},
+            "available": {"type": "list", "elements": "int", "default": []},
+            "total_memory": {"type": "int"},
+            "timeout": {"type": "int", "default": plan_probe.TIMEOUT},
+            "memory_gib": {"type": "int", "default": plan_probe.MEMORY_GIB},
+            "cache_dir": {"type": "path", "default": plan_probe.CACHE_DIR},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    trust = plan_probe.trusts(params["args"])
+    files, draft = texts(params["files"]), texts(params["draft_files"])
+    wrong = [
+        *plan_probe.problems(files, trust),
+        *(plan_probe.problems(draft, trust, "draft_files") if draft else []),
+        *(f"{name} is {params[name]}; it must be 1 or more" for name in ("timeout", "memory_gib") if params[name] < 1),
+        *(f"available has {size}; it must be above 0" for size in params["available"] if size < 1),
+    ]
+    if wrong:
+        module.fail_json(msg="; ".join(wrong))
+    run = runner(module)
+    image_id, digests = identify(module, run)
+    asked = plan_probe.question(files, params["args"], params["available"], draft, params["total_memory"])
+    path = Path(params["cache_dir"], plan_probe.cache_name(image_id, asked))
+    source, reason, found = "cache", "", read_cache(path, asked["available"])
+    if found is None and module.check_mode:
+        source, reason = "none", "in check mode no image is asked"
+    elif found is None:
+        # What was asked before is asked again with it, so that a file has all sizes of a launch.
+        asked["available"] = sorted({*asked["available"], *known_sizes(path)})
+        found, reason = ask(module, run, image_id, asked)
+        source = "image" if found else "none"
+        if found:
+            write_cache(module, path, {"schema": plan_probe.SCHEMA, "id": image_id, "answer": found})
+    module.exit_json(changed=False, source=source, reason=reason, image_id=image_id, repo_digests=digests, answer=found)
+
+
+def texts(files: dict[str, Any]) -> dict[str, str]:
+    """Return files as texts: Ansible turns a text that is JSON into what it says."""
+    return {
+        str(name): content if isinstance(content, str) else json.dumps(content, sort_keys=True)
+        for name, content in files.items()
+    }
+
+
+def identify(module: AnsibleModule, run: Any) -> tuple[str, list[str]]:
+    """Return the id of the image and its digests in registries; one that is not there fails the task."""
+    ref = module.params["image"]
+    rc, out, err = run(docker_facts.image_command([ref]))
+    if rc == 127:
+        module.fail_json(msg="there is no docker on this host; install the Docker engine (DGX OS ships it)")
+    found = docker_facts.parse_images([ref], out, err)
+    image = (found or {}).get(ref)
+    if not image:
+        why = "it is not on this host; pull it first" if found else err.strip() or f"exit code {rc}"
+        module.fail_json(msg=f"image {ref} cannot be asked: {why}")
+    return (str(image["id"]), list(image.get("repo_digests") or [])) if image else ("", [])
+
+
+def ask(module: AnsibleModule, run: Any, image_id: str, asked: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """Ask an image; returns its answer, or None and why there is none."""
+    timeout, memory = module.params["timeout"], module.params["memory_gib"]
+    container = f"dgxspark-image-plan-{os.getpid()}"
+    data = f"{json.dumps(asked)}\n".encode()
+    rc, out, err = run(plan_probe.command(image_id, container, timeout, memory), timeout + 60, data=data)
+    if rc in image_probe.TIMED_OUT:
+        run(["docker", "rm", "--force", container])
+    said, why = plan_probe.parse(rc, out, err, timeout, memory)
+    if said is None:
+        return None, why
+    try:
+        image_answer.read(said)
+    except Untrusted as error:
+        return None, f"its answer cannot be right: {error}"
+    return image_answer.raw(said, "the answer"), ""
+
+
+def kept(path: Path) -> dict[str, Any] | None:
+    """Return a kept answer, None if there is none, or none that this release can read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("schema") != plan_probe.SCHEMA:
+            return None
+        image_answer.read(content.get("answer"))
+        return image_answer.raw(content["answer"], "the kept answer")
+    except (OSError, ValueError):  # Untrusted is a ValueError
+        return None
+
+
+def known_sizes(path: Path) -> set[int]:
+    """Return the sizes that a kept answer has plans for."""
+    return {each["available"] for each in (kept(path) or {}).get("sizes", [])}
+
+
+def read_cache(path: Path, sizes: list[int]) -> dict[str, Any] | None:
+    """Return a kept answer that has a plan for each size, or that says why there is none at all."""
+    found = kept(path)
+    if found is None or found["failure"]:
+        return found
+    return found if set(sizes) <= {each["available"] for each in found["sizes"]} else None
+
+
+def write_cache(module: AnsibleModule, path: Path, content: dict[str, Any]) -> None:
+    """Keep an answer, by one rename; a host that cannot keep it is asked again next time."""
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        draft.write_text(json.dumps(content, sort_keys=True) + "\n", encoding="utf-8")
+        draft.chmod(0o644)
+        draft.replace(path)
+    except OSError as error:
+        module.warn(f"what image {content['id']} said could not be kept in {path.parent}: {error}")
+
+
+if __name__ == "__main__":
+    main()

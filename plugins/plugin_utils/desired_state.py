@@ -1,0 +1,165 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checksum of the desired state of a host: what roles would put there, rendered."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleActionFail
+
+from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import rollout
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+
+COLLECTION = Path(__file__).resolve().parents[2]
+ROLES = COLLECTION / "roles"
+# Roles whose files are not made by the engine but of templates of their own: by what a plan has when one of them is run.
+BY_TEMPLATES = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
+TEMPLATE_CODE = ("plugins/filter/*.py", "plugins/lookup/*.py", "plugins/module_utils/_plan/unit_files.py")
+# Roles whose files the engine makes.
+RENDERED = ("host", "service", "speech", "ollama", "watchdog")
+# Roles that site.yml leaves out on a host that is up to date, and the variables that it gives them from the plan.
+SKIPPED = ("firewall", "host", "images", "models", "service", "watchdog")
+FROM_PLAN = frozenset(
+    [
+        *(
+            "firewall_state",
+            "firewall_fabric",
+            "firewall_peers",
+            "firewall_allowed_tcp",
+            "firewall_allowed_udp",
+            "firewall_closed",
+            "firewall_ranges",
+            "firewall_admitted",
+        ),
+        *("host_known_users", "host_hf_home", "host_cache_dir"),
+        *("images_refs", "images_known", "images_locked", "images_bundle", "images_beside", "images_brought"),
+        *(
+            "models_wanted",
+            "models_hf_home",
+            "models_token_file",
+            "models_endpoint",
+            "models_verify",
+            "models_bundle",
+            "models_known",
+        ),
+        *("service_services", "service_hf_home"),
+        *("watchdog_state", "watchdog_settings"),
+    ]
+)
+
+
+def defaults(role: str) -> dict[str, Any]:
+    """Return the variables of a role and their defaults."""
+    path = ROLES / role / "defaults" / "main.yml"
+    return dict(_read(path, path.stat().st_mtime_ns))
+
+
+@functools.lru_cache(maxsize=64)
+def _read(path: Path, _changed: int) -> dict[str, Any]:
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+
+
+def own_variables(known: Mapping[str, Any], resolve: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    """Return the variables of roles that somebody has set for a host.
+
+    known: all variables of the host. resolve: what makes a value of a template, where C(known) has templates.
+    """
+    roles = [path.parts[-3] for path in ROLES.glob("*/defaults/main.yml")]
+    # The firewall lets Ansible in.
+    names = {"ansible_port", *(name for role in roles for name in defaults(role))}
+    return {name: plain(resolve(known[name]) if resolve else known[name]) for name in sorted(names) if name in known}
+
+
+def desired_checksum(plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any]) -> str:
+    """Return the checksum of all that would be put on a host: rendered files and units, and sums of the files that are copied there.
+
+    own: variables of roles that are set for it. Raises AnsibleActionFail for what no unit can hold.
+    """
+    made = [rendered(plan, addons, own), by_templates(plan, addons or {}, own)]
+    names = rollout.sources_of([plan.get("services"), addons, made])
+    return rollout.desired_checksum(plan, addons, made, {name: digest(Path(name)) for name in sorted(names)})
+
+
+def rendered(plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the engine makes for a host, by component."""
+    known = {name: value for role in RENDERED for name, value in defaults(role).items() if name in unit_files.DEFAULTS}
+    variables = {name: value for name, value in own.items() if name in unit_files.DEFAULTS}
+    try:
+        made = unit_files.render(plan, addons, {**known, **variables})
+    except ValueError as error:
+        raise AnsibleActionFail(f"what is planned cannot be written to a host: {error}") from error
+    return {name: located(component) for name, component in made.items()}
+
+
+def by_templates(plan: Mapping[str, Any], addons: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what else is put on a host, by role: its templates and programs, and the variables that they go by beside the plan."""
+    roles = [role for role in BY_TEMPLATES if addons.get(role)]
+    roles += [
+        role for role, key in (("fabric", "cluster"), ("firewall", "firewall"), ("ray", "ray_images")) if plan.get(key)
+    ]
+    found: dict[str, Any] = {}
+    for role in roles:
+        folder = ROLES / role
+        paths = [path for part in ("files", "tasks", "templates", "vars") for path in (folder / part).rglob("*")]
+        if role in BY_TEMPLATES:
+            paths += [path for pattern in TEMPLATE_CODE for path in COLLECTION.glob(pattern)]
+        if role in unit_files.LIBRARIES:
+            paths += [COLLECTION / file["bundled"] for file in unit_files.library(role)["files"]]
+        found[role] = {
+            "files": {
+                str(path.relative_to(COLLECTION)): digest(path)
+                for path in sorted(paths)
+                if path.is_file() and path.suffix != ".pyc"
+            },
+            "variables": {name: own.get(name, value) for name, value in defaults(role).items()},
+        }
+    if "firewall" in found:
+        found["firewall"]["variables"]["ansible_port"] = str(own.get("ansible_port") or 22)
+    return found
+
+
+def differs(
+    plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any], spark: Mapping[str, Any]
+) -> list[str]:
+    """Return why there is something to apply, as far as the controller knows: accounts, and what is set in the place of the plan.
+
+    spark: the host's facts.
+    """
+    accounts, users = rendered(plan, addons, own)["host"]["accounts"], spark.get("docker_users") or {}
+    found = [
+        f"{name} is no account of this host that may use Docker, or another than it has to be"
+        for name, account in accounts.items()
+        if name not in users or any((users[name] or {}).get(key) != value for key, value in account.items())
+    ]
+    usual = {name: value for role in SKIPPED for name, value in defaults(role).items()}
+    return found + [
+        f"{name} is set, which is the plan's to say"
+        for name in sorted(FROM_PLAN & set(own))
+        if own[name] != plain(usual[name])
+    ]
+
+
+def folders_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the folders that a host has outside of those that a generation keeps."""
+    settings = plan.get("settings") or {}
+    found = [{"path": settings[name]} for name in ("hf_home", "cache_dir") if settings.get(name)]
+    for service in plan.get("services") or []:
+        found += [folder for folder in service.get("folders") or [] if folder not in found]
+    return found
+
+
+def digest(path: Path) -> str:
+    """Return the sum of a file of the controller; empty for a folder, and for one that cannot be read."""
+    try:
+        return hashlib.sha256(path.expanduser().read_bytes()).hexdigest()
+    except OSError:
+        return ""

@@ -1,0 +1,25 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the plugins of the controller know of this run's inventory, by Ansible's own rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ansible import constants
+from ansible.inventory.manager import IGNORED
+
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import Sources
+
+
+def inventory_sources(sources: Sequence[str] | None) -> Sources:
+    """Return the sources of a run; what Ansible ignores in a folder is what its configuration says.
+
+    sources: the variable C(ansible_inventory_sources).
+    """
+
+    def ignored(name: str) -> bool:
+        return bool(IGNORED.search(name.encode(errors="surrogateescape")))
+
+    return Sources([str(source) for source in sources or ()], ignored, constants.YAML_FILENAME_EXTENSIONS)

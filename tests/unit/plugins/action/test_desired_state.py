@@ -1,0 +1,236 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host is up to date by a checksum of its desired state: each kind of input changes it, what reaches no host does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.action import generation
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state
+
+ROOT = Path(__file__).parents[4]
+RECIPES: dict[str, Any] = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "playbooks" / "recipes").glob("qwen3-4b*.yml"))
+}
+# Works out the checksum anew, with the collection's code as it lies there now, for each change: [file, old text, new text].
+CHECKSUMS = r"""
+import json, pathlib, sys
+tree, given, changes = pathlib.Path(sys.argv[1]), json.load(open(sys.argv[2])), json.load(open(sys.argv[3]))
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(tree.parents[2]))
+found = []
+for name, old, new in [["galaxy.yml", "", ""], *changes]:
+    path = tree / name
+    before = path.read_text()
+    assert old in before, (name, old)
+    path.write_text(before.replace(old, new, 1) if old else before + new)
+    for module in ("module_utils._plan.unit_files", "module_utils._fleet.rollout", "lookup.unit_files", "plugin_utils.desired_state"):
+        package, _, last = f"ansible_collections.dgxspark.vllm.plugins.{module}".rpartition(".")
+        if sys.modules.pop(f"{package}.{last}", None):
+            delattr(sys.modules[package], last)
+    from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state
+    assert str(tree) in desired_state.__file__
+    found.append([desired_state.desired_checksum(given["plan"], addons, {}) for addons in (given["addons"], given["gateway"])])
+    path.write_text(before)
+print(json.dumps(found))
+"""
+
+
+def planned(key: Path, **variables: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The plan of one host, and add-on services."""
+    service = {"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001, "api_key_file": str(key)}
+    host = {
+        "vars": {"spark_services": [service], "spark_watchdog": {}, "spark_total_gib": 119.67, **variables},
+        "address": "192.0.2.1",
+    }
+    plan = engine.make_plan({"spark-1": host}, RECIPES, lambda _path: "0" * 64)
+    return plan["hosts"]["spark-1"], plan["addons"]["spark-1"]
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "key"
+    path.write_text("sk-one\n")
+    return path
+
+
+def test_the_checksum_follows_the_collection_as_far_as_it_reaches_the_host(tmp_path: Path, key: Path) -> None:
+    tree = tmp_path / "tree" / "ansible_collections" / "dgxspark" / "vllm"
+    for name in ("plugins", "roles"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "galaxy.yml", tree)
+    plan, addons = planned(key)
+    given = {
+        "plan": plan,
+        "addons": addons,
+        "gateway": {**addons, "gateway": {"image": "x"}, "exporters": {"rails": []}},
+    }
+    # What it is, in the collection, and whom it changes: every host, those with gateway and exporters, nobody.
+    changes = [
+        ("every", "roles/service/defaults/main.yml", "service_user: dgxspark", "service_user: other"),
+        ("every", "roles/host/defaults/main.yml", "host_docker_users: []", "host_docker_users: [me]"),
+        ("every", "plugins/module_utils/_plan/unit_files.py", '"RestartSec=10"', '"RestartSec=11"'),
+        ("every", "plugins/module_utils/_plan/unit_files.py", '.replace("%", "%%").replace("$", "$$")\n', '.replace("%", "%%") + "x"\n'),
+        ("every", "roles/host/files/spark_unit.py", "", "\n# a comment that is copied to the host\n"),
+        ("every", "plugins/module_utils/_runtime/endpoint.py", "", "\n# copied too\n"),
+        ("every", "roles/watchdog/files/spark_watchdog.py", "", "\n# copied too\n"),
+        ("gateway", "roles/gateway/templates/spark-gateway.service.j2", "", "# in the unit\n"),
+        ("gateway", "roles/gateway/files/container/hooks.py", "", "# copied\n"),
+        ("gateway", "roles/gateway/defaults/main.yml", "gateway_start_timeout:", "gateway_start_timeout: 1 #"),
+        ("gateway", "plugins/filter/systemd_exec.py", "", "\n# it writes the gateway's unit\n"),
+        ("gateway", "plugins/module_utils/_host/gb10.py", "", "\n# copied for the collector\n"),
+        ("nobody", "plugins/module_utils/_plan/plan_page.py", "", "\n# a comment\n"),
+        ("gateway", "plugins/module_utils/_plan/unit_files.py", "", "\n# a comment\n"),
+        ("nobody", "plugins/module_utils/_fleet/doctor.py", "", "\n# a comment\n"),
+        ("nobody", "plugins/plugin_utils/desired_state.py", "", "\n# a comment\n"),
+        ("nobody", "roles/service/tasks/restart.yml", "", "\n# a comment\n"),
+        ("nobody", "roles/monitoring/templates/rules.yml.j2", "", "\n# for hosts with the monitoring\n"),
+        ("nobody", "roles/service/defaults/main.yml", "service_log_lines: 25", "service_log_lines: 26"),
+    ]  # fmt: skip
+    for name, value in (("given.json", given), ("changes.json", [change[1:] for change in changes])):
+        (tmp_path / name).write_text(json.dumps(value))
+    done = subprocess.run(
+        [sys.executable, "-c", CHECKSUMS, str(tree), str(tmp_path / "given.json"), str(tmp_path / "changes.json")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    before, *after = json.loads(done.stdout)
+    for change, (usual, gateway) in zip(changes, after, strict=True):
+        differs = "every" if usual != before[0] else "gateway" if gateway != before[1] else "nobody"
+        assert differs == change[0], change
+        assert differs != "every" or gateway != before[1], change
+
+
+def test_the_checksum_follows_the_inventory_and_the_files_that_it_names(tmp_path: Path, key: Path) -> None:
+    plan, addons = planned(key)
+    mark = desired_state.desired_checksum(plan, addons, {})
+    assert desired_state.desired_checksum(*planned(key), {}) == mark
+    for change in (
+        {"spark_cache_dir": "/var/cache/other"},
+        {"spark_hf_home": "/srv/other"},
+        {"spark_watchdog": {"interval_seconds": 40}},
+        {"spark_listen": "127.0.0.2"},
+    ):
+        assert desired_state.desired_checksum(*planned(key, **change), {}) != mark, change
+    # The same key in another place of the controller is the same key, another one in the same place is not.
+    moved = tmp_path / "moved"
+    shutil.copy(key, moved)
+    assert desired_state.desired_checksum(*planned(moved), {}) == mark
+    key.write_text("sk-two\n")
+    assert desired_state.desired_checksum(plan, addons, {}) != mark
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("service_user", "serving"),
+        ("host_user", "serving"),
+        ("host_docker_users", ["me"]),
+        ("host_hf_home_owner", "me"),
+        ("host_hf_home_group", "me"),
+    ],
+)
+def test_variables_of_roles_that_somebody_sets_are_part_of_it(key: Path, name: str, value: Any) -> None:
+    plan, addons = planned(key)
+    usual = desired_state.desired_checksum(plan, addons, {})
+    own = desired_state.own_variables({name: "{{ of_the_inventory }}", "else": 1}, lambda _text: value)
+    assert own == {name: value}
+    assert desired_state.desired_checksum(plan, addons, own) != usual
+    role = name.partition("_")[0]
+    # Said as it is anyway, it changes nothing.
+    assert desired_state.desired_checksum(plan, addons, {name: desired_state.defaults(role)[name]}) == usual
+
+
+def test_the_firewall_goes_by_the_port_that_ansible_comes_in_by(key: Path) -> None:
+    plan, addons = planned(key)
+    marks = {
+        (bool(closed), port): desired_state.desired_checksum({**plan, "firewall": closed}, addons, own)
+        for closed in (None, {"state": "present"})
+        for port, own in ((22, {}), (2222, desired_state.own_variables({"ansible_port": 2222})))
+    }
+    assert marks[True, 22] != marks[True, 2222] and marks[False, 22] == marks[False, 2222]
+
+
+def test_an_account_that_is_missing_or_another_is_something_to_apply(key: Path) -> None:
+    plan, addons = planned(key)
+    account = {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}
+    users = {"docker_users": {"dgxspark": account, "me": {"home": "/home/me", "shell": "/bin/sh"}}}
+    assert desired_state.differs(plan, addons, {}, users) == []
+    assert desired_state.differs(plan, addons, {"host_docker_users": ["me"]}, users) == []
+    for own, spark, named in (
+        ({}, {}, "dgxspark"),
+        ({}, {"docker_users": {"dgxspark": {**account, "shell": "/bin/sh"}}}, "dgxspark"),
+        ({"host_user": "serving"}, users, "serving"),
+        ({"host_docker_users": ["you"]}, users, "you"),
+    ):
+        (why,) = desired_state.differs(plan, addons, own, spark)
+        assert why.startswith(f"{named} is no account"), why
+
+
+def test_what_is_set_in_the_place_of_the_plan_is_something_to_apply(key: Path) -> None:
+    plan, addons = planned(key)
+    users = {"docker_users": {"dgxspark": {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}}}
+    assert desired_state.differs(plan, addons, {"service_hf_home": "/srv/huggingface"}, users) == []
+    assert desired_state.differs(plan, addons, {"service_hf_home": "/data"}, users) == [
+        "service_hf_home is set, which is the plan's to say"
+    ]
+
+
+def test_the_variables_that_playbooks_give_to_skipped_roles_are_known() -> None:
+    given: set[str] = set()
+    for name in ("bring", "serve", "addons"):
+        for task in yaml.safe_load((ROOT / "playbooks" / "tasks" / f"{name}.yml").read_text(encoding="utf-8")):
+            roles = [task[key]["name"] for key in task if key.endswith(("import_role", "include_role"))]
+            if roles and roles[0].rpartition(".")[2] in desired_state.SKIPPED:
+                given |= set(task["vars"])
+    assert given == desired_state.FROM_PLAN
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+    """What the action plugin asks the module on the host, whose templates are worked out by a word in front."""
+    sent: dict[str, Any] = {}
+    monkeypatch.setattr(generation.ActionBase, "run", lambda *_args: {})
+    plugin = generation.ActionModule.__new__(generation.ActionModule)
+    plugin._task = SimpleNamespace(args=args, _uuid="0")
+    plugin._templar = SimpleNamespace(template=lambda text: variables["templates"].get(text, text))
+    plugin._execute_module = lambda **more: sent.update(more["module_args"]) or {}
+    plugin.run(task_vars=variables)
+    return sent
+
+
+def test_a_run_asks_for_what_the_run_before_it_recorded(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, addons = planned(key)
+    account = {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}
+    facts = {"kernel": "6.17", "docker_users": {"serving": account}}
+    given = {"plan": plan, "addons": addons, "facts": facts}
+    own = {"service_user": "{{ who }}", "host_user": "{{ who }}", "templates": {"{{ who }}": "serving"}}
+    recorded = asked(monkeypatch, {"action": "record", **given}, own)
+    up_to_date = asked(monkeypatch, {"action": "up_to_date", **given}, own)
+    assert (
+        up_to_date["wanted"]
+        == recorded["wanted"]
+        == desired_state.desired_checksum(plan, addons, dict.fromkeys(("service_user", "host_user"), "serving"))
+    )
+    assert (up_to_date["differs"], up_to_date["facts"]) == ([], {"kernel": "6.17"})
+    # It goes by what the variable says now, not by its template.
+    other = asked(monkeypatch, {"action": "up_to_date", **given}, {**own, "templates": {"{{ who }}": "somebody"}})
+    assert other["wanted"] != recorded["wanted"] and other["differs"][0].startswith("somebody is no account")
+    key.write_text("sk-two\n")
+    assert asked(monkeypatch, {"action": "up_to_date", **given}, own)["wanted"] != recorded["wanted"]

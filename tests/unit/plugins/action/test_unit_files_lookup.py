@@ -1,0 +1,118 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The variables of the roles, as Ansible works them out, are what the engine renders: whatever the texts of a plan hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from playbook_runs import ansible_playbook
+
+from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[4]
+RECIPES: dict[str, Any] = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "playbooks" / "recipes").glob("qwen3-4b*.yml"))
+}
+TEXT = "😀 \u2028 \\ \" ' %n $HOME {{ 7 * 7 }} {% raw %} #: - !unsafe"
+JOB = {"name": "node", "path": "/metrics", "targets": [{"targets": ["192.0.2.1:9100"], "labels": {"host": TEXT}}]}
+RECEIVER = {"name": "us", "type": "webhook", "severities": ["critical"], "url": "", "url_file": f"/keys/{TEXT}"}
+RECEIVER |= {"token_file": "", "password_file": ""}
+OF_ROLE = {
+    "host": {"__host_component": "host"},
+    "service": {"__service_component": "services"},
+    "speech": {"__speech_component": "speech"},
+    "ollama": {"__ollama_component": "ollama"},
+    "watchdog": {"__watchdog_component": "watchdog"},
+    "gateway": {"__gateway_keys": ""},
+    "monitoring": {"__monitoring_component": "", "__monitoring_runs": "", "__monitoring_unwanted": ""},
+}
+
+
+def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
+    service = {
+        "name": "heavy",
+        "recipe": "qwen3-4b-instruct-2507",
+        "port": 8001,
+        "served_model_name": TEXT,
+        "env": {"ONE": TEXT},
+        "args": {"chat-template": TEXT},
+        "api_key_file": f"/keys/{TEXT}",
+    }
+    variables = {
+        "spark_services": [service],
+        "spark_speech": [{"name": "ears", "kind": "asr", "env": {"ONE": TEXT}, "args": [TEXT]}],
+        "spark_ollama": {"models": ["qwen3:8b"], "env": {"ONE": TEXT}},
+        "spark_watchdog": {},
+        "spark_total_gib": 119.67,
+    }
+    plan = engine.make_plan({"spark-1": {"vars": variables, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64)
+    planned, addons = plan["hosts"]["spark-1"], plan["addons"]["spark-1"]
+    # As the playbooks hand them over: what a task returned, so no text of it is a template.
+    given = {
+        "service_services": planned["services"],
+        "speech_services": addons["speech"]["services"],
+        "watchdog_settings": addons["watchdog"]["settings"],
+        **{f"ollama_{name}": value for name, value in addons["ollama"].items()},
+        "gateway_secrets": [{"name": "master", "source": f"/keys/{TEXT}"}],
+        "monitoring_jobs": [JOB],
+        "monitoring_receivers": [RECEIVER],
+        "monitoring_own_address": "127.0.0.1",
+        "monitoring_listen": "127.0.0.1",
+        "monitoring_alertmanager": True,
+        "monitoring_grafana": "none",
+    }
+    (tmp_path / "given.json").write_text(json.dumps(given))
+    names = [name for role in OF_ROLE.values() for name in role]
+    read = [str(ROOT / "roles" / role / part / "main.yml") for role in OF_ROLE for part in ("defaults", "vars")]
+    keep = {name: f"{{{{ __given.{name} }}}}" for name in given}
+    (tmp_path / "play.yml").write_text(
+        yaml.safe_dump(
+            [
+                {
+                    "hosts": "localhost",
+                    "gather_facts": False,
+                    "vars_files": read,
+                    "tasks": [
+                        {"ansible.builtin.slurp": {"src": str(tmp_path / "given.json")}, "register": "read"},
+                        {
+                            "ansible.builtin.copy": {
+                                "dest": str(tmp_path / "made.json"),
+                                "content": "{{ {" + ", ".join(f"'{name}': {name}" for name in names) + "} | to_json }}",
+                            },
+                            "vars": {**keep, "__given": "{{ read.content | b64decode | from_json }}"},
+                        },
+                    ],
+                }
+            ]
+        )
+    )
+    done = ansible_playbook("-i", "localhost,", "-c", "local", tmp_path / "play.yml", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = json.loads((tmp_path / "made.json").read_text())
+    rendered = json.loads(
+        json.dumps({name: located(part) for name, part in unit_files.render(planned, addons).items()})
+    )
+    assert set(rendered) == {name for role in OF_ROLE.values() for name in role.values() if name}
+    for role in OF_ROLE.values():
+        for variable, component in role.items():
+            if component:
+                assert made[variable] == rendered[component], variable
+    assert [key["source"] for key in made["__gateway_keys"]] == [f"/keys/{TEXT}"]
+    assert made["__gateway_keys"][0]["owner"] == "spark-gateway"
+    assert made["__monitoring_unwanted"] == [{"name": "spark-grafana.service", "state": "stopped"}]
+    restart_on = {unit["name"]: unit["restart_on"] for unit in made["__monitoring_runs"]}
+    assert "/etc/dgxspark/secrets/monitoring/us.url_file" in restart_on["spark-alertmanager.service"]
+    files = {file["path"]: file for file in made["__monitoring_component"]["files"]}
+    assert json.loads(files["/etc/dgxspark/monitoring/targets/node.json"]["content"]) == JOB["targets"]
+    assert files["/etc/dgxspark/secrets/monitoring/us.url_file"]["source"] == f"/keys/{TEXT}"

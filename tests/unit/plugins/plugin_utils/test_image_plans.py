@@ -1,0 +1,98 @@
+"""What images said of launches, as the controller hears and keeps it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleActionFail
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.image_answer import Answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import image_plans
+
+RECORDED = json.loads((Path(__file__).parents[1] / "fixtures" / "image_plans.json").read_text(encoding="utf-8"))
+SAID = RECORDED["dense"]["answer"]
+ID, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+DIGEST = "an/image@sha256:" + "c" * 64
+QUESTION = {"key": "name.json", "image_id": ID, "digests": [DIGEST], "service": "new"}
+
+
+def plans(folder: Path, keep: bool = True) -> image_plans.ImagePlans:
+    variables = {"groups": {"sparks": ["a"]}, "hostvars": {"a": {"inventory_dir": str(folder)}}}
+    return image_plans.ImagePlans(variables, keep)
+
+
+def heard(**change: Any) -> dict[str, Any]:
+    result = {"source": "image", "image_id": ID, "reason": "", "answer": SAID, "item": QUESTION}
+    return {"results": [{**result, **change}]}
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted(folder.glob(".spark/image_plans/*"))
+
+
+def test_what_was_said_is_known_and_kept(tmp_path: Path) -> None:
+    first = plans(tmp_path)
+    assert first("name.json") is None
+    first = plans(tmp_path)
+    first.hear("a", heard())
+    said = first("name.json")
+    assert said is not None and isinstance(said["answer"], Answer) and said["reason"] == ""
+    assert [path.name for path in kept(tmp_path)] == ["name.json"]
+    assert plans(tmp_path)("name.json") == said
+    assert plans(tmp_path)("other.json") is None
+
+
+def test_a_check_run_and_an_image_known_by_name_alone_keep_nothing(tmp_path: Path) -> None:
+    for question, keep in ((QUESTION, False), ({**QUESTION, "image_id": "", "digests": []}, True)):
+        found = plans(tmp_path, keep)
+        found.hear("a", heard(item=question))
+        assert found("name.json") is not None and kept(tmp_path) == []
+
+
+def test_an_answer_about_another_image_is_not_used(tmp_path: Path) -> None:
+    found = plans(tmp_path)
+    found.hear("a", heard(image_id=OTHER))
+    said = found("name.json")
+    assert said is not None and said["answer"] is None and OTHER in said["reason"] and kept(tmp_path) == []
+    # That of another architecture has the digest of the same list.
+    found.hear("a", heard(image_id=OTHER, repo_digests=[DIGEST]))
+    said = found("name.json")
+    assert said is not None and said["answer"] is not None
+
+
+def test_an_image_without_an_answer_is_asked_again_after_a_day(tmp_path: Path) -> None:
+    found = plans(tmp_path)
+    found.hear("a", heard(source="none", answer=None, reason="no answer within 300 seconds"))
+    again = plans(tmp_path)("name.json")
+    assert again == {"answer": None, "reason": "no answer within 300 seconds"}
+    (path,) = kept(tmp_path)
+    old = path.stat().st_mtime - image_plans.NO_ANSWER_SECONDS - 1
+    os.utime(path, (old, old))
+    assert plans(tmp_path)("name.json") is None
+
+
+def test_a_module_that_failed_is_a_reason_and_is_not_kept(tmp_path: Path) -> None:
+    found = plans(tmp_path)
+    found.hear("a", {"results": [{"failed": True, "msg": "there is no docker", "item": QUESTION}]})
+    assert found("name.json") == {"answer": None, "reason": "there is no docker"} and kept(tmp_path) == []
+    found = plans(tmp_path)
+    for nothing in (None, {}, {"results": []}, {"results": [{"skipped": True, "item": QUESTION}]}, {"skipped": True}):
+        found.hear("a", nothing)
+    assert found("name.json") is None
+
+
+def test_what_cannot_be_an_answer_stops_the_run_and_broken_files_are_asked_again(tmp_path: Path) -> None:
+    with pytest.raises(AnsibleActionFail, match="image_plan"):
+        plans(tmp_path).hear("a", heard(answer={"packages": 5}))
+    found = plans(tmp_path)
+    found.hear("a", heard(answer={**SAID, "ranks": []}))
+    said = found("name.json")
+    assert said is not None and "cannot be right" in said["reason"]
+    (path,) = kept(tmp_path)
+    for text in ("{", "[]", json.dumps({"schema": 0}), json.dumps({"schema": 1, "answer": {"ranks": 1}})):
+        path.write_text(text)
+        assert plans(tmp_path)("name.json") is None

@@ -1,0 +1,241 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The gateway's helper: what a run has left drained is admitted by the next one, when it answers and nobody holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[4] / "roles/gateway/files/spark_gateway.py"
+SPEC = importlib.util.spec_from_file_location("spark_gateway", SCRIPT)
+assert SPEC and SPEC.loader
+helper = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(helper)
+HEAVY, VOICE = "spark-1/heavy", "spark-1/voice"
+
+
+class Gateway:
+    """The files of a gateway that serves an engine, which asks for a key, and a speech server that is gone."""
+
+    def __init__(self, folder: Path, engine: Any, closed_port: int) -> None:
+        self.folder, self.engine = folder, engine
+        self.settings: dict[str, Any] = {
+            "names": ["heavy"],
+            "keys": [],
+            "backend_keys": {"BACKEND_0": "backend-0"},
+            "health_timeout": 20,
+            "backends": {
+                HEAVY: {
+                    "url": engine.url,
+                    "kind": "vllm",
+                    "model": "heavy",
+                    "check": "completion",
+                    "key": "BACKEND_0",
+                },
+                VOICE: {
+                    "url": f"http://127.0.0.1:{closed_port}",
+                    "kind": "asr",
+                    "model": "voice",
+                    "check": "/health",
+                    "key": "",
+                },
+            },
+        }
+        for name in ("config", "secrets", "run"):
+            (folder / name).mkdir()
+        (folder / "secrets/backend-0").write_text("sk-1\n")
+        self.write()
+        # The gateway itself answers with its names like an engine.
+        engine.set(key="sk-1", models=["heavy"])
+
+    def write(self) -> None:
+        (self.folder / "config/gateway.json").write_text(json.dumps(self.settings))
+
+    def __call__(self, *words: str, code: int = 0) -> Any:
+        folders = [f"--{name}={self.folder / name}" for name in ("config", "secrets", "run")]
+        done = subprocess.run(
+            [sys.executable, str(SCRIPT), *folders, "--json", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == code, done.stderr
+        return json.loads(done.stdout.splitlines()[-1]) if code == 0 else done.stderr
+
+    def settle(self) -> Any:
+        self.engine.set(key=None)  # the list of names is asked for without a key, as this gateway has none
+        try:
+            return self("ready", self.engine.url, "--admit")
+        finally:
+            self.engine.set(key="sk-1")
+
+    def drained(self) -> list[str]:
+        path = self.folder / "run/drained.json"
+        return list(json.loads(path.read_text())["drained"]) if path.exists() else []
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, engine: Any, closed_port: int) -> Gateway:
+    return Gateway(tmp_path, engine, closed_port)
+
+
+def test_what_answers_is_admitted_and_what_does_not_is_named(gateway: Gateway) -> None:
+    gateway("drain", HEAVY)
+    gateway("drain", VOICE)
+    settled = gateway.settle()
+    assert settled["changed"] is True and settled["admitted"] == [HEAVY]
+    assert list(settled["left"]) == [VOICE] and settled["left"][VOICE].startswith("it does not answer: ")
+    assert gateway.drained() == [VOICE]
+    (path, body) = gateway.engine.requests[-1]
+    assert path == "/v1/chat/completions" and body["max_tokens"] == 1
+    again = gateway.settle()
+    assert again["changed"] is False and again["admitted"] == []
+
+
+def test_nothing_drained_asks_nobody(gateway: Gateway) -> None:
+    assert gateway.settle()["changed"] is False
+    assert gateway.engine.requests == []
+
+
+def test_an_engine_that_fails_stays_drained(gateway: Gateway) -> None:
+    gateway("drain", HEAVY)
+    gateway.engine.reasoning = lambda handler, _body: gateway.engine.answer(
+        handler, 500, {"error": {"message": "dead"}}
+    )
+    settled = gateway.settle()
+    assert settled["left"] == {HEAVY: "it does not answer: HTTP 500"} and gateway.drained() == [HEAVY]
+
+
+def test_the_key_of_the_backend_is_used(gateway: Gateway) -> None:
+    gateway("drain", HEAVY)
+    gateway.settings["names"] = []  # so that the gateway needs no list, and the engine may insist on its key
+    gateway.write()
+    (gateway.folder / "secrets/backend-0").write_text("another\n")
+    gateway.settings["keys"] = [{"name": "master", "role": "master", "file": "master"}]
+    (gateway.folder / "secrets/master").write_text("sk-1\n")
+    gateway.write()
+    assert gateway("ready", gateway.engine.url, "--admit")["left"] == {HEAVY: "it does not answer: HTTP 401"}
+    (gateway.folder / "secrets/backend-0").write_text("sk-1\n")
+    assert gateway("ready", gateway.engine.url, "--admit")["admitted"] == [HEAVY]
+
+
+def test_what_a_person_holds_is_left_alone(gateway: Gateway) -> None:
+    gateway("drain", HEAVY, "--hold")
+    settled = gateway.settle()
+    assert settled["admitted"] == [] and settled["left"] == {HEAVY: "it is held: admit it by hand"}
+    assert gateway("status")["backends"][HEAVY]["held"] is True
+    gateway("drain", HEAVY)  # by a run: the person's word stays
+    assert gateway.settle()["admitted"] == []
+    assert gateway("admit", HEAVY)["changed"] is True
+    gateway("drain", HEAVY)
+    assert gateway.settle()["admitted"] == [HEAVY], "what was admitted is no longer held"
+
+
+def test_what_another_run_drains_at_the_moment_is_left_alone(gateway: Gateway) -> None:
+    gateway("drain", HEAVY)
+    name = f"draining-{hashlib.sha256(HEAVY.encode()).hexdigest()[:16]}"
+    with (gateway.folder / "run" / name).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert gateway.settle()["left"] == {HEAVY: "it is being drained"}
+    assert gateway.settle()["admitted"] == [HEAVY]
+
+
+def test_a_backend_that_the_gateway_no_longer_has_is_forgotten(gateway: Gateway) -> None:
+    gateway("drain", VOICE)
+    del gateway.settings["backends"][VOICE]
+    gateway.write()
+    assert gateway.settle()["admitted"] == [VOICE] and gateway.drained() == []
+
+
+def test_the_unit_admits_nobody(gateway: Gateway) -> None:
+    gateway("drain", HEAVY)
+    gateway.engine.set(key=None)
+    assert "admitted" not in gateway("ready", gateway.engine.url)
+    assert gateway.drained() == [HEAVY]
+
+
+# --- what the gateway's processes leave on the disk is theirs: it may be anything
+
+
+def made(tmp_path: Path) -> Any:
+    run = tmp_path / "run"
+    (run / "state").mkdir(parents=True)
+    return helper.Gateway(tmp_path / "etc", run, tmp_path / "secrets", tmp_path / "code")
+
+
+GOOD_CHILD = {"pid": 5, "leaving": False, "drained": [], "running": {"a/b": 1}, "queued": 0, "unhealthy": {"a/b": "x"}}
+GOOD_KEEPER = {"generation": 1, "fingerprint": "a", "pid": 5, "starting": 0, "last": 1, "code": "b", "error": ""}
+
+
+def test_states_as_the_gateway_writes_them_are_taken(tmp_path: Path) -> None:
+    gateway = made(tmp_path)
+    (gateway.run / "state/child-5.json").write_text(json.dumps(GOOD_CHILD))
+    (gateway.run / "state/supervisor.json").write_text(json.dumps({**GOOD_KEEPER, "leaving": []}))
+    assert gateway.runs() and gateway.running("a/b") == 1
+
+
+@pytest.mark.parametrize("name", ["state/child-5.json", "state/supervisor.json", "drained.json"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder", "huge", "list", "text", "deep"])
+def test_a_state_that_is_no_state_is_said_at_once(tmp_path: Path, name: str, kind: str) -> None:
+    gateway = made(tmp_path)
+    path = gateway.run / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_text({"huge": "[" + "1," * 10**6 + "1]", "list": "[1]", "text": '"x"', "deep": "[" * 10**5}[kind])
+    if kind == "deep":  # no JSON that can be read: as one that is being replaced
+        assert gateway.running("a") == 0
+        return
+    with pytest.raises(helper.GatewayError, match="Start the gateway anew"):
+        {
+            "drained.json": gateway.drained,
+            "state/supervisor.json": gateway.supervisor,
+            "state/child-5.json": gateway.children,
+        }[name]()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("pid", "5"), ("pid", -1), ("pid", 10**400), ("drained", "x"), ("drained", [1]), ("running", {"a/b": "1"}), ("running", []),
+     ("queued", None), ("unhealthy", {"a": 1}), ("leaving", 1)],
+)  # fmt: skip
+def test_a_state_of_another_shape_is_said_with_its_key(tmp_path: Path, key: str, value: Any) -> None:
+    gateway = made(tmp_path)
+    path = gateway.run / "state/child-5.json"
+    path.write_text(json.dumps({**GOOD_CHILD, key: value}))
+    with pytest.raises(helper.GatewayError, match=f"is not what the gateway writes: '{key}'"):
+        gateway.children()
+    path.write_text(json.dumps({name: each for name, each in GOOD_CHILD.items() if name != key}))
+    with pytest.raises(helper.GatewayError, match=f"is not what the gateway writes: '{key}'"):
+        gateway.children()
+
+
+def test_what_the_gateway_says_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    backend = {"running": 1, "drained_since": "", "held": False, "wrong": "\x1b[2Jgone\n", "url": "http://127.0.0.1:1"}
+    helper.show(
+        {
+            "supervisor": {**GOOD_KEEPER, "error": "\x1b]0;x\x07"},
+            "runs": True,
+            "stale": "",
+            "queued": 0,
+            "backends": {"a/b": backend},
+        }
+    )
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown and "\x07" not in shown and "\\x1b[2Jgone\\n" in shown

@@ -1,0 +1,554 @@
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+REPO = Path(__file__).resolve().parents[4]
+SCRIPT = REPO / "roles/host/files/spark_unit.py"
+
+SYSTEMCTL = """#!{python}
+import pathlib, sys
+state = pathlib.Path({state!r}) / sys.argv[-1]
+print(state.read_text() if state.exists() else "ActiveState=inactive\\nSubState=dead\\nInvocationID=\\nMainPID=0")
+"""
+NVIDIA_SMI = """#!{python}
+print("197277, VLLM::EngineCore, 102625")
+"""
+DOCKER = """#!{python}
+import sys
+sys.exit(f"Error response from daemon: No such container: {{sys.argv[-1]}}")
+"""
+
+
+class Host:
+    """A host with its own /etc/dgxspark, /run/dgxspark, systemctl, nvidia-smi and docker."""
+
+    def __init__(self, tmp: Path, tree: Any) -> None:
+        self.tmp, self.tree = tmp, tree
+        self.etc, self.run_dir, self.bin, self.state = (tmp / name for name in ("etc", "run", "bin", "state"))
+        for path in (self.etc / "services", self.bin, self.state):
+            path.mkdir(parents=True)
+        for name, text in {"systemctl": SYSTEMCTL, "nvidia-smi": NVIDIA_SMI, "docker": DOCKER}.items():
+            path = self.bin / name
+            path.write_text(text.format(python=sys.executable, state=str(self.state)))
+            path.chmod(0o755)
+
+    def service(self, name: str, **settings: Any) -> None:
+        service = {
+            "name": name,
+            "unit": f"spark-{name}.service",
+            "container": f"spark-{name}",
+            "url": "http://127.0.0.1:9",
+            "model": name,
+            "api_key_file": None,
+            "start_deadline_seconds": 20,
+            "memory_gib": 1.0,
+            "memory_wait_seconds": 0,
+            "sysroot": str(self.tree),
+            **settings,
+        }
+        (self.etc / "services" / f"{name}.json").write_text(json.dumps(service))
+
+    def unit(self, name: str, active: str, sub: str = "start-pre", invocation: str = "") -> None:
+        text = f"ActiveState={active}\nSubState={sub}\nInvocationID={invocation}\nMainPID=0\n"
+        (self.state / f"spark-{name}.service").write_text(text)
+
+    def start(self, step: str, name: str, script: Path = SCRIPT, **env: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, str(script), step, name, f"--etc={self.etc}", f"--run={self.run_dir}", "--poll=0.05"],
+            env={"PATH": f"{self.bin}:/usr/bin:/bin", "PYTHONPATH": str(REPO / "collections"), **env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def __call__(self, step: str, name: str, **env: Any) -> tuple[int, str]:
+        process = self.start(step, name, **env)
+        text, _err = process.communicate(timeout=120)
+        return process.returncode, text
+
+    def owner(self) -> str | None:
+        path = self.run_dir / "start.json"
+        return json.loads(path.read_text())["unit"] if path.exists() else None
+
+
+@pytest.fixture
+def host(tmp_path: Path, tree: Any) -> Host:
+    # Nothing cached: else every gate would wait a moment for somebody to keep this tree up to date.
+    tree.write("proc/meminfo", "MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: 23135528 kB\n")
+    host = Host(tmp_path, tree)
+    host.service("heavy")
+    host.service("fast")
+    return host
+
+
+def test_gate_takes_the_lock_drops_the_cache_and_finds_the_memory(host: Host) -> None:
+    rc, text = host("gate", "heavy", INVOCATION_ID="a1")
+    assert rc == 0, text
+    assert json.loads((host.run_dir / "start.json").read_text()) == {"unit": "spark-heavy.service", "invocation": "a1"}
+    assert (host.tree.root / "proc/sys/vm/drop_caches").read_text() == "3\n"
+    assert "spark-heavy.service: memory is there: needs 1.00 GiB" in text
+
+
+def test_the_next_waits_until_the_first_lets_go(host: Host) -> None:
+    host.unit("heavy", "activating", "start-post", "a1")
+    assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
+    second = host.start("gate", "fast", INVOCATION_ID="b1")
+    assert second.stdout is not None
+    text = next(line for line in second.stdout if "waits for" in line)
+    time.sleep(0.3)  # it looks again meanwhile
+    assert second.poll() is None and host.owner() == "spark-heavy.service"
+    assert host("release", "heavy")[0] == 0
+    text += second.communicate(timeout=120)[0]
+    assert second.returncode == 0 and host.owner() == "spark-fast.service"
+    assert text.count("waits for spark-heavy.service, which is starting") == 1
+
+
+def test_two_at_once_never_both_own_the_lock(host: Host) -> None:
+    for name in ("heavy", "fast"):
+        host.unit(name, "activating")
+        host.service(name, start_deadline_seconds=0.3)
+    processes = [host.start("gate", name) for name in ("heavy", "fast")]
+    texts = [process.communicate(timeout=120)[0] for process in processes]
+    assert sorted(process.returncode for process in processes) == [0, 1], texts
+    loser = texts[0] if processes[0].returncode else texts[1]
+    assert "gave up after" in loser and "is still starting" in loser
+
+
+@pytest.mark.parametrize(
+    ("active", "sub", "invocation"),
+    [
+        ("failed", "failed", "a1"),
+        ("inactive", "dead", ""),
+        ("active", "running", "a1"),
+        ("activating", "auto-restart", ""),
+        ("activating", "start-pre", "another-start"),
+    ],
+)
+def test_an_owner_that_is_not_starting_any_more_does_not_count(
+    host: Host, active: str, sub: str, invocation: str
+) -> None:
+    host.unit("heavy", active, sub, invocation)
+    assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
+    rc, text = host("gate", "fast", INVOCATION_ID="b1")
+    assert rc == 0 and host.owner() == "spark-fast.service"
+    assert "takes the start lock from spark-heavy.service" in text
+
+
+def test_a_damaged_owner_file_does_not_block(host: Host) -> None:
+    host.run_dir.mkdir()
+    (host.run_dir / "start.json").write_text("{")
+    assert host("gate", "fast")[0] == 0 and host.owner() == "spark-fast.service"
+
+
+def test_memory_short_names_need_state_and_holders_and_frees_the_lock(host: Host) -> None:
+    host.service("heavy", memory_gib=95.74)
+    rc, text = host("gate", "heavy")
+    assert rc == 1 and host.owner() is None
+    (line,) = [line for line in text.splitlines() if "not enough memory" in line]
+    assert "needs 95.74 GiB, 22.06 GiB available, 4.30 GiB free" in line
+    assert "held by VLLM::EngineCore (pid 197277) 100.22 GiB" in line
+
+
+def test_memory_available_but_not_free_goes_on_with_a_warning(host: Host) -> None:
+    host.service("heavy", memory_gib=20)  # with no time to wait for the rest
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "warning: 20.00 GiB are available but not free" in text
+
+
+def test_page_cache_that_cannot_be_dropped_is_a_warning(host: Host) -> None:
+    shutil.rmtree(host.tree.root / "proc/sys")
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "warning: the page cache was not dropped" in text
+
+
+def test_ready_says_its_stages_and_releases_the_lock(host: Host, engine: Any) -> None:
+    host.service("heavy", url=engine.url)
+    assert host("gate", "heavy")[0] == 0
+    rc, text = host("ready", "heavy", MAINPID=str(os.getpid()))
+    assert rc == 0, text
+    assert [line.split(": ")[2] for line in text.splitlines()[:3]] == ["health", "models", "completion"]
+    assert "ready after" in text and host.owner() is None
+
+
+def test_ready_ends_when_the_main_process_is_gone_and_keeps_the_lock(host: Host) -> None:
+    host.service("heavy", start_deadline_seconds=60)
+    assert host("gate", "heavy")[0] == 0
+    main = subprocess.Popen(["/bin/sleep", "60"])
+    waiting = host.start("ready", "heavy", MAINPID=str(main.pid))
+    time.sleep(0.5)
+    assert waiting.poll() is None
+    main.kill()
+    main.wait()
+    text, _err = waiting.communicate(timeout=120)
+    assert waiting.returncode == 1 and f"(docker run, pid {main.pid}) has ended" in text
+    assert host.owner() == "spark-heavy.service"  # the memory is not back yet; ExecStopPost releases
+
+
+def test_ready_ends_when_the_main_process_was_gone_before(host: Host) -> None:
+    main = subprocess.Popen(["/bin/true"])
+    main.wait()
+    rc, text = host("ready", "heavy", MAINPID=str(main.pid))
+    assert rc == 1 and "has ended" in text
+
+
+def test_ready_without_main_pid_looks_at_the_container(host: Host) -> None:
+    rc, text = host("ready", "heavy")
+    assert rc == 1 and "the container spark-heavy is not running" in text
+
+
+def test_ready_gives_up_with_stage_and_reason(host: Host, engine: Any) -> None:
+    host.service("heavy", url=engine.set(models=["other"]).url)
+    rc, text = host("ready", "heavy", MAINPID=str(os.getpid()))
+    assert rc == 1 and "not ready, stage models: the server serves other, not heavy" in text
+
+
+def test_api_key_is_used_and_not_printed(host: Host, engine: Any, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("sk-hidden\n")
+    host.service("heavy", url=engine.set(key="sk-hidden").url, api_key_file=str(tmp_path / "key"))
+    rc, text = host("ready", "heavy", MAINPID=str(os.getpid()))
+    assert rc == 0 and "sk-hidden" not in text
+
+
+def test_release_leaves_the_lock_of_others_alone(host: Host) -> None:
+    assert host("gate", "heavy")[0] == 0
+    assert host("release", "fast") == (0, "")
+    assert host.owner() == "spark-heavy.service"
+
+
+@pytest.mark.parametrize("name", ["unknown", "../heavy", "a b"])
+def test_release_never_fails(host: Host, name: str) -> None:
+    assert host("release", name) == (0, "")
+
+
+@pytest.mark.parametrize(("name", "words"), [("unknown", "cannot be read"), ("../heavy", "not the name of a service")])
+def test_gate_without_settings(host: Host, name: str, words: str) -> None:
+    rc, text = host("gate", name)
+    assert rc == 1 and words in text and len(text.splitlines()) == 1
+
+
+def test_settings_that_lack_something(host: Host) -> None:
+    (host.etc / "services/heavy.json").write_text('{"unit": "spark-heavy.service"}')
+    rc, text = host("gate", "heavy")
+    assert rc == 1 and "lacks url, model" in text
+
+
+def test_installed_beside_its_library_it_needs_no_variable(host: Host, installed: Any) -> None:
+    """The layout on a host, and no compiled files left behind."""
+    libexec = installed("host", SCRIPT)
+    before = sorted(libexec.rglob("*"))
+    process = host.start("gate", "heavy", script=libexec / "spark_unit.py", PYTHONPATH="/nowhere")
+    text, _err = process.communicate(timeout=120)
+    assert process.returncode == 0, text
+    assert sorted(libexec.rglob("*")) == before
+
+
+def read_record(host: Host, name: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((host.run_dir / f"starts/spark-{name}.service.json").read_text())
+    return record
+
+
+def test_a_start_is_recorded_from_the_gate_to_the_answer(host: Host, engine: Any) -> None:
+    host.service("heavy", url=engine.url)
+    assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
+    record = read_record(host, "heavy")
+    assert record["invocation"] == "a1" and record["beside"] == {} and "ready" not in record
+    assert (record["gate"]["total_gib"], record["gate"]["available_gib"]) == (121.627, 22.064)
+    host.tree.write("proc/meminfo", "MemTotal: 127535224 kB\nMemFree: 4510768 kB\nMemAvailable: 2163728 kB\n")
+    assert host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))[0] == 0
+    record = read_record(host, "heavy")
+    assert record["ready"]["available_gib"] == 2.063 and record["start_seconds"] >= 0
+
+    host.service("fast", memory_gib=0.5)
+    assert host("gate", "fast")[0] == 0
+    assert read_record(host, "fast")["beside"] == {"spark-heavy.service": 20.001}
+    assert host("release", "heavy") == (0, "")
+    assert [path.name for path in (host.run_dir / "starts").iterdir()] == ["spark-fast.service.json"]
+
+
+def test_the_record_of_another_start_is_not_finished(host: Host, engine: Any) -> None:
+    host.service("heavy", url=engine.url)
+    assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
+    assert host("ready", "heavy", INVOCATION_ID="a2", MAINPID=str(os.getpid()))[0] == 0
+    assert "ready" not in read_record(host, "heavy")
+
+
+def test_a_start_that_cannot_be_recorded_goes_on(host: Host) -> None:
+    host.run_dir.mkdir()
+    (host.run_dir / "starts").write_text("in the way")
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "warning: the start is not recorded" in text
+
+
+# --- load guard -----------------------------------------------------------------------------------------------------
+
+GUARD = {"enabled": True, "floor_gib": 8.0, "interval_seconds": 0.1}
+LOADING = "MemTotal: 127535224 kB\nMemFree: {free} kB\nMemAvailable: 90135528 kB\nBuffers: 0 kB\nCached: {cached} kB\nShmem: 0 kB\n"
+FULL = {"free": 3 * 2**20, "cached": 40 * 2**20}
+EMPTIED = {"free": 42 * 2**20, "cached": 2**20}
+
+
+class Kernel:
+    """Gives the page cache back whenever somebody writes to drop_caches; an engine fills it again."""
+
+    def __init__(self, tree: Any) -> None:
+        self.tree, self.dropped, self.compacted = tree, 0, 0
+        self.files = [tree.root / f"proc/sys/vm/{name}" for name in ("drop_caches", "compact_memory")]
+        for path in self.files:
+            path.write_text("")
+        self.helps = True
+        self.fill()
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def fill(self) -> None:
+        self.meminfo(FULL)
+
+    def meminfo(self, figures: dict[str, int]) -> None:
+        fresh = self.tree.root / "proc/meminfo.new"
+        fresh.write_text(LOADING.format(**figures))
+        fresh.replace(self.tree.root / "proc/meminfo")
+
+    def _run(self) -> None:
+        while not self.over.is_set():
+            for path in self.files:
+                if path.read_text() == "1\n":
+                    path.write_text("")
+                    if path.name == "compact_memory":
+                        self.compacted += 1
+                    else:
+                        self.meminfo(EMPTIED if self.helps else FULL)
+                        self.dropped += 1
+            time.sleep(0.005)
+
+    def until(self, drops: int) -> None:
+        give_up = time.monotonic() + 120
+        while self.dropped < drops:
+            assert time.monotonic() < give_up, f"{self.dropped} drops"
+            time.sleep(0.01)
+
+    def quiet(self) -> bool:
+        """Whether nobody drops anything any more, though memory is short."""
+        before = self.dropped
+        self.fill()
+        time.sleep(1.0)
+        return self.dropped == before
+
+
+@pytest.fixture
+def kernel(host: Host) -> Any:
+    kernel = Kernel(host.tree)
+    yield kernel
+    kernel.over.set()
+    kernel.thread.join(5)
+
+
+def answer_later(host: Host, engine: Any, **settings: Any) -> None:
+    """An engine that loads: it is not healthy until it is told."""
+    host.service("heavy", url=engine.set(health=503).url, start_deadline_seconds=60, load_guard=GUARD, **settings)
+
+
+def test_the_guard_drops_caches_until_the_model_answers_and_says_what_it_did(
+    host: Host, engine: Any, kernel: Kernel
+) -> None:
+    answer_later(host, engine)
+    host.tree.write("proc/buddyinfo", "Node 0, zone   Normal  900000 100 0 0 0 0 0 0 0 0 0\n")
+    assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
+    kernel.fill()
+    process = host.start("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))
+    assert process.stdout is not None
+    first = next(line for line in process.stdout if "load guard" in line)
+    kernel.fill()
+    kernel.until(2)
+    engine.set(health=200)
+    text, _err = process.communicate(timeout=120)
+    assert process.returncode == 0, text
+    lines = [first, *(line for line in text.splitlines() if "load guard" in line)]
+    assert len(lines) == 2, text
+    assert "MemFree was 3.00 GiB, below the floor of 8; dropped caches, 39936 MiB given back" in lines[0]
+    assert "dropped caches twice, 79872 MiB given back, compacted memory" in lines[1]
+    assert "lowest MemFree 3.00 GiB" in lines[1]
+    record = read_record(host, "heavy")
+    assert record["load_guard"]["drops"] == 2 and record["load_guard"]["given_back_mib"] == 79872
+    assert record["ready"] and kernel.compacted >= 1
+    assert kernel.quiet()  # the unit is ready; nothing of the guard is left
+
+
+def test_the_guard_goes_with_a_start_that_fails(host: Host, engine: Any, kernel: Kernel) -> None:
+    answer_later(host, engine)
+    main = subprocess.Popen(["/bin/sleep", "60"])
+    process = host.start("ready", "heavy", MAINPID=str(main.pid))
+    kernel.until(1)
+    main.kill()
+    main.wait()
+    text, _err = process.communicate(timeout=120)
+    assert process.returncode == 1 and "load guard: dropped caches" in text and "has ended" in text
+    assert kernel.quiet()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_guard_never_outlives_the_step_that_it_belongs_to(
+    host: Host, engine: Any, kernel: Kernel, number: signal.Signals
+) -> None:
+    answer_later(host, engine)
+    process = host.start("ready", "heavy", MAINPID=str(os.getpid()))
+    kernel.until(1)
+    process.send_signal(number)
+    text, _err = process.communicate(timeout=120)
+    assert process.returncode == -number, text  # systemd sees the very signal that it sent
+    assert kernel.quiet()
+    accounts = [line for line in text.splitlines() if "lowest MemFree" in line]
+    assert len(accounts) == (number == signal.SIGTERM), text
+
+
+@pytest.mark.parametrize("settings", [{}, {"load_guard": {**GUARD, "enabled": False}}], ids=["old settings", "off"])
+def test_without_a_guard_nothing_is_dropped_while_it_loads(
+    host: Host, engine: Any, kernel: Kernel, settings: dict[str, Any]
+) -> None:
+    host.service("heavy", url=engine.set(health=503).url, start_deadline_seconds=60, **settings)
+    process = host.start("ready", "heavy", MAINPID=str(os.getpid()))
+    assert kernel.quiet()
+    engine.set(health=200)
+    text, _err = process.communicate(timeout=120)
+    assert process.returncode == 0 and "load guard" not in text
+
+
+def test_drops_that_do_not_help_do_not_go_on_every_time(host: Host, engine: Any, kernel: Kernel) -> None:
+    kernel.helps = False
+    answer_later(host, engine)
+    process = host.start("ready", "heavy", MAINPID=str(os.getpid()))
+    kernel.until(2)
+    engine.set(health=200)
+    text, _err = process.communicate(timeout=120)
+    assert process.returncode == 0
+    account = next(line for line in text.splitlines() if "lowest MemFree" in line)
+    looks = int(account.split(" of ")[1].split()[0])
+    assert kernel.dropped <= looks / 2 + 1 and "0 MiB given back" in account, account
+
+
+def test_a_kernel_that_refuses_is_said_once_and_costs_no_start(host: Host, engine: Any) -> None:
+    host.tree.write("proc/meminfo", LOADING.format(**FULL))
+    shutil.rmtree(host.tree.root / "proc/sys")
+    answer_later(host, engine)
+    process = host.start("ready", "heavy", MAINPID=str(os.getpid()))
+    assert process.stdout is not None
+    text = next(line for line in process.stdout if "refuses to drop" in line)
+    time.sleep(0.3)  # it looks again meanwhile
+    engine.set(health=200)
+    text += process.communicate(timeout=120)[0]
+    assert process.returncode == 0 and text.count("the kernel refuses to drop") == 1, text
+
+
+def test_what_the_guard_does_is_in_systemctl_status(host: Host, engine: Any, kernel: Kernel) -> None:
+    answer_later(host, engine)
+    name = f"\0dgxspark-guard-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notes:
+        notes.bind(name)
+        notes.settimeout(120)
+        process = host.start("ready", "heavy", MAINPID=str(os.getpid()), NOTIFY_SOCKET="@" + name[1:])
+        assert notes.recv(4096).decode() == "STATUS=load guard: caches dropped once, 39936 MiB"
+        engine.set(health=200)
+        process.communicate(timeout=120)
+        assert notes.recv(4096).decode().startswith("STATUS=load guard: dropped caches once, 39936 MiB given back")
+
+
+# --- Ollama ---------------------------------------------------------------------------------------------------------
+
+
+class Ollama:
+    """Answers as Ollama does: /api/ps lists what is loaded, keep_alive 0 unloads, some only after a while."""
+
+    def __init__(self, models: dict[str, int]) -> None:
+        outer = self
+        self.models, self.slow, self.broken = dict(models), 0, False
+        self.asked: list[str] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def answer(self, body: Any, status: int = 200) -> None:
+                data = json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def do_GET(self) -> None:
+                outer.slow -= 1
+                if outer.asked and outer.slow <= 0:
+                    for name in outer.asked:
+                        outer.models.pop(name, None)
+                self.answer(
+                    []
+                    if outer.broken
+                    else {"models": [{"name": n, "model": n, "size": s} for n, s in outer.models.items()]}
+                )
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                assert self.path == "/api/generate" and body["keep_alive"] == 0, body
+                outer.asked.append(body["model"])
+                self.answer({"model": body["model"], "done": True, "done_reason": "unload"})
+
+            def log_message(self, *_words: Any) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+
+@pytest.fixture
+def ollama(host: Host) -> Any:
+    ollama = Ollama({"llama3.2:3b": 3 * 2**30, "nomic-embed-text:latest": 2**29})
+    (host.etc / "ollama.json").write_text(json.dumps({"url": ollama.url}))
+    yield ollama
+    ollama.server.shutdown()
+    ollama.server.server_close()
+
+
+def test_the_gate_has_ollama_unload_its_models_first(host: Host, ollama: Ollama) -> None:
+    ollama.slow = 3  # a model that answers goes a moment later
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and sorted(ollama.asked) == ["llama3.2:3b", "nomic-embed-text:latest"] and not ollama.models
+    said = [line.split(": ", 1)[1] for line in text.splitlines()]
+    assert "Ollama unloaded llama3.2:3b (3.00 GiB), nomic-embed-text:latest (0.50 GiB) in" in said[0], text
+    assert "dropped the page cache" in said[1]
+
+
+def test_an_ollama_without_models_is_no_word_worth(host: Host, ollama: Ollama) -> None:
+    ollama.models.clear()
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "Ollama" not in text and not ollama.asked
+
+
+def test_an_ollama_that_is_gone_is_no_error(host: Host) -> None:
+    (host.etc / "ollama.json").write_text('{"url": "http://127.0.0.1:9"}')
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "Ollama" not in text and "memory is there" in text
+
+
+@pytest.mark.parametrize("settings", ["{", "[]", '{"url": 5}', '{"url": "file:///etc/passwd"}'])
+def test_settings_of_ollama_that_cannot_be_read_are_a_warning(host: Host, settings: str) -> None:
+    (host.etc / "ollama.json").write_text(settings)
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "ollama.json cannot be read, Ollama is left alone" in text
+
+
+def test_something_else_on_its_port_is_no_error(host: Host, ollama: Ollama) -> None:
+    ollama.broken = True
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "memory is there" in text

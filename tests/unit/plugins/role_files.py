@@ -1,0 +1,404 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What roles with templates put on a host, made by Ansible's own templating of their variables and templates.
+
+Run as a program it answers requests, a line of JSON each: Ansible finds plugins of collections in a process that it has started,
+which the process of the tests is not.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+ROLES = {
+    "gateway": "{{ __gateway_files }}",
+    "clients": "{{ __clients_keys + (__clients_hermes_files if clients_hermes else []) + (__clients_page_files if clients_open_webui else []) }}",
+    "exporters": "{{ [__exporters_settings, __exporters_collector_unit, __exporters_node_unit, __exporters_gpu_unit] }}",
+    "monitoring": "{{ __monitoring_files + (__monitoring_dropin if monitoring_grafana != 'package' else []) }}",
+    "fleet_monitor": "{{ __fleet_monitor_own }}",
+}
+"""Role to the files that the module component is given of it; those of other choices too, where the variables allow them."""
+REGISTERED: dict[str, Any] = {"__gateway_account": {"uid": 990, "group": 989}, "ansible_check_mode": False}
+"""What tasks register before the files are made."""
+
+
+class Renderer:
+    """A process that makes the files."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1"},
+        )
+        atexit.register(self.process.communicate)
+
+    def ask(self, role: str, planned: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the files of a role for its part of the plan; raises AssertionError with Ansible's words where it cannot make them."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps([role, planned]).encode() + b"\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, "the process that renders roles ended"
+        answer = json.loads(line)
+        assert "files" in answer, answer["error"]
+        found: list[dict[str, Any]] = answer["files"]
+        return found
+
+
+@cache
+def _renderer() -> Renderer:
+    return Renderer()
+
+
+@cache
+def _made(role: str, planned: str) -> tuple[dict[str, Any], ...]:
+    return tuple(_renderer().ask(role, json.loads(planned)))
+
+
+def files(role: str, planned: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the files that a role is to put on a host.
+
+    :param role: one of C(ROLES)
+    :param planned: what the plan has for it; what was asked for before is not made anew
+    """
+    return list(_made(role, json.dumps(planned, sort_keys=True)))
+
+
+def serve() -> None:
+    """Answer requests on the standard input until it ends."""
+    from ansible.parsing.dataloader import DataLoader
+    from ansible.plugins.loader import init_plugin_loader
+    from ansible.template import Templar, trust_as_template
+
+    init_plugin_loader()
+    loader = DataLoader()
+
+    def read(path: Path) -> Any:
+        return loader.load_from_file(str(path), trusted_as_template=True)
+
+    called = {
+        task["include_role"]["name"].rpartition(".")[2]: task["vars"]
+        for task in map(_named, read(ROOT / "playbooks/tasks/for_all.yml"))
+    }
+    own = {}
+    for role in ROLES:
+        folder = ROOT / "roles" / role
+        own[role] = {**read(folder / "defaults/main.yml"), **called[role], **REGISTERED}
+        if (folder / "vars/main.yml").exists():
+            own[role] |= read(folder / "vars/main.yml")
+        own[role] |= {"role_path": str(folder), "ansible_search_path": [str(folder)], "inventory_hostname": "spark-1"}
+    for task in read(ROOT / "roles/fleet_monitor/tasks/present.yml"):
+        own["fleet_monitor"] |= task.get("vars") or {}
+    output, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        role, planned = json.loads(line)
+        variables = {**own[role], "spark_addons": {role: planned}}
+        try:
+            found = Templar(loader=loader, variables=variables).template(trust_as_template(ROLES[role]))
+            answer = json.dumps({"files": found}, default=str)
+        except Exception as error:  # pylint: disable=broad-except
+            answer = json.dumps({"error": f"{role}: {type(error).__name__}: {error}"})
+        output.write(answer + "\n")
+        output.flush()
+
+
+# --- what they have to be -----------------------------------------------------------------------------------------------
+
+
+def settings_of(unit: str) -> list[tuple[str, str, str]]:
+    """Return section, key and value of each setting of a unit; a line that is neither one, a section nor a comment fails."""
+    found, section = [], ""
+    for line in re.sub(r"\\\n[ \t]*", " ", unit).split("\n"):
+        if re.fullmatch(r"\[[A-Z][A-Za-z]+\]", line):
+            section = line[1:-1]
+        elif line and not line.startswith("#"):
+            key, equals, value = line.partition("=")
+            assert section and equals and re.fullmatch(r"[A-Z][A-Za-z]+", key), line
+            found.append((section, key, value))
+    return found
+
+
+ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[\\\"'ntr])")
+
+
+def command_of(unit: str) -> list[str]:
+    """Read ExecStart= of a unit as systemd.syntax(7) and systemd.service(5) say; strictly: what is not known there fails."""
+    (line,) = [value for _section, key, value in settings_of(unit) if key == "ExecStart"]
+    return words_of(line)
+
+
+def words_of(line: str) -> list[str]:
+    """Read a command line of a unit, as C(command_of) does."""
+    words = []
+    rest = line.strip(" ")
+    while rest:
+        if rest.startswith('"'):
+            found = re.match(r'"((?:[^"\\]|\\.)*)"(?= |$)', rest)
+            assert found, rest[:80]
+            body = found[1]
+            assert not re.search(r"\\", ESCAPE.sub("", body)), body
+            word = ESCAPE.sub(
+                lambda seen: (
+                    chr(int(seen[1][1:], 16))
+                    if seen[1][0] == "x"
+                    else {"n": "\n", "t": "\t", "r": "\r"}.get(seen[1], seen[1])
+                ),
+                body,
+            )
+        else:
+            found = re.match(r"[^ \"'\\;]+(?= |$)", rest)
+            assert found, rest[:80]
+            word = found[0]
+        assert not re.search(r"%(?!%)", word.replace("%%", "")) and not re.search(r"\$", word.replace("$$", "")), word
+        words.append(word.replace("%%", "%").replace("$$", "$"))
+        rest = rest[found.end() :].lstrip(" ")
+    return words
+
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOOPED = {"ExecStartPre", "Environment"}
+"""Settings of which a template may write several by a list of the plan; of all others as many as it says itself."""
+_PLAIN = re.compile(r"[^\x00-\x1f\x7f%$\"'\\ ]+")
+"""A value that systemd takes as it stands, as one word."""
+_DURATION = re.compile(r"[1-9][0-9]*s")
+_MEMORY = re.compile(r"[1-9][0-9]{0,9}[mM]")
+
+
+def _yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_LOADER)  # one of the two safe ones
+
+
+def check(addons: dict[str, Any]) -> None:
+    """Make what roles put on a host for its add-on services, and compare it with what is planned."""
+    for role in CHECKS:
+        if addons.get(role):
+            _check(role, json.dumps(addons[role], allow_nan=False))
+
+
+@cache
+def _check(role: str, planned: str) -> None:
+    """What was found to be right is not looked at again: most cases change one role of many."""
+    plan = json.loads(planned)
+    secrets = with_keys(plan)
+    made = {file["path"]: file for file in files(role, plan)}
+    for path, file in made.items():
+        assert re.fullmatch(r"(/[\w.@-]+)+", path) and "/../" not in path, path
+        if file.get("secret"):
+            assert "/secrets/" in path and int(file["mode"], 8) & 0o022 == 0, file
+        elif "content" in file:
+            assert not [secret for secret in secrets if secret in file["content"]], path
+            file["content"].encode()
+        if path.endswith((".service", ".timer")):
+            check_unit(role, path, file["content"])
+    CHECKS[role](plan, made)
+
+
+def with_keys(planned: dict[str, Any]) -> list[str]:
+    """Have clients find keys and lists on this controller; returns the keys."""
+    found = []
+    for client in planned.values():
+        if isinstance(client, dict) and client.get("requirements_file"):
+            client["requirements_file"] = str(_key_file("hermes-agent==1\n"))
+        for secret in client.get("secrets", ()) if isinstance(client, dict) else ():
+            for part in secret["parts"]:
+                if "host" not in part and "text" not in part:
+                    key = f"secret-of-{secret['name']}-{{{{ 7 * 7 }}}}"
+                    part.clear()
+                    part["controller"] = str(_key_file(key))
+                    found.append(key)
+    return found
+
+
+@cache
+def _folder() -> Path:
+    made = tempfile.TemporaryDirectory(prefix="role-files-")
+    atexit.register(made.cleanup)
+    return Path(made.name)
+
+
+@cache
+def _key_file(text: str) -> Path:
+    path = _folder() / f"key-{len(list(_folder().iterdir()))}"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@cache
+def _template(role: str, name: str) -> list[tuple[str, str, str]]:
+    text = (ROOT / "roles" / role / "templates" / f"{name}.j2").read_text(encoding="utf-8")
+    text = re.sub(r"\{#.*?#\}\n?|\{%.*?%\}\n?", "", text, flags=re.DOTALL)
+    return settings_of(re.sub(r"\{\{.*?\}\}", "x", text, flags=re.DOTALL).removeprefix("x\n"))
+
+
+def check_unit(role: str, path: str, text: str) -> None:
+    """A unit has the settings that its template has, each as often, and its commands are read as words."""
+    text.encode()
+    found = settings_of(text)
+    wanted = _template(role, Path(path).name)
+
+    def counted(settings: list[tuple[str, str, str]]) -> Counter[tuple[str, str]]:
+        return Counter((section, key) for section, key, _value in settings if key not in _LOOPED)
+
+    assert counted(found) == counted(wanted), path
+    assert {key for _section, key, _value in found} <= {key for _section, key, _value in wanted}, path
+    assert [section for section, _key, _value in found] == sorted(
+        (section for section, _key, _value in found), key=["Unit", "Service", "Timer", "Install"].index
+    )
+    for _section, key, value in found:
+        if key.startswith("Exec"):
+            assert value == "/bin/kill -HUP $MAINPID" or words_of(value.lstrip("+-"))[0].startswith("/"), value
+        elif key == "Environment":
+            assert _PLAIN.fullmatch(value), value
+        elif key != "Description":
+            assert not value or all(_PLAIN.fullmatch(word) for word in value.strip(" ").split(" ")), value
+        else:
+            assert "%" not in value, value
+
+
+def _words(made: dict[str, dict[str, Any]], unit: str) -> list[str]:
+    return command_of(made[f"/etc/systemd/system/{unit}.service"]["content"])
+
+
+def _environment(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.split("\n") if line and not line.startswith("#"))
+
+
+def _image(words: list[str], image: str) -> list[str]:
+    """Return what follows the image in a docker run; it stands where Docker reads an image, not an option."""
+    place = words.index(image)
+    assert image and not image.startswith("-"), image
+    (memory,) = [words[index + 1] for index in range(place) if words[index] == "--memory"] or ["1m"]
+    assert _MEMORY.fullmatch(memory), memory
+    return words[place + 1 :]
+
+
+def _gateway(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
+    assert _yaml(made["/etc/dgxspark/gateway/litellm.yaml"]["content"]) == planned["config"]
+    assert json.loads(made["/etc/dgxspark/gateway/gateway.json"]["content"]) == planned["settings"]
+    program = _image(_words(made, "spark-gateway"), planned["image"])
+    assert program[1:5] == ["--listen", planned["listen"], "--port", str(planned["port"])]
+
+
+def _clients(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
+    for client in (planned["hermes"], planned["open_webui"]):
+        for secret in client.get("secrets", ()):
+            parts = [
+                made[part["host"]]["content"]
+                if "host" in part
+                else Path(part["controller"]).read_text(encoding="utf-8")
+                if "controller" in part
+                else part["text"]
+                for part in secret["parts"]
+            ]
+            assert made[secret["path"]]["content"] == ";".join(parts)
+            assert made[secret["path"]]["secret"] and made[secret["path"]]["mode"] == "0600"
+    if page := planned["open_webui"]:
+        assert _environment(made[page["env_file"]]["content"]) == page["env"]
+        assert _words(made, "spark-open-webui") == page["argv"]
+        _image(page["argv"], page["image"])
+    if agent := planned["hermes"]:
+        assert _yaml(made["/etc/dgxspark/hermes/config.yaml"]["content"]) == agent["config"]
+        assert _environment(made["/etc/dgxspark/hermes/.env"]["content"]) == agent["env"]
+        unit = settings_of(made["/etc/systemd/system/spark-hermes.service"]["content"])
+        values = [(key, value) for _section, key, value in unit]
+        folder = agent["data_dir"]
+        for setting in (("WorkingDirectory", folder), ("ReadWritePaths", folder), ("Environment", f"HOME={folder}")):
+            assert setting in values
+        assert _MEMORY.fullmatch(dict(values)["MemoryMax"])
+        environment = Path(_words(made, "spark-hermes")[1]).parent.parent
+        assert environment.parent == Path(agent["install_dir"]), environment
+
+
+def _exporters(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
+    settings = json.loads(made["/etc/dgxspark/exporters/collector.json"]["content"])
+    assert settings["planned_gib"] == planned["planned_gib"] and settings["rails"] == planned["rails"]
+    collector = _words(made, "spark-collector")
+    assert collector[2:] == ["--interval", str(planned["interval"]), "--output", planned["textfile_dir"]]
+    node, gpu = _words(made, "spark-node-exporter"), _words(made, "spark-gpu-exporter")
+    assert node[-1] == f"--collector.textfile.directory={planned['textfile_dir']}"
+    for words, port in ((node, "node_port"), (gpu, "gpu_port")):
+        assert re.fullmatch(rf"--web\.listen-address=(\[[0-9a-fA-F:.]+\]|[\w.-]+):{planned[port]}", words[1]), words
+    assert gpu[0] == f"/usr/local/libexec/dgxspark/nvidia_gpu_exporter-{planned['gpu_version']}"
+
+
+def _monitoring(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
+    folder = "/etc/dgxspark/monitoring"
+    settings = _yaml(made[f"{folder}/prometheus.yml"]["content"])
+    assert [(each["job_name"], each["metrics_path"]) for each in settings["scrape_configs"]] == [
+        (job["name"], job["path"]) for job in planned["jobs"]
+    ]
+    assert all(_DURATION.fullmatch(value) for value in settings["global"].values()), settings["global"]
+    for job in planned["jobs"]:
+        assert json.loads(made[f"{folder}/targets/{job['name']}.json"]["content"]) == job["targets"]
+    words = _words(made, "spark-prometheus")
+    options = dict(word.split("=", 1) for word in words[1:])
+    assert options["--storage.tsdb.retention.time"] == planned["retention"]
+    assert options.get("--web.external-url", "") == planned["external_url"]
+    assert _names(made[f"{folder}/rules.yml"]["content"]) == _names(_usual_rules())
+    if planned["alertmanager"]:
+        told = _yaml(made[f"{folder}/alertmanager.yml"]["content"])
+        assert [each["name"] for each in told["receivers"]][-len(planned["receivers"]) or 1 :] == [
+            each["name"] for each in planned["receivers"]
+        ]
+    if planned["grafana"] == "image":
+        assert _image(_words(made, "spark-grafana"), planned["grafana_image"]) == []
+        (source,) = _yaml(made[f"{folder}/grafana/datasources/dgxspark.yml"]["content"])["datasources"]
+        assert source["url"].endswith(f":{planned['prometheus_port']}")
+        assert _DURATION.fullmatch(source["jsonData"]["timeInterval"])
+    dropin = settings_of(made["/etc/systemd/system/grafana-server.service.d/dgxspark.conf"]["content"])
+    assert {section for section, _key, _value in dropin} == {"Service"}
+    assert f"GF_SERVER_HTTP_ADDR={planned['listen']}" in [value for _section, _key, value in dropin]
+
+
+@cache
+def _names(text: str) -> tuple[tuple[str, str], ...]:
+    rules = _yaml(text)
+    return tuple(
+        (group["name"], rule.get("alert") or rule["record"]) for group in rules["groups"] for rule in group["rules"]
+    )
+
+
+@cache
+def _usual_rules() -> str:
+    text = (ROOT / "roles/monitoring/templates/rules.yml.j2").read_text(encoding="utf-8")
+    return re.sub(r"\[\[.*?\]\]", "1", text)
+
+
+def _fleet_monitor(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
+    assert json.loads(made["/etc/dgxspark/fleet_monitor/settings.json"]["content"]) == planned["settings"]
+    timer = settings_of(made["/etc/systemd/system/spark-fleet-monitor.timer"]["content"])
+    assert ("Timer", "OnUnitActiveSec", f"{planned['every_minutes']}min") in timer
+
+
+CHECKS = {
+    "gateway": _gateway,
+    "clients": _clients,
+    "exporters": _exporters,
+    "monitoring": _monitoring,
+    "fleet_monitor": _fleet_monitor,
+}
+
+
+def _named(task: dict[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix("ansible.builtin."): value for key, value in task.items()}
+
+
+if __name__ == "__main__":
+    sys.path[0] = str(ROOT / "collections")
+    serve()

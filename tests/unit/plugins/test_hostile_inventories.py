@@ -1,0 +1,304 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whatever stands in an inventory, a recipe, a lock file or a launch: it is planned, or refused with its place; never a traceback.
+
+What is planned can be put on a host: every file and unit is rendered, and each unit starts the very words that are planned.
+
+1,500 cases run with the other tests, 12,000 with `make test-all` (HOSTILE_CASES). HOSTILE_SEED makes others, and
+HOSTILE_CASE=SEED:NUMBER repeats a single one.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+from collections import Counter
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import hostile_inventories as hostile
+import pytest
+import role_files
+from ansible._internal._datatag._tags import TrustedAsTemplate
+from ansible.utils.unsafe_proxy import wrap_var
+
+from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import document_of
+from ansible_collections.dgxspark.vllm.plugins.action.plan import read_variables
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import SERVICE
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import check_launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
+    importer,
+    lock,
+    picture,
+    placement,
+    plan_page,
+    recipes,
+    unit_files,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import read_lock
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES as FOLDER
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_recipes
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+
+CASES = int(os.environ.get("HOSTILE_CASES", "1500"))
+SEED = int(os.environ.get("HOSTILE_SEED", "20261122"))
+ONE = os.environ.get("HOSTILE_CASE", "")
+CHUNK = 100
+RECIPES, _wrong = load_recipes([FOLDER])
+
+
+PLANNED, REFUSED = "planned", "refused"
+
+
+# --- one case -----------------------------------------------------------------------------------------------------------
+
+
+def attempt(case: hostile.Case) -> str:
+    """Give a case to the engine; returns what became of it. Anything but a plan or a refusal in words is raised."""
+    try:
+        # A launch and a memory budget come from a module's arguments, all else by way of the plan.
+        given = case.given if case.subject in ("memory", "launch", "import") else plain(case.given)
+    except (TypeError, ValueError):  # told as "cannot be read"; YAML has no such values
+        return REFUSED
+    part = case.subject.partition(":")[0]
+    try:
+        return {
+            "inventory": of_inventory,
+            "recipe": of_recipe,
+            "lock": of_lock,
+            "facts": of_facts,
+            "memory": lambda params: memory_budget(params) and PLANNED,
+            "launch": lambda params: check_launch(params) and PLANNED,
+            "import": of_import,
+        }[part](given)
+    except InventoryError as error:
+        return refused(error.messages)
+    except plain_data.InputError as error:
+        return refused(error.messages)
+    except importer.Unreadable as error:
+        return refused([str(error)])
+
+
+def refused(messages: list[str]) -> str:
+    """Check that a refusal is in words that a terminal takes, each about some place."""
+    assert messages
+    for message in messages:
+        assert isinstance(message, str) and message.strip()
+        message.encode()
+    return REFUSED
+
+
+def of_inventory(given: dict[str, Any], lock_: Any = None, known: Any = None, measured: Any = None) -> str:
+    hosts = {
+        host: {"measured": measured, "images": {}, "fabric": None, **body} for host, body in given["hosts"].items()
+    }
+    try:
+        plan = engine.make_plan(
+            hosts, known or RECIPES, lambda _path: None, given["groups"], given.get("others") or {}, lock_
+        )
+    except InventoryError as error:
+        places = ("host ", "cluster ")
+        assert [message for message in error.messages if not message.startswith(places)] == []
+        raise
+    shown(plan)
+    rendered(plan)
+    return PLANNED
+
+
+def of_recipe(given: Any) -> str:
+    if wrong := recipes.validate_recipe(given, "mine.yml"):
+        assert [message for message in wrong if not message.startswith("recipe mine.yml")] == []
+        return refused(wrong)
+    recipe = recipes.anchor_files(given, "/recipes")
+    services = [{"name": "a", "port": 8001, "recipe": "r"}]
+    services += [
+        {"name": f"b{index}", "port": 8100 + index, "recipe": "r", "variant": name}
+        for index, name in enumerate(recipe["variants"])
+    ]
+    hosts = {"spark-1": {"vars": {"spark_services": services}, "address": "192.168.1.11"}}
+    return of_inventory({"hosts": hosts, "groups": {}}, known={"r": recipe})
+
+
+def of_lock(given: Any) -> str:
+    locked, wrong = lock.read(given, "spark.lock.yml")
+    return refused(wrong) if wrong else of_inventory(hostile.BASES["small"](), locked)
+
+
+def of_facts(given: Any) -> str:
+    return of_inventory(hostile.BASES["small"](), measured=given)
+
+
+def of_import(given: dict[str, str]) -> str:
+    found = importer.import_launch(given["text"], document_of(given["text"]), form=given["form"])
+    json.dumps(found, allow_nan=False).encode()
+    return PLANNED
+
+
+def shown(plan: dict[str, Any]) -> None:
+    """Show a plan everywhere that plan.yml shows it."""
+    findings = engine.plan_findings(plan)
+    json.dumps({**plan, "findings": findings}, sort_keys=True, allow_nan=False).encode()
+    picture.plan_text(plan, findings, 100, False, "").encode()
+    plan_page.page(plan, findings).encode()
+    placement.text(plan)
+    for part in plan["addons"].values():
+        addons.secrets(part)
+
+
+def rendered(plan: dict[str, Any]) -> None:
+    """Render what lies on each host, and read the units back: they start what is planned."""
+    for host, body in plan["hosts"].items():
+        beside = plan["addons"].get(host) or {}
+        made = unit_files.render(body, beside)
+        units = {unit["name"]: unit["content"] for part in made.values() for unit in part["units"] if "content" in unit}
+        files = {file["path"]: file for part in made.values() for file in part["files"]}
+        units |= {Path(path).name: file["content"] for path, file in files.items() if path.endswith(".service")}
+        for text in units.values():
+            text.encode()
+        servers = [each for each in body["services"] if not each["cluster"]]
+        servers += [{**each, "argv": each["argv"]} for each in (beside.get("speech") or {}).get("services", ())]
+        for server in servers:
+            assert role_files.command_of(units[server["unit"]]) == server["argv"], server["name"]
+            written = files[server["env_file"]]["content"].split("\n")
+            told = dict(line.split("=", 1) for line in written if line and not line.startswith("#"))
+            assert told == {name: str(value) for name, value in server["env"].items()}, server["name"]
+    for part in plan["addons"].values():
+        role_files.check(part)
+
+
+# --- all of them --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", range(0, CASES, CHUNK) if not ONE else [0])
+def test_every_case_is_planned_or_refused_in_words(first: int) -> None:
+    seed, number = (int(word) for word in ONE.split(":")) if ONE else (SEED, first)
+    outcomes: Counter[str] = Counter()
+    failed = []
+    for each in range(number, number + (1 if ONE else min(CHUNK, CASES - first))):
+        case = hostile.make(seed, each)
+        try:
+            outcomes[attempt(copy.deepcopy(case))] += 1
+        except Exception as error:
+            if ONE:
+                raise
+            failed.append(f"HOSTILE_CASE={seed}:{each} {type(error).__name__}: {ascii(str(error))[:300]}\n{case}")
+    assert not failed, f"{len(failed)} of {sum(outcomes.values()) + len(failed)} cases:\n\n" + "\n\n".join(failed)
+    # Were one side empty, the cases would show nothing.
+    assert ONE or min(CHUNK, CASES - first) < CHUNK or (outcomes[PLANNED] > 10 and outcomes[REFUSED] > 10), outcomes
+
+
+@pytest.mark.parametrize("name", hostile.BASES)
+def test_the_examples_that_cases_are_made_of_are_planned(name: str) -> None:
+    assert of_inventory(plain(hostile.BASES[name]())) == PLANNED
+
+
+@pytest.mark.parametrize(
+    ("subject", "given"),
+    [
+        ("recipe", hostile.RECIPE),
+        ("lock", hostile.LOCK),
+        ("facts", hostile.FACTS),
+        ("memory", hostile.MEMORY),
+        ("launch", hostile.LAUNCH),
+        *(("import", {"form": form, "text": text}) for form, text in hostile.IMPORTS),
+    ],
+)
+def test_the_other_examples_are_taken(subject: str, given: Any) -> None:
+    assert attempt(hostile.Case(0, 0, subject, copy.deepcopy(given))) == PLANNED
+
+
+def test_a_case_is_the_same_every_time() -> None:
+    for number in range(0, 400, 7):
+        one, other = hostile.make(3, number), hostile.make(3, number)
+        assert repr(one) == repr(other)
+    assert repr(hostile.make(3, 1)) != repr(hostile.make(4, 1))
+
+
+def test_every_documented_key_is_tried() -> None:
+    """Each variable and each key of a service has a value in some case that is not as documented."""
+    tried = {
+        word
+        for number in range(12000)
+        for change in hostile.make(SEED, number).changes
+        for word in re.findall(r"'([a-z_-]+)'", change)
+    }
+    wanted = {*VARIABLES, *addons.VARIABLES, *SERVICE}
+    assert sorted(wanted - tried) == []
+
+
+# --- what Ansible and YAML hand over ------------------------------------------------------------------------------------
+
+
+def test_values_of_ansible_itself_are_read_as_what_they_say() -> None:
+    tagged = TrustedAsTemplate().tag("heavy")
+    hostvars = {
+        "spark_services": [{"name": tagged, "recipe": wrap_var("qwen3-4b-instruct-2507"), "port": 8001}],
+        "spark_hf_home": wrap_var("/srv/{{ 7 * 7 }}"),
+        "other": object(),
+    }
+    messages: list[str] = []
+    found = read_variables("spark-1", hostvars, messages)
+    assert messages == []
+    assert found == {
+        "spark_services": [{"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001}],
+        "spark_hf_home": "/srv/{{ 7 * 7 }}",
+    }
+    # No text that Ansible would still take for a template.
+    assert {each.__class__ for each in (found["spark_services"][0]["name"], found["spark_hf_home"])} == {str}
+
+
+def _nested(levels: int) -> Any:
+    value: Any = 1
+    for _level in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [b"bytes", {1, 2}, date(2026, 1, 1), {(1, 2): 3}, object(), _nested(100_000), {"a": {b"k": 1}}], ids=type
+)
+def test_values_that_no_json_has_are_named_with_host_and_variable(value: Any) -> None:
+    messages: list[str] = []
+    assert read_variables("spark-1", {"spark_services": value}, messages) == {}
+    assert len(messages) == 1 and messages[0].startswith("host spark-1: 'spark_services' cannot be read: ")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "- " * 20_000,
+        "? " * 20_000,
+        "a: &a [*a]",
+        "name: !!binary 'x'",
+        "name: 2024-99-99",
+        "{[1]: 2}",
+        "a: " + "9" * 5000,
+        'a: "\\ud800"',
+        "- a",
+        "",
+        "a: !!python/object:os.system x",
+        "name: 2026-01-01",
+        "\x00",
+    ],
+)
+def test_a_recipe_file_is_read_or_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.yml").write_text(text, encoding="utf-8")
+    (tmp_path / "other.yml").write_bytes(b"\xff\xfe\xff")
+    found, wrong = load_recipes([tmp_path])
+    assert found == {}
+    assert any(message.startswith("recipe mine.yml") for message in wrong), wrong
+    assert any(message.startswith("recipe other.yml: cannot be read") for message in wrong), wrong
+    assert document_of(text) is None or isinstance(document_of(text), dict)
+    locked, wrong = read_lock(tmp_path / "mine.yml")
+    assert locked is None and all("mine.yml" in message for message in wrong) and wrong
