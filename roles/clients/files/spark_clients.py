@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Helper of the clients' units and of the role: waits until a client answers, and asks it which models it sees.
 
-Keys and passwords come from files alone, so that none is in a list of processes. Standard library only.
+Keys and passwords come from files alone, so that none is in a list of processes. Python's standard library and the file beside it are all it needs.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import argparse
 import json
 import sys
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
+
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+
+from dgxspark_vllm._runtime import endpoint
+
+REQUEST_SECONDS = 35.0
 
 
 class Refused(Exception):
     """The server has answered, and will not answer otherwise by being asked again."""
-
-
-# Clients are on this host or near it: a proxy of the environment has no business in between.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def main(argv: list[str]) -> int:
@@ -79,21 +79,17 @@ def models(options: argparse.Namespace) -> list[str]:
 
 def request(url: str, key: str = "", body: dict[str, Any] | None = None) -> Any:
     """Send one request and return what came back; None where that is no JSON."""
-    asked = urllib.request.Request(url, data=None if body is None else json.dumps(body).encode())
-    asked.add_header("Content-Type", "application/json")
-    if key:
-        asked.add_header("Authorization", f"Bearer {key}")
-    try:
-        with OPENER.open(asked, timeout=35) as answer:
-            text = answer.read().decode(errors="replace")
-    except urllib.error.HTTPError as error:
-        message = f"{url} answers {error.code} {error.reason}"
-        if error.code in (400, 401, 403):
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    data = None if body is None else json.dumps(body).encode()
+    answer = endpoint.fetch(url, "GET" if data is None else "POST", headers, data, REQUEST_SECONDS)
+    if not 200 <= answer.status < 300:
+        message = f"{url} answers {answer.status}"
+        if answer.status in (400, 401, 403):
             hints = {400: "account or password is not known to it", 401: "the key is wrong or missing"}
-            raise Refused(f"{message}: {hints.get(error.code, 'not allowed')}") from error
-        raise OSError(message) from error
+            raise Refused(f"{message}: {hints.get(answer.status, 'not allowed')}")
+        raise OSError(message)
     try:
-        return json.loads(text)
+        return json.loads(answer.body.decode(errors="replace"))
     except ValueError:
         return None
 

@@ -7,7 +7,7 @@ GPU memory by service, the unified memory and its page cache, both rails of the 
 /proc/net/dev does not see), units, receipts, what the watchdog did. Power, clock and temperature only where no other exporter
 has them.
 
-The readers are those of the modules, as byte copies in /usr/local/lib/dgxspark. A source that fails leaves its figures
+The readers are those of the modules, installed as dgxspark_vllm beside it. A source that fails leaves its figures
 out and says so in C(dgxspark_collector_source_up); the others go on. A round is one call of nvidia-smi (150-250 ms on a GB10),
 one of docker, one of systemctl, and files that are named one by one: each hardware counter of the card is a trap into its
 firmware.
@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import json
 import math
 import os
-import subprocess
+import secrets
 import sys
 import time
-import types
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -32,39 +30,15 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-_HERE = Path(__file__).resolve().parents[2] / "lib" / "dgxspark"
-_LIB = _HERE if _HERE.is_dir() else Path(os.environ.get("SPARK_UNIT_LIB", str(_HERE)))
-_PACKAGE = "ansible_collections.dgxspark.vllm.plugins.module_utils"
-
-
-def _stand_in() -> None:
-    """Let the copies import each other by their names in the collection, which a host does not have."""
-    name = ""
-    for part in _PACKAGE.split("."):
-        name = f"{name}.{part}" if name else part
-        module = types.ModuleType(name)
-        module.__path__ = [str(_LIB)] if name == _PACKAGE else []
-        sys.modules[name] = module
-
-
-def _has_collection() -> bool:
-    try:
-        return importlib.util.find_spec(_PACKAGE) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-# On a host the copies count, whatever else lies there.
-if _HERE.is_dir() or not _has_collection():
-    _stand_in()
-
-from ansible_collections.dgxspark.vllm.plugins.module_utils import docker_facts, gb10, hostmem, receipts, units
+from dgxspark_vllm._host import docker_facts, gb10, units
+from dgxspark_vllm._proof import receipts
+from dgxspark_vllm._runtime import command, hostmem
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 PAGE = "dgxspark.prom"
 GIB = 1024**3
-CALL_SECONDS = 10.0
+CALL_SECONDS, ROUND_SECONDS = 10.0, 20.0  # that one program may take, and that all may wait in vain
 
 # name -> (type, meaning, labels). docs/monitoring.md is made of it.
 METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -221,28 +195,6 @@ def _number(value: float) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 2**63 else repr(value)
 
 
-def run(argv: list[str]) -> tuple[int, str, str]:
-    """Run a program without a shell for the readers: (rc, stdout, stderr); 127 when it is missing, 124 when it hangs.
-
-    A program that hangs in the driver does not even die when it is killed, so it is left behind and not waited for.
-    """
-    environment = {**os.environ, "LC_ALL": "C", "LANG": "C", "LANGUAGE": "C", "TZ": "UTC"}
-    try:
-        process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-        )
-    except OSError as error:
-        return 127, "", str(error)
-    try:
-        out, err = process.communicate(timeout=CALL_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=1)
-        return 124, "", f"{argv[0]} did not answer within {CALL_SECONDS:.0f} s"
-    return process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace")
-
-
 def load(path: Path) -> dict[str, Any]:
     """Read a JSON object; ValueError for anything else."""
     value = json.loads(path.read_text(encoding="utf-8"))
@@ -269,14 +221,15 @@ class Failed(Exception):
 class Collector:
     """Knows where to look, and keeps what does not change between rounds."""
 
-    def __init__(self, etc: Path, state: Path, run_dir: Path, unit_dir: str, call: Run = run) -> None:
-        self.etc, self.state, self.run_dir, self.unit_dir, self.call = etc, state, run_dir, unit_dir, call
+    def __init__(self, etc: Path, state: Path, run_dir: Path, unit_dir: str, call: Run | None = None) -> None:
+        self.etc, self.state, self.run_dir, self.unit_dir, self.given = etc, state, run_dir, unit_dir, call
         self.known: dict[str, dict[str, Any]] = {}  # containers by id: what is asked of them does not change
         self.complained: set[str] = set()
 
     def collect(self, interval: float) -> str:
         """Return the page of this moment."""
         start = time.monotonic()
+        self.call = self.given or command.reader(CALL_SECONDS, ROUND_SECONDS)
         page = Page()
         try:
             self.config = load(self.etc / "exporters" / "collector.json")
@@ -296,9 +249,9 @@ class Collector:
         ):
             try:
                 read(page)
-            except (Failed, OSError, ValueError, KeyError, TypeError) as error:
+            except (Failed, command.NoAnswer, OSError, ValueError, KeyError, TypeError) as error:
                 page.add("dgxspark_collector_source_up", 0, source=name)
-                self.complain(name, f"{error}" if isinstance(error, Failed) else repr(error))
+                self.complain(name, f"{error}" if isinstance(error, (Failed, command.NoAnswer)) else repr(error))
             else:
                 page.add("dgxspark_collector_source_up", 1, source=name)
                 self.complained.discard(name)
@@ -324,11 +277,15 @@ class Collector:
 
     def containers(self) -> list[dict[str, Any]]:
         """Running containers; only those that are new are inspected."""
-        rc, out, _err = self.call(["docker", "ps", "--quiet", "--no-trunc"])
+        rc, out, err = self.call(["docker", "ps", "--quiet", "--no-trunc"])
+        if rc not in (0, 127):
+            raise Failed(f"docker ps ended with {rc}: {err.strip() or 'no message'}")
         ids = out.split() if rc == 0 else []
         new = [each for each in ids if each not in self.known]
         if new:
-            _rc, text, _err = self.call(["docker", "container", "inspect", "--", *new])
+            rc, text, err = self.call(["docker", "container", "inspect", "--", *new])
+            if rc != 0 and not command.says_missing(err):
+                raise Failed(f"docker container inspect ended with {rc}: {err.strip() or 'no message'}")
             self.known.update({each["id"]: each for each in docker_facts.parse_containers(text)})
         self.known = {each: self.known[each] for each in ids if each in self.known}
         return list(self.known.values())
@@ -448,6 +405,7 @@ class Collector:
         for metric, figure in BENCHMARK.items():
             page.add(metric, _plain(section.get(figure)), service=service)
         with contextlib.suppress(TypeError, ValueError):
+            # What is no text is a TypeError, which is left out like a text that is no time.
             at = datetime.fromisoformat(section.get("at")).timestamp()  # type: ignore[arg-type]
             page.add("dgxspark_benchmark_timestamp_seconds", round(at), service=service)
 
@@ -477,10 +435,22 @@ def _count(text: str | None) -> int | None:
 
 def write(folder: Path, text: str) -> None:
     """Put the page in place in one step: node_exporter may read it at any moment, and looks at nothing but *.prom."""
-    fresh = folder / f".{PAGE}.{os.getpid()}"
-    fresh.write_text(text, encoding="utf-8")
-    fresh.chmod(0o644)
-    fresh.replace(folder / PAGE)
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # The folder may be another account's: a fresh file, in the folder that was opened, through no link.
+        fresh = f".{PAGE}.{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(fresh, flags, 0o644, dir_fd=at), "w", encoding="utf-8") as stream:
+                os.fchmod(stream.fileno(), 0o644)
+                stream.write(text)
+            os.replace(fresh, PAGE, src_dir_fd=at, dst_dir_fd=at)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh, dir_fd=at)
+            raise
+    finally:
+        os.close(at)
 
 
 def main() -> int:

@@ -19,18 +19,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import http.client
 import json
 import os
 import queue
 import smtplib
 import ssl
-import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from email.message import EmailMessage
@@ -40,13 +36,9 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-_LIB = Path(__file__).resolve().parents[2] / "lib" / "dgxspark"
-sys.path.insert(0, str(_LIB) if _LIB.is_dir() else os.environ.get("SPARK_UNIT_LIB", str(_LIB)))
-
-import endpoint
-import fleet_state
-import metrics
-from fleet_state import Result
+from dgxspark_vllm._runtime import command, endpoint, fleet_state, metrics, state_file
+from dgxspark_vllm._runtime.fleet_state import Result
+from dgxspark_vllm._runtime.systemd import journal_line
 
 AT_ONCE = 16
 SEND_SECONDS = 20.0
@@ -54,21 +46,13 @@ LOCK_SECONDS = 120.0
 COMMAND_SECONDS = 60.0
 
 
-class Trouble(Exception):
+class DeliveryError(Exception):
     """A message could not be sent; the text says why, without secrets."""
 
 
 def say(text: str, level: int = 6) -> None:
     """Write a line to the journal with its priority (3 error, 4 warning, 6 information)."""
-    line = " ".join(text.split())
-    print(f"<{level}>{line}" if os.environ.get("JOURNAL_STREAM") else line, file=sys.stderr, flush=True)
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    print(journal_line(text, level), file=sys.stderr, flush=True)
 
 
 def read_secret(path: str) -> str:
@@ -76,23 +60,12 @@ def read_secret(path: str) -> str:
     try:
         return endpoint.read_api_key(path)
     except endpoint.Problem as problem:
-        raise Trouble(problem.message.replace("the API key file", "the file")) from None
-
-
-def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Replace the state at one go."""
-    fresh = path.with_name(f".{path.name}.new")
-    with fresh.open("w", encoding="utf-8") as stream:
-        json.dump(state, stream, indent=1)
-        stream.write("\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(path)
+        raise DeliveryError(problem.message.replace("the API key file", "the file")) from None
 
 
 def read_state(path: Path) -> dict[str, Any]:
     """Return what the last run left; what cannot be read is set aside, and everything begins anew."""
-    found = read_json(path)
+    found = state_file.read(path)
     if found is None and path.exists():
         say(f"warning: {path} cannot be read; what was remembered is set aside as {path.name}.broken", 4)
         with contextlib.suppress(OSError):
@@ -111,7 +84,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
                 break
             except OSError:
                 if time.monotonic() >= give_up:
-                    raise Trouble("another run does not end; see systemctl status spark-fleet-monitor") from None
+                    raise DeliveryError("another run does not end; see systemctl status spark-fleet-monitor") from None
                 time.sleep(0.5)
         yield
 
@@ -198,9 +171,8 @@ def complete(client: endpoint.Client, model: str, seconds: float, is_vllm: bool)
 
 def figures(client: endpoint.Client) -> dict[str, float | None] | None:
     with contextlib.suppress(endpoint.Problem):
-        status, raw = client.call("GET", "/metrics", timeout=10.0)
-        if status == 200:
-            return metrics.progress(raw.decode("utf-8", "replace"))
+        status, text = client.metrics(10.0)
+        return metrics.progress(text) if status == 200 else None
     return None
 
 
@@ -246,13 +218,6 @@ def failed(error: str, hint: str = "") -> dict[str, Any]:
 # --- notifiers ------------------------------------------------------------------------------------------------------
 
 
-class NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A token goes to the address that it was given for, and to no other."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
 def http_post(url: str, data: bytes, headers: Mapping[str, str], secrets: Sequence[str] = ()) -> None:
     """Post something; certificates are verified, proxies are those of the environment."""
 
@@ -262,22 +227,14 @@ def http_post(url: str, data: bytes, headers: Mapping[str, str], secrets: Sequen
         return " ".join(text.split())[:200]
 
     try:
-        request = urllib.request.Request(url, data, {"User-Agent": "dgxspark", **headers}, method="POST")
-        context = ssl.create_default_context()
-        opener = urllib.request.build_opener(NoRedirect, urllib.request.HTTPSHandler(context=context))
-        with opener.open(request, timeout=SEND_SECONDS) as answer:
-            answer.read(65536)
-    except urllib.error.HTTPError as error:
-        body = ""
-        with contextlib.suppress(OSError):
-            body = error.read(4096).decode("utf-8", "replace")
-        raise Trouble(f"HTTP {error.code}: {clean(body or str(error.reason))}") from None
-    except urllib.error.URLError as error:
-        raise Trouble(clean(str(error.reason))) from None
+        answer = endpoint.fetch(url, "POST", headers, data, SEND_SECONDS, proxies=True)
     except OSError as error:
-        raise Trouble(clean(str(error))) from None
-    except (ValueError, http.client.HTTPException) as error:  # their texts may have the address, which may be a secret
-        raise Trouble(f"its address, a header or the answer is no HTTP ({type(error).__name__})") from None
+        raise DeliveryError(clean(str(error))) from None
+    except ValueError as error:  # its text may have the address, which may be a secret
+        raise DeliveryError(f"its address, a header or the answer is no HTTP ({type(error).__name__})") from None
+    if not 200 <= answer.status < 300:
+        said = answer.body[:4096].decode("utf-8", "replace")
+        raise DeliveryError(f"HTTP {answer.status}: {clean(said or 'without a word')}")
 
 
 def send_telegram(given: Mapping[str, Any], title: str, text: str, _changes: Sequence[Mapping[str, Any]]) -> None:
@@ -305,18 +262,18 @@ def send_webhook(given: Mapping[str, Any], title: str, text: str, changes: Seque
         try:
             lines = Path(given["headers_file"]).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError):
-            raise Trouble(f"{given['headers_file']} cannot be read") from None
+            raise DeliveryError(f"{given['headers_file']} cannot be read") from None
         for line in lines:
             name, colon, value = line.partition(":")
             if line.strip() and not (colon and name.strip()):
-                raise Trouble(f"{given['headers_file']} has a line that is no `Name: value`")
+                raise DeliveryError(f"{given['headers_file']} has a line that is no `Name: value`")
             if colon:
                 headers[name.strip()] = value.strip()
                 secrets.append(value.strip())
     key = str(given.get("text_key") or "text")
-    body = {key: f"{title}\n{text}"}
+    body: dict[str, Any] = {key: f"{title}\n{text}"}
     if key == "text":
-        body |= {"title": title, "changes": list(changes)}  # type: ignore[dict-item]
+        body |= {"title": title, "changes": list(changes)}
     http_post(url, json.dumps(body).encode(), headers, secrets)
 
 
@@ -347,23 +304,18 @@ def send_mail(given: Mapping[str, Any], title: str, text: str, _changes: Sequenc
             else str(error.smtp_error)
         )
         said = said.replace(password, "********") if password else said
-        raise Trouble(f"{where[0]}:{where[1]} answered {error.smtp_code}: {said[:200]}") from None
+        raise DeliveryError(f"{where[0]}:{where[1]} answered {error.smtp_code}: {said[:200]}") from None
     except (smtplib.SMTPException, OSError, ValueError) as error:
-        raise Trouble(f"{where[0]}:{where[1]}: {type(error).__name__}: {str(error)[:200]}") from None
+        raise DeliveryError(f"{where[0]}:{where[1]}: {type(error).__name__}: {str(error)[:200]}") from None
 
 
 def send_command(given: Mapping[str, Any], title: str, text: str, _changes: Sequence[Mapping[str, Any]]) -> None:
     argv = [str(word) for word in given["argv"]]
-    try:
-        done = subprocess.run(
-            argv, input=f"{title}\n{text}\n".encode(), capture_output=True, timeout=COMMAND_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise Trouble(f"{argv[0]} did not end within {COMMAND_SECONDS:.0f} s") from None
-    except OSError as error:
-        raise Trouble(f"{argv[0]} cannot be run: {error.strerror}") from None
-    if done.returncode:
-        raise Trouble(f"{argv[0]} ended with {done.returncode}: {done.stderr.decode('utf-8', 'replace').strip()[:200]}")
+    done = command.run(argv, COMMAND_SECONDS, data=f"{title}\n{text}\n".encode())
+    if done.state != command.FINISHED:
+        raise DeliveryError(done.why)
+    if done.rc:
+        raise DeliveryError(f"{argv[0]} ended with {done.rc}: {done.err.strip()[:200]}")
 
 
 SENDERS = {
@@ -378,7 +330,7 @@ SENDERS = {
 def tell(settings: Mapping[str, Any], state: dict[str, Any], path: Path, now: float) -> dict[str, str]:
     """Send what is in the outboxes; returns who could not be told, and why. The state is written after each of them."""
     zone = datetime.now().astimezone().tzinfo or timezone.utc
-    troubles: dict[str, str] = {}
+    errors: dict[str, str] = {}
     for given in settings["notify"]:
         name, waiting = given["name"], state["outbox"].get(given["name"]) or []
         if not waiting:
@@ -386,21 +338,21 @@ def tell(settings: Mapping[str, Any], state: dict[str, Any], path: Path, now: fl
         title, text, count = fleet_state.compose(settings["host"], waiting, zone, now, len(settings["endpoints"]))
         try:
             SENDERS[given["kind"]](given, title, text, waiting[:count])
-        except Trouble as trouble:
-            troubles[name] = str(trouble)
-            fleet_state.not_delivered(state, name, str(trouble), now)
-            say(f"{name} could not be told ({len(waiting)} changes wait for the next run): {trouble}", 3)
+        except DeliveryError as error:
+            errors[name] = str(error)
+            fleet_state.not_delivered(state, name, str(error), now)
+            say(f"{name} could not be told ({len(waiting)} changes wait for the next run): {error}", 3)
         else:
             fleet_state.delivered(state, name, count)
             say(f"{name} was told {count} change{'s' * (count != 1)}")
-        write_state(path, state)
-    return troubles
+        state_file.write(path, state)
+    return errors
 
 
 def test_message(settings: Mapping[str, Any]) -> int:
     """Send a message to everybody, whatever the state is."""
     if not settings["notify"]:
-        say("nobody is told: spark_fleet_monitor.notify is empty", 4)
+        say("no notifications are sent: spark_fleet_monitor.notify is empty", 4)
         return 2
     text = f"This is a test. {settings['host']} watches {len(settings['endpoints'])} endpoints and tells here what changes."
     code = 0
@@ -408,8 +360,8 @@ def test_message(settings: Mapping[str, Any]) -> int:
         try:
             SENDERS[given["kind"]](given, f"Fleet monitor on {settings['host']}: test", text, [])
             print(f"{given['name']}: sent")
-        except Trouble as trouble:
-            print(f"{given['name']}: {trouble}")
+        except DeliveryError as error:
+            print(f"{given['name']}: {error}")
             code = 3
     return code
 
@@ -438,7 +390,7 @@ def report(
 def run(settings: Mapping[str, Any], args: argparse.Namespace) -> int:
     path = args.state / "state.json"
     if args.dry_run:
-        state = fleet_state.fresh(read_json(path))
+        state = fleet_state.fresh(state_file.read(path))
         found, changes, now = look(settings, state, args.completion)
         fleet_state.post(state, [given["name"] for given in settings["notify"]], changes, now)
         report(found, settings, args.json, {"changes": changes, "waiting": state["outbox"]})
@@ -456,13 +408,13 @@ def run(settings: Mapping[str, Any], args: argparse.Namespace) -> int:
                 4 if change["what"] == fleet_state.DOWN else 6,
             )
         fleet_state.post(state, [given["name"] for given in settings["notify"]], changes, now)
-        write_state(path, state)  # before anything is sent: what was seen is not lost
+        state_file.write(path, state)  # before anything is sent: what was seen is not lost
         quiet = fleet_state.is_quiet(settings["quiet"], local)
-        troubles = {} if quiet else tell(settings, state, path, now)
-    report(found, settings, args.json, {"changes": changes, "undelivered": troubles, "quiet": quiet})
+        errors = {} if quiet else tell(settings, state, path, now)
+    report(found, settings, args.json, {"changes": changes, "undelivered": errors, "quiet": quiet})
     down = sorted(key for key, result in found.items() if not result["ok"])
     say(f"{len(found) - len(down)} of {len(found)} endpoints are up" + (f"; down: {', '.join(down)}" if down else ""))
-    return 3 if troubles else 1 if down else 0
+    return 3 if errors else 1 if down else 0
 
 
 def look(
@@ -500,17 +452,17 @@ def main() -> int:
         "--completion", action="store_true", help="ask each model server for a token, whatever the turn"
     )
     parser.add_argument("--json", action="store_true", help="show the run as JSON")
-    parser.add_argument("--test", action="store_true", help="send a test message to everybody who is told")
+    parser.add_argument("--test", action="store_true", help="send a test message to every notifier")
     args = parser.parse_args()
     path = args.etc / "fleet_monitor" / "settings.json"
-    settings = read_json(path)
-    if not isinstance(settings, dict) or not isinstance(settings.get("endpoints"), list):
+    settings = state_file.read(path)
+    if settings is None or not isinstance(settings.get("endpoints"), list):
         say(f"{path} cannot be read; run site.yml again", 3)
         return 2
     try:
         return test_message(settings) if args.test else run(settings, args)
-    except Trouble as trouble:
-        say(str(trouble), 3)
+    except DeliveryError as error:
+        say(str(error), 3)
         return 2
     except OSError as error:
         say(f"{args.state} cannot be used: {error}", 3)

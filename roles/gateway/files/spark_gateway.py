@@ -24,14 +24,16 @@ import hashlib
 import json
 import os
 import re
-import subprocess
+import stat
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+
+from dgxspark_vllm._runtime import command, endpoint
 
 CONTAINER = "spark-gateway"
 POLL_SECONDS = 0.5
@@ -40,31 +42,96 @@ SEEN_SECONDS = 15.0
 """A process of the gateway looks at the list of drained backends twice a second; one that does not is not there."""
 
 
-class Trouble(Exception):
+MOST_BYTES = 2**20
+MOST_NUMBER = 2**53
+ODD = "Start the gateway anew: systemctl restart spark-gateway"
+SUPERVISOR = {
+    "generation": int,
+    "fingerprint": str,
+    "pid": int,
+    "starting": int,
+    "last": int,
+    "code": str,
+    "error": str,
+}
+CHILD = {"pid": int, "leaving": bool, "drained": [str], "running": {str: int}, "queued": int, "unhealthy": {str: str}}
+DRAINED = {"since": {str: str}, "held": [str]}
+
+
+class GatewayError(Exception):
     """What a person has to know; ends the program without a traceback."""
 
 
-def read(path: Path, default: Any = None) -> Any:
-    """A JSON file; the default where there is none, or where it is being replaced."""
+def read(path: Path) -> Any:
+    """A JSON file; None where there is none, or where it is being replaced.
+
+    The processes of the gateway write some of them, so what is there may be anything: nothing but a regular file of a sensible size is
+    read, without waiting and through no link.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return default
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise GatewayError(f"{path} cannot be read: {error.strerror}. {ODD}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise GatewayError(f"{path} is no regular file. {ODD}")
+    with os.fdopen(descriptor, "rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise GatewayError(f"{path} has more than {MOST_BYTES} bytes. {ODD}")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def shaped(path: Path, shape: dict[str, Any]) -> dict[str, Any] | None:
+    """A JSON file with the keys and types of C(shape); None where there is none. A list or mapping says what its values are."""
+    found = read(path)
+    if found is None:
+        return None
+    for key, kind in shape.items():
+        value = found.get(key) if isinstance(found, dict) else None
+        if isinstance(kind, list):
+            right = isinstance(value, list) and all(_is(each, kind[0]) for each in value)
+        elif isinstance(kind, dict):
+            right = isinstance(value, dict) and all(_is(each, kind[str]) for each in value.values())
+        else:
+            right = _is(value, kind)
+        if not right:
+            raise GatewayError(f"{path} is not what the gateway writes: '{key}' is missing or no {_named(kind)}. {ODD}")
+    return dict(found)
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_NUMBER
+    return isinstance(value, kind)
+
+
+def _named(kind: Any) -> str:
+    if isinstance(kind, (list, dict)):
+        return f"{'list' if isinstance(kind, list) else 'mapping'} of {_named(kind[0] if isinstance(kind, list) else kind[str])}s"
+    return {int: "number", str: "text", bool: "yes or no"}[kind]
+
+
+def plain(text: str) -> str:
+    """A text of somebody else's for a terminal: characters that would steer it are spelled out."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def fetch(url: str, key: str = "", timeout: float = 5.0, body: dict[str, Any] | None = None) -> tuple[int, str]:
     """Status and body; 0 and the reason where nothing answers."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {**headers, "content-type": "application/json"} if data else headers)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    headers.update({"content-type": "application/json"} if data else {})
     try:
-        with opener.open(request, timeout=timeout) as answer:
-            return answer.status, answer.read().decode(errors="replace")
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode(errors="replace")
+        answer = endpoint.fetch(url, "POST" if data else "GET", headers, data, timeout)
     except OSError as error:
-        return 0, str(getattr(error, "reason", error))
+        return 0, str(error)
+    return answer.status, answer.body.decode(errors="replace")
 
 
 def fingerprint(*folders: Path) -> str:
@@ -87,7 +154,7 @@ class Gateway:
     def settings(self) -> dict[str, Any]:
         found = read(self.config / "gateway.json")
         if not isinstance(found, dict):
-            raise Trouble(
+            raise GatewayError(
                 f"{self.config / 'gateway.json'} is missing or cannot be read: is this the host of the gateway?"
             )
         return found
@@ -97,16 +164,16 @@ class Gateway:
         if key not in backends:
             near = difflib.get_close_matches(key, backends, n=1, cutoff=0.4)
             hint = f"; did you mean {near[0]}?" if near else "."
-            raise Trouble(f"the gateway has no backend {key}{hint} It has: {', '.join(sorted(backends))}.")
+            raise GatewayError(f"the gateway has no backend {key}{hint} It has: {', '.join(sorted(backends))}.")
         return dict(backends[key])
 
     def drained(self) -> dict[str, str]:
         """Backend to the time since when it is drained."""
-        return dict((read(self.drained_file) or {}).get("since") or {})
+        return dict((shaped(self.drained_file, DRAINED) or {}).get("since") or {})
 
     def held(self) -> set[str]:
         """Backends that a person drained for longer than a run of site.yml."""
-        return set((read(self.drained_file) or {}).get("held") or [])
+        return set((shaped(self.drained_file, DRAINED) or {}).get("held") or [])
 
     @contextlib.contextmanager
     def draining(self, key: str) -> Iterator[bool]:
@@ -139,24 +206,24 @@ class Gateway:
 
     def children(self) -> list[dict[str, Any]]:
         """What each process that serves says of itself; those that leave still finish their requests."""
-        found = [read(path) for path in sorted((self.run / "state").glob("child-*.json"))]
-        return [each for each in found if isinstance(each, dict)]
+        found = [shaped(path, CHILD) for path in sorted((self.run / "state").glob("child-*.json"))]
+        return [each for each in found if each is not None]
 
     def stale(self) -> str:
         """What it takes until the gateway runs what is on disk: reload, restart, or nothing."""
-        keeper = self.keeper()
+        supervisor = self.supervisor()
         code = self.code / "serve.py"
         if not self.runs() or not code.exists():
             return ""
-        if keeper["code"] != hashlib.sha256(code.read_bytes()).hexdigest()[:16]:
+        if supervisor["code"] != hashlib.sha256(code.read_bytes()).hexdigest()[:16]:
             return "restart"
-        return "" if keeper["fingerprint"] == fingerprint(self.config, self.secrets, self.code) else "reload"
+        return "" if supervisor["fingerprint"] == fingerprint(self.config, self.secrets, self.code) else "reload"
 
-    def keeper(self) -> dict[str, Any]:
-        return dict(read(self.run / "state" / "keeper.json") or {})
+    def supervisor(self) -> dict[str, Any]:
+        return shaped(self.run / "state" / "supervisor.json", SUPERVISOR) or {}
 
     def runs(self) -> bool:
-        return bool(self.keeper().get("pid")) and bool(self.children())
+        return bool(self.supervisor().get("pid")) and bool(self.children())
 
     def running(self, key: str) -> int:
         return sum(int(child["running"].get(key, 0)) for child in self.children())
@@ -168,7 +235,10 @@ def engine_requests(backend: dict[str, Any]) -> int | None:
         return None
     status, text = fetch(f"{backend['url']}/metrics")
     numbers = RUNNING.findall(text) if status == 200 else []
-    return int(sum(float(number) for number in numbers)) if numbers else None
+    try:
+        return int(sum(float(number) for number in numbers)) if numbers else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def drain(gateway: Gateway, key: str, timeout: float, hold: bool = False) -> dict[str, Any]:
@@ -189,7 +259,7 @@ def until_quiet(gateway: Gateway, key: str, backend: dict[str, Any], timeout: fl
         unseen = [child for child in gateway.children() if key not in child["drained"]]
         if unseen and waited > SEEN_SECONDS:
             pids = ", ".join(str(child["pid"]) for child in unseen)
-            raise Trouble(
+            raise GatewayError(
                 f"{key} is drained, but process {pids} of the gateway does not notice: journalctl -u {CONTAINER}"
             )
         here, there = gateway.running(key), engine_requests(backend)
@@ -204,7 +274,7 @@ def until_quiet(gateway: Gateway, key: str, backend: dict[str, Any], timeout: fl
             }
         if waited > timeout:
             engine = "does not say" if there is None else f"counts {there}"
-            raise Trouble(
+            raise GatewayError(
                 f"{key} still works after {timeout:.0f} s: {here} requests of the gateway, the engine {engine}. It stays drained; "
                 "wait on, end the requests, or admit it again."
             )
@@ -219,7 +289,7 @@ def admit(gateway: Gateway, key: str) -> dict[str, Any]:
     begin = time.monotonic()
     while any(key in child["drained"] for child in gateway.children()):
         if time.monotonic() - begin > SEEN_SECONDS:
-            raise Trouble(f"{key} is admitted, but the gateway does not notice: journalctl -u {CONTAINER}")
+            raise GatewayError(f"{key} is admitted, but the gateway does not notice: journalctl -u {CONTAINER}")
         time.sleep(POLL_SECONDS)
     return {"changed": changed, "key": key, "drained": sorted(gateway.drained())}
 
@@ -280,17 +350,17 @@ def status(gateway: Gateway) -> dict[str, Any]:
         "stale": gateway.stale(),
         "queued": queued,
         "backends": backends,
-        "keeper": gateway.keeper(),
+        "supervisor": gateway.supervisor(),
     }
 
 
 def show(found: dict[str, Any]) -> None:
-    keeper = found["keeper"]
+    supervisor = found["supervisor"]
     print(
-        f"gateway {'serves' if found['runs'] else 'does not run'}, configuration {keeper.get('generation', 0)} since its start"
+        f"gateway {'serves' if found['runs'] else 'does not run'}, configuration {supervisor.get('generation', 0)} since its start"
     )
-    if keeper.get("error"):
-        print(f"  the last one was not taken over: {keeper['error']}")
+    if supervisor.get("error"):
+        print(f"  the last one was not taken over: {plain(supervisor['error'])}")
     if found["stale"]:
         print(f"  its files have changed since: systemctl {found['stale']} {CONTAINER}")
     print(f"  {found['queued']} requests wait for a backend")
@@ -300,26 +370,30 @@ def show(found: dict[str, Any]) -> None:
             if backend["drained_since"]
             else backend["wrong"] or "serves"
         )
-        print(f"  {key:32} {backend['running']:4} requests  {backend['url']:32} {state}")
+        print(f"  {key:32} {backend['running']:4} requests  {backend['url']:32} {plain(state)}")
 
 
 def reload(gateway: Gateway, timeout: float, signal: list[str]) -> dict[str, Any]:
     """Have the gateway take its files over, and wait until it has or has refused."""
-    before = gateway.keeper()
+    before = gateway.supervisor()
     if not before:
-        raise Trouble("the gateway does not run: there is nothing to reload (systemctl start spark-gateway)")
+        raise GatewayError("the gateway does not run: there is nothing to reload (systemctl start spark-gateway)")
     begin = time.monotonic()
-    subprocess.run(signal, check=True, stdout=subprocess.DEVNULL)
+    told = command.run(signal, timeout)
+    if told.rc:
+        raise GatewayError(
+            f"the gateway cannot be told to reload: {told.why or told.err.strip() or f'exit code {told.rc}'}"
+        )
     while time.monotonic() - begin < timeout:
-        now = gateway.keeper()
+        now = gateway.supervisor()
         if now.get("last", 0) > before["last"] and not now["starting"]:
             if now["generation"] == now["last"]:
                 return {"changed": True, "generation": now["generation"], "seconds": round(time.monotonic() - begin, 1)}
-            raise Trouble(
+            raise GatewayError(
                 f"the new configuration was not taken over, the gateway goes on with the one before: {now['error']}"
             )
         time.sleep(POLL_SECONDS)
-    raise Trouble(f"the gateway did not answer to the reload within {timeout:.0f} s: journalctl -u {CONTAINER}")
+    raise GatewayError(f"the gateway did not answer to the reload within {timeout:.0f} s: journalctl -u {CONTAINER}")
 
 
 def prepare(gateway: Gateway, owner: int) -> dict[str, Any]:
@@ -328,7 +402,8 @@ def prepare(gateway: Gateway, owner: int) -> dict[str, Any]:
     state.mkdir(parents=True, exist_ok=True)
     gateway.run.chmod(0o755)
     for old in state.glob("*.json"):
-        old.unlink()
+        with contextlib.suppress(OSError):  # its processes may have made a folder of that name
+            old.unlink()
     os.chown(state, owner, owner)
     state.chmod(0o755)
     return {"changed": False}
@@ -344,10 +419,13 @@ def ready(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
     last = "nothing answered"
     while time.monotonic() - begin < timeout:
         if main and not Path(f"/proc/{main}").exists():
-            raise Trouble(f"the gateway ended before it answered: journalctl -u {CONTAINER}")
+            raise GatewayError(f"the gateway ended before it answered: journalctl -u {CONTAINER}")
         code, text = fetch(f"{url}/v1/models", key)
         if code == 200:
-            names = {entry["id"] for entry in json.loads(text)["data"]}
+            try:
+                names = {str(entry["id"]) for entry in json.loads(text)["data"]}
+            except (ValueError, KeyError, TypeError, RecursionError):
+                names = set()
             missing = sorted(set(settings["names"]) - names)
             if not missing:
                 return {"changed": False, "names": sorted(names), "seconds": round(time.monotonic() - begin, 1)}
@@ -355,7 +433,7 @@ def ready(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
         else:
             last = f"HTTP {code}" if code else text
         time.sleep(POLL_SECONDS)
-    raise Trouble(f"the gateway did not answer at {url} within {timeout:.0f} s: {last}")
+    raise GatewayError(f"the gateway did not answer at {url} within {timeout:.0f} s: {last}")
 
 
 def main(values: list[str]) -> int:
@@ -402,8 +480,8 @@ def main(values: list[str]) -> int:
             found = status(gateway)
             if not options.json:
                 show(found)
-    except Trouble as trouble:
-        print(f"spark_gateway: {trouble}", file=sys.stderr)
+    except GatewayError as error:
+        print(f"spark_gateway: {plain(str(error))}", file=sys.stderr)
         return 1
     print(json.dumps(found))
     return 0

@@ -43,8 +43,10 @@ sys.dont_write_bytecode = True  # as in spark_unit.py, which also finds the libr
 import spark_unit
 from spark_unit import Stop, notify, say
 
-import endpoint  # isort: skip  (spark_unit knows where it is)
-import ranks  # isort: skip
+from dgxspark_vllm._runtime import command  # isort: skip  (spark_unit knows where it is)
+from dgxspark_vllm._runtime import endpoint  # isort: skip
+from dgxspark_vllm._runtime import ranks  # isort: skip
+from dgxspark_vllm._runtime import state_file  # isort: skip
 
 RAY_NODES = Path(endpoint.__file__).with_name("ray_nodes.py")
 
@@ -58,24 +60,20 @@ REVISION = re.compile(r"[0-9a-f]{40}\Z")
 
 def docker(*words: str, seconds: float = DOCKER_SECONDS) -> tuple[bool, str]:
     """Ask Docker something and return whether it worked, and what it printed or why it did not work."""
-    try:
-        done = subprocess.run(
-            ["docker", *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False, f"docker {words[0]} did not answer within {seconds:.0f} s"
-    except OSError as error:
-        return False, f"docker cannot be run: {error}"
-    text = (done.stderr if done.returncode else done.stdout).decode("utf-8", "replace")
-    return done.returncode == 0, " ".join(text.split())
+    answer = command.run(["docker", *words], seconds)
+    if answer.state != command.FINISHED:
+        return False, f"{answer.why} (docker {words[0]})"
+    return answer.rc == 0, " ".join((answer.err if answer.rc else answer.out).split())
 
 
 def look_for_facts(image: str, model: dict[str, Any] | None) -> ranks.Facts:
     """Say which image and which weights this host would run."""
     template = "{{.Id}} {{json .RootFS.Layers}} {{json .Config.Env}} {{json .Config.Entrypoint}} {{json .Config.Cmd}}"
     there, text = docker("image", "inspect", "--format", template, "--", image)
+    if not there and "no such" not in text.lower():
+        return ranks.Facts(problem=f"whether the image {image} is there is not known: {text[:200]}")
     if not there:
-        return ranks.Facts(lacks=f"the image {image} is not there ({text[:120]}); run site.yml or docker pull there")
+        return ranks.Facts(problem=f"the image {image} is not there ({text[:120]}); run site.yml or docker pull there")
     number, _space, content = text.partition(" ")
     found = ranks.Facts(image=number, content=hashlib.sha256(content.encode()).hexdigest()[:16])
     if not model or not model.get("repo"):
@@ -83,7 +81,11 @@ def look_for_facts(image: str, model: dict[str, Any] | None) -> ranks.Facts:
     revision = str(model.get("revision") or "main")
     repo = Path(str(model["hub"])) / ("models--" + str(model["repo"]).replace("/", "--"))
     try:
-        commit = (repo / "refs" / revision).read_text(encoding="utf-8").strip()
+        # Others can write there, and what it says goes to the other hosts: a commit, and nothing else that a link leads to.
+        descriptor = os.open(repo / "refs" / revision, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            commit = stream.read(100).decode("utf-8", "replace").strip()
+        commit = commit if REVISION.fullmatch(commit) else ""
     except OSError:
         commit = revision if REVISION.match(revision) and (repo / "snapshots" / revision).is_dir() else ""
     return replace(found, commit=commit)
@@ -149,7 +151,7 @@ class Supervisor:
         self.after = [given.get("after") or {} for given in service["rank"]["parts"]]
         self.record = args.run / "attempts" / f"{config.service}.json"
         now = time.monotonic()
-        kept = ranks.Attempts.read(spark_unit.read_record(self.record), config.fingerprint, now)
+        kept = ranks.Attempts.read(state_file.read(self.record) or {}, config.fingerprint, now)
         self.saved = asdict(kept)
         self.rank = ranks.Rank(config, secrets.token_hex(8), kept, now)
         self.peers = {(peer.address, config.port): peer.rank for peer in config.peers}
@@ -190,10 +192,10 @@ class Supervisor:
             self.receive()
             self.step()
             now = time.monotonic()
-            said = self.rank.said(now)
-            if said != last or now >= beat:
+            message = self.rank.message(now)
+            if message != last or now >= beat:
                 self.send()
-                beat, last = now + self.args.interval, replace(said, seq=said.seq + 1)
+                beat, last = now + self.args.interval, replace(message, seq=message.seq + 1)
             if self.watchdog and now - self.watched >= self.watchdog:
                 self.watched = now
                 notify("WATCHDOG=1")
@@ -292,9 +294,9 @@ class Supervisor:
             except OSError:  # nothing more; a link that is gone is no more than silence
                 return
             rank = self.peers.get((source[0], source[1]))
-            said = None if rank is None else ranks.decode(data)
-            if said is not None and said.rank == rank:
-                self.rank.hear(said, time.monotonic())
+            message = None if rank is None else ranks.decode(data)
+            if message is not None and message.rank == rank:
+                self.rank.receive(message, time.monotonic())
 
     def send(self) -> None:
         if self.socket is None:
@@ -386,7 +388,7 @@ class Supervisor:
             self.phase = rank.phase
             if rank.phase in (ranks.STOPPING, ranks.DOWN):
                 notify("STOPPING=1")
-                self.say(self.farewell())
+                self.say(self.exit_reason())
             elif rank.phase != ranks.WAITING:
                 self.say(status)
         if rank.phase == ranks.WAITING:
@@ -399,7 +401,7 @@ class Supervisor:
                 self.reminded = now
                 self.say(status)
 
-    def farewell(self) -> str:
+    def exit_reason(self) -> str:
         text = self.rank.reason
         if self.rank.final:
             return f"{text}. When the cause is gone: systemctl start {self.config.unit}"
@@ -412,7 +414,7 @@ class Supervisor:
         if kept == self.saved:
             return
         try:
-            spark_unit.write_record(self.record, kept)
+            state_file.write(self.record, kept)
             self.saved = kept
         except OSError as error:
             self.saved = kept  # said once; without the record the bound counts from here
@@ -422,22 +424,19 @@ class Supervisor:
 def ask_ray(container: str, program: bytes, words: list[str], seconds: float) -> tuple[bool, str]:
     """Let the program that knows Ray wait inside the container; returns whether the nodes are there, and what it saw."""
     argv = ["docker", "exec", "--interactive", container, "python3", "-", *words]
-    try:
-        done = subprocess.run(argv, input=program, capture_output=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return False, f"no word of Ray within {seconds:.0f} s"
-    except OSError as error:
-        return False, f"docker cannot be run: {error}"
-    lines = done.stdout.decode("utf-8", "replace").strip().splitlines()
+    done = command.run(argv, seconds, data=program)
+    if done.state != command.FINISHED:
+        return False, f"no word of Ray within {seconds:.0f} s" if done.state == command.SILENT else done.why
+    lines = done.out.strip().splitlines()
     try:
         answer = json.loads(lines[-1])
         nodes = ", ".join(node["address"] for node in answer["nodes"] if node["alive"]) or "none"
         seen = f"Ray has the nodes {nodes} and {answer['gpus']} GPUs"
-        ready = done.returncode == 0 and answer["ready"] is True
+        ready = done.rc == 0 and answer["ready"] is True
         return ready, seen if ready else f"{seen}; {answer['error']}"
     except (ValueError, LookupError, TypeError):
-        text = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        return False, text[-1] if text else f"exit code {done.returncode} and no answer"
+        text = done.err.strip().splitlines()
+        return False, text[-1] if text else f"exit code {done.rc} and no answer"
 
 
 def protect() -> None:

@@ -14,7 +14,7 @@ Two engines that load at once on one pool of memory are charged with each other'
 held from the gate until the server is ready. Its owner is a file in /run; an owner that is not starting any more does
 not count, so a failed engine never blocks the next one.
 
-NAME is a file /etc/dgxspark/services/NAME.json. Python's standard library and three files beside it are all it needs.
+NAME is a file /etc/dgxspark/services/NAME.json. Python's standard library and the files beside it are all it needs.
 A rank of a model that spans hosts has a supervisor instead, spark_rank.py; it takes the same steps with the functions here.
 """
 
@@ -23,36 +23,27 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import http.client
 import json
 import os
 import re
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-_LIB = Path(__file__).resolve().parents[2] / "lib" / "dgxspark"
-sys.path.insert(0, str(_LIB) if _LIB.is_dir() else os.environ.get("SPARK_UNIT_LIB", str(_LIB)))
-
-import endpoint
-import hostmem
-import load_guard
+from dgxspark_vllm._runtime import command, endpoint, hostmem, load_guard, state_file
+from dgxspark_vllm._runtime.systemd import notify
 
 PROGRAM = "spark-unit"  # what lines in the journal begin with
 REMIND_SECONDS = 60.0
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 OLLAMA_REQUEST_SECONDS = 5.0
 OLLAMA_SECONDS = 30.0  # that a model may take to go; it answers what it is at first
-MOST_BYTES = 2**20  # of an answer
 
 
 class Stop(Exception):
@@ -67,30 +58,10 @@ def say(text: str) -> None:
     print(f"{PROGRAM}: {text}", flush=True)
 
 
-def notify(text: str) -> None:
-    """Tell systemd; without systemd it is nothing."""
-    path = os.environ.get("NOTIFY_SOCKET", "")
-    if not path:
-        return
-    address = "\0" + path[1:] if path.startswith("@") else path
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
-        stream.sendto(text.encode("utf-8", "replace"), address)
-
-
 def output(argv: list[str], seconds: float = 30.0) -> str | None:
-    """Run a program without a shell and return what it printed; None when it is missing, failed or hung."""
-    try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=seconds,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+    """Run a program without a shell and return what it printed; None when it is missing, failed or did not answer."""
+    answer = command.run(argv, seconds)
+    return answer.out if answer.state == command.FINISHED and answer.rc == 0 else None
 
 
 def load_service(etc: Path, name: str) -> dict[str, Any]:
@@ -188,21 +159,6 @@ def start_record(run_dir: Path, unit: str) -> Path:
     return run_dir / "starts" / f"{unit}.json"
 
 
-def read_record(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return record if isinstance(record, dict) else {}
-
-
-def write_record(path: Path, record: dict[str, Any]) -> None:
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(record) + "\n", encoding="utf-8")
-    fresh.replace(path)
-
-
 def moment(root: str) -> dict[str, Any]:
     """The memory of the host now; the clock only serves to tell how long a start took."""
     meminfo = hostmem.read_meminfo(root)
@@ -216,12 +172,12 @@ def record_gate(service: dict[str, Any], run_dir: Path) -> None:
     beside = {}
     try:
         for other in sorted(path.parent.glob("*.json")):
-            record = read_record(other)
+            record = state_file.read(other) or {}
             if other != path and "ready" in record:
                 beside[other.stem] = round(record["gate"]["available_gib"] - record["ready"]["available_gib"], 3)
         gate = moment(service.get("sysroot") or "/")
         invocation = os.environ.get("INVOCATION_ID", "")
-        write_record(path, {"unit": service["unit"], "invocation": invocation, "gate": gate, "beside": beside})
+        state_file.write(path, {"unit": service["unit"], "invocation": invocation, "gate": gate, "beside": beside})
     except (OSError, KeyError, TypeError) as error:  # a note for later; the start does not depend on it
         say(f"{service['unit']}: warning: the start is not recorded: {error!r}")
 
@@ -229,13 +185,13 @@ def record_gate(service: dict[str, Any], run_dir: Path) -> None:
 def record_ready(service: dict[str, Any], run_dir: Path) -> None:
     """Add what is left when the model has answered."""
     path = start_record(run_dir, service["unit"])
-    record = read_record(path)
+    record = state_file.read(path) or {}
     if not record or record.get("invocation") != os.environ.get("INVOCATION_ID", ""):
         return  # it was started before starts were recorded, or not by this unit
     try:
         ready = moment(service.get("sysroot") or "/")
         seconds = round(ready["clock"] - record["gate"]["clock"], 1)
-        write_record(path, {**record, "ready": ready, "start_seconds": seconds})
+        state_file.write(path, {**record, "ready": ready, "start_seconds": seconds})
     except (OSError, KeyError, TypeError) as error:
         say(f"{service['unit']}: warning: the end of the start is not recorded: {error!r}")
 
@@ -289,11 +245,11 @@ class LoadGuard:
         say(f"{self.unit}: load guard: {guard.text()}")
         if guard.acted:
             self.tell(f"load guard: {guard.text()}")
-        record = read_record(self.record)
+        record = state_file.read(self.record) or {}
         # A record of another start is left as it is; that of this one may be missing, and the journal has it anyway.
         if record.get("invocation") == os.environ.get("INVOCATION_ID", ""):
             with contextlib.suppress(OSError):
-                write_record(self.record, {**record, "load_guard": guard.account()})
+                state_file.write(self.record, {**record, "load_guard": guard.account()})
 
     def status(self) -> str:
         """What it did so far, in a few words; empty when that is nothing."""
@@ -318,7 +274,7 @@ class LoadGuard:
         meminfo = hostmem.read_meminfo(self.root)
         cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0)
         large = load_guard.large_blocks(hostmem.read_buddyinfo(self.root), os.sysconf("SC_PAGE_SIZE"))
-        look = load_guard.Look(meminfo.get("MemFree", 0) * 1024, cache * 1024, large)
+        look = load_guard.Sample(meminfo.get("MemFree", 0) * 1024, cache * 1024, large)
         for what in guard.decide(time.monotonic(), look):
             if self.over.is_set():
                 return
@@ -347,10 +303,12 @@ class LoadGuard:
 def ask_ollama(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Ask Ollama something. Raises OSError or ValueError."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url.rstrip("/") + path, data, {"Content-Type": "application/json"})
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=OLLAMA_REQUEST_SECONDS) as answer:
-        found = json.loads(answer.read(MOST_BYTES) or b"{}")
+    asked = url.rstrip("/") + path
+    method = "GET" if data is None else "POST"
+    answer = endpoint.fetch(asked, method, {"Content-Type": "application/json"}, data, OLLAMA_REQUEST_SECONDS)
+    if answer.status != 200:
+        raise OSError(f"HTTP {answer.status} at {path}")
+    found = json.loads(answer.body or b"{}")
     if not isinstance(found, dict):
         raise ValueError("no JSON object came back")
     return found
@@ -390,7 +348,7 @@ def unload_ollama(unit: str, etc: Path, poll: float, limit_seconds: float = OLLA
             for name in sorted(held.keys() - asked.keys()):
                 asked[name] = held[name]
                 # Whether it goes is seen below.
-                with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
+                with contextlib.suppress(OSError, ValueError):
                     ask_ollama(url, "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
             if not held:
                 break
@@ -398,7 +356,7 @@ def unload_ollama(unit: str, etc: Path, poll: float, limit_seconds: float = OLLA
                 say(f"{unit}: warning: Ollama still holds {', '.join(sorted(held))} after {limit_seconds:.0f} s")
                 return
             time.sleep(min(poll, 0.5))
-    except (OSError, ValueError, http.client.HTTPException) as error:
+    except (OSError, ValueError) as error:
         if asked:  # one that is not there holds nothing; one that breaks off is worth a word
             say(f"{unit}: warning: Ollama at {url} was asked to unload {', '.join(sorted(asked))}: {error}")
         return
@@ -499,8 +457,11 @@ class MainProcess:
                 return f"the main process of {self.unit} (docker run, pid {self.pid}) has ended"
             return None
         if self.container:
-            state = output(["docker", "container", "inspect", "--format", "{{.State.Status}}", "--", self.container])
-            if state is None or state.strip() in ("exited", "dead"):
+            asked = ["docker", "container", "inspect", "--format", "{{.State.Status}}", "--", self.container]
+            answer = command.run(asked)
+            gone = answer.rc != 0 and "no such" in answer.err.lower()
+            # Docker that is slow or fails says nothing of the container; the wait has a limit of its own.
+            if answer.state == command.FINISHED and (gone or answer.out.strip() in ("exited", "dead")):
                 return f"the container {self.container} is not running"
         return None
 
@@ -515,10 +476,10 @@ def await_answer(service: dict[str, Any], poll: float, alive: Callable[[], str |
     result = endpoint.wait_ready(
         service["url"],
         service["model"],
+        endpoint.Requests(measure=False),
         api_key_file=service.get("api_key_file"),
         timeout=float(service.get("start_deadline_seconds") or 3600),
         interval=poll,
-        measure=False,
         alive=alive,
         on_event=on_event,
     )

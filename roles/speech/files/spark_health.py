@@ -7,7 +7,7 @@ spark-health ready FILE         after the start: wait until the health endpoint 
 spark-health prove FILE         send one real request: audio in, text out; or text in, audio out; or the list of models
 spark-health pull FILE [MODEL]  have Ollama pull a model, and wait until it has; without one, all that it lacks, and prove them
 
-FILE holds the settings of the server, as the role wrote them. Python's standard library is all that is needed.
+FILE holds the settings of the server, as the role wrote them. Python's standard library and two files beside it are all that is needed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ import json
 import math
 import os
 import struct
-import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 import wave
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+
+from dgxspark_vllm._runtime import command, endpoint
 
 PROGRAM = "spark-health"
 LOG_LINES = 12
@@ -39,8 +40,6 @@ AUDIO = {b"RIFF": "WAV", b"ID3": "MP3", b"\xff\xfb": "MP3", b"\xff\xf3": "MP3", 
 NOT_OPENAI = (
     "An image in spark_speech has to speak OpenAI's audio interface; its own documentation says whether it does"
 )
-# No proxy: what is asked is on this host.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Stop(Exception):
@@ -72,14 +71,9 @@ def headers(settings: dict[str, Any]) -> dict[str, str]:
 
 
 def output(argv: list[str]) -> str:
-    """What a program printed, both streams; empty when it failed or is not there."""
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    """What a program printed, both streams; empty when it failed or is not there, the reason when it did not answer."""
+    done = command.run(argv, 20, tail=True, merge=True)
+    return f"({done.why})" if done.state == command.SILENT else done.out if done.rc == 0 else ""
 
 
 def log_tail(settings: dict[str, Any]) -> str:
@@ -116,15 +110,13 @@ def started(pid: int) -> str | None:
 def ask_health(settings: dict[str, Any]) -> str | None:
     """None when the server is ready, else what is missing."""
     try:
-        request = urllib.request.Request(settings["url"] + settings["health"], headers=headers(settings))
-        with OPENER.open(request, timeout=REQUEST_SECONDS) as answer:
-            body = answer.read(65536)
-    except urllib.error.HTTPError as error:
-        return f"{settings['health']} answers {error.code}"
+        answer = endpoint.fetch(settings["url"] + settings["health"], "GET", headers(settings), None, REQUEST_SECONDS)
     except (OSError, ValueError) as error:
-        return f"{settings['health']} does not answer: {getattr(error, 'reason', error)}"
+        return f"{settings['health']} does not answer: {error}"
+    if not 200 <= answer.status < 300:
+        return f"{settings['health']} answers {answer.status}"
     try:
-        status = json.loads(body).get("status")
+        status = json.loads(answer.body).get("status")
     except (ValueError, AttributeError):
         return None
     return f"its status is {status}" if str(status).lower() in NOT_READY else None
@@ -173,20 +165,17 @@ def tone() -> bytes:
 def send(settings: dict[str, Any], path: str, body: bytes, kind: str, seconds: float) -> tuple[bytes, str]:
     """POST a body; return the answer and its type, or stop with what the server said."""
     unit = settings["unit"]
-    request = urllib.request.Request(
-        settings["url"] + path, data=body, headers={"Content-Type": kind, **headers(settings)}, method="POST"
-    )
     try:
-        with OPENER.open(request, timeout=seconds) as answer:
-            return answer.read(), answer.headers.get("Content-Type") or ""
-    except urllib.error.HTTPError as error:
-        said = error.read(500).decode("utf-8", "replace")
-        fix = "; its key is another one than api_key_file holds" if error.code in (401, 403) else ""
-        raise Stop(f"{unit}: {path} answers {error.code}{fix}: {said}\nIts log:\n{log_tail(settings)}") from error
+        answer = endpoint.fetch(
+            settings["url"] + path, "POST", {"Content-Type": kind, **headers(settings)}, body, seconds
+        )
     except (OSError, ValueError) as error:
-        raise Stop(
-            f"{unit}: {path} gives no answer: {getattr(error, 'reason', error)}. Its log:\n{log_tail(settings)}"
-        ) from error
+        raise Stop(f"{unit}: {path} gives no answer: {error}. Its log:\n{log_tail(settings)}") from error
+    if not 200 <= answer.status < 300:
+        said = answer.body[:500].decode("utf-8", "replace")
+        fix = "; its key is another one than api_key_file holds" if answer.status in (401, 403) else ""
+        raise Stop(f"{unit}: {path} answers {answer.status}{fix}: {said}\nIts log:\n{log_tail(settings)}")
+    return answer.body, answer.headers.get("content-type") or ""
 
 
 def prove_asr(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -228,8 +217,7 @@ def prove_tts(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 def tags(settings: dict[str, Any]) -> list[dict[str, Any]]:
     try:
-        with OPENER.open(settings["url"] + "/api/tags", timeout=REQUEST_SECONDS) as answer:
-            listed = json.load(answer)["models"]
+        listed = json.loads(endpoint.fetch(settings["url"] + "/api/tags", timeout=REQUEST_SECONDS).body)["models"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise Stop(
             f"{settings['unit']}: /api/tags gives no list of models: {error}. Its log:\n{log_tail(settings)}"
@@ -265,20 +253,13 @@ PROOFS = {"asr": prove_asr, "tts": prove_tts, "ollama": prove_ollama}
 
 def pulling(settings: dict[str, Any], model: str) -> Iterator[dict[str, Any]]:
     """The lines in which Ollama says how far a pull has come."""
-    request = urllib.request.Request(
-        settings["url"] + "/api/pull",
-        data=json.dumps({"model": model}).encode(),
-        headers={"Content-Type": "application/json"},
-    )
+    body = json.dumps({"model": model}).encode()
     try:
-        with OPENER.open(request, timeout=300) as answer:
-            for line in answer:
-                if line.strip():
-                    yield json.loads(line)
-    except urllib.error.HTTPError as error:
-        yield {"error": f"{error.code} {error.read(500).decode('utf-8', 'replace')}"}
+        for line in endpoint.lines(settings["url"] + "/api/pull", {"Content-Type": "application/json"}, body, 300):
+            if line.strip():
+                yield json.loads(line)
     except (OSError, ValueError) as error:
-        yield {"error": str(getattr(error, "reason", error))}
+        yield {"error": str(error)}
 
 
 def pull(settings: dict[str, Any], model: str, seconds: float) -> None:

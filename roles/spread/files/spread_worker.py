@@ -9,9 +9,9 @@ renames files into the layout of the hub. The standard library alone, Python 3.9
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,17 +21,30 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 sys.dont_write_bytecode = True
 
-import spread_files
-from spread_files import CHUNK, STAGING, Failed, Wrong, digests, mark, put_aside, safe, safe_link
+from dgxspark_vllm._content import image_stream, spread_files
+from dgxspark_vllm._content.spread_files import (
+    CHUNK,
+    STAGING,
+    Failed,
+    Wrong,
+    digests,
+    put_aside,
+    safe,
+    safe_link,
+    stat_key,
+)
+from dgxspark_vllm._host import beneath
 
 RUN_DIR = Path(os.environ.get("SPREAD_RUN_DIR") or "/run/dgxspark/spread")
 TRIES = 2
 """How often a file is fetched whole; the second time because the first was not what the source said it sends."""
 CONNECT_SECONDS = 5
+NO_IMAGE = b"no such image"
+"""What Docker prints, in small letters, of an image that it does not have; any other failure is no answer."""
 
 Run = Callable[..., "subprocess.CompletedProcess[bytes]"]
 
@@ -74,14 +87,6 @@ class Progress:
         """Write it once a second, until the work has ended."""
         while not self.ended.wait(1):
             self.write()
-
-
-def size_of(path: Path) -> int:
-    """Return the size of a file, 0 where there is none."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 # --- the way to the source --------------------------------------------------------------------------------------------
@@ -161,27 +166,47 @@ class Model:
         self.progress = progress
         self.folder = folder
         self.run = run
-        home = Path(task["hf_home"])
-        self.hub = home / "hub"
+        self.home = Path(task["hf_home"])
         self.repo = safe(task["folder"])
-        self.staging = home / STAGING
         self.record = spread_files.read_record(self.repo)
         self.lock = threading.Lock()
         self.files = {safe(entry["store"]): entry for entry in task["files"]}
         self.links: list[Mapping[str, Any]] = []
+        self.staging = -1
+        """Descriptor of the folder that files come into: root's alone, whatever the folders around it become."""
         self.again = 0
         self.wrong = False
 
     def bring(self) -> dict[str, Any]:
         """Take what is missing, verify it, put it where the hub library looks; returns how it went."""
+        self.home.mkdir(mode=0o755, parents=True, exist_ok=True)
+        try:
+            with beneath.own_folder(self.home, STAGING) as self.staging:
+                try:
+                    return self.receive()
+                finally:
+                    for _path, folders, _files, at in os.fwalk(".", topdown=False, dir_fd=self.staging):
+                        for name in folders:
+                            with contextlib.suppress(OSError):  # it is no empty folder
+                                os.rmdir(name, dir_fd=at)
+        finally:
+            with contextlib.suppress(OSError), beneath.folder(self.home) as home:
+                os.rmdir(STAGING, dir_fd=home)  # unless there is more to come in it
+
+    def staged(self, entry: Mapping[str, Any]) -> int:
+        """Return how much of a file has come."""
+        return beneath.size(self.staging, entry["store"]) or 0
+
+    def receive(self) -> dict[str, Any]:
+        """Take what is missing, and say how it went."""
         began = time.monotonic()
         missing = [entry for entry in self.files.values() if not self.whole(entry)]
         self.progress.state["total"] += sum(int(entry["size"]) for entry in missing) - int(self.task["bytes"])
         self.links = choose_links(self.task) if missing else []
-        staged_before = sum(min(size_of(self.staging / e["store"]), int(e["size"])) for e in missing)
+        staged_before = sum(min(self.staged(entry), int(entry["size"])) for entry in missing)
         # What came earlier is counted, and is no rate.
         self.progress.state["before"] += staged_before
-        self.progress.count = lambda: sum(size_of(self.staging / entry["store"]) for entry in missing)
+        self.progress.count = lambda: sum(self.staged(entry) for entry in missing)
         hands = share_out(missing, int(self.task["streams"]))
         with ThreadPoolExecutor(max_workers=max(len(hands), 1)) as pool:
             problems = [problem for problem in pool.map(self.take, range(len(hands)), hands) if problem]
@@ -200,24 +225,26 @@ class Model:
 
     def whole(self, entry: Mapping[str, Any]) -> bool:
         """Tell whether a file is in its place already; one that is not what it should be leaves it."""
-        path = self.hub / entry["store"]
-        if not path.is_file():
+        try:
+            with beneath.open_file(self.home, f"hub/{entry['store']}") as handle:
+                verified = self.record.get(entry["store"]) or {}
+                now = stat_key(handle)
+                same = now[0] == entry["size"] and (
+                    (verified.get("mark") == now and verified.get("sha256") == entry["sha256"])
+                    or digests(handle)[0] == entry["sha256"]
+                )
+        except FileNotFoundError:
             return False
-        verified = self.record.get(entry["store"]) or {}
-        same = path.stat().st_size == entry["size"] and (
-            (verified.get("mark") == mark(path) and verified.get("sha256") == entry["sha256"])
-            or digests(path)[0] == entry["sha256"]
-        )
         if same:
-            self.note(entry, path)
+            self.note(entry, now)
         else:
-            put_aside(path, self.staging / entry["store"], int(entry["size"]), self.repo)
+            put_aside(self.home, entry["store"], int(entry["size"]), self.repo)
         return same
 
-    def note(self, entry: Mapping[str, Any], path: Path) -> None:
+    def note(self, entry: Mapping[str, Any], now: list[int]) -> None:
         """Remember that a file was whole."""
         with self.lock:
-            self.record[entry["store"]] = {"mark": mark(path), "sha256": entry["sha256"]}
+            self.record[entry["store"]] = {"mark": now, "sha256": entry["sha256"]}
 
     def take(self, number: int, hand: Sequence[Mapping[str, Any]]) -> str:
         """One stream: take its files, verify them; returns what is wrong, or an empty text."""
@@ -234,7 +261,7 @@ class Model:
             with self.lock:
                 self.again += sum(int(entry["size"]) for entry in bad)
             for entry in bad:
-                (self.staging / entry["store"]).unlink(missing_ok=True)
+                beneath.remove(self.staging, entry["store"])
             why = (
                 f"{bad[0]['path']} came from {self.task['source']} {TRIES} times with another SHA-256 than that of "
                 f"the source's list; it was not put to use"
@@ -245,23 +272,31 @@ class Model:
 
     def right(self, entry: Mapping[str, Any]) -> bool:
         """Compare a file that has come with what it should be."""
-        path = self.staging / entry["store"]
-        return size_of(path) == entry["size"] and path.is_file() and digests(path)[0] == entry["sha256"]
+        if beneath.size(self.staging, entry["store"]) != entry["size"]:
+            return False
+        with beneath.open_file(self.staging, entry["store"]) as handle:
+            return digests(handle)[0] == str(entry["sha256"])
 
     def rsync(self, number: int, files: Sequence[Mapping[str, Any]]) -> str:
         """Run rsync for a stream's files. A part that is there is not sent again: the digest tells whether it was right."""
         for entry in files:
-            path = self.staging / entry["store"]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if size_of(path) > int(entry["size"]):
-                path.unlink()
+            with beneath.folder(self.staging, str(Path(entry["store"]).parent), make=True):
+                pass
+            if self.staged(entry) > int(entry["size"]):
+                beneath.remove(self.staging, entry["store"])
         names = self.folder / f"files.{number}"
         names.write_text("".join(f"{entry['store']}\0" for entry in files), encoding="utf-8")
         link = self.links[number % len(self.links)]
         shell = " ".join(ssh_argv(self.task, link, self.folder))
         argv = ["rsync", "--append", "--copy-links", "--times", "--no-implied-dirs", "--from0", f"--files-from={names}"]
         argv += ["--perms", "--chmod=F0644,D0755", "--timeout=120", f"--rsh={shell}", *self.limit()]
-        done = self.run([*argv, f"{link['source']}::hub/", f"{self.staging}/"], capture_output=True, check=False)
+        # It goes into the open folder, by whatever name that is reached now.
+        done = self.run(
+            [*argv, f"{link['source']}::hub/", "./"],
+            capture_output=True,
+            check=False,
+            cwd=f"/proc/self/fd/{self.staging}",
+        )
         if done.returncode != 0:
             return f"taking files from {self.task['source']} failed: " + last_words(
                 done.stderr, "rsync", done.returncode
@@ -276,45 +311,40 @@ class Model:
     def publish(self, received: Sequence[Mapping[str, Any]]) -> None:
         """Rename what has come into the hub's layout: blobs first, then the snapshot, then its name."""
         for entry in received:
-            target = self.hub / entry["store"]
             if "/snapshots/" in entry["store"]:
                 continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (self.staging / entry["store"]).replace(target)
-            self.note(entry, target)
+            beneath.move(self.staging, entry["store"], self.home, f"hub/{entry['store']}")
+            self.put(entry)
         commit = safe(self.task["commit"])
-        snapshot = self.hub / self.repo / "snapshots" / commit
-        draft = self.staging / self.repo / "drafts" / commit
-        root = self.hub / self.repo
-        build = snapshot if snapshot.exists() else draft
-        if build is draft:
-            shutil.rmtree(draft, ignore_errors=True)
+        with beneath.folder(self.home, f"hub/{self.repo}", make=True) as root:
+            there = beneath.info(root, f"snapshots/{commit}") is not None
+            draft = f"{self.repo}/drafts/{commit}"
+            build: tuple[int, str] = (root, f"snapshots/{commit}") if there else (self.staging, draft)
+            if not there:
+                beneath.remove_tree(self.staging, draft)
+            for entry in self.task["files"]:
+                path = f"{build[1]}/{safe(entry['path'])}"
+                if entry["link"]:
+                    # Judged where it is going to be.
+                    beneath.link(build[0], path, safe_link(f"snapshots/{commit}/{entry['path']}", entry["link"]))
+                elif beneath.info(build[0], path) is None:
+                    beneath.move(self.staging, entry["store"], build[0], path)
+            if not there:
+                with beneath.folder(root, "snapshots", make=True):
+                    beneath.move(self.staging, draft, root, f"snapshots/{commit}")
+            if self.task["revision"] != commit:
+                beneath.write(root, f"refs/{safe(self.task['revision'])}", commit.encode())
         for entry in self.task["files"]:
-            path = build / safe(entry["path"])
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if entry["link"]:
-                text = safe_link(snapshot, entry["path"], entry["link"], root)
-                if not (path.is_symlink() and str(path.readlink()) == text):
-                    fresh = path.with_name(f".{path.name}.new")
-                    fresh.unlink(missing_ok=True)
-                    fresh.symlink_to(text)
-                    fresh.replace(path)
-            elif not path.exists():
-                (self.staging / entry["store"]).replace(path)
-                self.note(entry, path)
-        if build is draft:
-            snapshot.parent.mkdir(parents=True, exist_ok=True)
-            draft.replace(snapshot)
-        if self.task["revision"] != commit:
-            ref = root / "refs" / safe(self.task["revision"])
-            ref.parent.mkdir(parents=True, exist_ok=True)
-            fresh = ref.with_name(f".{ref.name}.new")
-            fresh.write_text(commit, encoding="utf-8")
-            fresh.replace(ref)
+            if not entry["link"]:
+                self.put(entry)
         spread_files.write_record(self.repo, self.record)
-        shutil.rmtree(self.staging / self.repo, ignore_errors=True)
-        if self.staging.is_dir() and not any(self.staging.iterdir()):
-            self.staging.rmdir()
+        beneath.remove_tree(self.staging, self.repo)
+
+    def put(self, entry: Mapping[str, Any]) -> None:
+        """Remember a file that has come into its place."""
+        found = beneath.info(self.home, f"hub/{entry['store']}")
+        if found is not None:
+            self.note(entry, beneath.stat_key(found))
 
 
 def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
@@ -324,20 +354,21 @@ def verify_model(task: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """
     began = time.monotonic()
     home, repo = Path(task["hf_home"]), safe(task["folder"])
-    hub, record = home / "hub", spread_files.read_record(repo)
+    record = spread_files.read_record(repo)
     entries = list({entry["store"]: entry for entry in task["files"]}.values())
 
     def look(entry: Mapping[str, Any]) -> str | None:
-        path = hub / safe(entry["store"])
-        if not path.is_file():
+        try:
+            with beneath.open_file(home, f"hub/{safe(entry['store'])}") as handle:
+                before, (sha256, git) = stat_key(handle), digests(handle)
+        except (FileNotFoundError, beneath.Refused):
             return str(entry["path"])
         verified = record.get(entry["store"]) or {}
-        before, (sha256, git) = mark(path), digests(path)
         progress.add(before[0])
         expected = spread_files.named_digest(entry["store"]) or entry.get("sha256") or verified.get("sha256") or sha256
         if expected not in (sha256, git):
             record.pop(entry["store"], None)
-            put_aside(path, home / STAGING / entry["store"], entry.get("whole_size"), repo)
+            put_aside(home, entry["store"], entry.get("whole_size"), repo)
             return str(entry["path"])
         record[entry["store"]] = {"mark": before, "sha256": sha256}
         return None
@@ -362,10 +393,23 @@ class Image:
         self.run = run
 
     def inspect(self, ref: str) -> dict[str, Any] | None:
-        """Return what the engine has under a name."""
+        """Return what the engine has under a name, None where it says that it has nothing.
+
+        Raises C(Failed) where it does not say: an image is not another one, and not to be removed, because Docker did not answer.
+        """
         done = self.run(["docker", "image", "inspect", "--", ref], capture_output=True, check=False)
-        items = json.loads(done.stdout or b"[]") if done.returncode == 0 else []
-        return spread_files.describe(items[0]) if items else None
+        if done.returncode != 0:
+            if NO_IMAGE in done.stderr.lower():
+                return None
+            self.fail("inspect", ref, last_words(done.stderr, "docker", done.returncode))
+        try:
+            return spread_files.describe(json.loads(done.stdout)[0])
+        except (ValueError, LookupError, TypeError):
+            self.fail("inspect", ref, "it printed no description of an image")
+
+    def fail(self, verb: str, what: str, said: str) -> NoReturn:
+        """Raise C(Failed) that names command, host and what Docker said."""
+        raise Failed(f"docker image {verb} {what} failed on {socket.gethostname()}: {said}")
 
     def bring(self) -> dict[str, Any]:
         """Load the image as it is sent, and see that it is the one; the engine compares each layer with its digest."""
@@ -385,7 +429,9 @@ class Image:
             )
         own = self.task.get("alias") or ref
         if not self.inspect(own):
-            self.run(["docker", "image", "tag", str(found["id"]), own], capture_output=True, check=True)
+            done = self.run(["docker", "image", "tag", str(found["id"]), own], capture_output=True, check=False)
+            if done.returncode != 0:
+                self.fail("tag", f"{found['id']} {own}", last_words(done.stderr, "docker", done.returncode))
         self.progress.add(max(int(wanted["size"]) - received, 0))
         return {"bytes": received, "link": link["kind"], "seconds": round(time.monotonic() - began, 3)}
 
@@ -393,7 +439,8 @@ class Image:
         """Copy from the source's C(docker save) into C(docker load); returns how many bytes came, and what was loaded."""
         errors = {name: self.folder / f"image.{name}" for name in ("ssh", "load")}
         limit = float(self.task.get("limit_mbs") or 0) * 1e6
-        began, received = time.monotonic(), 0
+        began, received, refused = time.monotonic(), 0, ""
+        guard = image_stream.ArchiveGuard(self.names())
         argv = [*ssh_argv(self.task, link, self.folder), link["source"], f"image {self.task['name']}"]
         with (
             errors["ssh"].open("wb") as ssh_errors,
@@ -407,16 +454,23 @@ class Image:
             reader, writer = sending.stdout, loading.stdin
             try:
                 while reader and writer:
+                    # Popen promises IO[bytes]; a pipe is a BufferedReader, which has it.
                     piece = reader.read1(CHUNK)  # type: ignore[attr-defined]
                     if not piece:
                         break
-                    writer.write(piece)
+                    writer.write(guard.feed(piece))
                     received += len(piece)
                     self.progress.add(len(piece))
                     if limit:
                         time.sleep(max(0.0, received / limit - (time.monotonic() - began)))
+                if received:  # of nothing at all ssh says why
+                    guard.end()
             except BrokenPipeError:
                 sending.terminate()  # the engine refused what came; its own words follow
+            except image_stream.UnexpectedContent as error:
+                refused = str(error)
+                loading.kill()  # before it has seen a name
+                sending.terminate()
             if writer:
                 try:
                     writer.close()
@@ -425,6 +479,8 @@ class Image:
             codes = sending.wait(), loading.wait()
             said.seek(0)
             lines = said.read().decode("utf-8", "replace").splitlines()
+        if refused and codes[0] in (0, -signal.SIGTERM):
+            raise Failed(f"{self.task['source']} sent something else than {self.task['ref']}: {refused}")
         if any(codes):
             # The one that failed by itself: the engine refuses what ends too early, and ssh is ended when the engine refused.
             sent = codes[0] in (0, -signal.SIGTERM)
@@ -432,7 +488,13 @@ class Image:
             why = last_words(text, "docker load" if sent else "ssh", codes[1] if sent else codes[0])
             raise Failed(f"taking {self.task['ref']} from {self.task['source']} failed: {why}")
         # "Loaded image: NAME", or "Loaded image ID: sha256:..." of one without a name.
-        return received, [line.partition(": ")[2].strip() for line in lines if line.startswith("Loaded image")]
+        names = [line.partition(": ")[2].strip() for line in lines if line.startswith("Loaded image")]
+        asked = {image_stream.full_name(name) for name in self.names()}
+        return received, [name for name in names if name.startswith("sha256:") or image_stream.full_name(name) in asked]
+
+    def names(self) -> list[str]:
+        """Return the names that the image may come with: those that this host was told, not what the source says."""
+        return [name for name in (self.task["ref"], self.task.get("alias"), self.task["name"]) if name]
 
 
 # --- the job ----------------------------------------------------------------------------------------------------------

@@ -21,8 +21,6 @@ import json
 import os
 import re
 import shutil
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -34,13 +32,10 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-_LIB = Path(__file__).resolve().parents[2] / "lib" / "dgxspark"
-sys.path.insert(0, str(_LIB) if _LIB.is_dir() else os.environ.get("SPARK_UNIT_LIB", str(_LIB)))
-
-import endpoint
-import metrics
 import python_stacks  # beside this file
-import wedge
+
+from dgxspark_vllm._runtime import command, endpoint, metrics, state_file, wedge
+from dgxspark_vllm._runtime.systemd import journal_line, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 METRICS_SECONDS = 10.0  # a busy server is late; two seconds have had healthy ones restarted
@@ -60,41 +55,16 @@ COMPILERS = {
 
 def say(text: str, level: int = 6) -> None:
     """Write a line to the journal with its priority (3 error, 4 warning, 6 information)."""
-    line = " ".join(text.split())
-    print(
-        f"<{level}>spark-watchdog: {line}" if os.environ.get("JOURNAL_STREAM") else f"spark-watchdog: {line}",
-        flush=True,
-    )
-
-
-def notify(text: str) -> None:
-    """Tell systemd; without systemd it is nothing."""
-    path = os.environ.get("NOTIFY_SOCKET", "")
-    if not path:
-        return
-    address = "\0" + path[1:] if path.startswith("@") else path
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stream:
-        stream.sendto(text.encode("utf-8", "replace"), address)
+    print(journal_line(f"spark-watchdog: {text}", level), flush=True)
 
 
 def run(argv: list[str], seconds: float = COMMAND_SECONDS) -> tuple[int, str]:
-    """Run a program without a shell; returns its exit code and what it printed, cut to its end where that is long."""
-    try:
-        done = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        return 124, (error.stdout or b"")[-MAX_FILE:].decode(
-            "utf-8", "replace"
-        ) + f"\n({argv[0]}: no end in {seconds:.0f} s)\n"
-    except OSError as error:
-        return 127, f"{argv[0]} cannot be run: {error.strerror}\n"
-    return done.returncode, done.stdout[-MAX_FILE:].decode("utf-8", "replace")
+    """Run a program without a shell; returns its exit code and what it printed, cut to its end where that is long.
+
+    The code is 127 for one that is missing and 124 for one that did not answer; then the text ends with the reason.
+    """
+    answer = command.run(argv, seconds, limit=MAX_FILE, tail=True, merge=True)
+    return answer.rc, answer.out if answer.state == command.FINISHED else f"{answer.out}\n({answer.why})\n"
 
 
 def at_once(works: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
@@ -114,27 +84,6 @@ def at_once(works: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str,
             thread.join(min(5.0, max(give_up - time.monotonic(), 0.01)))
             notify("WATCHDOG=1")
     return dict(done)
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
-    """Replace a file at one go, so that nobody reads half of it."""
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.new")
-    with fresh.open("w", encoding="utf-8") as stream:
-        os.fchmod(stream.fileno(), mode)
-        json.dump(value, stream, indent=1)
-        stream.write("\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(path)
 
 
 # --- what there is ------------------------------------------------------------------------------------------------
@@ -159,7 +108,7 @@ def read_services(folder: Path, leave_out: list[str]) -> dict[str, Service]:
     """The services of this host that answer requests; the ranks behind a head are the head's to watch."""
     found = {}
     for path in sorted(folder.glob("*.json")):
-        given = read_json(path)
+        given = state_file.read(path)
         if given is None or not NAME.match(path.stem) or path.stem in leave_out:
             continue
         if (given.get("rank") or {}).get("rank") or not all(given.get(key) for key in ("unit", "url", "model")):
@@ -206,8 +155,11 @@ def container_ids(containers: tuple[str, ...]) -> dict[str, str]:
 
 
 def runs(container: str) -> bool:
+    """Whether a container runs; one of which Docker does not say is taken to, since what is over is not waited for or killed."""
     code, text = run(["docker", "container", "inspect", "--format", "{{.State.Running}}", "--", container], 10.0)
-    return code == 0 and text.strip() == "true"
+    if code != 0:
+        return code != 127 and "no such" not in text.lower()
+    return text.strip() == "true"
 
 
 def processes_of(containers: tuple[str, ...]) -> dict[int, str]:
@@ -253,10 +205,9 @@ def probe(service: Service, seconds: float) -> tuple[str, str]:
 def ask_metrics(service: Service) -> tuple[dict[str, float | None] | None, str, str]:
     """The figures of a server, why there are none, and the text that they were read from."""
     try:
-        status, raw = service.client().call("GET", "/metrics", timeout=METRICS_SECONDS)
+        status, text = service.client().metrics(METRICS_SECONDS)
     except endpoint.Problem as problem:
         return None, problem.message, ""
-    text = raw.decode("utf-8", "replace")
     return (metrics.progress(text), "", text) if status == 200 else (None, f"HTTP {status}", text)
 
 
@@ -388,13 +339,13 @@ def collect(service: Service, etc: Path, state: Path, why: Mapping[str, Any], ke
 class Watchdog:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
-        given = read_json(args.etc / "watchdog" / "settings.json")
+        given = state_file.read(args.etc / "watchdog" / "settings.json")
         if given is None:
             raise SystemExit(f"spark-watchdog: {args.etc}/watchdog/settings.json cannot be read; run site.yml again")
         self.given = given
         self.keep = int(given.get("keep") or 5)
         self.file = args.state / "state.json"
-        self.before = (read_json(self.file) or {}).get("services") or {}
+        self.before = (state_file.read(self.file) or {}).get("services") or {}
         self.services: dict[str, Service] = {}
         self.trackers: dict[str, wedge.Tracker] = {}
         self.last_action: dict[str, dict[str, Any]] = {}
@@ -450,9 +401,9 @@ class Watchdog:
         self.tell()
         self.save()
 
-    def look(self, services: Mapping[str, Service]) -> dict[str, wedge.Look]:
+    def look(self, services: Mapping[str, Service]) -> dict[str, wedge.Observation]:
         """Gather what there is to see of all services."""
-        owner = str((read_json(self.args.run / "start.json") or {}).get("unit") or "")
+        owner = str((state_file.read(self.args.run / "start.json") or {}).get("unit") or "")
         states = unit_states([*(service.unit for service in services.values()), *([owner] if owner else [])])
         active = {name: s for name, s in services.items() if states.get(s.unit, {}).get("ActiveState") == "active"}
         asked = at_once({name: partial(ask_metrics, s) for name, s in active.items()}, METRICS_SECONDS + 5)
@@ -468,7 +419,7 @@ class Watchdog:
             now = time.monotonic()
             entered = values.get("ActiveEnterTimestampMonotonic", "")
             since = now - int(entered) / 1e6 if entered.isdigit() and entered != "0" else 0.0
-            looks[name] = wedge.Look(
+            looks[name] = wedge.Observation(
                 clock=now,
                 state=values.get("ActiveState", ""),
                 invocation=values.get("InvocationID", ""),
@@ -491,10 +442,10 @@ class Watchdog:
         """Tell whether the helpers of the units say that a start has not ended."""
         if owner == unit:
             return True
-        record = read_json(self.args.run / "starts" / f"{unit}.json")
+        record = state_file.read(self.args.run / "starts" / f"{unit}.json")
         return record is not None and "ready" not in record and record.get("invocation") == invocation
 
-    def act(self, service: Service, seen: wedge.Look) -> None:
+    def act(self, service: Service, seen: wedge.Observation) -> None:
         """Collect, look a last time, restart."""
         tracker = self.tracker(service.name)
         reason = tracker.text
@@ -567,12 +518,14 @@ class Watchdog:
                 "unit": service.unit,
                 **tracker.facts(),
                 "since": round(wall - max(clock - tracker.since, 0)) if tracker.since else None,
-                "restarts_24h": sum(1 for moment in tracker.restarts if 0 <= wall - moment < wedge.DAY),
+                "restarts_24h": len(tracker.recent(clock, wall)),
                 "max_restarts": tracker.settings.max_restarts,
                 "last_action": self.last_action.get(name),
             }
         try:
-            write_json(self.file, {"version": 1, "at": round(wall, 1), "interval": self.interval, "services": told})
+            state_file.write(
+                self.file, {"version": 1, "at": round(wall, 1), "interval": self.interval, "services": told}
+            )
         except OSError as error:
             say(f"warning: {self.file} cannot be written: {error}", 4)
 
@@ -599,7 +552,7 @@ def main() -> int:
                 3,
             )
             return 1
-        keep = int((read_json(args.etc / "watchdog" / "settings.json") or {}).get("keep") or 5)
+        keep = int((state_file.read(args.etc / "watchdog" / "settings.json") or {}).get("keep") or 5)
         why = {"service": args.collect, "reason": "asked for by hand"}
         print(collect(services[args.collect], args.etc, args.state, why, keep))
         return 0

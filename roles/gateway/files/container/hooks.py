@@ -4,7 +4,7 @@
 """What the gateway adds to LiteLLM: who may call what, which backend gets a request, and what waits while all are drained.
 
 LiteLLM calls C(authorise) for each request (general_settings.custom_auth) and C(chooser.async_filter_deployments) for each choice of
-a backend (litellm_settings.callbacks). C(Door) stands before the whole application.
+a backend (litellm_settings.callbacks). C(AccessControl) stands before the whole application.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class State:
         return {
             "pid": os.getpid(),
             "generation": self.generation,
-            "leaving": any(door.leaving for door in doors),
+            "leaving": any(access.leaving for access in controls),
             "drained": sorted(drained),
             "running": {key: count for key, count in sorted(self.running.items()) if count},
             "queued": self.queued,
@@ -142,7 +142,7 @@ class State:
 
 
 state = State()
-doors: list[Door] = []
+controls: list[AccessControl] = []
 
 
 def prepare(settings: dict[str, Any], keys: Path, run: Path, generation: int) -> None:
@@ -203,7 +203,7 @@ def who(key: bytes) -> dict[str, Any] | None:
 async def authorise(request: Request, api_key: str) -> UserAPIKeyAuth:
     """Tell LiteLLM who is calling; it then holds the caller to the models that are named here.
 
-    C(api_key) is no key: C(Door) has looked at that, and left its owner's name in its place.
+    C(api_key) is no key: C(AccessControl) has looked at that, and left its owner's name in its place.
     """
     path = request.url.path.rstrip("/")
     if path in OPEN or (path == "/metrics" and state.settings["open_metrics"]):
@@ -388,17 +388,17 @@ async def check(backend: str, entry: Mapping[str, Any]) -> None:
             await asyncio.sleep(pause)
 
 
-# ---------------------------------------------------------------- the door
+# ---------------------------------------------------------------- access
 
 
-class Door:
+class AccessControl:
     """Lets in what the gateway serves, knows which request is where, and says goodbye while the process leaves."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
         self.running = 0
         self.leaving = False
-        doors.append(self)
+        controls.append(self)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

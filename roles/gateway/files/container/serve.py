@@ -100,7 +100,7 @@ class Child:
         return False if time.monotonic() - self.started > START_SECONDS else None
 
 
-class Keeper:
+class Supervisor:
     """Holds the socket; starts, replaces and ends the children."""
 
     def __init__(self, options: argparse.Namespace) -> None:
@@ -134,7 +134,7 @@ class Keeper:
         """Leave on disk what runs, for the helper on the host."""
         serving = self.serving
         write_json(
-            self.state / "keeper.json",
+            self.state / "supervisor.json",
             {
                 "generation": serving.generation if serving else 0,
                 "fingerprint": serving.fingerprint if serving else "",
@@ -266,7 +266,7 @@ def serve_child(options: argparse.Namespace, listener_fd: int, ready_fd: int, ge
     hooks.prepare(settings, keys, run, generation)
     from litellm.proxy.proxy_server import app
 
-    door = hooks.Door(app)
+    access = hooks.AccessControl(app)
 
     class Server(uvicorn.Server):
         """Says when it answers; leaves without breaking a connection that is in use."""
@@ -279,15 +279,15 @@ def serve_child(options: argparse.Namespace, listener_fd: int, ready_fd: int, ge
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             for server in self.servers:
                 server.close()
-            door.leaving = True
+            access.leaving = True
             since = time.monotonic()
-            while self.server_state.connections and (door.running or time.monotonic() - since < LINGER_SECONDS):
+            while self.server_state.connections and (access.running or time.monotonic() - since < LINGER_SECONDS):
                 await asyncio.sleep(0.1)
             await super().shutdown(sockets=sockets)
 
     server = Server(
         uvicorn.Config(
-            door,
+            access,
             lifespan="on",
             log_level="warning",
             access_log=False,
@@ -318,7 +318,7 @@ def main() -> int:
     options = arguments(sys.argv[1:])
     if options.child:
         return serve_child(options, *options.child)
-    return Keeper(options).run()
+    return Supervisor(options).run()
 
 
 if __name__ == "__main__":
