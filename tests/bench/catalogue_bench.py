@@ -22,7 +22,7 @@ import sys, time
 sys.path.insert(0, {path!r})
 import collections, copy, dataclasses, difflib, json, re, typing  # what Ansible has loaded anyway
 start = time.perf_counter()
-from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, launch
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, launch
 for table in catalogue.catalogue_data.TABLES:
     catalogue.names(table)
 catalogue.options(catalogue.versions()[-1])
@@ -47,7 +47,7 @@ def loading() -> float:
 def main() -> int:
     """Measure and print."""
     print(f"loading the catalogue             {loading():8.1f} ms   (best of {ROUNDS} processes)")
-    from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, launch
+    from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, launch
 
     word_lists = importlib.import_module("test_launch_versions").word_lists
     versions = catalogue.versions()

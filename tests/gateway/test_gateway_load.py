@@ -24,7 +24,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoints, gateway
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import gateway
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
 
 HERE = Path(__file__).resolve().parent
 FILES = HERE.parent.parent / "roles" / "gateway" / "files"
@@ -125,6 +126,7 @@ class Site:
             capture_output=True,
             text=True,
             check=False,
+            env={**os.environ, "PYTHONPATH": str(FILES.parents[2] / "collections")},
         )
         assert (done.returncode != 0) == fails, done.stderr + done.stdout + self.log("gateway")
         return done.stderr if fails else json.loads(done.stdout.splitlines()[-1])
@@ -297,7 +299,7 @@ def test_with_one_backend_all_requests_wait_while_it_is_restarted_and_none_fails
 
 
 def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
-    before = site.helper("status")["keeper"]
+    before = site.helper("status")["supervisor"]
     with site.load("both", "only") as result:
         time.sleep(2)
         aliases = {"both": "spark-2/fast", "ordered": ["spark-1/heavy", "spark-2/fast"], "only": "spark-1/heavy"}
@@ -308,7 +310,7 @@ def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
         assert site.helper("status")["stale"] == ""
         assert done["generation"] > before["generation"]
         # The one before goes once its last stream has ended; the load goes on until then.
-        until(lambda: not site.helper("status")["keeper"]["leaving"], "the end of the process before")
+        until(lambda: not site.helper("status")["supervisor"]["leaving"], "the end of the process before")
     assert result[0]["failed"] == 0, result
     assert result[0]["most_under_way"] == 200
     names = {entry["id"] for entry in json.loads(site.get(f"{site.url}/v1/models", "key of master")[1])["data"]}

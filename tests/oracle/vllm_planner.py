@@ -244,15 +244,16 @@ class Planner:
             "MultipleOf": MultipleOf,
         }
         layers = "model_executor/layers"
-        if package.has(f"{layers}/attention/attention.py", "_largest_kernel_block_within"):
-            names["_largest_kernel_block_within"] = package.lift(
-                f"{layers}/attention/attention.py", "_largest_kernel_block_within", **names
-            )
-        self.attention = package.lift(f"{layers}/attention/attention.py", "Attention.get_kv_cache_spec", **names)
+        attention, latent = f"{layers}/attention/attention.py", f"{layers}/attention/mla_attention.py"
+        if not (package.source / "vllm" / attention).exists():  # up to 0.15
+            attention = latent = "attention/layer.py"
+        if package.has(attention, "_largest_kernel_block_within"):
+            names["_largest_kernel_block_within"] = package.lift(attention, "_largest_kernel_block_within", **names)
+        self.attention = package.lift(attention, "Attention.get_kv_cache_spec", **names)
         self.chunked = package.lift(
             f"{layers}/attention/chunked_local_attention.py", "ChunkedLocalAttention.get_kv_cache_spec", **names
         )
-        self.mla = package.lift(f"{layers}/attention/mla_attention.py", "MLAAttention.get_kv_cache_spec", **names)
+        self.mla = package.lift(latent, "MLAAttention.get_kv_cache_spec", **names)
         self.mamba = package.lift(f"{layers}/mamba/abstract.py", "MambaBase.get_kv_cache_spec", **names)
         self.stages = package.lift("distributed/utils.py", "get_pp_indices", envs=_Names(), logger=Anything)
         self.shapes = package.lift(
@@ -304,7 +305,8 @@ class Planner:
                 dtype=dtype,
                 max_model_len=case["max_model_len"],
                 original_max_model_len=-1 if case.get("auto") else case["max_model_len"],
-                hf_config=_Names(model_type=""),
+                # The only models with Gated DeltaNet up to 0.16, where a drafter beside a state is theirs alone.
+                hf_config=_Names(model_type="qwen3_next" if state and state["kind"] == "gdn" else ""),
                 use_mla=shape["kind"] == "mla",
                 is_hybrid=bool(state),
                 get_num_kv_heads=lambda _parallel: _heads(shape, ranks),
@@ -440,16 +442,12 @@ class Planner:
                 config_file = "model_executor/models/config.py"
                 newer = self.package.has(config_file, "NemotronHForCausalLMConfig.update_mamba_ssm_cache_dtype")
                 ssm = "float32" if newer else "float16"
-            shapes = self.shapes.mamba2_state_shape(
-                ranks,
-                state["heads"] * state["head_dim"],
-                state["groups"],
-                state["heads"],
-                state["head_dim"],
-                state["state_dim"],
-                state["conv_kernel"],
-                drafts,
+            shape_of = self.shapes.mamba2_state_shape
+            sizes = (
+                *(ranks, state["heads"] * state["head_dim"], state["groups"], state["heads"], state["head_dim"]),
+                *(state["state_dim"], state["conv_kernel"], drafts),
             )
+            shapes = shape_of(*sizes[: shape_of.__code__.co_argcount - 1])  # up to 0.16 without the tokens of a drafter
             dtypes = self.state_dtypes.mamba2_state_dtype(config.model_config.dtype, cache.mamba_cache_dtype, ssm)
         return tuple(shapes), tuple(dtypes)
 
@@ -595,7 +593,7 @@ class Planner:
             "max_model_len": length,
             "tokens": tokens,
             "concurrency": concurrency,
-            "needed": self._needed(config, plans),
+            "needed": self._needed(config, plans, groups),
         }
 
     def _bytes_per_block(self, config: Any, plan: Any) -> Any:
@@ -609,8 +607,10 @@ class Planner:
                 return planning._pool_bytes_per_block(config, plan.kv_cache_groups)
         return sum(tensor.size for tensor in plan.kv_cache_tensors) // plan.num_blocks
 
-    def _needed(self, config: Any, plans: list[Any]) -> Any:
+    def _needed(self, config: Any, plans: list[Any], groups: Any) -> Any:
         planning = self.package.planning
+        if not hasattr(planning, "_project_kv_cache_groups_to_worker"):  # up to 0.16 for all stages together
+            return planning._max_memory_usage_bytes_from_groups(config, groups)
         if self.new_layout:
             builder = planning.DefaultKVCacheConfigBuilder()
             return max(

@@ -5,7 +5,7 @@
 
     webui_test.py --gateway http://127.0.0.1:4000 --key-file FILE --model ALIAS [--model ALIAS ...]
 
-Runs in the environment that run.py makes. Open WebUI is started with exactly the variables that plugins/module_utils/clients.py plans.
+Runs in the environment that run.py makes. Open WebUI is started with exactly the variables that plugins/module_utils/_addons/clients.py plans.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright  # type: 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "collections"))
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import clients
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import clients
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PEOPLE = {"name": "Ada", "email": "ada@example.org", "password": "correct horse battery"}
@@ -104,7 +104,8 @@ def run(options: argparse.Namespace, report: Report, place: Path, traces: Path) 
         wanted = [f"--expect={name}" for name in options.model]
         account = ["--email", PEOPLE["email"], "--password-file", str(password)]
         argv = [sys.executable, str(helper), "models", url, *account, *wanted, "--seconds", str(seconds)]
-        return subprocess.run(argv, capture_output=True, text=True, check=False)
+        environment = {**os.environ, "PYTHONPATH": str(ROOT / "collections")}
+        return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
 
     with open_webui(options, place / "people", {}, traces / "people.log") as url:
         report.check(True, "Open WebUI starts with the planned variables")

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -95,9 +96,77 @@ def test_a_tool_call_of_real_vllm_comes_through():
 
 def test_speech_and_fallback_are_there():
     for url in (f"http://{SUBNET}.0.11:8765/health", f"http://{SUBNET}.0.12:8882/health"):
-        assert urllib.request.urlopen(url, timeout=10).status == 200
-    tags = ask("/api/tags", key=None, base=f"http://{SUBNET}.0.11:11434")
+        node("forge", "curl", "--fail", "--silent", "--max-time", "10", url)
+    tags = json.loads(node("forge", "curl", "--fail", "--silent", f"http://{SUBNET}.0.11:11434/api/tags"))
     assert [model["name"] for model in tags["models"]] == ["qwen3:8b"]
+
+
+# --- what listens, and who is answered
+
+
+def planned_sockets(name):
+    """What the plan says that a node listens on: {(address, port): socket}."""
+    plan = json.loads((ROOT / ".cache" / "molecule" / SUBNET / "plan.json").read_text(encoding="utf-8"))
+    return {(each["address"], each["port"]): each for each in plan["addons"][name]["sockets"]}
+
+
+def real_sockets(name):
+    """What it does listen on, {(address, port): program}, without sshd and Docker's own resolver."""
+    found = {}
+    for line in node(name, "ss", "--tcp", "--listening", "--numeric", "--processes", "--no-header").splitlines():
+        address, _colon, port = line.split()[3].rpartition(":")
+        program = (re.findall(r'\(\("([^"]+)"', line) or [""])[0]
+        if program != "sshd" and address != "127.0.0.11":
+            found[(address.strip("[]").replace("*", "::"), int(port))] = program
+    return found
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_node_listens_on_what_the_plan_says_and_nothing_else(name):
+    planned, real = planned_sockets(name), real_sockets(name)
+    assert sorted(set(planned) - set(real)) == []
+    low, high = map(int, node(name, "cat", "/proc/sys/net/ipv4/ip_local_port_range").split())
+    more = {
+        place: program
+        for place, program in real.items()
+        if place not in planned
+        and not place[0].startswith(("127.", "::1"))
+        # The store of torch in vLLM's own process: docs/security.md says so of it.
+        and not (low <= place[1] <= high and program.startswith("VLLM"))
+    }
+    assert more == {}, f"{name} listens on what the plan does not know of"
+
+
+def reached(address, port):
+    """What the controller gets, which the inventory does not name."""
+    try:
+        socket.create_connection((address, port), 2).close()
+    except TimeoutError:
+        return "no answer"
+    except ConnectionRefusedError:
+        return "refused"
+    return "open"
+
+
+def test_an_address_that_is_not_named_is_not_answered_and_the_gateway_is_there_for_it():
+    plan = json.loads((ROOT / ".cache" / "molecule" / SUBNET / "plan.json").read_text(encoding="utf-8"))
+    closed = 0
+    for name in NODES:
+        ports = plan["hosts"][name]["firewall"]["closed"]
+        for (address, port), server in planned_sockets(name).items():
+            if address.startswith("127."):
+                continue
+            assert port in ports and reached(address, port) == "no answer", (name, server)
+            # Published by Docker or not: forge is named, by what it has to reach.
+            assert server["callers"] == ["forge"]
+            node("forge", "bash", "-c", f"exec 3<>/dev/tcp/{address}/{port}")
+            closed += 1
+        assert reached(f"{SUBNET}.0.1{name[-1]}", 22) == "open"
+    assert closed == 10
+    assert reached(f"{SUBNET}.0.13", 4000) == "open" and reached(f"{SUBNET}.0.13", 3000) == "open"
+    # Nobody is shut out who is named for another port: Sparks are strangers to each other here.
+    engine = ["curl", "--silent", "--output", "/dev/null", "--max-time", "2", f"http://{SUBNET}.0.11:8001/health"]
+    assert subprocess.run(["docker", "exec", NODES["spark-2"], *engine], check=False).returncode == 28
 
 
 # --- who asks: the agent, and people by a page
@@ -242,7 +311,7 @@ def test_prometheus_reaches_every_target():
 
 
 def test_figures_of_the_gpu_come_from_its_exporter_and_only_those_that_a_gb10_has():
-    page = ask_text("/metrics", key=None, base=f"http://{SUBNET}.0.11:9835")
+    page = node("forge", "curl", "--fail", "--silent", f"http://{SUBNET}.0.11:9835/metrics")
     names = set(re.findall(r"^(nvidia_smi_\w+)\{", page, re.MULTILINE))
     assert {
         "nvidia_smi_power_draw_watts",

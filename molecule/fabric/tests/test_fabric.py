@@ -20,7 +20,7 @@ from nodes import NODES, SUBNET
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 NUMBER = {"spark-1": 10, "spark-2": 11}
-TWINS = ("enp1s0f0np0", "enP2p1s0f0np0")
+INTERFACES = ("enp1s0f0np0", "enP2p1s0f0np0")
 NETPLAN = "/etc/netplan/40-cx7.yaml"
 
 
@@ -65,8 +65,8 @@ def write(name, path, text, mode="0600"):
 def foreign(name, addresses, mtu=(9000, 9000)):
     """Give a node a network that somebody else wrote."""
     rows = "".join(
-        f"    {twin}: {{addresses: [{address}], dhcp4: no, link-local: [], mtu: {size}}}\n"
-        for twin, address, size in zip(TWINS, addresses, mtu)
+        f"    {interface}: {{addresses: [{address}], dhcp4: no, link-local: [], mtu: {size}}}\n"
+        for interface, address, size in zip(INTERFACES, addresses, mtu)
     )
     write(name, NETPLAN, f"network:\n  version: 2\n  ethernets:\n{rows}")
     node(name, "netplan", "apply")
@@ -78,11 +78,11 @@ def foreign(name, addresses, mtu=(9000, 9000)):
 
 
 def network(name):
-    """(address, MTU) of each twin."""
+    """(address, MTU) of each interface."""
     links = {link["ifname"]: link for link in json.loads(node(name, "ip", "-j", "-4", "addr"))}
     return [
-        ([f"{info['local']}/{info['prefixlen']}" for info in links[twin]["addr_info"]], links[twin]["mtu"])
-        for twin in TWINS
+        ([f"{info['local']}/{info['prefixlen']}" for info in links[interface]["addr_info"]], links[interface]["mtu"])
+        for interface in INTERFACES
     ]
 
 
@@ -133,7 +133,7 @@ def test_check_mode_on_the_bare_pair_said_the_same(name):
     before, after = (found(name, kept)["plan"]["hosts"][name] for kept in ("fabric-check", "fabric"))
     told = ("address", "netdev", "environment", "firewall")
     assert before["apply"] and [before[key] for key in told] == [after[key] for key in told]
-    assert after["firewall"] == {"fabric": sorted(TWINS), "peers": ["192.168.100.0/24", "192.168.101.0/24"]}
+    assert after["firewall"] == {"fabric": sorted(INTERFACES), "peers": ["192.168.100.0/24", "192.168.101.0/24"]}
 
 
 def test_the_bandwidth_of_both_rails_was_measured():
@@ -146,13 +146,14 @@ def test_the_bandwidth_of_both_rails_was_measured():
 
 
 def test_ours_is_repaired_without_being_asked(play):
-    node("spark-2", "ip", "link", "set", "dev", TWINS[1], "mtu", "1500")
+    node("spark-2", "ip", "link", "set", "dev", INTERFACES[1], "mtu", "1500")
     time.sleep(1.5)
     code, text = play()
     assert code == 0, text
     assert [network(name) for name in NODES] == [right(name) for name in NODES]
 
 
+@pytest.mark.nightly
 def test_mtu_1500_on_one_side_is_refused_with_the_pings_result(play):
     for name, mtu in (("spark-1", (9000, 9000)), ("spark-2", (1500, 9000))):
         foreign(name, [f"192.168.{30 + index}.{NUMBER[name]}/24" for index in range(2)], mtu)
@@ -171,6 +172,7 @@ def test_mtu_1500_on_one_side_is_refused_with_the_pings_result(play):
     assert node("spark-2", "cat", NETPLAN) == before and network("spark-2")[0][1] == 1500
 
 
+@pytest.mark.nightly
 def test_it_is_repaired_when_asked_and_right_addresses_stay(play):
     before = node("spark-1", "cat", NETPLAN)
     code, text = play(fabric_migrate=True)
@@ -181,6 +183,7 @@ def test_it_is_repaired_when_asked_and_right_addresses_stay(play):
     assert "mtu: 1500" in node("spark-2", "cat", "/var/lib/dgxspark/fabric/replaced/40-cx7.yaml")
 
 
+@pytest.mark.nightly
 def test_a_layout_of_others_that_is_right_is_adopted(play):
     foreign("spark-2", [f"192.168.{30 + index}.11/24" for index in range(2)])
     before = [node(name, "cat", NETPLAN) for name in NODES]
@@ -206,10 +209,11 @@ def test_they_are_moved_when_asked(play):
     assert [network(name) for name in NODES] == [right(name) for name in NODES]
 
 
+@pytest.mark.nightly
 def test_what_netplan_refuses_is_taken_back(play):
     write("spark-1", "/etc/netplan/99-broken.yaml", "network: {version: 2, ethernets: {x: {addresses: [no]}}}\n")
     code, text = play(fabric_subnets=["192.168.55.0/24", "192.168.56.0/24"])
-    assert code != 0 and "Have netplan check it failed" in text and "99-broken.yaml" in text
+    assert code != 0 and "Validate the netplan file failed" in text and "99-broken.yaml" in text
     node("spark-1", "rm", "/etc/netplan/99-broken.yaml")
     assert network("spark-1") == right("spark-1")
     assert "192.168.100.10/24" in node("spark-1", "cat", NETPLAN)
@@ -256,7 +260,7 @@ def test_both_twins_pass_an_active_firewall(play, firewall):
     # Nothing but that: what went back before was whole.
     assert code == 0 and (text.count("changed=1"), text.count("changed=0")) == (1, 1), text
     rules = node("spark-1", "ufw", "status")
-    assert all(f"Anywhere on {twin}" in rules for twin in TWINS)
+    assert all(f"Anywhere on {interface}" in rules for interface in INTERFACES)
 
 
 def test_the_network_outlives_a_reboot_and_nothing_is_changed_twice(play, firewall):

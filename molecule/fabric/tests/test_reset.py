@@ -10,6 +10,7 @@ import os
 import subprocess
 import time
 
+import pytest
 import test_fabric as fabric
 from test_fabric import NETPLAN, NODES, ROOT, node
 
@@ -51,10 +52,10 @@ def test_all_changes_are_put_back_when_asked(play):
     fabric.write("spark-1", OTHER, "network:\n  version: 2\n  ethernets:\n    enp1s0f0np0: {mtu: 9000}\n", "0640")
     node("spark-2", "rm", "--force", NETPLAN)
     node("spark-2", "netplan", "apply")
-    for twin, address in zip(fabric.TWINS, ("192.168.0.3/24", "192.168.0.4/24")):
-        node("spark-2", "ip", "addr", "flush", "dev", twin, "scope", "global")
-        node("spark-2", "ip", "addr", "add", address, "dev", twin)
-        node("spark-2", "ip", "link", "set", "dev", twin, "mtu", "1500")
+    for interface, address in zip(fabric.INTERFACES, ("192.168.0.3/24", "192.168.0.4/24")):
+        node("spark-2", "ip", "addr", "flush", "dev", interface, "scope", "global")
+        node("spark-2", "ip", "addr", "add", address, "dev", interface)
+        node("spark-2", "ip", "link", "set", "dev", interface, "mtu", "1500")
     time.sleep(1.5)
     before = {name: fabric.network(name) for name in NODES}
     files = {path: node("spark-1", "cat", path) for path in (NETPLAN, OTHER)}
@@ -66,12 +67,17 @@ def test_all_changes_are_put_back_when_asked(play):
     changed = {name: fabric.network(name) for name in NODES}
     assert [addresses for addresses, _mtu in changed["spark-1"]] == [["192.168.55.10/24"], ["192.168.56.10/24"]]
 
-    fabric.write("spark-1", f"{STATE}/note", "x\n")
+    node("spark-1", "mkdir", "-p", f"{STATE}/adopted")
+    fabric.write("spark-1", f"{STATE}/adopted/note", "x\n")
+    fabric.write("spark-1", f"{STATE}/theirs", "x\n")
     code, text = reset()
     assert code == 0, text
     assert {name: fabric.network(name) for name in NODES} == changed
     assert [there(name, f"{STATE}/fabric/origin") for name in NODES] == [True, True]
-    assert not there("spark-1", f"{STATE}/note") and there("spark-1", NETPLAN)
+    assert (
+        not there("spark-1", f"{STATE}/adopted") and there("spark-1", f"{STATE}/theirs") and there("spark-1", NETPLAN)
+    )
+    node("spark-1", "rm", f"{STATE}/theirs")
 
     code, text = reset(spark_reset_fabric=True)
     assert code == 0, text
@@ -83,6 +89,7 @@ def test_all_changes_are_put_back_when_asked(play):
     assert node("spark-1", "find", "/etc/netplan", "-name", "*~") == ""
 
 
+@pytest.mark.nightly
 def test_what_netplan_refuses_leaves_the_network_of_the_role(play):
     node("spark-1", "rm", OTHER)
     code, text = play(fabric_migrate=True)
@@ -90,7 +97,7 @@ def test_what_netplan_refuses_leaves_the_network_of_the_role(play):
     kept = {name: fabric.network(name) for name in NODES}
     fabric.write("spark-1", "/etc/netplan/99-broken.yaml", "network: {version: 2, ethernets: {x: {addresses: [no]}}}\n")
     code, text = reset(spark_reset_fabric=True)
-    assert code != 0 and "stays as it is" in text and "Have netplan check them failed" in text, text
+    assert code != 0 and "stays as it is" in text and "Validate the netplan files failed" in text, text
     assert "/etc/netplan/99-broken.yaml" in text
     node("spark-1", "rm", "/etc/netplan/99-broken.yaml")
     node("spark-1", "netplan", "apply")
@@ -100,6 +107,7 @@ def test_what_netplan_refuses_leaves_the_network_of_the_role(play):
     assert not there("spark-1", STATE)
 
 
+@pytest.mark.nightly
 def test_a_host_that_was_never_changed_is_left_alone():
     before = {name: fabric.network(name) for name in NODES}
     mine = node("spark-1", "stat", "-c", "%Y %s", NETPLAN)

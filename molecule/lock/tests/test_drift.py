@@ -119,7 +119,7 @@ def test_a_tag_that_moved_since_it_was_locked_is_said(drift):
         node("spark-2", "docker", "image", "rm", newer)
     assert rules(found) == [(host, MOVED) for host in NODES if there[host] not in LOCKED]
     assert ("spark-2", MOVED) in rules(found)
-    assert f"{REF} is {newer[7:19]} on this host by now; " in text
+    assert f"{REF} is {newer[7:19]} on this host now; " in text
 
 
 def test_files_changed_by_hand_are_named_and_not_shown(drift):
@@ -154,7 +154,7 @@ def test_a_container_that_was_recreated_from_another_image(drift):
         serves("spark-2")
     assert rules(found) == [("spark-2", "drift.by_hand"), ("spark-2", "drift.image")]
     assert f"it runs image {other[7:19]}, and {deployed[7:19]} was deployed" in text
-    assert "its container spark-fast runs, and its unit is inactive: somebody started it by hand" in text
+    assert "its container spark-fast runs, and its unit is inactive: it was started by hand" in text
 
 
 def test_an_image_that_its_unit_was_made_to_name(drift):
@@ -190,7 +190,7 @@ def test_a_service_that_was_stopped_by_hand(drift):
         node("spark-1", "systemctl", "enable", "--now", "spark-fast.service")
         serves("spark-1")
     assert rules(found) == [("spark-1", "drift.stopped"), ("spark-1", "drift.boot")]
-    assert "ERROR   spark-1/fast: it is meant to run, and spark-fast.service is inactive. [drift.stopped]" in text
+    assert "ERROR   spark-1/fast: it should run, but spark-fast.service is inactive. [drift.stopped]" in text
     assert found["hosts"]["spark-2"]["state"] == "same"
 
 
@@ -216,7 +216,8 @@ def test_a_service_that_the_inventory_names_otherwise_is_said_once(drift):
     assert {"drift.not_deployed", "drift.unplanned", "lock.unlisted"} <= {rule for _host, rule in told}
     assert text.count("[drift.unplanned]") == text.count("[drift.not_deployed]") == text.count("[lock.unlisted]") == 1
     assert (
-        "fast on spark-1..2: it is deployed on this host, and the inventory has it no more; its unit is active." in text
+        "fast on spark-1..2: it is deployed on this host, but not in the inventory any more; its unit is active."
+        in text
     )
 
 

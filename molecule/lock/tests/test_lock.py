@@ -79,14 +79,15 @@ def test_the_lock_says_what_is_served_to_the_last_file():
     assert there == [f"{name} {file['size']}" for name, file in sorted(MODEL["files"].items())]
 
 
-def test_every_file_is_as_locked_and_owned_by_root(host):
+def test_every_file_is_as_locked_and_belongs_to_the_owner_of_the_folder(host):
+    owner = host.check_output("stat --format %U /srv/huggingface")
     for name, file in MODEL["files"].items():
         path = f"{SNAPSHOT}/{name}"
         assert host.check_output("sha256sum %s", path).split()[0] == file["sha256"]
         assert host.check_output("stat --dereference --format %%s %s", path) == str(file["size"])
         # The other's are the simulation's own.
         if host.check_output("hostname") == "spark-2":
-            assert host.check_output("stat --dereference --format %%U:%%a %s", path) == "root:644"
+            assert host.check_output("stat --dereference --format %%U:%%a %s", path) == f"{owner}:644"
     assert host.run("ls -d /srv/huggingface/.bundle").rc != 0
     assert host.check_output("ls /var/lib/dgxspark/bundle 2>/dev/null || true") == ""
 
@@ -155,7 +156,7 @@ def test_a_tag_that_moved_is_said_and_not_deployed():
     before = container("spark-1")
     code, text = play("site", "--limit", "spark-1", "-e", "spark_verify=all")
     assert code == 0, text
-    said = f"{REF} is {newer[7:19]} on this host by now; {IMAGE['digest'][7:19]} of the lock file is deployed."
+    said = f"{REF} is {newer[7:19]} on this host now; {IMAGE['digest'][7:19]} of the lock file is deployed."
     assert said in text
     assert "dgxspark.vllm.lock --limit spark-1" in text
     assert "changed=0" in text

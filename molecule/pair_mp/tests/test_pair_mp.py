@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
 
 import pair
+from confined import confined
 from pair import HEAD, NODES, OTHER, WORKER, node
 
 SCENARIO = "pair_mp"
@@ -46,13 +48,19 @@ def test_both_ranks_have_a_receipt(host, rank):
     assert receipt["rank"] == rank
 
 
+@pytest.mark.parametrize("host", NODES)
+def test_a_real_engine_serves_without_capabilities_and_cannot_write_its_weights(host):
+    for container in PARTS[host]:
+        confined(partial(node, host), container)
+
+
 def test_a_request_crosses_the_fabric_and_not_the_management_network():
     pair.a_request_crosses_the_fabric(TOKENS)
 
 
 @pytest.mark.parametrize("host", NODES)
-def test_over_management_only_ssh_and_the_engine_with_a_key_answer(host):
-    pair.only_ssh_and_the_keyed_engine_answer(host)
+def test_over_management_only_ssh_answers_a_peer(host):
+    pair.only_ssh_answers_a_peer(host)
 
 
 def test_the_addresses_of_the_fabric_are_not_reached_by_way_of_the_management_network():
@@ -77,6 +85,7 @@ def test_a_worker_that_does_not_answer_leaves_the_head_as_it_is():
     )  # fmt: skip
 
 
+@pytest.mark.nightly
 def test_an_interface_that_a_host_lacks_is_refused_by_name():
     env = {"NCCL_SOCKET_IFNAME": "enp9s9f9np9", "GLOO_SOCKET_IFNAME": "enp9s9f9np9"}
     pair.refused(
@@ -101,17 +110,18 @@ def test_different_images_by_one_name_are_refused_with_both_ids():
         node(WORKER, "docker", "rmi", other)
 
 
+@pytest.mark.nightly
 def test_mtu_1500_on_one_side_is_refused_with_the_result_of_the_ping():
-    twin = pair.TWINS[0]
-    node(WORKER, "ip", "link", "set", "dev", twin, "mtu", "1500")
+    interface = pair.INTERFACES[0]
+    node(WORKER, "ip", "link", "set", "dev", interface, "mtu", "1500")
     time.sleep(1.5)  # what stands for /sys follows within a second
     try:
         pair.refused(
-            SCENARIO, f"the ends differ in MTU: spark-1 {twin} 9000 and spark-2 {twin} 1500",
+            SCENARIO, f"the ends differ in MTU: spark-1 {interface} 9000 and spark-2 {interface} 1500",
             "ping -M do -s 8972: 0 of 3 came back",
         )  # fmt: skip
     finally:
-        node(WORKER, "ip", "link", "set", "dev", twin, "mtu", "9000")
+        node(WORKER, "ip", "link", "set", "dev", interface, "mtu", "9000")
         time.sleep(1.5)
 
 
@@ -122,6 +132,7 @@ def test_what_was_refused_left_the_model_answering():
 # --- faults
 
 
+@pytest.mark.nightly
 def test_a_cable_that_is_out_for_30_s_is_survived_by_the_same_engines_and_the_request_under_way():
     before = pair.engines()
     found = {}
@@ -153,6 +164,7 @@ def test_a_cable_that_is_out_for_good_ends_with_both_ranks_waiting_and_serving_o
     pair.serves(before, PARTS)
 
 
+@pytest.mark.nightly
 def test_a_reboot_of_the_worker_ends_with_both_serving():
     before = pair.engines()
     pair.reboot(WORKER)
@@ -160,6 +172,7 @@ def test_a_reboot_of_the_worker_ends_with_both_serving():
     pair.serves(before, PARTS)
 
 
+@pytest.mark.nightly
 def test_a_reboot_of_the_head_ends_with_both_serving():
     before = pair.engines()
     pair.reboot(HEAD)
@@ -167,6 +180,7 @@ def test_a_reboot_of_the_head_ends_with_both_serving():
     pair.serves(before, PARTS)
 
 
+@pytest.mark.nightly
 def test_a_power_loss_of_the_worker_ends_with_both_serving():
     """Unlike a reboot it leaves a container behind in Docker's books, and no word for the head."""
     before = pair.engines()
@@ -200,6 +214,7 @@ def watch(**settings):
     node(HEAD, "sh", "-c", f"echo '{given}' > /etc/dgxspark/watchdog/settings.json && systemctl restart spark-watchdog")
 
 
+@pytest.mark.nightly
 def test_a_pair_that_turns_the_watchdog_away_is_left_alone():
     before, key = pair.engines(), json.loads(node(HEAD, "cat", "/etc/dgxspark/services/tiny.json"))["api_key_file"]
     node(HEAD, "sed", "-i", "s/$/-not/", key)

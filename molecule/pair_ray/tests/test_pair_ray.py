@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
 
 import pair
+from confined import confined
 from pair import HEAD, NODES, OTHER, WORKER, node
 
 SCENARIO = "pair_ray"
@@ -43,14 +45,20 @@ def test_status_and_receipt_show_the_rank(host, rank):
     assert (receipt["cluster"]["executor"], receipt["rank"]) == ("ray", rank)
 
 
+@pytest.mark.parametrize("host", NODES)
+def test_a_real_engine_serves_without_capabilities_and_cannot_write_its_weights(host):
+    for container in PARTS[host]:
+        confined(partial(node, host), container)
+
+
 def test_a_request_crosses_the_fabric_and_not_the_management_network():
     pair.a_request_crosses_the_fabric()
 
 
 @pytest.mark.parametrize("host", NODES)
-def test_over_management_only_ssh_and_the_engine_with_a_key_answer(host):
+def test_over_management_only_ssh_answers_a_peer(host):
     assert host == WORKER or 6379 in pair.listening(host)
-    pair.only_ssh_and_the_keyed_engine_answer(host)
+    pair.only_ssh_answers_a_peer(host)
 
 
 def test_the_addresses_of_the_fabric_are_not_reached_by_way_of_the_management_network():
@@ -82,6 +90,7 @@ def test_a_worker_whose_ray_is_killed_ends_with_new_engines_on_both_that_serve()
     pair.serves(before, PARTS)
 
 
+@pytest.mark.nightly
 def test_a_cable_that_is_out_for_30_s_ends_with_both_serving():
     pair.cable(WORKER, plugged=False)
     time.sleep(30)
@@ -89,6 +98,7 @@ def test_a_cable_that_is_out_for_30_s_ends_with_both_serving():
     pair.serves(parts=PARTS)
 
 
+@pytest.mark.nightly
 def test_a_cable_that_is_out_for_good_ends_with_both_ranks_waiting_and_serving_once_it_is_back():
     before = pair.engines()
     pair.cable(WORKER, plugged=False)
@@ -98,6 +108,7 @@ def test_a_cable_that_is_out_for_good_ends_with_both_ranks_waiting_and_serving_o
     pair.serves(before, PARTS)
 
 
+@pytest.mark.nightly
 def test_a_reboot_of_the_worker_ends_with_both_serving():
     before = pair.engines()
     pair.reboot(WORKER)
@@ -105,6 +116,7 @@ def test_a_reboot_of_the_worker_ends_with_both_serving():
     pair.serves(before, PARTS)
 
 
+@pytest.mark.nightly
 def test_a_reboot_of_the_head_ends_with_both_serving():
     before = pair.engines()
     pair.reboot(HEAD)

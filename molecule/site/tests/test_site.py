@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -9,15 +10,18 @@ import subprocess
 import sys
 import tarfile
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
 
-sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
+sys.path[:0] = [str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / name) for name in ("molecule", "collections")]
 
 from nodes import NODES, SUBNET
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import sockets
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 BASE = ROOT / "molecule" / "inventory.yml"
@@ -107,6 +111,46 @@ def test_every_model_answers():
         assert chat(name)
 
 
+@pytest.mark.nightly
+def test_a_flushed_firewall_is_found_by_a_run_that_has_nothing_else_to_do(play):
+    node("spark-1", "nft", "delete", "table", "inet", "dgxspark")
+    code, text = play("site", "--limit", "spark-1")
+    assert code == 0, text
+    assert "8001" in node("spark-1", "nft", "list", "table", "inet", "dgxspark")
+
+
+def test_who_is_not_named_gets_no_answer():
+    """The other node is a stranger: only the controller is named."""
+    ask = ["curl", "--silent", "--output", "/dev/null", "--max-time", "2", "--write-out", "%{http_code}"]
+    for name, path in itertools.product(URLS, ("/v1/models", "/health", "/invocations")):
+        stranger = "spark-2" if name != "tiny" else "spark-1"
+        assert node(stranger, *ask, URLS[name] + path, check=False) == "000", (name, path)
+
+
+def test_what_the_real_engine_answers_without_its_key_is_what_the_catalogue_says():
+    """vLLM itself lists its paths; those that its key does not guard answer anything but 401."""
+    plan = json.loads((ROOT / ".cache" / "molecule" / SUBNET / "plan.json").read_text(encoding="utf-8"))
+    (tiny,) = plan["hosts"]["spark-2"]["services"]
+    told = sockets.open_paths(tiny["vllm_version"], tiny["env"], tiny["args"])
+    with urllib.request.urlopen(URLS["tiny"] + "/openapi.json", timeout=30) as answer:
+        paths = json.loads(answer.read())["paths"]
+    free = set()
+    for path, methods in paths.items():
+        method = "POST" if "post" in methods else next(iter(methods)).upper()
+        filled = re.sub("{[a-z_]+}", "none", path)
+        request = urllib.request.Request(URLS["tiny"] + filled, data=b"[]" if method == "POST" else None, method=method)
+        try:
+            urllib.request.urlopen(request, timeout=30).close()
+            code = 200
+        except urllib.error.HTTPError as refused:
+            code = refused.code
+        if code != 401:
+            free.add(path)
+    assert {"/invocations", "/tokenize"} <= free
+    assert sorted(free - set(told)) == [], "open, and not in the catalogue"
+    assert [path for path in told if path in paths and path not in free] == [], "in the catalogue, and not open"
+
+
 def test_a_second_run_changes_nothing_in_few_tasks(play):
     code, text = play("site")
     assert code == 0, text
@@ -117,14 +161,15 @@ def test_a_second_run_changes_nothing_in_few_tasks(play):
         assert int(counted["ok"]) <= 11
 
 
+@pytest.mark.nightly
 def test_applying_everything_once_more_changes_nothing(play):
     code, text = play("site", "-e", "spark_apply_all=true")
     assert code == 0, text
     for host in NODES:
         counted = recap(text, host)
         assert counted["changed"] == "0"
-        # Nine reach the host.
-        assert 11 < int(counted["ok"]) <= 24
+        # Nine reach the host, and ten more for the firewall.
+        assert 11 < int(counted["ok"]) <= 36
 
 
 def test_what_was_changed_by_hand_is_found_and_put_back(play):
@@ -222,7 +267,9 @@ def test_a_support_bundle_has_no_secrets(play, tmp_path):
             assert files["files" + planted].count("<redacted>") == 3
 
 
-@pytest.mark.parametrize("tag", ["host", "images", "models", "service", "prove"])
+@pytest.mark.parametrize(
+    "tag", [*(pytest.param(tag, marks=pytest.mark.nightly) for tag in ("host", "images", "models")), "service", "prove"]
+)
 def test_each_tag_works_alone(play, tag):
     code, text = play("site", "--tags", tag)
     assert code == 0, text
@@ -238,10 +285,12 @@ def test_limit_to_one_host(play):
 @pytest.mark.parametrize(
     ("change", "needle"),
     [
-        ({"recipe": "qwen3-8"}, "unknown recipe 'qwen3-8'; did you mean 'qwen3-8b'?"),
+        pytest.param(
+            {"recipe": "qwen3-8"}, "unknown recipe 'qwen3-8'; did you mean 'qwen3-8b'?", marks=pytest.mark.nightly
+        ),
         ({"prot": 1}, "unknown key 'prot'; did you mean 'port'?"),
-        ({"port": 8001}, "port 8001 is used twice"),
-        ({"weights_gib": -5}, "'weights_gib' is -5"),
+        pytest.param({"port": 8001}, "port 8001 is used twice", marks=pytest.mark.nightly),
+        pytest.param({"weights_gib": -5}, "'weights_gib' is -5", marks=pytest.mark.nightly),
         ({"model": {"repo": "Org/$(touch /tmp/pwned);%n"}}, "model.repo is 'Org/$(touch /tmp/pwned);%n'"),
     ],
 )
@@ -252,10 +301,11 @@ def test_bad_input_stops_before_any_host(play, change, needle):
     assert code != 0
     assert needle in text
     assert "no host was touched" in text
-    assert "Ask the host" not in text
+    assert "Gather facts of the host" not in text
     assert not Path("/tmp/pwned").exists()
 
 
+@pytest.mark.nightly
 def test_the_first_failure_of_the_document_is_refused_in_vllms_words(play):
     wanted = services()
     wanted["spark-1"][0]["args"] = {"gpu-memory-utilization": 0.85}
@@ -357,6 +407,7 @@ def test_an_engine_that_never_gets_ready_fails_with_its_stage_and_log(play):
     wait(lambda: unit("fast", "ActiveState")["ActiveState"] == "failed", 180, "the restarts are bounded")
 
 
+@pytest.mark.nightly
 def test_an_engine_that_is_healthy_but_gives_no_token_is_not_ready(play):
     wanted = services()
     wanted["spark-1"][1].update(env={"SPARK_SIM_FAULT": "wedge"}, start_timeout=60)
@@ -387,6 +438,7 @@ def test_a_service_that_leaves_the_inventory_is_removed(play):
     assert active("heavy")
 
 
+@pytest.mark.nightly
 def test_it_runs_on_the_spark_itself(tmp_path):
     """ansible-core and the collection are put on a node, which then plans, applies and proves its own services."""
     tools = tmp_path / "tools"
@@ -423,6 +475,7 @@ def test_it_runs_on_the_spark_itself(tmp_path):
         spark_plan_file="/opt/here/plan.json",
         spark_defaults={"api_key_file": "/opt/here/key", "start_timeout": 300},
         spark_management_address=f"{SUBNET}.0.12",
+        spark_allow_from=[f"{SUBNET}.0.1"],
         ansible_connection="local",
         ansible_python_interpreter="/usr/bin/python3",
     )
@@ -483,18 +536,37 @@ def left_behind(host):
 
 
 def test_reset_leaves_the_weights_and_nothing_else(play):
+    node("spark-1", "sh", "-c", "echo mine > /var/cache/dgxspark/theirs; echo mine > /srv/huggingface/theirs")
     code, text = play("reset", "-e", "spark_reset_confirm=true")
     assert code == 0, text
-    assert left_behind("spark-1") == []
-    assert left_behind("spark-2") == []
+    # What is not ours stays, and so do the weights with the notes by which they can be removed.
+    assert "/var/cache/dgxspark: not empty: theirs" in text
+    assert node("spark-1", "cat", "/srv/huggingface/theirs", "/var/cache/dgxspark/theirs").split() == ["mine", "mine"]
+    node("spark-1", "rm", "-r", "/srv/huggingface/theirs", "/var/cache/dgxspark")
+    # A model of the controller came to spark-2; those of spark-1 were there before, unless another scenario has brought some.
+    assert left_behind("spark-2") == ["/var/lib/dgxspark"]
+    assert set(left_behind("spark-1")) <= {"/var/lib/dgxspark"}
+    assert "models" in node("spark-2", "ls", "/var/lib/dgxspark").split()
+    assert set(node("spark-2", "ls", "/var/lib/dgxspark").split()) <= {"made", "models"}
+    assert "scripted" in node("spark-2", "ls", "/srv/huggingface/local")
     assert "models--Qwen--Qwen3-4B-Instruct-2507" in node("spark-1", "ls", "/srv/huggingface/hub")
 
 
+@pytest.mark.nightly
 def test_a_check_run_on_a_fresh_node_succeeds_and_changes_nothing(play):
+    before = left_behind("spark-1"), left_behind("spark-2")
     code, text = play("site", "--check", "--diff")
     assert code == 0, text
     assert int(recap(text, "spark-1")["changed"]) > 0
     assert "+ExecStart=/usr/bin/docker run" in text
     assert KEY not in text
-    assert left_behind("spark-1") == []
-    assert left_behind("spark-2") == []
+    assert (left_behind("spark-1"), left_behind("spark-2")) == before
+
+
+def test_reset_removes_the_weights_when_it_is_told_to(play):
+    code, text = play("reset", "-e", "spark_reset_confirm=true", "-e", "spark_reset_weights=true")
+    assert code == 0, text
+    assert left_behind("spark-1") == left_behind("spark-2") == []
+    # Those that were brought; what was there before is nobody's to remove.
+    assert "scripted" not in node("spark-2", "ls", "/srv/huggingface/local", check=False)
+    assert "models--Qwen--Qwen3-4B-Instruct-2507" in node("spark-1", "ls", "/srv/huggingface/hub")

@@ -208,19 +208,24 @@ class Plan:
             real_hash,
         )
 
-    def store(self, real: bool) -> str:
-        return f"{STORE_PREFIX}-{content_hash(self.standin_hash, self.real_hash if real else 'standin')}"
+    def store(self, real: bool, gateway: bool) -> str:
+        """The name of the volume with these images; what nobody asks for is not built."""
+        parts = [self.standin_hash, self.real_hash if real else "standin", *([] if gateway else ["no gateway"])]
+        return f"{STORE_PREFIX}-{content_hash(*parts)}"
 
 
-def build(docker: Docker, real_wanted: bool = True) -> tuple[Plan, str]:
-    """Build what is missing; returns the plan and the name of the store volume."""
+def build(docker: Docker, real_wanted: bool = True, gateway_wanted: bool = True) -> tuple[Plan, str]:
+    """Build what is missing; returns the plan and the name of the store volume.
+
+    A store that is there and has more than is wanted is taken as it is.
+    """
     timer = Timer()
     plan = Plan.make()
     realengine.write_scripted_model()
-    if docker.exists("volume", plan.store(True)):
-        real_wanted, real_needed = True, False
-    else:
-        real_needed = real_wanted and real_store(docker, plan) is None
+    found = next(
+        (name for name in wanted_stores(plan, real_wanted, gateway_wanted) if docker.exists("volume", name)), None
+    )
+    real_needed = found is None and real_wanted and real_store(docker, plan) is None
     with ThreadPoolExecutor(max_workers=2) as pool:
         tree = pool.submit(realengine.fetch, plan.suite, plan.real_hash, timer.step) if real_needed else None
         if not docker.exists("image", plan.base):
@@ -235,19 +240,27 @@ def build(docker: Docker, real_wanted: bool = True) -> tuple[Plan, str]:
                 tree.result()
             except realengine.NotAvailable as error:
                 reason = str(error)
-    real = real_wanted and reason is None
-    if real and not docker.exists("volume", plan.store(True)):
+    if found is None and real_wanted and reason is None:
+        found = plan.store(True, gateway_wanted)
         try:
-            build_store(docker, plan, plan.store(True), True, timer)
+            build_store(docker, plan, found, True, gateway_wanted, timer)
         except realengine.NotAvailable as error:
-            real, reason = False, str(error)
+            found, reason = None, str(error)
     if reason is not None:
         warn(f"the real vLLM (CPU) cannot be had here, a stand-in takes its name {REAL_IMAGE}: {reason}")
-    store = plan.store(real)
-    if not docker.exists("volume", store):
-        build_store(docker, plan, store, False, timer)
-    prune(docker, plan, store)
-    return plan, store
+    if found is None:
+        found = plan.store(False, gateway_wanted)
+        if not docker.exists("volume", found):
+            build_store(docker, plan, found, False, gateway_wanted, timer)
+    prune(docker, plan, found)
+    return plan, found
+
+
+def wanted_stores(plan: Plan, real: bool, gateway: bool) -> list[str]:
+    """Names of stores that have what is wanted, what fits best first."""
+    reals = (True,) if real else (False, True)
+    gateways = (True,) if gateway else (False, True)
+    return [plan.store(with_real, with_gateway) for with_real in reals for with_gateway in gateways]
 
 
 def build_base(docker: Docker, plan: Plan, timer: Timer) -> None:
@@ -405,7 +418,7 @@ def real_store(docker: Docker, plan: Plan) -> str | None:
     return found[-1] if found else None
 
 
-def build_store(docker: Docker, plan: Plan, store: str, real: bool, timer: Timer) -> None:
+def build_store(docker: Docker, plan: Plan, store: str, real: bool, with_gateway: bool, timer: Timer) -> None:
     """Fill a new store volume with the engine images, in an engine that runs on it.
 
     The volume gets its final name last, by a copy, so that an interrupted build never looks complete.
@@ -438,7 +451,7 @@ def build_store(docker: Docker, plan: Plan, store: str, real: bool, timer: Timer
         build_standins(inner, plan, real)
         standins.build(inner, plan.base)
         timer.step("stand-in engine images ready", started)
-        if real:
+        if real and with_gateway:  # its packages are for the Python that the real engine needs too
             t_gateway = time.monotonic()
             gateway.build(inner, plan.base)
             timer.step("image of the gateway ready, with the real LiteLLM", t_gateway)

@@ -51,14 +51,14 @@ def require_engine() -> Docker:
 
 def command_build(args: argparse.Namespace) -> None:
     started = time.monotonic()
-    plan, store = build(ensure_engine(), real_wanted=args.real_engine)
+    plan, store = build(ensure_engine(), args.real_engine, args.gateway)
     say(f"built: {plan.node}, store {store} ({time.monotonic() - started:.0f} s)")
 
 
 def command_up(args: argparse.Namespace) -> None:
     started = time.monotonic()
     docker = ensure_engine()
-    plan, store = build(docker, real_wanted=args.real_engine)
+    plan, store = build(docker, args.real_engine, args.gateway)
     up = nodes.up(docker, plan, store, args.set, args.nodes)
     say(f"ready after {time.monotonic() - started:.1f} s: {nodes.ssh_hint(up)}")
 
@@ -110,6 +110,9 @@ def parser() -> argparse.ArgumentParser:
         sub = add(name, run, text)
         sub.add_argument(
             "--no-real-engine", dest="real_engine", action="store_false", help="do not build the real vLLM (CPU)"
+        )
+        sub.add_argument(
+            "--no-gateway", dest="gateway", action="store_false", help="do not build the image of the gateway (LiteLLM)"
         )
         if name == "up":
             sub.add_argument("--set", choices=sorted(SETS), default="demo", help="default: %(default)s")

@@ -103,6 +103,24 @@ class Parser:
             return name, table[name], positive
         return None
 
+    @staticmethod
+    def take(option: dict[str, Any], inline: list[str] | None, rest: list[str]) -> list[str]:
+        """The values of an option: what stands behind its C(=), else what follows, which is taken out of C(rest)."""
+        taken = inline or []
+        if inline is None:
+            many = option["nargs"] in ("+", "*")
+            while (
+                rest
+                and (many or not taken)
+                and not (rest[0].startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", rest[0]))
+            ):
+                taken.append(rest.pop(0))
+        if not taken and option["nargs"] not in ("?", "*"):
+            fail(
+                f"argument {'/'.join(option['flags'])}: expected {'at least one' if option['nargs'] == '+' else 'one'} argument"
+            )
+        return taken
+
     def parse(self, argv: list[str]) -> tuple[list[str], dict[str, Any]]:
         """Positional arguments and values by destination name; exits with 2 as the real parser does."""
         positional: list[str] = []
@@ -147,19 +165,7 @@ class Parser:
                     fail(f"argument {'/'.join(option['flags'])}: ignored explicit argument {inline!r}")
                 values[option["dest"]] = positive
                 continue
-            taken = [inline] if sep else []
-            if not sep:
-                many = option["nargs"] in ("+", "*")
-                while (
-                    rest
-                    and (many or not taken)
-                    and not (rest[0].startswith("-") and not re.fullmatch(r"-\d+(\.\d+)?", rest[0]))
-                ):
-                    taken.append(rest.pop(0))
-            if not taken and option["nargs"] not in ("?", "*"):
-                fail(
-                    f"argument {'/'.join(option['flags'])}: expected {'at least one' if option['nargs'] == '+' else 'one'} argument"
-                )
+            taken = self.take(option, [inline] if sep else None, rest)
             if path:
                 dotted.setdefault(option["dest"], {})[path] = taken[0]
                 continue

@@ -14,6 +14,7 @@ STATE = "/var/lib/dgxspark/watchdog/state.json"
 UNIT = "spark-fast.service"
 ASK = (
     "curl --silent --max-time %s http://127.0.0.1:8002/v1/chat/completions --header 'Content-Type: application/json' "
+    "--header 'Authorization: Bearer molecule-secret-key' "
     """--data '{"model": "fast", "max_tokens": 4, "messages": [{"role": "user", "content": "hi"}]}'"""
 )
 

@@ -18,7 +18,7 @@ def benched(tmp_path_factory):
     dest = tmp_path_factory.mktemp("bench") / "bench.json"
     inventories = [
         f"--inventory={PROJECT}/molecule/inventory.yml",
-        f"--inventory={PROJECT}/molecule/prove/inventory.yml",
+        f"--inventory={PROJECT}/molecule/roles/inventory.yml",
     ]
     options = ["--extra-vars", json.dumps({"spark_bench": SETTINGS, "spark_bench_dest": str(dest)})]
     ran = subprocess.run(

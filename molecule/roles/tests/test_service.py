@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
 
-from nodes import SUBNET
+from confined import confined
 
 KEY = "molecule-secret-key"
 
@@ -58,6 +58,12 @@ def test_containers_are_ours_and_have_no_supervisor_but_systemd(host):
             assert shown["HostConfig"]["ShmSize"] == 2**30
 
 
+def test_an_engine_may_do_nothing_to_its_host(host):
+    with host.sudo():
+        for name in services(host):
+            confined(lambda *words: host.check_output(" ".join(words)), f"spark-{name}")
+
+
 def test_a_file_of_the_controller_is_in_the_container_and_cannot_be_changed_there(host):
     if host.backend.get_hostname() != "spark-2":
         return
@@ -73,7 +79,7 @@ def test_a_file_of_the_controller_is_in_the_container_and_cannot_be_changed_ther
 def test_an_engine_with_a_key_refuses_clients_without(host):
     if host.backend.get_hostname() != "spark-1":
         return
-    url = f"http://{SUBNET}.0.11:8001/v1/models"
+    url = "http://127.0.0.1:8001/v1/models"
     ask = "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], headers={'Authorization': sys.argv[2]}))"
     refused = host.run("python3 -c %s %s %s", ask, url, "Bearer wrong")
     assert "401" in refused.stderr
