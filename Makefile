@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-quick lint format docs-lint unit sanity molecule artifact programs bench bench-plan bench-pair catalogue bench-catalogue lock clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint unit sanity molecule artifact programs bench bench-plan bench-pair mutation catalogue compare bench-catalogue lock clean
 
 PY := .venv/bin/python
 
@@ -13,7 +13,10 @@ demo: bootstrap  ## boot two simulated Sparks, serve models on them, show what r
 demo-down: bootstrap  ## stop the demo and remove its nodes (built images are kept)
 	@PYTHONPATH=collections $(PY) scripts/demo.py down
 
-test: bootstrap  ## everything: lint, docs, unit, sanity, artifact, programs, molecule
+test: bootstrap  ## every feature once: lint, docs, unit, sanity, artifact, programs, molecule
+	@$(PY) scripts/suite.py test
+
+test-all: bootstrap  ## everything: older cores too, Open WebUI, tests marked nightly, 12,000 generated inventories
 	@$(PY) scripts/suite.py all
 
 test-quick: bootstrap  ## the part to run between edits: lint, docs, unit tests that do not wait (under 3 minutes)
@@ -22,7 +25,7 @@ test-quick: bootstrap  ## the part to run between edits: lint, docs, unit tests 
 lint docs-lint unit sanity artifact programs: bootstrap
 	@$(PY) scripts/suite.py $@
 
-# One scenario: make molecule SCENARIO=service
+# One scenario: make molecule SCENARIO=roles
 molecule: bootstrap
 	@$(PY) scripts/suite.py molecule $(if $(SCENARIO),--scenario $(SCENARIO))
 
@@ -46,9 +49,17 @@ bench-plan: bootstrap  ## time plan.yml on fleets of 1 to 1000 hosts; needs no D
 bench-pair: bootstrap  ## time the start of a model over two simulated Sparks, less what engine and Ray take
 	@$(PY) tests/bench/pair_bench.py
 
+mutation: bootstrap  ## change the engine in 30 places, one at a time, and see which changes unit tests catch
+	@$(PY) tests/bench/mutation.py --count 30 $(MUTATION_ARGS)
+
 # One version: make catalogue VERSION=0.34.0
 catalogue: bootstrap  ## read new vLLM versions (or VERSION=) into the catalogue and say what changed
 	@$(PY) scripts/generate_catalogue.py $(foreach one,$(VERSION),--version $(one)) $(CATALOGUE_ARGS)
+
+# The vLLM of an image, of an unpacked package, or a published one: make compare CONFIGS=FOLDER and IMAGE=NAME, or PYTHON=INTERPRETER with SOURCE=FOLDER or VERSION=x.y.z
+compare: bootstrap  ## compare the memory arithmetic with a real vLLM's planner (CONFIGS=, and IMAGE=, or SOURCE= or VERSION= with PYTHON=)
+	@$(PY) tests/oracle/compare.py --configs $(CONFIGS) $(if $(IMAGE),--image $(IMAGE)) $(if $(SOURCE),--source $(SOURCE)) \
+	  $(if $(PYTHON),--python $(PYTHON)) $(if $(VERSION),--version $(VERSION)) $(COMPARE_ARGS)
 
 bench-catalogue: bootstrap  ## time the catalogue of vLLM versions and the command line
 	@$(PY) tests/bench/catalogue_bench.py

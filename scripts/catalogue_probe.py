@@ -33,6 +33,7 @@ import sys
 import tempfile
 import types
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -557,6 +558,148 @@ def tables(sources: Sources, parser: argparse.ArgumentParser) -> dict[str, list[
     with contextlib.suppress(LayoutError):
         found["deprecated_quantizations"] = sorted(sources.value_anywhere("DEPRECATED_QUANTIZATION_METHODS"))
     found["json_keys"] = json_keys(sources, parser)
+    found["http_paths"], found["guarded_prefixes"] = http_paths(sources.root / "vllm" / "entrypoints")
+    return found
+
+
+HTTP_METHODS = ("get", "post", "put", "delete", "patch", "head", "route", "api_route", "websocket")
+OTHER_SERVERS = ("api_server.py", "cli", "grpc_server.py", "llm.py")
+"""Of C(vllm/entrypoints): what is no part of C(vllm serve)."""
+KINDS_OF_PATHS = ("always", "option", "dev")
+"""A path that is behind several conditions is of the last kind that one of them makes it."""
+
+
+def http_paths(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the paths that the server answers, C(PATH:KIND), and the beginnings of those that its key is asked for.
+
+    KIND is C(always), C(dev) for what VLLM_SERVER_DEV_MODE adds, or C(option) for what some option adds. Read from the
+    sources: the routers of a version need its real packages.
+    """
+    trees = {
+        file.relative_to(folder): ast.parse(file.read_text(encoding="utf-8")) for file in sorted(folder.rglob("*.py"))
+    }
+    behind = imported_kinds(trees)
+    paths: dict[str, str] = {}
+    guarded: set[str] = set()
+    for inside, tree in trees.items():
+        if inside.parts[0] in OTHER_SERVERS:
+            continue
+        if any(isinstance(node, ast.ClassDef) and node.name == "AuthenticationMiddleware" for node in tree.body):
+            guarded |= guarded_prefixes(tree)
+        usual = "dev" if "dev" in inside.parts else behind.get(inside, "always")
+        for path, kind in routes(tree, usual, included_kinds(tree)):
+            paths[path] = min(kind, paths.get(path, "dev"), key=KINDS_OF_PATHS.index)
+    if not guarded or "/health" not in paths:
+        raise LayoutError("the paths of the server, or those that its key is asked for, were not found")
+    return sorted(f"{path}:{kind}" for path, kind in paths.items()), sorted(guarded)
+
+
+def worse(*kinds: str) -> str:
+    """Return the kind of a path that is behind several conditions."""
+    return max(kinds, key=KINDS_OF_PATHS.index)
+
+
+def kind_of(test: ast.expr) -> str:
+    """Return what a condition makes of the paths below it; what a model can do is no condition."""
+    text = ast.unparse(test)
+    if "VLLM_SERVER_DEV_MODE" in text:
+        return "dev"
+    return "always" if "task" in text or "TYPE_CHECKING" in text else "option"
+
+
+def guarded_prefixes(tree: ast.Module) -> set[str]:
+    """Return what paths begin with that AuthenticationMiddleware asks a key for."""
+    named = {
+        target.id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, (ast.Tuple, ast.Constant))
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    middleware = next(node for node in tree.body if getattr(node, "name", "") == "AuthenticationMiddleware")
+    found: set[str] = set()
+    for node in ast.walk(middleware):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "startswith":
+            (given,) = node.args
+            value = named.get(given.id) if isinstance(given, ast.Name) else ast.literal_eval(given)
+            found |= {value} if isinstance(value, str) else set(value or ())
+    return found
+
+
+def imported_kinds(trees: Mapping[Path, ast.Module]) -> dict[Path, str]:
+    """Return the kind of modules that are imported below a condition alone, by themselves or by a module that is."""
+    edges: dict[Path, list[tuple[Path, str]]] = {}
+
+    def walk(node: ast.AST, inside: Path, kind: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ImportFrom) and child.level <= len(inside.parents):
+                above = inside.parents[child.level - 1] if child.level else Path()
+                name = (child.module or "").removeprefix("vllm.entrypoints").strip(".")
+                if child.level or (child.module or "").startswith("vllm.entrypoints"):
+                    module = above.joinpath(*filter(None, name.split(".")))
+                    for target in (module.with_suffix(".py"), module / "__init__.py"):
+                        if target in trees and target != inside:
+                            edges.setdefault(target, []).append((inside, kind))
+            inner = kind
+            if isinstance(child, ast.If):
+                inner = worse(kind, kind_of(child.test))
+            walk(child, inside, inner)
+
+    for inside, tree in trees.items():
+        walk(tree, inside, "always")
+    found: dict[Path, str] = {}
+    for _round in trees:
+        new = {
+            target: min((worse(kind, found.get(by, "always")) for by, kind in ways), key=KINDS_OF_PATHS.index)
+            for target, ways in edges.items()
+        }
+        if new == found:
+            break
+        found = new
+    return found
+
+
+def included_kinds(tree: ast.Module) -> dict[str, str]:
+    """Return the kinds of a module's routers, as the functions that attach them say."""
+    found: dict[str, str] = {}
+
+    def walk(body: list[ast.stmt], kind: str) -> None:
+        for statement in body:
+            if isinstance(statement, ast.If):
+                inner = worse(kind, kind_of(statement.test))
+                walk(statement.body, inner)
+                walk(statement.orelse, inner)
+                if any(isinstance(each, ast.Return) for each in statement.body):
+                    kind = inner
+                continue
+            for call in ast.walk(statement):
+                if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "include_router" and call.args:
+                    name = ast.unparse(call.args[0])
+                    found[name] = min(kind, found.get(name, "dev"), key=KINDS_OF_PATHS.index)
+
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            walk(node.body, "always")
+    return found
+
+
+def routes(node: ast.AST, kind: str, included: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the paths below a node of a module, each with its kind."""
+    found = []
+    for child in ast.iter_child_nodes(node):
+        inner = worse(kind, kind_of(child.test)) if isinstance(child, ast.If) else kind
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for call in child.decorator_list:
+                if isinstance(call, ast.Call) and getattr(call.func, "attr", "") in HTTP_METHODS and call.args:
+                    owner = ast.unparse(call.func).rpartition(".")[0]
+                    first = call.args[0]
+                    if owner.endswith(("router", "app")) and isinstance(first, ast.Constant):
+                        found.append((str(first.value), worse(inner, included.get(owner, "always"))))
+        if isinstance(child, ast.Call) and getattr(child.func, "id", "") == "Mount" and child.args:
+            first = child.args[0]
+            if isinstance(first, ast.Constant):
+                found.append((str(first.value), inner))
+        found += routes(child, inner, included)
     return found
 
 

@@ -29,6 +29,8 @@ def tool_env(**extra: str) -> dict[str, str]:
     env["PYTHONPYCACHEPREFIX"] = str(CACHE / "pycache")
     env["PATH"] = f"{BIN}{os.pathsep}{env['PATH']}"
     env["LC_ALL"] = "C.UTF-8"
+    # As pip does, uv trusts the authorities that this machine trusts: an index may stand behind a company's own.
+    env.setdefault("UV_SYSTEM_CERTS", "1")
     env["PYTHONPATH"] = str(ROOT / "collections")
     env.update(extra)
     return env
@@ -48,7 +50,7 @@ def environment(name: str, listed: Path) -> Path:
         subprocess.run([uv, "venv", "--quiet", "--python", "3.11", str(place)], check=True)
         # All of it is listed: nothing is resolved, and what the packages ask for beyond the list is not wanted.
         install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", str(python), "-r", str(listed)]
-        subprocess.run(install, check=True)
+        subprocess.run(install, check=True, env=tool_env())
         (place / "complete").touch()
     return python
 

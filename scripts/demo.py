@@ -29,7 +29,7 @@ def up() -> int:
     make_api_key()
     playbook: list[str | Path] = [BIN / "ansible-playbook", "-i", INVENTORY, "site.yml"]
     steps: list[tuple[str, list[str | Path]]] = [
-        ("1/3 boot two simulated Sparks", [SPARKSIM, "up", "--set", "demo"]),
+        ("1/3 boot two simulated Sparks", [SPARKSIM, "up", "--set", "demo", "--no-gateway"]),
         (f"2/3 ansible-playbook -i {INVENTORY} site.yml", playbook),
     ]
     for title, argv in steps:

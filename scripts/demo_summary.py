@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import picture
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture
 
 Plan = dict[str, Any]
 

@@ -2,7 +2,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write plugins/module_utils/catalogue_data.py and docs/catalogue.md from the vLLM packages themselves.
+"""Write plugins/module_utils/_vllm/catalogue_data.py and docs/catalogue.md from the vLLM packages themselves.
 
     make catalogue VERSION=0.34.0     read one version more, or one again
     make catalogue                    read every published version from 0.10.1.1 on that is not in the catalogue yet
@@ -36,9 +36,9 @@ from common import CACHE, ROOT, Stopwatch, tool_env
 
 sys.path.insert(0, str(ROOT / "collections"))
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue, catalogue_data
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, catalogue_data
 
-DATA = ROOT / "plugins" / "module_utils" / "catalogue_data.py"
+DATA = ROOT / "plugins" / "module_utils" / "_vllm" / "catalogue_data.py"
 PAGE = ROOT / "docs" / "catalogue.md"
 PROBE = ROOT / "scripts" / "catalogue_probe.py"
 WORK = CACHE / "catalogue"
@@ -85,6 +85,8 @@ FEWEST = {
     "linear_backends": 0,
     "all2all_backends": 0,
     "json_keys": 50,
+    "http_paths": 20,
+    "guarded_prefixes": 1,
     "requirements": 8,
     "traits": 1,
 }
@@ -107,6 +109,8 @@ TITLES = {
     "linear_backends": "linear backends",
     "all2all_backends": "all-to-all backends",
     "json_keys": "keys of JSON options",
+    "http_paths": "paths of the HTTP server",
+    "guarded_prefixes": "beginnings of paths that the API key is asked for",
     "requirements": "requirements",
     "traits": "traits of the parser",
 }
@@ -270,7 +274,9 @@ def snapshot(found: Mapping[str, Any]) -> Snapshot:
     for table, names in found["tables"].items():
         for name in names:
             head, _equals, choices = name.partition("=")
-            head, _colon, kind = head.partition(":") if table == "environment" else (head, "", "")
+            kind = ""
+            if table in ("environment", "http_paths"):
+                head, _colon, kind = head.rpartition(":") if table == "http_paths" else head.partition(":")
             said = {("", f"={word}") for word in choices.split(",") if word}
             tables[table][head] = frozenset(said | ({(":", kind)} if kind else set()))
     for name in found["traits"]:
@@ -525,7 +531,7 @@ def page(snapshots: Mapping[str, Snapshot]) -> str:
         f"The engine knows what each of {len(texts)} vLLM versions accepts, {texts[0]} to {texts[-1]}: every published one",
         "that was not withdrawn. None of it is typed by hand: `make catalogue` fetches the packages, imports each",
         "version's own parser and tables with everything else stood in for, and writes",
-        "`plugins/module_utils/catalogue_data.py` and this page. `tests/catalogue/README.md` says how that is proved",
+        "`plugins/module_utils/_vllm/catalogue_data.py` and this page. `tests/catalogue/README.md` says how that is proved",
         "against vLLM with its real packages.",
         "",
         "| version | " + " | ".join(columns.values()) + " |",

@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import monitoring
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import monitoring
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "roles/monitoring/files/dashboards"
@@ -334,7 +334,7 @@ NODE: list[tuple[str, list[Panel]]] = [
                 "lines",
                 "Bps",
                 12,
-                "Both twins of a cage should carry about the same.",
+                "Both interfaces of a cage should carry about the same.",
                 [("{{netdev}} {{rdma}}", f"rate(dgxspark_rail_transmitted_bytes_total{H}[$__rate_interval])")],
             ),
             (
@@ -350,7 +350,7 @@ NODE: list[tuple[str, list[Panel]]] = [
                 "lines",
                 "bytes",
                 6,
-                "9000 on both twins; a firmware update puts one back to 1500.",
+                "9000 on both interfaces; a firmware update puts one back to 1500.",
                 [
                     ("{{netdev}}", f"dgxspark_rail_mtu_bytes{H}"),
                     ("{{netdev}} planned", f"dgxspark_rail_expected_mtu_bytes{H}"),
@@ -814,7 +814,7 @@ def dashboard(name: str) -> str:
 
 def rules(thresholds: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the rules as the role writes them, with the thresholds' defaults."""
-    values = {key: default for key, (_types, default, _meaning) in monitoring.THRESHOLDS.items()}
+    values = {name: key.default for name, key in monitoring.THRESHOLDS.items()}
     environment = jinja2.Environment(
         variable_start_string="[[", variable_end_string="]]", undefined=jinja2.StrictUndefined
     )
@@ -831,20 +831,6 @@ def metrics() -> dict[str, tuple[str, str, tuple[str, ...]]]:
     return found
 
 
-def keys_table(keys: dict[str, tuple[Any, Any, str]]) -> list[str]:
-    """Return the rows of a table of settings."""
-    lines = ["| key | default | meaning |", "|---|---|---|"]
-    for key, (_types, default, meaning) in keys.items():
-        if isinstance(default, str):
-            shown = f"`{default}`" if default else ""
-        elif isinstance(default, bool):
-            shown = f"`{str(default).lower()}`"
-        else:
-            shown = f"`{default}`" if default or default == 0 else ""
-        lines.append(f"| `{key}` | {'' if default == 0 and key == 'chat_id' else shown} | {meaning} |")
-    return lines
-
-
 def plain(text: str) -> str:
     """Return an annotation as a page can show it: labels in angle brackets would vanish, so they are set as code."""
     return re.sub(r"\{\{\s*\$(?:labels\.)?(\w+)[^}]*\}\}", r"`\1`", " ".join(text.split()))
@@ -852,12 +838,7 @@ def plain(text: str) -> str:
 
 def tables() -> dict[str, list[str]]:
     """Return what stands between the marks of the page, by their names."""
-    found = {
-        "exporters": keys_table(monitoring.EXPORTERS_KEYS),
-        "monitoring": keys_table(monitoring.MONITORING_KEYS),
-        "receivers": keys_table(monitoring.RECEIVER_KEYS),
-        "thresholds": keys_table(monitoring.THRESHOLDS),
-    }
+    found: dict[str, list[str]] = {}
     found["metrics"] = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for name, (kind, meaning, labels) in metrics().items():
         found["metrics"].append(f"| `{name}` | {kind} | {', '.join(labels)} | {meaning} |")

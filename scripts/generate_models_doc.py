@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.model_table import model_rows, models_page
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import model_rows, models_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "models.md"

@@ -10,8 +10,8 @@ import re
 import sys
 from pathlib import Path
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import RULES
-from ansible_collections.dgxspark.vllm.plugins.module_utils.rulebook import FAMILIES, Rule
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.rulebook import FAMILIES, Rule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "rules.md"
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -40,9 +40,9 @@ def page() -> str:
     lines = [
         "# Rules",
         "",
-        "<!-- Written by scripts/generate_rules_doc.py from plugins/module_utils/rules_*.py. -->",
+        "<!-- Written by scripts/generate_rules_doc.py from plugins/module_utils/_compat/rules_*.py. -->",
         "",
-        "What `dgxspark.vllm.image_compat` and the plan can say about a vLLM launch, and `check_unit` about the unit or",
+        "What `dgxspark.vllm.image_compat` and the plan can say about a vLLM launch, and `import.yml` and `adopt.yml` about the unit or",
         f"docker command around it: {len(RULES)} rules. Ids never change. A rule that lacks a fact keeps silent. Where the",
         "sources disagree, the rule says so and is an info. `ignore` (of a service, or of the module) and",
         "`spark_ignore_rules` (of a host) take ids that are not wanted. Words in `<angle brackets>` are filled in.",

@@ -27,8 +27,8 @@ sys.path[:0] = [
 
 import generate_catalogue as generator
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import catalogue
-from ansible_collections.dgxspark.vllm.plugins.module_utils.launch import parse
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import versions
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.launch import parse
 
 word_lists = importlib.import_module("test_launch_versions").word_lists
 CASES = 500
@@ -100,7 +100,7 @@ def by_name(found: dict[str, Any]) -> dict[str, Any]:
 
 def compare_reading(text: str, python: Path, tree: Path, *more: str) -> list[str]:
     """Let vLLM and launch.parse read the same argument lists."""
-    version, draw = catalogue.version(text), random.Random(text)
+    version, draw = versions.version(text), random.Random(text)
     cases = [*BY_HAND, *(word_lists(version, draw) for _case in range(CASES))]
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump([["serve", *words] for words in cases], file)

@@ -24,10 +24,11 @@ from typing import Any
 
 import debian_programs
 import generate_dashboards as generator
-import role_templates
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import endpoints, monitoring
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import monitoring
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = Path(__file__).resolve().parent / "fixtures"
@@ -150,7 +151,7 @@ def spark(folder: Path) -> list[str]:
 
 def environment(folder: Path) -> dict[str, str]:
     """What the collector of such a host is run with."""
-    return {"PATH": str(folder / "bin"), "SPARK_UNIT_LIB": str(ROOT / "plugins/module_utils")}
+    return {"PATH": str(folder / "bin"), "PYTHONPATH": str(ROOT / "collections")}
 
 
 def growing(text: str, seconds: float) -> str:
@@ -247,18 +248,15 @@ class Lab:
         secrets.write_text("a-token\n")
         for name in ("targets", "rules.d"):
             (config / name).mkdir(parents=True)
-        for job in outcome["jobs"]:
-            (config / "targets" / f"{job['name']}.json").write_text(json.dumps(job["targets"]))
         (config / "rules.yml").write_text(yaml.safe_dump(generator.rules()))
-        variables = {f"monitoring_{key}": value for key, value in outcome.items()}
-        own = {"__monitoring_config": str(config), "__monitoring_own": "127.0.0.1"}
-        (config / "prometheus.yml").write_text(role_templates.template("prometheus.yml.j2", **variables, **own))
-        text = role_templates.template("alertmanager.yml.j2", **variables, **own)
-        # systemd hands secrets over in the role; nobody waits half a minute for a message here.
-        text = text.replace("/run/spark-alertmanager/hook.token_file", str(secrets)).replace(
-            "group_wait: 30s", "group_wait: 1s"
-        )
-        (config / "alertmanager.yml").write_text(text)
+        alertmanager = f"127.0.0.1:{outcome['alertmanager_port']}"
+        for file in unit_files.monitoring({**outcome, "alertmanager": alertmanager})["files"]:
+            if "content" in file:
+                text = file["content"].replace(unit_files.MONITORING, str(config))
+                # systemd hands secrets over in the role; nobody waits half a minute for a message here.
+                text = text.replace("/run/spark-alertmanager/hook.token_file", str(secrets))
+                text = text.replace('group_wait: "30s"', 'group_wait: "1s"')
+                Path(file["path"].replace(unit_files.MONITORING, str(config))).write_text(text)
         checked = [
             ["promtool", "check", "config", str(config / "prometheus.yml")],
             ["amtool", "check-config", str(config / "alertmanager.yml")],

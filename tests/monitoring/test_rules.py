@@ -170,7 +170,13 @@ CASES: dict[str, tuple[str, Series, str, list[Series]]] = {
         "10m",
         {f'dgxspark_watchdog_last_action_timestamp_seconds{{{NODE},service="heavy"}}': "300x20"},
         f'{NODE},service="heavy"',
-        [{f'dgxspark_watchdog_last_action_timestamp_seconds{{{NODE},service="heavy"}}': "-3600x20"}],
+        [
+            {f'dgxspark_watchdog_last_action_timestamp_seconds{{{NODE},service="heavy"}}': "-3600x20"},
+            {  # the clock of the host is an hour ahead
+                f'dgxspark_watchdog_last_action_timestamp_seconds{{{NODE},service="heavy"}}': "0x20",
+                f"node_time_seconds{{{NODE}}}": "3600+60x20",
+            },
+        ],
     ),
     "SparkMemoryLow": (
         "5m",
@@ -290,6 +296,11 @@ CASES: dict[str, tuple[str, Series, str, list[Series]]] = {
             {
                 f"dgxspark_collector_last_run_timestamp_seconds{{{NODE}}}": "0+60x30",
                 f"dgxspark_collector_interval_seconds{{{NODE}}}": "30x30",
+            },
+            {  # the clock of the host is an hour behind
+                f"dgxspark_collector_last_run_timestamp_seconds{{{NODE}}}": "-3600+60x30",
+                f"dgxspark_collector_interval_seconds{{{NODE}}}": "30x30",
+                f"node_time_seconds{{{NODE}}}": "-3600+60x30",
             },
             {  # a slow one
                 f"dgxspark_collector_last_run_timestamp_seconds{{{NODE}}}": "60x30",

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import suite
 import tree
 
 PAGES = [name for name in tree.tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
@@ -49,3 +50,9 @@ def test_make_targets_in_the_docs_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", tree.read("Makefile"), re.MULTILINE))
     named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)[` ]", tree.read(page))}
     assert named - targets == set()
+
+
+def test_every_stage_and_scenario_has_a_line_that_says_what_it_shows() -> None:
+    rows = set(re.findall(r"^\| `([\w-]+)` \| \S", tree.read("docs/testing.md"), re.MULTILINE))
+    scenarios = {Path(name).parent.name for name in tree.tracked() if re.fullmatch(r"molecule/\w+/molecule.yml", name)}
+    assert rows == set(suite.STAGES) | scenarios - {"default"}

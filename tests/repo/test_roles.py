@@ -19,7 +19,15 @@ def options(role: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "meta/main.yml", "meta/argument_specs.yml", "defaults/main.yml", "tasks/main.yml"]
+    "name",
+    [
+        "README.md",
+        "meta/main.yml",
+        "meta/variables.yml",
+        "meta/argument_specs.yml",
+        "defaults/main.yml",
+        "tasks/main.yml",
+    ],
 )
 def test_role_has(role: str, name: str) -> None:
     assert tree.read(f"roles/{role}/{name}").strip(), f"roles/{role}/{name} is missing or empty"
@@ -45,8 +53,9 @@ def test_readme_lists_every_option(role: str) -> None:
 
 
 def test_has_a_molecule_scenario(role: str) -> None:
-    """One of its own, or one that runs site.yml with an inventory that asks for it."""
-    text = "".join(tree.read(name) for name in tree.below(f"molecule/{role}/", suffix=".yml"))
+    """One of its own, the one of all roles, or one that runs site.yml with an inventory that asks for it."""
+    own = [*tree.below(f"molecule/{role}/", suffix=".yml"), "molecule/roles/converge.yml"]
+    text = "".join(map(tree.read, own))
     site = [
         tree.read(name)
         for name in tree.below("molecule/", suffix="inventory.yml")

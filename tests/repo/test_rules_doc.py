@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tree
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import RULES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
 
 PAGE = "docs/rules.md"
 

@@ -115,6 +115,75 @@ def test_counting(output: str, ok: bool, passed: int, failed: int) -> None:
     assert (result.passed, result.failed) == (passed, failed)
 
 
+def test_failures_name_the_tests_or_the_last_failed_task() -> None:
+    pytest_log = "...F\nE   assert 1 == 2\nFAILED tests/a.py::test_a - assert 1 == 2\n1 failed in 0.1s\n"
+    fatal = [f"fatal: [spark-{number}]: FAILED! => {{}}" for number in (1, 2, 3)]
+    results = [
+        suite.Result("fine", True, 0.0, "FAILED is what a passing check may print\n"),
+        suite.Result("unit", False, 0.0, pytest_log),
+        suite.Result("scenario lock", False, 0.0, "\n".join(["TASK [Start it]", *fatal, "PLAY RECAP"])),
+        suite.Result("mypy", False, 0.0, "1\n2\n3\n" + "4" * 1000),
+        suite.Result("scenario site", True, 0.0, "1 passed in 0.1s\n", first_output=pytest_log),
+    ]
+    assert suite.failures(results) == [
+        "   FAILED unit",
+        "   | FAILED tests/a.py::test_a - assert 1 == 2",
+        "   FAILED scenario lock",
+        *(f"   | {line}" for line in fatal[-2:]),
+        "   FAILED mypy",
+        "   | 2",
+        "   | 3",
+        "   | " + "4" * suite.FAILURE_WIDTH,
+        "   FAILED ONCE, then passed: scenario site",
+        "   | FAILED tests/a.py::test_a - assert 1 == 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failed", "broken", "passed", "ok"), [(0, 0, 9, True), (2, 0, 9, True), (2, 1, 8, False), (6, 0, 3, False)]
+)
+def test_the_few_unit_tests_that_fail_are_tried_once_more_alone(
+    failed: int, broken: int, passed: int, ok: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[list[str]] = []
+
+    def execute(check: suite.Check) -> suite.Result:
+        (argv,) = check.commands
+        ran.append(argv)
+        alone = "--last-failed" in argv
+        bad = broken if alone else failed
+        good = failed - broken if alone else 9 - failed
+        return suite.Result(check.label, bad == 0, 0.0, f"FAILED {bad}\n", passed=good, failed=bad)
+
+    monkeypatch.setattr(suite, "execute", execute)
+    (result,) = suite.unit(False, "-m", "not slow")
+    assert (result.ok, result.passed, result.failed) == (ok, passed, failed if failed > suite.FEW else broken)
+    assert bool(result.first_output) == (len(ran) == 2) == (0 < failed <= suite.FEW)
+    assert all(argv[-5:] == ["-m", "not slow", "tests/unit", "tests/repo", "tests/monitoring"] for argv in ran)
+
+
+@pytest.mark.parametrize(("codes", "ok", "first"), [([0], True, False), ([1, 0], True, True), ([1, 1], False, True)])
+def test_a_scenario_that_fails_is_tried_once_more_on_new_nodes(
+    codes: list[int], ok: bool, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes: list[tuple[str, ...]] = []
+    left = list(codes)
+
+    def attempt(name: str, env: dict[str, str], lane: str) -> suite.Result:
+        code = left.pop(0)
+        return suite.Result(f"scenario {name}", code == 0, 0.0, f"FAILED attempt {len(left)}\n" if code else "")
+
+    def sparksim(*argv: str) -> int:
+        nodes.append(argv[1:])
+        return 0
+
+    monkeypatch.setattr(suite, "scenario_run", attempt)
+    monkeypatch.setattr(suite, "run", sparksim)
+    (result,) = suite.scenario_runs("test", ["lock"], thorough=False)
+    assert (result.ok, bool(result.first_output), left) == (ok, first, [])
+    assert nodes == [(verb, "--set", "test") for verb in ("down", "up")] * first
+
+
 def test_artifact_check_finds_what_is_too_much_and_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

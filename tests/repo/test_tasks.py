@@ -29,3 +29,9 @@ def test_nothing_is_latest(name: str) -> None:
     """What a run brings must not depend on its date."""
     found = [item["name"] for item in tree.tasks(name) if re.search(r'"state": "latest"|:latest"', json.dumps(item))]
     assert found == []
+
+
+def test_no_environment_comes_from_a_variable(name: str) -> None:
+    """It stands in the command line that starts the module; a person may have put the password of a package index there."""
+    found = [item["name"] for item in tree.tasks(name) if isinstance(item.get("environment"), str)]
+    assert found == []

@@ -52,7 +52,7 @@ def load(name: str) -> Any:
 ROLES = sorted(path.name for path in ROOT.glob("roles/*") if (path / "tasks").is_dir())
 MODULES = sorted(Path(name).stem for name in below("plugins/modules/", suffix=".py"))
 PLAYBOOKS = [name for name in below("playbooks/", suffix=".yml") if name.count("/") == 1]
-INVENTORIES = sorted(path.parent.name for path in ROOT.glob("inventories/*/hosts.yml"))
+INVENTORIES = sorted(path.name for path in ROOT.glob("inventories/*") if path.is_dir())
 TASK_FILES = [
     *PLAYBOOKS,
     *below("playbooks/tasks/", suffix=".yml"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import RULES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "claims.md").read_text(encoding="utf-8")
 ROWS = [line.strip("|").split("|") for line in PAGE.splitlines() if line.startswith("|") and "---" not in line]

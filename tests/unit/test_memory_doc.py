@@ -9,19 +9,29 @@ that is introduced by C(<!-- stated: ... -->) has figures that others measured o
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import oracle_fixture
 import pytest
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils.budget import memory_budget
-from ansible_collections.dgxspark.vllm.plugins.module_utils.service_memory import OVERHEADS
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
+    COMPARED_MINORS,
+    KVSettings,
+    parse_release,
+    plan_kv_cache,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "memory.md").read_text(encoding="utf-8")
+FIXTURES = Path(__file__).parent / "plugins" / "fixtures"
 GIB = 1 << 30
 TOTAL = 119.67
 
@@ -175,6 +185,85 @@ def versions() -> str:
     return table("vLLM | block | `GPU KV cache size` | concurrency | one request, GiB", *rows)
 
 
+def asked() -> dict[str, tuple[int, list[str]]]:
+    """Return by version how many made-up rows vLLM's planner answered, and the models of the launches that a whole vLLM did."""
+    rows = json.loads((FIXTURES / "oracle_rows.json").read_text(encoding="utf-8"))["answers"]
+    launches = [
+        (row[columns.index("version")], row[columns.index("model")])
+        for name in ("memory_rows", "memory_rows_2026_11")
+        for data in [json.loads((FIXTURES / f"{name}.json").read_text(encoding="utf-8"))]
+        for columns in [data["columns"]]
+        for row in data["rows"]
+    ]
+    found = sorted({*rows, *(version for version, _model in launches)}, key=lambda text: [*map(int, text.split("."))])
+    return {
+        version: (
+            sum(row is not None for row in rows.get(version, [])),
+            [model for each, model in launches if each == version],
+        )
+        for version in found
+    }
+
+
+def compared() -> str:
+    """The differences are counted anew."""
+    data = oracle_fixture.load()
+    differing = {
+        version: sum(
+            truth is not None and oracle_fixture.answer(case, version) != truth
+            for case, truth in zip(data["cases"], rows, strict=True)
+        )
+        for version, rows in data["answers"].items()
+    }
+    return table(
+        "vLLM | rows | differ | launches | models | `exact`",
+        *(
+            [
+                *(version, rows, differing.get(version, 0), len(models), len(set(models))),
+                "true" if parse_release(version).exact else "false",
+            ]
+            for version, (rows, models) in asked().items()
+        ),
+    )
+
+
+def families() -> str:
+    """Models of several caches per layer, from the configs beside the rows that they were compared with."""
+    models = json.loads((FIXTURES / "memory_rows_2026_11.json").read_text(encoding="utf-8"))["configs"]
+    rows = []
+    for model in (
+        "Qwen3.8-Flash-Next",
+        "DeepSeek-V4-Flash",
+        "DeepSeek-V4.1-Flash",
+        "GLM-5.3-Flash",
+        "GLM-5.2",
+        "MiniMax-M3-noquant",
+        "Kimi-K3",
+        "MiMo-V2.6-Flash",
+        "Step-3.7-Flash",
+        "Inkling-Small",
+    ):
+        geometry = read_geometry(models[model])
+        made = plan_kv_cache(geometry, KVSettings(parse_release("0.33.0"), 2048))
+        sizes = sorted({group.block_size for group in made.groups if group.kind in ("full", "mla")})
+        rows.append(
+            [
+                model.removesuffix("-noquant"),
+                f"`{geometry.model_type}`",
+                f"0.{geometry.rules.oldest}" if geometry.rules.oldest else "-",
+                len(geometry.caches()),
+                f"{made.bytes_per_block:,}",
+                ", ".join(map(str, sizes)),
+                made.blocks_per_request(32768),
+                gib(made.needed_bytes(32768)),
+            ]
+        )
+    return table(
+        "model | family | vLLM from | caches | block, bytes | tokens of a full block | blocks of a request of 32,768 | GiB",
+        *rows,
+    )
+
+
 def utilizations() -> str:
     rows = []
     for share in (0.85, 0.5, 0.4):
@@ -227,7 +316,7 @@ def residency() -> str:
         parts = made["services"]
         rows.append(
             [
-                "worked out" if heavy is None else f"{heavy} + {fast}",
+                "calculated" if heavy is None else f"{heavy} + {fast}",
                 f"{parts['heavy']['gpu_memory_utilization']} + {parts['fast']['gpu_memory_utilization']}",
                 levels(parts["heavy"]["residency_gib"]),
                 levels(parts["fast"]["residency_gib"]),
@@ -281,6 +370,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
         pages,
         per_token,
         versions,
+        compared,
+        families,
         utilizations,
         walk,
         fast_cache,
@@ -299,7 +390,8 @@ def phrases() -> list[str]:
     crashed, both = pair(0.75, 0.12)["services"]["heavy"], pair(0.8, 0.1)
     asked = both["services"]["heavy"]["requested_bytes"]
     runtime = {"max-model-len": 8192, "speculative-config": None, "quantization": "fp8"}
-    peak = plan(service("a", "gemma-4-26b-a4b", "0.23.0", runtime))["services"]["a"]["load_peak_bytes"]
+    loaded = plan(service("a", "gemma-4-26b-a4b", "0.23.0", runtime))["services"]["a"]
+    peak = loaded["load_peak_bytes"] - loaded["draft_bytes"]
     left = crashed["requested_bytes"] - crashed["weights_bytes"]
     return [
         f"gives {76.49 * GIB / log['gpu_kv_cache_size_tokens']:,.0f} bytes",
@@ -321,6 +413,17 @@ def phrases() -> list[str]:
 def test_the_text_says_what_the_engine_computes() -> None:
     text = " ".join(PAGE.split())
     assert [phrase for phrase in phrases() if phrase not in text] == []
+
+
+def test_exact_are_the_versions_that_were_asked_enough() -> None:
+    """Made-up rows speak for the planner, launches for model classes and defaults."""
+    counted: dict[int, list[int]] = {}
+    for version, (rows, models) in asked().items():
+        counts = counted.setdefault(parse_release(version).minor, [0, 0])
+        counts[0], counts[1] = counts[0] + rows, counts[1] + len(models)
+    assert {minor for minor, (rows, launches) in counted.items() if rows >= 90 and launches >= 8} == set(
+        COMPARED_MINORS
+    )
 
 
 @pytest.mark.parametrize("name", BLOCKS)

@@ -8,15 +8,17 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.module_utils import recipes
-from ansible_collections.dgxspark.vllm.plugins.module_utils.model_table import model_row, model_rows, models_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import container_argv, judging, recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import model_row, model_rows, models_text
 
 FOLDER = Path(__file__).parents[2] / "playbooks" / "recipes"
 RECIPES: dict[str, Any] = {
@@ -72,7 +74,7 @@ def errors(planned: dict[str, Any]) -> list[str]:
 def test_way_to_serve(name: str, variant: str | None, image: str) -> None:
     refused = REFUSED.get((name, variant))
     if refused and " " in refused:
-        with pytest.raises(engine.Inventory, match=refused):
+        with pytest.raises(InventoryError, match=refused):
             plan_of(service(name, variant, image))
         return
     planned = plan_of(service(name, variant, image))
@@ -193,7 +195,7 @@ def test_a_file_of_the_checkpoint_is_named_without_its_commit() -> None:
     made = planned["services"][0]
     assert made["argv"][made["argv"].index(mount) - 1] == "--mount"
     assert [model["link"] for model in planned["models"]] == [link]
-    assert made["folders"] == [{"path": "/var/cache/dgxspark/model", "mode": "0755"}]
+    assert made["folders"] == [{"path": "/var/cache/dgxspark/model", "mode": "0755", "holds": "cache"}]
 
 
 def test_a_parser_and_a_drafter_of_the_checkpoint_are_found_in_the_container() -> None:
@@ -244,10 +246,15 @@ def test_packages_are_installed_before_the_engine_and_the_entrypoint_stays_where
     serve = plan_of(service("nemotron-3-nano-omni-30b-a3b-nvfp4", **secret))["services"][0]
     assert serve["argv"][serve["argv"].index("--entrypoint") + 1] == "/bin/sh"
     assert serve["command"][0] == "-c"
-    assert re.fullmatch(r"pip install [-\w /.]+ 'vllm\[audio\]' && exec \"\$@\"", serve["command"][1])
+    assert re.fullmatch(
+        r"pip install [-\w /.]+ --require-hashes --requirement (\S+) && exec \"\$@\"", serve["command"][1]
+    )
+    listed = next(file for file in serve["files"] if file["path"] == "/etc/dgxspark/pip/requirements.txt")
+    assert [line.partition("==")[0] for line in listed["content"].splitlines()] == ["av", "scipy", "soundfile", "soxr"]
+    assert f"type=bind,src={listed['host']},dst={listed['path']},readonly" in serve["argv"]
     # $0, then what the shell becomes.
     behind = serve["command"][3:]
-    assert behind[: 3 if keyed else 2] == [*([engine.WITH_SECRETS] if keyed else []), "vllm", "serve"]
+    assert behind[: 3 if keyed else 2] == [*([container_argv.WITH_SECRETS] if keyed else []), "vllm", "serve"]
     ngc = plan_of(service("qwen3-8b", image="nvcr.io/nvidia/vllm:26.04-py3", pip=["a==1"], **secret))["services"][0]
     assert "--entrypoint" not in ngc["argv"], "NVIDIA's entrypoint brings forward compatibility"
     assert ngc["command"][:2] == ["/bin/sh", "-c"]
@@ -262,8 +269,9 @@ def test_the_pair_is_planned_by_rank() -> None:
         service("qwen3-235b-a22b-gptq-int4", args={"gpu-memory-utilization": 0.87}), "test", RECIPES
     )
     assert problems == []
-    assert found["nodes"] == 2
-    judged = engine.judge({**found, "args": {**found["args"], "nnodes": 2, "node-rank": 0, "master-addr": "192.0.2.1"}})
+    assert found is not None
+    assert found.nodes == 2
+    judged = judging.judge(replace(found, args={**found.args, "nnodes": 2, "node-rank": 0, "master-addr": "192.0.2.1"}))
     assert judged["verdict"] == "fits"
     assert judged["memory"]["weights_bytes"] / GIB == pytest.approx(57.64, rel=0.005)
     assert judged["memory"]["max_concurrency"] > 4

@@ -1,17 +1,19 @@
-"""docs/troubleshooting.md: every rule, finding, alert, playbook and column that it names is there; every row says what happens."""
+"""docs/troubleshooting.md: every rule, alert, playbook and column that it names is there; every row says what happens.
+
+Findings are the business of tests/repo/test_findings_doc.py.
+"""
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils import tables
-from ansible_collections.dgxspark.vllm.plugins.module_utils.compat import RULES
-from ansible_collections.dgxspark.vllm.plugins.module_utils.endpoint import STAGES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.endpoint import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
@@ -20,60 +22,9 @@ ALERTS = set(
     re.findall(r"- alert: (\w+)", (ROOT / "roles/monitoring/templates/rules.yml.j2").read_text(encoding="utf-8"))
 )
 PLAYBOOKS = {path.name for path in (ROOT / "playbooks").glob("*.yml")}
-# Keys of an inventory that look like findings; the page names them as what to write.
-KEYS = {"image.vllm_version", "model.path", "model.revision"}
 KINDS = ("Prevented", "Warned", "Found", "Explained", "Not covered")
-
-
-def rules_of(source: str) -> set[str]:
-    """Return the ids that a file of the engine can give a finding, those that are put together included."""
-    tree = ast.parse(source)
-    words = {
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value
-    }
-    found = set()
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        named = [keyword.value for keyword in call.keywords if keyword.arg == "rule"]
-        for rule in [*call.args[:1], *named]:
-            if isinstance(rule, ast.Constant) and re.fullmatch(r"[a-z_]+\.[a-z_]+", str(rule.value)):
-                found.add(str(rule.value))
-            elif isinstance(rule, ast.JoinedStr) and len(rule.values) == 2:
-                first, last = rule.values
-                if isinstance(first, ast.Constant) and re.fullmatch(r"[a-z_]+\.", str(first.value)):
-                    found |= {str(first.value) + word for word in words if re.fullmatch(r"[a-z_]+", word)}
-                elif isinstance(last, ast.Constant) and re.fullmatch(r"\.[a-z_]+", str(last.value)):
-                    found |= {subject + str(last.value) for subject in ("speech", "ollama")}
-    return found
-
-
-FINDINGS = set().union(
-    *(
-        rules_of(path.read_text(encoding="utf-8"))
-        for room in ("module_utils", "action")
-        for path in (ROOT / "plugins" / room).glob("*.py")
-    )
-)
-SUBJECTS = {finding.partition(".")[0] for finding in FINDINGS}
-NAMED = {span for span in SPANS if re.fullmatch(r"[a-z_]+\.[a-z_]+", span) and span.partition(".")[0] in SUBJECTS}
 SYMPTOMS = PAGE[PAGE.index("\n### Before the start") : PAGE.index("\n### Where the reports are wrong")]
 ROWS = [re.split(r" \| ", line.strip("| ")) for line in SYMPTOMS.splitlines() if re.match(r"\| (?!what you see)", line)]
-
-
-def test_findings_exist() -> None:
-    assert {"memory.free_at_restart", "fabric.ping_mtu", "gateway.same_key", "host.gpu"} <= FINDINGS
-    assert "memory.no_such_rule" not in FINDINGS
-    assert len(NAMED) > 80
-    assert sorted(NAMED - FINDINGS - KEYS - PLAYBOOKS) == []
-
-
-def test_memory_findings_are_all_there() -> None:
-    """They are the ones that people meet; those that are put together have their name beside the message."""
-    engine = (ROOT / "plugins/module_utils/budget.py").read_text(encoding="utf-8")
-    rules = set(re.findall(r'rule="(memory\.\w+)"', engine))
-    assert len(rules) > 8
-    assert sorted(rules - NAMED) == []
 
 
 def test_rules_exist_and_lead_to_their_text() -> None:

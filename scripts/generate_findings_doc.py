@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the tables of findings in docs/ from the register. Run with PYTHONPATH=collections; --check only compares.
+
+A table stands below a line C(<!-- findings: scripts/generate_findings_doc.py -->) and has the findings whose page is that
+heading. C(<!-- findings: scripts/generate_findings_doc.py, also lock.* host.nft -->) adds those of other pages, by shell
+patterns.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.register_texts import ENTRIES, Entry
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+# A single # may also be a comment in a block of shell or YAML; no table stands right below a page's title.
+HEADING = re.compile(r"^##+ +(.+?) *$", re.MULTILINE)
+MARKER = r"<!-- findings: scripts/generate_findings_doc\.py(?:, also (?P<also>[^>]+?))? -->"
+BLOCK = re.compile(rf"^(?P<marker>{MARKER})\n\n?(?:\|.*\n)*", re.MULTILINE)
+HEAD = ["| rule | severity | what it means | what to do |", "|---|---|---|---|"]
+
+
+def main() -> int:
+    """Write the pages, or compare them; returns the exit code."""
+    stale: list[str] = []
+    listed: set[str] = set()
+    for path in sorted(DOCS.glob("*.md")):
+        old = path.read_text(encoding="utf-8")
+        new, places = page(path.name, old)
+        listed |= places
+        if new == old:
+            continue
+        stale.append(path.name)
+        if "--check" not in sys.argv[1:]:
+            path.write_text(new, encoding="utf-8")
+    for place in sorted({entry.page for entry in ENTRIES.values()} - listed):
+        print(f"docs/{place}: the register lists findings there, and below no such heading is a mark for their table.")
+        return 1
+    if stale and "--check" in sys.argv[1:]:
+        print(f"{', '.join(stale)}: not what scripts/generate_findings_doc.py writes; run it and commit the result.")
+        return 1
+    return 0
+
+
+def page(name: str, text: str) -> tuple[str, set[str]]:
+    """Return a page of docs/ with its tables as the register has them, and the places (C(NAME#anchor)) that have one."""
+    places = set()
+
+    def written(match: re.Match[str]) -> str:
+        """Return a mark with its table."""
+        place = f"{name}#{anchor_of(HEADING.findall(text, 0, match.start())[-1])}"
+        places.add(place)
+        rows = "\n".join(table(place, (match["also"] or "").split()))
+        below = text[match.end() :]
+        return f"{match['marker']}\n\n{rows}\n" + ("\n" if below and not below.startswith("\n") else "")
+
+    return BLOCK.sub(written, text), places
+
+
+def table(place: str, also: Iterable[str]) -> list[str]:
+    """Return the table of one place, with the findings of other pages that match C(also)."""
+    own = [entry for entry in ENTRIES.values() if entry.page == place]
+    others = [entry for pattern in also for entry in ENTRIES.values() if fnmatchcase(entry.rule, pattern)]
+    return [*HEAD, *map(row, [*own, *others])]
+
+
+def row(entry: Entry) -> str:
+    """Return the row of one finding."""
+    return f"| `{entry.rule}` | {', '.join(entry.severities)} | {entry.meaning} | {entry.fix} |"
+
+
+def anchor_of(heading: str) -> str:
+    """Return the part of an address that leads to a heading, as the usual Markdown renderers make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

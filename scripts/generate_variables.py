@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write what follows from the schema. Run with PYTHONPATH=collections; --check only compares.
+
+The schema is C(VARIABLES) in C(plugins/module_utils/_common/variables.py), the tables of keys of the subjects (C(TABLES) below), and
+C(roles/*/meta/variables.yml). From it come C(defaults/main.yml), C(meta/argument_specs.yml) and the table of C(README.md) of each
+role, and the tables of C(docs/) that stand below a line C(<!-- keys of spark_gateway: scripts/generate_variables.py -->),
+C(arguments of import) or C(variables).
+
+C(variables.yml) is written as a role's argument specification, with three words more. C(as: spark_gateway.port) takes type, default,
+choices and meaning from a key of the inventory. C(keys_of: spark_exporters) does so for each key that is not listed in C(without).
+C(default_of: spark_monitoring.thresholds) is a mapping of the defaults of a table. What is written beside them holds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
+    clients,
+    fleet_monitor,
+    gateway,
+    load_guard,
+    monitoring,
+    ollama,
+    speech,
+    watchdog,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.schema import Key, Keys
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, SERVICE, VARIABLES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
+
+ROOT = Path(__file__).resolve().parent.parent
+ROLES = ROOT / "roles"
+DOCS = ROOT / "docs"
+SELF = "scripts/generate_variables.py"
+AUTHOR = "dgxspark.vllm contributors"
+
+TABLES: dict[str, Keys] = {
+    "spark_bench": benchmark.KEYS,
+    "spark_cluster": clustering.CLUSTER_KEYS,
+    "spark_clients.hermes": clients.HERMES_KEYS,
+    "spark_clients.open_webui": clients.OPEN_WEBUI_KEYS,
+    "spark_cluster.fabric": clustering.FABRIC_KEYS,
+    "spark_exporters": monitoring.EXPORTERS_KEYS,
+    "spark_fleet_monitor": fleet_monitor.KEYS,
+    "spark_gateway": gateway.KEYS,
+    "spark_load_guard": load_guard.KEYS,
+    "spark_monitoring": monitoring.MONITORING_KEYS,
+    "spark_monitoring.receivers": monitoring.RECEIVER_KEYS,
+    "spark_monitoring.thresholds": monitoring.THRESHOLDS,
+    "spark_ollama": ollama.KEYS,
+    "spark_services": SERVICE,
+    "spark_speech": speech.KEYS,
+    "spark_watchdog": watchdog.KEYS,
+}
+"""Tables of keys below a variable."""
+TYPES = {str: "str", bool: "bool", int: "int", float: "float", list: "list", dict: "dict"}
+"""Types of YAML, as argument specifications name them."""
+LONGEST_DEFAULT = 60
+"""Characters of a default that a table shows."""
+WIDE = 65535
+"""A range that ends here or later goes without saying: ports, a week in seconds."""
+MARKER = rf"<!-- (?P<what>variables|keys of (?P<table>[\w.]+)|arguments of (?P<playbook>\w+)): {re.escape(SELF)} -->"
+BLOCK = re.compile(rf"^(?P<marker>{MARKER})\n\n?(?:\|.*\n)*", re.MULTILINE)
+
+
+class Dumper(yaml.SafeDumper):
+    """Lists are indented below their key, as yamllint and Ansible's own examples have it; those of single words are on one line."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Indent each level, lists too."""
+        super().increase_indent(flow, False)
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        """Return a list, on one line where it has single words."""
+        words = all(isinstance(entry, str) and re.fullmatch(r"[\w.-]+", entry) for entry in sequence)
+        return super().represent_sequence(tag, sequence, words)
+
+
+def main() -> int:
+    """Write the files, or compare them; returns the exit code."""
+    wanted = {path: page(path.read_text(encoding="utf-8")) for path in sorted(DOCS.glob("*.md"))}
+    for source in sorted(ROLES.glob("*/meta/variables.yml")):
+        wanted |= of_role(source.parent.parent)
+    stale = [path for path, text in wanted.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    if "--check" in sys.argv[1:]:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)}: not what {SELF} writes; run it and commit the result.")
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(wanted[path], encoding="utf-8")
+    return 0
+
+
+def of_role(folder: Path) -> dict[Path, str]:
+    """Return the generated files of a role with their texts."""
+    points = yaml.safe_load((folder / "meta" / "variables.yml").read_text(encoding="utf-8"))
+    specs = {name: entry_point(folder.name, point) for name, point in points.items()}
+    options = specs["main"].get("options", {})
+    defaults = ["---", f"# Written by {SELF} from ../meta/variables.yml; change that.", ""]
+    spec = f"---\n# Written by {SELF} from variables.yml; change that.\n" + dump({"argument_specs": specs})
+    for name, option in options.items():
+        if not option.get("required"):
+            defaults += textwrap.wrap(
+                as_text(option["description"]), 118, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+            )
+            defaults.append(dump({name: option["default"]}).rstrip("\n"))
+    readme = folder / "README.md"
+    return {
+        folder / "defaults" / "main.yml": "\n".join(defaults) + "\n",
+        folder / "meta" / "argument_specs.yml": spec,
+        readme: page(readme.read_text(encoding="utf-8"), options),
+    }
+
+
+def entry_point(role: str, point: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one entry point of a role's argument specification."""
+    options = {}
+    if table := point.get("keys_of"):
+        options = {
+            f"{role}_{name}": {"as": f"{table}.{name}"}
+            for name in TABLES[table]
+            if name not in point.get("without", ())
+        }
+    for name, own in point.get("options", {}).items():
+        options[name] = {**options.get(name, {}), **own}
+    shown = {key: point[key] for key in ("short_description", "description")}
+    return {**shown, "author": [AUTHOR], "options": {name: option(own) for name, own in options.items()}}
+
+
+def option(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one option of a specification, with what it takes from the inventory's keys."""
+    taken: dict[str, Any] = {}
+    if "as" in own:
+        taken = of_key(key_of(own["as"]))
+    if "default_of" in own:
+        taken["default"] = {name: key.default for name, key in TABLES[own["default_of"]].items()}
+    if own.get("required"):
+        taken.pop("default", None)
+    merged = {**taken, **{key: value for key, value in own.items() if key not in ("as", "default_of")}}
+    order = ["description", "type", "elements", "required", "choices", "default", "options"]
+    return {key: merged[key] for key in order if key in merged}
+
+
+def of_key(key: Key) -> dict[str, Any]:
+    """Return a key of the inventory as an option of a specification."""
+    meaning = re.sub(r"`([^`]*)`", r"C(\1)", key.meaning)
+    described: dict[str, Any] = {
+        "description": meaning[0].upper() + meaning[1:] + ".",
+        "type": "float" if float in key.listed else TYPES[key.listed[0]],
+        "default": key.default,
+    }
+    return {**described, **({"choices": list(key.choices)} if key.choices else {})}
+
+
+def key_of(place: str) -> Key:
+    """Return a key by its place, C(spark_hf_home) or C(spark_gateway.port)."""
+    table, _dot, name = place.rpartition(".")
+    return TABLES[table][name] if table else VARIABLES[place]
+
+
+def page(text: str, options: Mapping[str, Any] | None = None) -> str:
+    """Return a page with its tables as the schema has them. options: of the role whose README it is."""
+
+    def written(match: re.Match[str]) -> str:
+        """Return a mark with its table."""
+        if options is not None:
+            rows = options_table(options)
+        elif match["table"]:
+            rows = variables_table(TABLES[match["table"]], "key")
+        else:
+            rows = variables_table(PLAYBOOKS[match["playbook"]] if match["playbook"] else VARIABLES)
+        below = text[match.end() :]
+        return (
+            f"{match['marker']}\n\n" + "\n".join(rows) + "\n" + ("\n" if below and not below.startswith("\n") else "")
+        )
+
+    return BLOCK.sub(written, text)
+
+
+def variables_table(keys: Keys, what: str = "variable") -> list[str]:
+    """Return a table of what an inventory may hold."""
+    rows = [f"| {what} | type | default | meaning |", "|---|---|---|---|"]
+    for name, key in keys.items():
+        own = key.page.replace("inventory.md#", "#")
+        see = f", see [{'below' if own.startswith('#') else own.partition('#')[0]}]({own})" if own else ""
+        wide = key.least is None or key.most is None or key.most >= WIDE
+        span = "" if wide else f" ({key.least:g} to {key.most:g})"
+        rows.append(
+            f"| `{name}` | {key.type_words} | {shown(key.default)} | {key.meaning}{span}{see} |".replace("|  |", "| |")
+        )
+    return rows
+
+
+def options_table(options: Mapping[str, Any]) -> list[str]:
+    """Return the table of a role's variables."""
+    rows = ["| variable | type | default | meaning |", "|---|---|---|---|"]
+    for name, entry in options.items():
+        default = "required" if entry.get("required") else code(entry["default"])
+        if len(default) > LONGEST_DEFAULT:
+            default = "[defaults](defaults/main.yml)"
+        choices = [
+            choice for choice in entry.get("choices", ()) if f"`{choice}`" not in as_markdown(entry["description"])
+        ]
+        allowed = f" One of {', '.join(f'`{choice}`' for choice in choices)}." if len(choices) > 1 else ""
+        rows.append(f"| `{name}` | {entry['type']} | {default} | {as_markdown(entry['description'])}{allowed} |")
+    return rows
+
+
+def shown(default: Any) -> str:
+    """Return a default for a table of the inventory: nothing where it is empty."""
+    return "" if default is None or default in ("", [], {}) else code(default)
+
+
+def code(default: Any) -> str:
+    """Return a value as code, as YAML has it on one line."""
+    if isinstance(default, str):
+        return f"`{default}`" if default else '`""`'
+    whole = isinstance(default, float) and default.is_integer()
+    return f"`{json.dumps(int(default) if whole else default, ensure_ascii=False)}`"
+
+
+def as_markdown(description: str | list[str]) -> str:
+    """Return a description with Ansible's markup as Markdown."""
+    text = description if isinstance(description, str) else " ".join(description)
+    return re.sub(r"\b[BCIMOPV]\(([^()]*)\)", r"`\1`", text)
+
+
+def as_text(description: str | list[str]) -> str:
+    """Return a description without any markup, for a comment."""
+    return as_markdown(description).replace("`", "")
+
+
+def dump(value: Any) -> str:
+    """Return YAML with lines of at most 150 characters."""
+    return yaml.dump(value, Dumper=Dumper, sort_keys=False, width=140, allow_unicode=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the lists of Python packages that hosts install, each with the SHA-256 of its wheels for Linux on aarch64 and x86_64.
+
+lock_packages.py NAME          writes the list of that name below
+lock_packages.py PACKAGE==X    prints entries for 'pip' of a recipe or service, one per package, for the Python of vLLM's images
+
+uv resolves; what an existing list names stays at its version. A list has wheels alone: a package without one is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomllib
+from common import BIN, ROOT
+
+
+class List(NamedTuple):
+    """A list: where it is kept, what it is made from, and the Pythons that it is for."""
+
+    path: Path
+    wanted: tuple[str, ...]
+    pythons: tuple[str, ...]
+    about: str
+
+
+LISTS = {
+    "hermes": List(
+        ROOT / "roles/clients/files/hermes-0.19.0.txt",
+        ("hermes-agent==0.19.0", "aiohttp"),
+        ("3.11", "3.12", "3.13"),
+        "Packages of the Hermes agent 0.19.0 with its API server; docs/clients.md says how a list for another version is made.",
+    ),
+    "ray": List(
+        ROOT / "roles/ray/files/ray-2.60.0.txt",
+        ("ray==2.60.0",),
+        ("3.10", "3.11", "3.12", "3.13"),
+        "Ray 2.60.0 and what it needs; an image keeps what it has of them where Ray takes that version.",
+    ),
+}
+IMAGES = ("3.12",)
+"""Python of the images that engines run in."""
+MACHINES = ("aarch64", "x86_64")
+
+
+def fits(wheel: str, pythons: tuple[str, ...]) -> bool:
+    """Tell whether a wheel is for Linux on one of the machines, and for one of the Pythons."""
+    tags, abis, platforms = (part.split(".") for part in wheel.removesuffix(".whl").split("-")[-3:])
+    minors = [int(python.partition(".")[2]) for python in pythons]
+    on_linux = platforms == ["any"] or any(
+        platform.startswith(("manylinux", "linux")) and platform.endswith(MACHINES) for platform in platforms
+    )
+
+    def for_python(tag: str) -> bool:
+        found = re.fullmatch(r"(cp|py)(\d)(\d*)", tag)
+        if not found or found[2] != "3":
+            return False
+        if found[1] == "py" or "abi3" in abis:  # that one and later ones
+            return not found[3] or int(found[3]) <= max(minors)
+        return found[3] != "" and int(found[3]) in minors and not any(abi.endswith("t") for abi in abis)
+
+    return on_linux and any(for_python(tag) for tag in tags)
+
+
+def resolve(wanted: list[str], python: str, universal: bool) -> list[dict[str, Any]]:
+    """Return the packages of C(pylock.toml) that uv makes of requirements."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "wanted.in"), Path(folder, "pylock.toml")
+        source.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+        argv = [str(BIN / "uv"), "pip", "compile", "--quiet", "--universal", "--python-version", python]
+        argv += [] if universal else ["--no-deps"]
+        subprocess.run([*argv, "--format", "pylock.toml", "--output-file", str(target), str(source)], check=True)
+        return list(tomllib.loads(target.read_text(encoding="utf-8"))["packages"])
+
+
+def entries(
+    packages: list[dict[str, Any]], pythons: tuple[str, ...], sources: bool = False
+) -> list[tuple[str, list[str]]]:
+    """Return each requirement with the sums of its wheels; those for other systems are left out.
+
+    sources: take the sum of the source archive where there is no wheel; what builds it is not checked then. Else that ends the program.
+    """
+    found, lacking = [], []
+    for package in packages:
+        marker = re.sub(
+            rf"^python_full_version >= '{re.escape(pythons[0])}'(?: and )?", "", str(package.get("marker") or "")
+        )
+        if "sys_platform == 'win32'" in marker or "sys_platform == 'darwin'" in marker:
+            continue
+        sums = sorted(
+            {
+                str(wheel["hashes"]["sha256"])
+                for wheel in package.get("wheels") or []
+                if fits(str(wheel.get("name") or wheel["url"].rpartition("/")[2]), pythons)
+            }
+        )
+        if not sums and sources and package.get("sdist"):
+            sums = [str(package["sdist"]["hashes"]["sha256"])]
+            print(f"{package['name']}: no wheel; this is the sum of its source archive", file=sys.stderr)
+        if not sums:
+            lacking.append(f"{package['name']} {package['version']}")
+        found.append((f"{package['name']}=={package['version']}{f' ; {marker}' if marker else ''}", sums))
+    if lacking:
+        raise SystemExit(f"no wheel for Linux and Python {', '.join(pythons)}: {', '.join(lacking)}")
+    return found
+
+
+def versions(path: Path) -> list[str]:
+    """Return what an existing list names, each with its version."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line.rstrip("\\ ") for line in lines if re.match(r"[A-Za-z0-9]", line)]
+
+
+def main() -> int:
+    """Write a list, or print entries; returns the exit code."""
+    names = sys.argv[1:]
+    if not names:
+        print(__doc__)
+        return 2
+    for name in [name for name in names if name in LISTS]:
+        chosen = LISTS[name]
+        packages = resolve([*chosen.wanted, *versions(chosen.path)], chosen.pythons[0], universal=True)
+        lines = [f"# {chosen.about}", f"# Written by scripts/lock_packages.py {name}."]
+        for requirement, sums in entries(packages, chosen.pythons):
+            lines += [" \\\n".join([requirement, *(f"    --hash=sha256:{each}" for each in sums)])]
+        chosen.path.parent.mkdir(exist_ok=True)
+        chosen.path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    wanted = [name for name in names if name not in LISTS]
+    if wanted:
+        for requirement, sums in entries(resolve(wanted, IMAGES[0], universal=False), IMAGES, sources=True):
+            print(" ".join([requirement, *(f"--hash=sha256:{each}" for each in sums)]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

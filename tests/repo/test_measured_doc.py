@@ -1,0 +1,23 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""docs/memory_measured.md has the launches as they are planned now."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import tree
+
+
+def test_tables_are_what_their_generator_writes() -> None:
+    run = subprocess.run(
+        [sys.executable, str(tree.ROOT / "scripts/generate_measured_doc.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(tree.ROOT / "collections"), "PATH": str(Path(sys.executable).parent)},
+    )
+    assert run.returncode == 0, run.stdout + run.stderr

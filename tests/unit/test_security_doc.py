@@ -1,0 +1,143 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""docs/security.md: what listens where, and what vLLM answers without its key, are what the plan says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import clients, gateway, monitoring, speech
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import ollama as ollama_engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import sockets
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, versions
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+NAME = "qwen3-4b-instruct-2507"
+RECIPES = {NAME: yaml.safe_load((ROOT / f"playbooks/recipes/{NAME}.yml").read_text(encoding="utf-8"))}
+
+
+def server_rows() -> str:
+    return "\n".join(
+        f"| {kind.title} | `{kind.unit}` | {kind.account} | {kind.port} | {kind.where} | {kind.key} | "
+        f"{'named hosts' if kind.closed else 'everybody'} |"
+        for kind in sockets.KINDS.values()
+    )
+
+
+def path_rows() -> str:
+    """Return a row for each run of versions that leave the same paths open."""
+    rows: list[tuple[str, str, str]] = []
+    for version in map(str, catalogue.versions()):
+        free = [path for path in sockets.open_paths(version, {}, {}) or () if path not in sockets.HARMLESS]
+        dev = sockets.open_paths(version, {"VLLM_SERVER_DEV_MODE": "1"}, {}) or []
+        wanted = versions.parse_version(version)
+        assert wanted is not None
+        prefixes = [name for name, span in catalogue.names("guarded_prefixes").items() if span.has(wanted)]
+        shown = " ".join(f"`{path}`" for path in free)
+        more = " ".join(f"`{path}`" for path in dev if path not in free and path not in sockets.HARMLESS)
+        cells = (" ".join(f"`{prefix}`" for prefix in prefixes), shown, more)
+        if rows and rows[-1][1] == cells:
+            rows[-1] = (rows[-1][0].partition(" ")[0] + f" to {version}", cells)
+        else:
+            rows.append((version, cells))
+    return "\n".join(f"| {versions} | {' | '.join(cells)} |" for versions, cells in rows)
+
+
+def test_the_page_has_every_server() -> None:
+    assert server_rows() in PAGE
+
+
+def test_the_page_has_the_paths_of_every_version() -> None:
+    assert path_rows() in PAGE
+
+
+def test_the_ports_are_those_of_the_settings() -> None:
+    defaults = {
+        "asr": speech.KINDS["asr"]["port"],
+        "tts": speech.KINDS["tts"]["port"],
+        "ollama": ollama_engine.KEYS["port"][1],
+        "node-exporter": monitoring.EXPORTERS_KEYS["node_port"][1],
+        "gpu-exporter": monitoring.EXPORTERS_KEYS["gpu_port"][1],
+        "prometheus": monitoring.MONITORING_KEYS["prometheus_port"][1],
+        "alertmanager": monitoring.MONITORING_KEYS["alertmanager_port"][1],
+        "grafana": monitoring.MONITORING_KEYS["grafana_port"][1],
+        "gateway": gateway.KEYS["port"][1],
+        "open-webui": clients.OPEN_WEBUI_KEYS["port"][1],
+        "hermes": clients.HERMES_KEYS["port"][1],
+    }
+    assert {kind: about.port for kind, about in sockets.KINDS.items() if kind != "engine"} == {
+        kind: str(port) for kind, port in defaults.items()
+    }
+
+
+def fleet(keyed: bool) -> dict[str, Any]:
+    """A Spark with everything that a Spark can have, and every other part on that Spark or on another host."""
+    key = {"api_key_file": "/keys/engine"} if keyed else {}
+    return {
+        "spark_services": [{"name": "fast", "recipe": NAME, "port": 8002, "args": {"max-model-len": 65536}, **key}],
+        "spark_speech": [
+            {"name": "asr", "kind": "asr", **({"api_key_file": "/keys/asr"} if keyed else {})},
+            {"name": "tts", "kind": "tts"},
+        ],
+        "spark_ollama": {"models": []},
+        "spark_exporters": {},
+    }
+
+
+AROUND = {
+    "spark_gateway": {"master_key_file": "/keys/master", "clients": [{"name": "hermes", "key_file": "/keys/hermes"}]},
+    "spark_clients": {
+        "hermes": {"model": "fast"},
+        "open_webui": {
+            "port": 3001,
+            "key_file": "/keys/page",
+            "admin": {"email": "a@b.c", "password_file": "/keys/ada"},
+        },
+    },
+    "spark_monitoring": {"grafana_password_file": "/keys/grafana"},
+}
+
+
+def listening(plan: dict[str, Any]) -> dict[tuple[str, str], tuple[str, bool, list[str]]]:
+    return {
+        (host, each["kind"]): (each["address"], each["key"], each["callers"])
+        for host, body in plan["addons"].items()
+        for each in body["sockets"]
+    }
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_on_one_spark_only_what_is_meant_for_people_leaves_loopback(keyed: bool) -> None:
+    plan = engine.make_plan({"spark-1": {"vars": {**fleet(keyed), **AROUND}, "address": "192.168.1.11"}}, RECIPES)
+    found = listening(plan)
+    assert {kind for _host, kind in found} == set(sockets.KINDS)
+    exposed = {kind for (_host, kind), (address, _key, _who) in found.items() if sockets.is_exposed(address)}
+    assert exposed == {"gateway", "open-webui"}
+    assert all(found["spark-1", kind][1] for kind in exposed), "each asks for a key or a password"
+    assert plan["hosts"]["spark-1"]["firewall"] is None
+
+
+def test_with_the_rest_on_another_host_each_server_admits_its_callers() -> None:
+    plan = engine.make_plan(
+        {"spark-1": {"vars": fleet(True), "address": "192.168.1.11"}},
+        RECIPES,
+        others={"forge": {"vars": AROUND, "address": "192.168.1.20"}},
+    )
+    found = listening(plan)
+    on_spark = {kind: about for (host, kind), about in found.items() if host == "spark-1"}
+    assert set(on_spark) == {"engine", "asr", "tts", "ollama", "node-exporter", "gpu-exporter"}
+    assert all(address == "192.168.1.11" and who == ["forge"] for address, _key, who in on_spark.values())
+    wall = plan["hosts"]["spark-1"]["firewall"]
+    assert wall["closed"] == [8002, 8765, 8882, 9100, 9835, 11434]
+    assert wall["admitted"] == [{"ports": wall["closed"], "from": ["192.168.1.20"]}]
+    on_forge = {
+        kind for (host, kind), (address, _k, _w) in found.items() if host == "forge" and sockets.is_exposed(address)
+    }
+    assert on_forge == {"gateway", "open-webui"}
