@@ -30,7 +30,7 @@ LINES_SHOWN = 80  # of a failed check
 PROGRESS = r"[.sxXFE]+ *\[ *\d+%\]"  # pytest's dots
 
 FEW = 5  # tests that may have failed for want of a core
-FAILURE_LINES, FAILURE_WIDTH = 8, 400  # of what is said once more of a failed check, at the end
+FAILURE_LINES, FAILURE_WIDTH = 8, 1200  # of what is said once more of a failed check, at the end
 FATAL = re.compile(r"fatal: \[|\[ERROR\]: ")  # how Ansible begins what it says of a failed task
 
 # Supported ansible-core: the release to install and the controller Pythons it runs on, best first.

@@ -38,6 +38,11 @@ def test_one_message_when_it_goes_and_one_when_it_is_back(host):
     assert len(run(host)) == 2
 
 
+def test_runs_that_follow_each_other_at_once(host):
+    with host.sudo():
+        host.check_output("for run in 1 2 3 4 5 6 7; do systemctl start spark-fleet-monitor.service || exit 1; done")
+
+
 def test_what_it_remembers(host):
     with host.sudo():
         state = json.loads(host.file("/var/lib/dgxspark/fleet_monitor/state.json").content_string)

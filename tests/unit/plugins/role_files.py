@@ -382,6 +382,8 @@ def _usual_rules() -> str:
 
 def _fleet_monitor(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> None:
     assert json.loads(made["/etc/dgxspark/fleet_monitor/settings.json"]["content"]) == planned["settings"]
+    # Its timer keeps the unit loaded, and so systemd's count of starts: the sixth within 10 s would be refused.
+    assert "StartLimitIntervalSec=0" in made["/etc/systemd/system/spark-fleet-monitor.service"]["content"].splitlines()
     timer = settings_of(made["/etc/systemd/system/spark-fleet-monitor.timer"]["content"])
     assert ("Timer", "OnUnitActiveSec", f"{planned['every_minutes']}min") in timer
 
