@@ -67,7 +67,7 @@ class ActionModule(ActionBase):
                 "ask": {"type": "str", "default": "never", "choices": ["never", "now", "later", "both"]},
                 "dest": {"type": "str", "default": ""},
                 "missing_keys": {"type": "str", "default": "error", "choices": ["error", "info"]},
-                "show": {"type": "bool", "default": True},
+                "show": {"type": "str", "default": "short", "choices": ["none", "short", "full", "json"]},
                 "models": {"type": "bool", "default": False},
                 "fail_on_error": {"type": "bool", "default": True},
                 "whole_clusters": {"type": "bool", "default": False},
@@ -103,8 +103,8 @@ class ActionModule(ActionBase):
         page = None
         if args["dest"] and not self._task.check_mode and not asking:
             page = write_plan(Path(args["dest"]), plan, findings)
-        if (args["show"] and not asking) or fails:
-            show(plan, findings, page)
+        if (args["show"] != "none" and not asking) or fails:
+            show(plan, findings, page, args["show"])
         result.update(answer(plan, findings, locked), asking=asking)
         if fails:
             raise AnsibleActionFail(refusal(errors))
@@ -328,14 +328,18 @@ def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any
     return page
 
 
-def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: Path | None) -> None:
-    """Show a plan on the screen. page: where it has been written as a page, if it has."""
+def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: Path | None, how: str) -> None:
+    """Show a plan on the screen. page: where it has been written as a page, if it has. how: the option C(show)."""
+    if how == "json":
+        display.display(json.dumps({**plan, "findings": findings}, sort_keys=True))
+        return
+    notes = how == "full" or display.verbosity > 0
     shown = (plan, findings, display.columns)
-    display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, str(page or "")), screen_only=True)
+    display.display(picture.plan_text(*shown, color.ANSIBLE_COLOR, str(page or ""), notes), screen_only=True)
     if placed := placement.text(plan):
         display.display(placed)
     if constants.DEFAULT_LOG_PATH:  # a file has no use for colours
-        display.display(picture.plan_text(*shown, False, str(page or "")), log_only=True)
+        display.display(picture.plan_text(*shown, False, str(page or ""), notes), log_only=True)
 
 
 def answer(plan: Mapping[str, Any], findings: list[dict[str, Any]], locked: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -66,10 +66,14 @@ options:
     default: error
   show:
     description:
-      - Draw the memory of each host and print its services and the findings; in colour where Ansible prints colours.
+      - V(short) draws the memory of each host and prints its services, errors and warnings, and counts the notes (severity C(info)); in
+        colour where Ansible prints colours.
+      - V(full) prints the notes too, as V(short) does with C(-v).
+      - V(json) prints plan and findings as one line of JSON.
       - A plan with errors is shown in any case, unless O(fail_on_error=false).
-    type: bool
-    default: true
+    type: str
+    choices: [none, short, full, json]
+    default: short
   models:
     description:
       - Instead of planning, show what every recipe, with its variants and images, can do on one and on two Sparks.

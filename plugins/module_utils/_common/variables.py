@@ -62,6 +62,12 @@ VARIABLES: dict[str, Key] = {
         page="image_plan.md",
     ),
     "spark_plan_file": Key(str, "", "where plan.json is written, on the controller; `.spark/plan.json` when left out"),
+    "spark_plan_show": Key(
+        str,
+        "short",
+        "how plan.yml and site.yml show the plan: `short` (notes are counted), `full` (as with `-v`), `json` (one line) or `none`; usually given by -e",
+        choices=("short", "full", "json", "none"),
+    ),
     "spark_status_timeout": Key(
         NUMBER, 10, "seconds that status.yml gives a service for its answer", least=0, unit="seconds"
     ),

@@ -286,22 +286,44 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False) -> str:
-    """Return findings as paragraphs: what, where, vLLM's own words and when it would say them, the fix."""
-    paragraphs = []
-    for group in same_findings(findings):
-        finding = group.first
-        severity = paint(f"{finding['severity'].upper():8}", finding["severity"], color)
-        lines = [f"{severity}{group.where}: {finding['message']} [{finding['rule']}]"]
+def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, notes: bool = True) -> str:
+    """Return findings as paragraphs: what, where, vLLM's own words and when it would say them, the fix.
+
+    Neighbours with one id and one fix are one paragraph, a line each.
+
+    notes: print those of severity C(info); else they are counted by C(notes_text).
+    """
+    paragraphs: list[str] = []
+    last: tuple[str, ...] = ()
+    for group in same_findings([finding for finding in findings if notes or finding["severity"] != "info"]):
+        finding, fix = group.first, str(group.first.get("fix") or "")
+        says = f"{group.where}: {finding['message']}"
+        alike = (finding["severity"], finding["rule"], fix)
+        if alike == last and not finding.get("vllm_error") and not group.figures:
+            before, _fix, after = paragraphs[-1].rpartition("\n        Fix: ")
+            paragraphs[-1] = f"{before or after}\n        {says}" + (f"\n        Fix: {fix}" if before else "")
+            continue
+        lines = [f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]"]
         if group.figures:
             lines.append(f"        The figures are those of {group.example}; the others have their own.")
         if finding.get("vllm_error"):
             when = when_text(finding)
             lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
-        if finding.get("fix"):
-            lines.append(f"        Fix: {finding['fix']}")
+        if fix:
+            lines.append(f"        Fix: {fix}")
+        last = alike if len(lines) == 1 + bool(fix) else ()
         paragraphs.append("\n".join(lines))
     return "\n".join(paragraphs)
+
+
+def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
+    """Count the findings of severity C(info) by their ids, the most frequent first; empty where there are none."""
+    counts = Counter(group.first["rule"] for group in same_findings(findings) if group.first["severity"] == "info")
+    if not counts:
+        return ""
+    total = sum(counts.values())
+    kinds = ", ".join(f"{rule} ({count})" for rule, count in sorted(counts.items(), key=lambda kind: (-kind[1], kind[0])))
+    return f"{total} note{'s'[: total != 1]}, shown with -v or -e spark_plan_show=full: {kinds}"
 
 
 # The whole plan
@@ -382,10 +404,12 @@ def plan_text(
     width: int = 79,
     color: bool = False,
     page: str = "",
+    notes: bool = True,
 ) -> str:
     """Return the whole plan: the hosts' memory, then every finding, then how it stands.
 
     page: where the same is to be seen at leisure, for the last line.
+    notes: print findings of severity C(info); else they are counted.
     """
     groups = host_groups(plan)
     many = len(groups) > MOST_TABLES
@@ -393,9 +417,10 @@ def plan_text(
     blocks += [_fleet_lines(groups, width, color)] if many else [_host_block(group, width, color) for group in groups]
     if any("*" in cell for group in groups for service in group.body["services"] for cell in service_cells(service)):
         blocks += [] if many else [paint("* calculated; not set in the inventory", "dim", color)]
-    notes = label_notes(service for group in groups for service in group.body["services"])
-    blocks += [] if many else [paint(note, "dim", color) for note in notes]
-    blocks.append(findings_text(findings, color))
+    labels = label_notes(service for group in groups for service in group.body["services"])
+    blocks += [] if many else [paint("\n".join(labels), "dim", color)] if labels else []
+    blocks.append(findings_text(findings, color, notes))
+    blocks += [] if notes else [notes_text(findings)]
     blocks.append(summary_text(plan, findings) + (f" More in {page}" if page else ""))
     return "\n\n".join(block for block in blocks if block)
 

@@ -69,6 +69,24 @@ def test_a_plan_is_shown_and_written_without_timestamps(plan: Plan) -> None:
     assert sorted(path.name for path in plan.folder.iterdir()) == ["hosts.yml", "plan.html", "plan.json"]
 
 
+def test_notes_are_counted_unless_they_are_wanted(plan: Plan) -> None:
+    hosts = {"spark-1": {"spark_services": [FAST]}}
+    note = "INFO spark-1/fast: "
+    for options, printed in (((), False), (("-v",), True), (("-e", "spark_plan_show=full"), True)):
+        code, text = plan(hosts, *options)
+        assert code == 0 and "spark-1: fits" in text, text
+        assert (note in text) is printed and ("shown with -v" in text) is not printed
+    code, text = plan(hosts, "-e", "spark_plan_show=none")
+    assert code == 0 and "spark-1: fits" not in text
+    ran = ansible_playbook(
+        "-i", plan.folder / "hosts.yml", "dgxspark.vllm.plan", "-e", "spark_plan_show=json", cwd=plan.folder
+    )
+    (line,) = [line for line in ran.stdout.splitlines() if line.startswith("{")]
+    assert json.loads(line) == plan.written()
+    code, text = plan(hosts, "-e", "spark_plan_show=ful")
+    assert code != 0 and "spark_plan_show" in text
+
+
 @pytest.mark.parametrize(
     ("settings", "colored"),
     [

@@ -187,6 +187,34 @@ def test_a_finding_of_many_hosts_is_told_once() -> None:
     ]
 
 
+def test_findings_with_one_id_and_one_fix_are_one_paragraph() -> None:
+    moving = [finding(number, message=f"{'ab'[number]} can change.", severity="info") for number in (0, 1)]
+    other = finding(1, message="c can change.", severity="info", fix="Another.")
+    assert picture.findings_text([*moving, other]).splitlines() == [
+        "INFO    spark-0/heavy: a can change. [memory.x]",
+        "        spark-1/heavy: b can change.",
+        "        Fix: Less.",
+        "INFO    spark-1/heavy: c can change. [memory.x]",
+        "        Fix: Another.",
+    ]
+    # vLLM's own words belong to the finding before them.
+    said = [{**each, "vllm_error": "ValueError: no"} for each in moving]
+    assert picture.findings_text(said).count("Fix: Less.") == 2
+    unfixed = [{**each, "fix": ""} for each in moving]
+    assert picture.findings_text(unfixed).splitlines()[1:] == ["        spark-1/heavy: b can change."]
+
+
+def test_notes_are_counted_where_they_are_not_printed() -> None:
+    notes = [finding(1, severity="info"), finding(2, severity="info"), finding(1, severity="info", rule="SPK1", fix="")]
+    notes += [finding(3, severity="info", message="More."), finding(1, severity="warning")]
+    text = picture.plan_text({"hosts": {"spark-1": HEAVY}}, notes, notes=False)
+    assert "INFO" not in text and "WARNING spark-1/heavy" in text
+    assert "3 notes, shown with -v or -e spark_plan_show=full: memory.x (2), SPK1 (1)" in text.splitlines()
+    full = picture.plan_text({"hosts": {"spark-1": HEAVY}}, notes)
+    assert "INFO    heavy on spark-1..2: Too much. [memory.x]" in full and "notes, shown" not in full
+    assert "notes" not in picture.plan_text({"hosts": {"spark-1": HEAVY}}, notes[-1:], notes=False)
+
+
 def test_findings_that_differ_in_figures_are_merged_only_when_they_are_many() -> None:
     few = [finding(number, message=f"{number}.5 GiB are missing.") for number in range(1, 4)]
     assert len(picture.same_findings(few)) == 3
