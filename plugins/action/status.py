@@ -38,7 +38,6 @@ class ActionModule(ActionBase):
                 "fail_on": {"type": "str", "default": "down", "choices": ["down", "look", "never"]},
             }
         )
-        now = datetime.now(timezone.utc)
         rows: list[dict[str, Any]] = []
         hosts: dict[str, dict[str, Any]] = {}
         for host in variables.get("ansible_play_hosts_all") or []:
@@ -46,28 +45,30 @@ class ActionModule(ActionBase):
             planned = args["planned"].get(host) or {}
             try:
                 # Alone first: what one host says must not keep the others from being shown.
-                answers.judged(_shown, str(host), asked, planned, args["answer"], now)
+                answers.judged(_shown, str(host), asked, planned, args["answer"])
             except untrusted.Untrusted as error:
                 asked = {"reached": True, "answers": {args["answer"]: {"failed": True, "msg": str(error)}}}
-            found_rows, found_hosts = look(str(host), asked, planned, args["answer"], now)
+            found_rows, found_hosts = look(str(host), asked, planned, args["answer"])
             rows += found_rows
             hosts.update(found_hosts)
-        found = fleet_status.report(rows, hosts, now.isoformat(timespec="seconds"), args["fail_on"])
+        found = fleet_status.report(
+            rows, hosts, datetime.now(timezone.utc).isoformat(timespec="seconds"), args["fail_on"]
+        )
         if args["show"] != "none":
             display.display(fleet_status.text(found, args["show"]))
         return conclude(result, found, args, variables, "well", "reason", "hosts", "services")
 
 
 def look(
-    host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str, now: datetime
+    host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
     """Return the rows of a host's services, and the host as it was judged."""
     said = (asked.get("answers") or {}).get(answer) or {}
-    rows = tables.status_rows(host, planned, said.get("host"), said.get("services"), now)
+    rows = tables.status_rows(host, planned, said.get("host"), said.get("services"))
     return rows, {host: fleet_status.judge_host(asked, answer)}
 
 
-def _shown(host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str, now: datetime) -> str:
+def _shown(host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str) -> str:
     """Return what is shown of a host alone."""
-    found = fleet_status.report(*look(host, asked, planned, answer, now), "")
+    found = fleet_status.report(*look(host, asked, planned, answer), "")
     return "\n".join(fleet_status.text(found, show) for show in ("table", "groups"))

@@ -54,7 +54,7 @@ class ImagePlans:
             if not isinstance(content, dict) or content.get("schema") != plan_probe.SCHEMA:
                 return None
             if content.get("answer") is None:
-                fresh = time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
+                fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
                 return {"answer": None, "reason": str(content.get("reason") or "")} if fresh else None
             return {"answer": image_answer.read(content["answer"]), "reason": ""}
         except (OSError, ValueError):  # Untrusted is a ValueError: an answer of another release is asked for again

@@ -140,6 +140,7 @@ def test_programs_are_all_looked_at() -> None:
     worker = imported("roles/spread/files/spread_worker.py")
     assert worker == {
         "_host/beneath",
+        "_host/file_times",
         "_content/image_stream",
         "_content/spread_files",
     }  # those that the module transfer sends

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from .sizes import GIB
@@ -43,7 +42,6 @@ def status_rows(
     planned: Mapping[str, Any],
     measured: Mapping[str, Any] | None,
     answers: Sequence[Mapping[str, Any]] | None,
-    now: datetime,
 ) -> list[dict[str, Any]]:
     """Join the plan of a host with what it said; a host that said nothing has services that are not ready.
 
@@ -53,7 +51,6 @@ def status_rows(
     :param planned: the host's part of the plan
     :param measured: C(spark) of M(dgxspark.vllm.spark_info), None for a host that said nothing
     :param answers: of M(dgxspark.vllm.service_info), likewise
-    :param now: with its time zone, for the uptime
     :returns: a row a service
     """
     resident = {entry["name"]: entry["gib"] for entry in (measured or {}).get("resident") or []}
@@ -61,7 +58,7 @@ def status_rows(
     return [
         {
             "host": host,
-            **_service_row(service, measured, answered.get(service["name"]) or {}, now),
+            **_service_row(service, measured, answered.get(service["name"]) or {}),
             "residency_gib": resident.get(service["name"]),
         }
         for service in planned.get("services") or []
@@ -69,12 +66,11 @@ def status_rows(
 
 
 def _service_row(
-    service: Mapping[str, Any], measured: Mapping[str, Any] | None, answer: Mapping[str, Any], now: datetime
+    service: Mapping[str, Any], measured: Mapping[str, Any] | None, answer: Mapping[str, Any]
 ) -> dict[str, Any]:
     """answer: of M(dgxspark.vllm.service_info) for the service, empty where it gave none."""
     units = {unit["name"]: unit for unit in (measured or {}).get("units") or []}
     unit = units.get(service["unit"]) or {}
-    since = unit.get("active_since")
     silent = ((measured or {}).get("unknown") or {}).get("systemctl")
     state = unit.get("active_state") or (NOT_KNOWN if silent else "absent" if measured else "unreachable")
     active = state == "active"
@@ -100,7 +96,7 @@ def _service_row(
         "requests_running": answer.get("requests_running"),
         "requests_waiting": answer.get("requests_waiting"),
         "planned_gib": (service["memory"].get("residency_gib") or {}).get("typical"),
-        "uptime_seconds": int((now - datetime.fromisoformat(since)).total_seconds()) if active and since else None,
+        "uptime_seconds": unit.get("active_seconds") if active else None,
         "restarts": unit.get("n_restarts"),
         "decode_tokens_per_second": answer.get("decode_tokens_per_second"),
         "decode_ratio": answer.get("decode_ratio"),

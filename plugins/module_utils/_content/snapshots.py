@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from .._host import beneath, containers
+from .._host import beneath, containers, file_times
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -467,9 +467,7 @@ def repair_stamp(sums_dir: Path, repo: str) -> Path:
 
 def note_repair(sums_dir: Path, repo: str) -> None:
     """Say that a file of a model that was there was no good."""
-    stamp = repair_stamp(sums_dir, repo)
-    stamp.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    stamp.touch()
+    file_times.mark(repair_stamp(sums_dir, repo))
 
 
 def drop(hf_home: Path, repo: str, snapshot: Path, name: str) -> None:

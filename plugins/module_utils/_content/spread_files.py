@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from .._host import beneath
+from .._host import beneath, file_times
 
 RECORDS = Path("/var/lib/dgxspark/spread")
 SUMS = Path("/var/lib/dgxspark/models")
@@ -177,9 +177,7 @@ def put_aside(home: Path, store: str, size: int | None, repo_folder: str) -> Non
     :param size: bytes that it has to have, None where that is not known
     :param repo_folder: of the model
     """
-    mark_file = SUMS / f"{repo_folder[len('models--') :]}.repaired"
-    mark_file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    mark_file.touch()
+    file_times.mark(SUMS / f"{repo_folder[len('models--') :]}.repaired")
     there = beneath.size(home, f"hub/{store}")
     if size is not None and there is not None and there < size:
         with beneath.own_folder(home, STAGING) as staging:

@@ -21,6 +21,13 @@ def stamp_written(path: str | Path) -> None:
         os.setxattr(path, WRITTEN, note.encode())
 
 
+def mark(path: Path) -> None:
+    """Make an empty file, and its folder, or date it anew: something happened now."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    path.touch()
+    stamp_written(path)
+
+
 def written_at(path: str | Path, monotonic_now: float, now: float) -> float:
     """When a file was written, by the wall clock of now. Its date alone is not believed: the wall clock may have been another one then.
 

@@ -20,6 +20,7 @@ import platform
 import re
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -862,7 +863,8 @@ def read_units(run: Run, unit_dir: str = "/etc/systemd/system") -> list[dict[str
     on_disk = [name for name in _names(unit_dir, "") if name.startswith("spark-") and name.endswith(".service")]
     rc, out, err = run(units.show_command([*on_disk, units.UNIT_GLOB]))
     answered("systemctl", rc, err)
-    return [unit for unit in units.parse_show(out) if unit["load_state"] != "not-found"] if rc == 0 else []
+    shown = units.parse_show(out, time.clock_gettime(time.CLOCK_MONOTONIC)) if rc == 0 else []
+    return [unit for unit in shown if unit["load_state"] != "not-found"]
 
 
 def management_address() -> str | None:

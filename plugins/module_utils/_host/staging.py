@@ -93,7 +93,7 @@ def _sweep(folder: Path, drafts: bool) -> list[str]:
             continue
         try:
             seen = entry.stat(follow_symlinks=False)
-            old = ours or 0 <= seen.st_mtime < time.time() - DRAFT_SECONDS
+            old = ours or abs(time.time() - seen.st_mtime) > DRAFT_SECONDS  # in the future: the wall clock was set back
             if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid() and old:
                 Path(entry.path).unlink()
                 gone.append(entry.path)

@@ -21,6 +21,7 @@ PROPERTIES = (
     "NRestarts",
     "UnitFileState",
     "ActiveEnterTimestamp",
+    "ActiveEnterTimestampMonotonic",
     "MainPID",
     "Job",
     "StatusText",
@@ -43,14 +44,19 @@ def journal_command(unit: str, lines: int) -> list[str]:
     return ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={lines}", f"--unit={unit}"]
 
 
-def parse_show(text: str) -> list[dict[str, Any]]:
+def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, Any]]:
     """Parse the output of C(show_command).
 
-    Returns C([{name, type, load_state, active_state, sub_state, result, n_restarts, enabled, active_since, main_pid, queued,
-    status_text}]) by name, each unit once. enabled is True, False or None where systemd has no unit file; active_since is a
-    UTC time in ISO form or None; queued tells that a job waits for its turn, as a start does behind C(After=);
+    Returns C([{name, type, load_state, active_state, sub_state, result, n_restarts, enabled, active_since, active_seconds,
+    main_pid, queued, status_text}]) by name, each unit once. enabled is True, False or None where systemd has no unit file;
+    active_since is a UTC time in ISO form or None; active_seconds is the time since then by the monotonic clock, which nobody
+    sets, None where that clock is not given; queued tells that a job waits for its turn, as a start does behind C(After=);
     status_text is what the unit itself says of its state, as C(Type=notify) units do. Units that do not exist come back
     with C(load_state=not-found).
+
+    :param text: what systemctl printed
+    :param monotonic_now: CLOCK_MONOTONIC of the host in seconds, read after systemctl was asked
+    :returns: the units
     """
     found: dict[str, dict[str, Any]] = {}
     for block in text.strip().split("\n\n"):
@@ -59,7 +65,8 @@ def parse_show(text: str) -> list[dict[str, Any]]:
         if not name or name in found:
             continue
         restarts, pid = values.get("NRestarts", ""), values.get("MainPID", "")
-        state = values.get("UnitFileState", "")
+        state, entered = values.get("UnitFileState", ""), values.get("ActiveEnterTimestampMonotonic", "")
+        known = monotonic_now is not None and entered.isdigit() and entered != "0"
         found[name] = {
             "name": name,
             "type": values.get("Type", ""),
@@ -70,6 +77,7 @@ def parse_show(text: str) -> list[dict[str, Any]]:
             "n_restarts": int(restarts) if restarts.isdigit() else 0,
             "enabled": state.startswith("enabled") if state else None,
             "active_since": parse_time(values.get("ActiveEnterTimestamp", "")),
+            "active_seconds": max(round((monotonic_now or 0.0) - int(entered) / 1e6), 0) if known else None,
             "main_pid": int(pid) if pid.isdigit() and pid != "0" else None,
             "queued": values.get("Job", "0") not in ("", "0"),
             "status_text": values.get("StatusText", ""),

@@ -86,10 +86,18 @@ class Observation:
 class Tracker:
     """Follows one service from look to look."""
 
-    def __init__(self, settings: Settings, restarts: list[float] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, restarts: list[float] | None = None, clocks: tuple[float, float] | None = None
+    ) -> None:
+        """Begin with what an earlier process has left.
+
+        :param settings: of the service
+        :param restarts: when it was restarted, in seconds since 1970
+        :param clocks: the monotonic clock and the wall clock at the moment when C(restarts) was written, None after a reboot
+        """
         self.settings = settings
         self.restarts = list(restarts or [])
-        self.clocks: tuple[float, float] | None = None
+        self.clocks = clocks
         self.state, self.text = STOPPED, "not looked at yet"
         self.invocation: str | None = None
         self.last: dict[str, float | None] | None = None
@@ -177,7 +185,7 @@ class Tracker:
     def recent(self, clock: float, wall: float) -> list[float]:
         """The restarts of the last 24 hours, whatever was done to the wall clock meanwhile.
 
-        clock: of a clock that is never set. Where the wall clock was set, the moments move with it; those of an earlier process
+        clock: of a clock that is never set. Where the wall clock was set, the moments move with it; those from before a reboot
         that lie in the future by now are taken for now.
         """
         if self.clocks is not None:

@@ -63,7 +63,6 @@ class Progress:
             "done": 0,
             "total": 0,
             "before": 0,
-            "began": time.time(),
             "results": [],
         }
         self.counted = 0

@@ -336,6 +336,16 @@ def collect(service: Service, etc: Path, state: Path, why: Mapping[str, Any], ke
 # --- the watchdog ---------------------------------------------------------------------------------------------------
 
 
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def clocks_of(state: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The monotonic clock and the wall clock when a state was written, None where it does not say."""
+    clock, wall = state.get("clock"), state.get("at")
+    return (float(clock), float(wall)) if isinstance(clock, (int, float)) and isinstance(wall, (int, float)) else None
+
+
 class Watchdog:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
@@ -345,7 +355,10 @@ class Watchdog:
         self.given = given
         self.keep = int(given.get("keep") or 5)
         self.file = args.state / "state.json"
-        self.before = (state_file.read(self.file) or {}).get("services") or {}
+        before = state_file.read(self.file) or {}
+        self.before = before.get("services") or {}
+        self.boot = boot_id()
+        self.clocks = clocks_of(before) if before.get("boot") == self.boot else None
         self.services: dict[str, Service] = {}
         self.trackers: dict[str, wedge.Tracker] = {}
         self.last_action: dict[str, dict[str, Any]] = {}
@@ -361,7 +374,7 @@ class Watchdog:
         if name not in self.trackers:
             kept = self.before.get(name) or {}
             restarts = [float(moment) for moment in kept.get("restarts") or [] if isinstance(moment, (int, float))]
-            self.trackers[name] = wedge.Tracker(self.settings(name), restarts)
+            self.trackers[name] = wedge.Tracker(self.settings(name), restarts, self.clocks)
             if isinstance(kept.get("last_action"), dict):
                 self.last_action[name] = kept["last_action"]
         return self.trackers[name]
@@ -523,9 +536,8 @@ class Watchdog:
                 "last_action": self.last_action.get(name),
             }
         try:
-            state_file.write(
-                self.file, {"version": 1, "at": round(wall, 1), "interval": self.interval, "services": told}
-            )
+            clocks = {"at": round(wall, 1), "clock": round(clock, 1), "boot": self.boot}
+            state_file.write(self.file, {"version": 1, **clocks, "interval": self.interval, "services": told})
         except OSError as error:
             say(f"warning: {self.file} cannot be written: {error}", 4)
 

@@ -10,6 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,25 @@ def test_a_state_is_recorded_once(spark: Spark, call: Call) -> None:
     assert call("record", proven=True)["recorded"] is False
     spark.deploy(env="A=2\n")
     assert call("record")["current"] == {**call("look")["current"], "number": 2, "parent": 1, "proven": False}
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_generations_follow_their_numbers_whatever_the_clock_says(
+    spark: Spark, call: Call, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    class Moved(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(seconds=step)
+
+    spark.deploy()
+    first = call("record", proven=True)["current"]
+    monkeypatch.setattr(generation_records, "datetime", Moved)
+    spark.deploy(env="A=2\n")
+    second = call("record", proven=True)["current"]
+    assert (second["number"], second["parent"], call("look")["current"]["number"]) == (2, 1, 2)
+    assert (second["at"] > first["at"]) is (step > 0)
+    assert call("look")["same"] is True and call("record", proven=True)["recorded"] is False
 
 
 def test_a_proof_later_makes_the_same_generation_proven_and_a_failed_one_does_not_take_it_back(

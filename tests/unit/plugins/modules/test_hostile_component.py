@@ -161,6 +161,10 @@ def test_the_sweep_leaves_what_is_not_ours_and_what_is_being_written(tmp_path: P
     os.utime(state / ".sums.json.new", (long_ago, long_ago))
     staging.sweep(tmp_path)
     assert sorted(path.name for path in state.iterdir()) == [".bashrc.new", "key"]
+    # Left by a run that was killed while the clock was an hour ahead.
+    os.utime(state / ".bashrc.new", (time.time() + 3600,) * 2)
+    staging.sweep(tmp_path)
+    assert sorted(path.name for path in state.iterdir()) == ["key"]
 
 
 def test_a_lock_whose_folder_was_removed_is_taken_anew(tmp_path: Path) -> None:

@@ -75,6 +75,16 @@ def test_an_image_without_an_answer_is_asked_again_after_a_day(tmp_path: Path) -
     assert plans(tmp_path)("name.json") is None
 
 
+@pytest.mark.parametrize("step", [60.0, 3600.0])
+def test_a_date_in_the_future_keeps_no_image_from_being_asked(tmp_path: Path, step: float) -> None:
+    """The controller's clock was ahead when it was written, and was set right since."""
+    plans(tmp_path).hear("a", heard(source="none", answer=None, reason="no answer within 300 seconds"))
+    (path,) = kept(tmp_path)
+    later = path.stat().st_mtime + step
+    os.utime(path, (later, later))
+    assert plans(tmp_path)("name.json") is None
+
+
 def test_a_module_that_failed_is_a_reason_and_is_not_kept(tmp_path: Path) -> None:
     found = plans(tmp_path)
     found.hear("a", {"results": [{"failed": True, "msg": "there is no docker", "item": QUESTION}]})

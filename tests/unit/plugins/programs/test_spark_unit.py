@@ -34,6 +34,16 @@ sys.exit(f"Error response from daemon: No such container: {{sys.argv[-1]}}")
 """
 
 
+# The program, on a host whose wall clock is set by so many seconds after it has begun.
+MOVED = """
+import runpy, sys, time
+real, begun = time.time, time.monotonic()
+time.time = lambda: real() + ({step} if time.monotonic() > begun + 0.3 else 0)
+sys.argv[0] = {script!r}
+runpy.run_path({script!r}, run_name="__main__")
+"""
+
+
 class Host:
     """A host with its own /etc/dgxspark, /run/dgxspark, systemctl, nvidia-smi and docker."""
 
@@ -116,6 +126,20 @@ def test_the_next_waits_until_the_first_lets_go(host: Host) -> None:
     text += second.communicate(timeout=120)[0]
     assert second.returncode == 0 and host.owner() == "spark-fast.service"
     assert text.count("waits for spark-heavy.service, which is starting") == 1
+
+
+@pytest.mark.parametrize("step", [-3600, 3600])
+def test_a_clock_that_is_set_neither_takes_the_lock_nor_ends_the_wait(host: Host, step: int) -> None:
+    """The wall clock of the one that waits moves by an hour while it waits."""
+    host.unit("heavy", "activating", "start-post", "a1")
+    assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
+    script = host.tmp / "moved.py"
+    script.write_text(MOVED.format(script=str(SCRIPT), step=step))
+    host.service("fast", start_deadline_seconds=1.5)
+    second = host.start("gate", "fast", script, INVOCATION_ID="b1")
+    text = second.communicate(timeout=120)[0]
+    assert second.returncode == 1 and "gave up after 2 s because spark-heavy.service is still starting" in text
+    assert host.owner() == "spark-heavy.service"
 
 
 def test_two_at_once_never_both_own_the_lock(host: Host) -> None:

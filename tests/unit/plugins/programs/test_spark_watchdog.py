@@ -273,6 +273,21 @@ def test_a_wedged_engine_is_restarted_once_and_what_was_seen_is_kept(
     assert said.count("is wedged: nothing moved") == 2  # once acted on, once reported
 
 
+def test_a_clock_that_was_set_while_it_was_away_shortens_no_pause(host: Host, engine: Engine) -> None:
+    """The clock was an hour behind when the last process wrote, a minute after it had restarted the service."""
+    engine.mode = "hangs"
+    host.service("heavy", engine.url)
+    wall, boot = time.time() - 3600, Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (host.state / "state.json").write_text(
+        json.dumps(
+            {"at": wall, "clock": time.monotonic(), "boot": boot, "services": {"heavy": {"restarts": [wall - 60]}}}
+        )
+    )
+    host.start()
+    told = wait_for(lambda: host.told("heavy") if host.told("heavy").get("state") == "wedged" else None)
+    assert "its last restart was 1 minutes ago" in told["text"] and host.restarts == []
+
+
 @pytest.mark.parametrize("mode", ["answers", "fails"])
 def test_a_probe_that_comes_back_decides(host: Host, engine: Engine, mode: str) -> None:
     engine.mode = mode

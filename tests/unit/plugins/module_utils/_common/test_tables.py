@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
 
-NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=timezone.utc)
 PLANNED: dict[str, Any] = {
     "services": [
         {
@@ -28,7 +26,7 @@ MEASURED: dict[str, Any] = {
             "name": "spark-heavy.service",
             "active_state": "active",
             "n_restarts": 1,
-            "active_since": "2026-11-20T09:30:00+00:00",
+            "active_seconds": 9000,
         }
     ],
     "resident": [{"name": "heavy", "gib": 93.54}],
@@ -56,7 +54,7 @@ def test_columns_are_aligned_and_figures_flush_right() -> None:
 
 
 def test_a_ready_service() -> None:
-    rows = tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW)
+    rows = tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS)
     text = tables.status_text(rows)
     assert "spark-1" in text
     for cell in ("active", "yes", "3.1 %", "2+1", "93.5", "96.7", "2h 30m"):
@@ -65,14 +63,14 @@ def test_a_ready_service() -> None:
 
 def test_a_service_that_is_stuck_says_where_and_why() -> None:
     answers = [{**ANSWERS[0], "ready": False, "stage": "completion", "error": "no token came"}]
-    text = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers, NOW))
+    text = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers))
     assert "no (completion)" in text
     assert "spark-1/heavy: no token came" in text
 
 
 @pytest.mark.parametrize(("measured", "unit"), [(None, "unreachable"), ({"units": []}, "absent")])
 def test_a_host_that_said_nothing(measured: Any, unit: str) -> None:
-    row = tables.status_rows("spark-1", PLANNED, measured, None, NOW)[0]
+    row = tables.status_rows("spark-1", PLANNED, measured, None)[0]
     assert row["unit"] == unit
     assert row["ready"] is False
     assert row["uptime_seconds"] is None
@@ -110,7 +108,7 @@ def ranks(
         answer = {**ANSWERS[0], "ready": answers, "error": "" if answers else "connection refused", "stage": "health"}
         if rank:
             answer = {"name": "heavy", "ready": None, "stage": "unit", "error": ""}
-        rows += tables.status_rows(host, {"services": [service]}, {**MEASURED, "units": [unit]}, [answer], NOW)
+        rows += tables.status_rows(host, {"services": [service]}, {**MEASURED, "units": [unit]}, [answer])
     tables.join_ranks(rows)
     return rows
 
@@ -154,33 +152,33 @@ def test_only_the_hosts_of_the_play_count() -> None:
 
 def test_a_host_of_a_pair_that_said_nothing() -> None:
     service = {**PLANNED["services"][0], "rank": 1, "cluster": SPAN}
-    rows = [*ranks(hosts=["spark-1"]), *tables.status_rows("spark-2", {"services": [service]}, None, None, NOW)]
+    rows = [*ranks(hosts=["spark-1"]), *tables.status_rows("spark-2", {"services": [service]}, None, None)]
     tables.join_ranks(rows)
     assert [row["ready"] for row in rows] == [False, False]
     assert "spark-2/heavy (rank 1 of 2 (mp)): its unit is unreachable" in tables.status_text(rows)
 
 
 def test_services_of_one_name_on_two_hosts_are_two_services() -> None:
-    rows = tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW)
-    rows += tables.status_rows("spark-2", PLANNED, MEASURED, None, NOW)
+    rows = tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS)
+    rows += tables.status_rows("spark-2", PLANNED, MEASURED, None)
     tables.join_ranks(rows)
     assert tables.services(rows) == {"spark-1/heavy": True, "spark-2/heavy": False}
     assert "rank" not in tables.status_text(rows)
 
 
 def test_what_was_measured_last_has_a_column_once_there_is_something() -> None:
-    without = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW))
+    without = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS))
     assert "tok/s" not in without
     for ratio, cell in ((0.9, "38.0 (-10 %)"), (1.0, "38.0"), (None, "38.0")):
         answers = [{**ANSWERS[0], "decode_tokens_per_second": 38.0, "decode_ratio": ratio}]
-        lines = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers, NOW)).splitlines()
+        lines = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers)).splitlines()
         assert lines[0].split()[-1] == "tok/s" and lines[2].endswith(f"  {cell}")
 
 
 def test_the_mark_of_the_kernels_is_shown_once_a_receipt_has_it() -> None:
-    plain = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS, NOW))
+    plain = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS))
     assert "fast path" not in plain
     answers = [{**ANSWERS[0], "fast_path": "2 off"}, *ANSWERS[1:]]
-    text = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers, NOW))
+    text = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers))
     assert text.splitlines()[0].rstrip().endswith("fast path")
     assert text.splitlines()[2].rstrip().endswith("2 off")

@@ -583,6 +583,7 @@ Result=success
 NRestarts=2
 UnitFileState=enabled
 ActiveEnterTimestamp=Fri 2026-11-20 12:00:00 UTC
+ActiveEnterTimestampMonotonic=60000000
 MainPID=4242
 Job=17
 
@@ -599,7 +600,9 @@ UnitFileState=
 ActiveEnterTimestamp=
 MainPID=0
 """
-    fast, heavy = units.parse_show(text)  # a name and a pattern may both describe the same unit
+    fast, heavy = units.parse_show(text, 100.4)  # a name and a pattern may both describe the same unit
+    assert (heavy["active_seconds"], fast["active_seconds"]) == (40, None)
+    assert [each["active_seconds"] for each in units.parse_show(text)] == [None, None]
     assert heavy["name"] == "spark-heavy.service" and heavy["active_state"] == "active" and heavy["n_restarts"] == 2
     assert (
         heavy["active_since"] == "2026-11-20T12:00:00+00:00" and heavy["enabled"] is True and heavy["main_pid"] == 4242

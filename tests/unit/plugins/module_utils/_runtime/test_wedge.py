@@ -324,6 +324,16 @@ def test_a_clock_that_is_set_gives_no_further_restarts(step: float) -> None:
     assert tracker.bound(clock + wedge.DAY, wall + wedge.DAY) is None
 
 
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_between_two_processes_shortens_no_pause(step: float) -> None:
+    clock, wall = 1000.0, 1_800_000_000.0
+    before = wedge.Tracker(wedge.Settings())
+    before.acted(clock, wall)
+    after = wedge.Tracker(wedge.Settings(), before.restarts, (clock, wall))
+    assert "its last restart was 5 minutes ago" in str(after.bound(clock + 300, wall + 300 + step))
+    assert after.bound(clock + 1900, wall + 1900 + step) is None
+
+
 def test_restarts_of_an_earlier_process_that_lie_in_the_future_count() -> None:
     wall = 1_800_000_000.0
     tracker = wedge.Tracker(wedge.Settings(), [wall + 3600, wall + 7200, wall + 10800])

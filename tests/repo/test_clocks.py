@@ -1,0 +1,47 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who reads the wall clock, and the date of a file: hosts have theirs set at times, by an hour or by years.
+
+Waiting, deadlines and the order of things go by C(time.monotonic), by counters, or by C(file_times).
+"""
+
+from __future__ import annotations
+
+import re
+
+import tree
+
+READS = re.compile(r"\btime\.time\b|datetime\.now\(|\butcnow\(|\bgetmtime\(|\bst_[mc]time(_ns)?\b")
+TEXT = "a date that people read"
+SAME = "a date tells one content of a file from another, and is no age"
+WHY = {
+    "plugins/action/ask.py": "bounds the error of a host's clock, which is what is asked",
+    "plugins/action/doctor.py": TEXT,
+    "plugins/action/drift.py": TEXT,
+    "plugins/action/service_bench.py": TEXT,
+    "plugins/action/status.py": TEXT,
+    "plugins/action/support_bundle.py": TEXT,
+    "plugins/module_utils/_fleet/generation_host.py": "with the monotonic clock of the same moment, for file_times",
+    "plugins/module_utils/_fleet/generation_records.py": TEXT,
+    "plugins/module_utils/_host/file_times.py": "dates by the monotonic clock, and doubts a date of the future",
+    "plugins/module_utils/_host/staging.py": "an age in either direction: a draft takes a moment",
+    "plugins/modules/component.py": "with the monotonic clock of the same moment, for file_times",
+    "plugins/modules/doctor_info.py": "the clock is what is asked; ages of days; the cache of an engine against its unit, as a hint",
+    "plugins/plugin_utils/image_plans.py": "an age of a day; a date of the future is asked again",
+    "roles/exporters/files/spark_collector.py": "dates as metrics, which alerts compare with the host's own clock",
+    "roles/fleet_monitor/files/spark_fleet_monitor.py": "what people are told, and their quiet hours",
+    "roles/watchdog/files/spark_watchdog.py": "with the monotonic clock of the same moment, for the tracker",
+}
+WHY |= {
+    "plugins/action/model_folder.py": SAME,
+    "plugins/module_utils/_host/beneath.py": SAME,
+    "plugins/modules/model_folder.py": SAME,
+    "plugins/plugin_utils/desired_state.py": SAME,
+    "roles/gateway/files/container/hooks.py": SAME,
+}
+
+
+def test_who_reads_a_clock_that_people_set_has_a_reason() -> None:
+    names = [*tree.below("plugins/", suffix=".py"), *tree.below("roles/", suffix=".py")]
+    assert {name for name in names if READS.search(tree.read(name))} == set(WHY)
