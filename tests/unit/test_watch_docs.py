@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "fleet_monitor.md"
 
 def test_notifiers() -> None:
     rows = [
-        f"| `{kind}` | `{key}` | {'must be there; ' if required else ''}{meaning} |"
+        f"| `{kind}` | `{key}` | {'required; ' if required else ''}{meaning} |"
         for kind, table in fleet_monitor.NOTIFIERS.items()
         for key, (_types, required, meaning) in table.items()
     ]

@@ -27,51 +27,55 @@ KEYS: dict[str, Key] = {
     "delay_seconds": Key(
         int,
         60,
-        "a run starts up to so many seconds late, so that several monitors do not ask at once",
+        "random delay of a run in seconds, so that several monitors do not run at once",
         least=0,
         most=3600,
     ),
     "completion_every": Key(
-        int, None, "every n-th run asks models for a token; 0 never does; hourly when left out", least=0, most=10000
+        int,
+        None,
+        "every n-th run requests a completion of one token; 0 for never; hourly when left out",
+        least=0,
+        most=10000,
     ),
-    "timeout_seconds": Key(NUMBER, 10, "seconds that the answer to a check may take", least=1, most=120),
+    "timeout_seconds": Key(NUMBER, 10, "timeout of a check in seconds", least=1, most=120),
     "completion_seconds": Key(
         NUMBER,
         60,
-        "seconds that a token may take; an engine that makes others meanwhile is busy, not down",
+        "timeout of a completion in seconds; an engine that generates tokens for other requests meanwhile is busy, not down",
         least=10,
         most=600,
     ),
-    "failures": Key(int, 2, "checks in a row that have to fail before an endpoint is down", least=1, most=100),
-    "notify": Key((dict, list), [], "whom to tell: one notifier, or a list of them, see below"),
-    "heartbeat": Key(str, "off", "a sign of life once a day at HH:MM, or off"),
-    "quiet": Key((str, list), [], "times HH:MM-HH:MM without messages; what changes then is told afterwards"),
-    "extra": Key(list, [], "further endpoints: a list of name, url, kind, and what else they need"),
-    "leave_out": Key(list, [], "hosts, services, or keys like spark-1/heavy that are not watched"),
+    "failures": Key(int, 2, "failed checks in a row after which an endpoint is down", least=1, most=100),
+    "notify": Key((dict, list), [], "a notifier, or a list of notifiers, see below"),
+    "heartbeat": Key(str, "off", "time of a daily heartbeat message, HH:MM, or off"),
+    "quiet": Key((str, list), [], "quiet hours HH:MM-HH:MM; changes in them are reported afterwards"),
+    "extra": Key(list, [], "further endpoints: a list of name, url, kind and further keys"),
+    "leave_out": Key(list, [], "hosts, services, or keys such as spark-1/heavy that are not monitored"),
 }
 """Keys of C(spark_fleet_monitor)."""
 NOTIFIERS: dict[str, dict[str, tuple[tuple[type, ...], bool, str]]] = {
     "telegram": {
         "token_file": ((str,), True, "file on the controller with the token of the bot"),
-        "chat_id": ((str, int), True, "chat that it writes to"),
-        "url": ((str,), False, "a Bot API server of one's own"),
+        "chat_id": ((str, int), True, "ID of the chat"),
+        "url": ((str,), False, "URL of a self-hosted Bot API server"),
     },
     "ntfy": {
-        "url": ((str,), True, "address of the topic"),
+        "url": ((str,), True, "URL of the topic"),
         "token_file": ((str,), False, "file on the controller with an access token"),
     },
     "webhook": {
-        "url": ((str,), False, "address that JSON is posted to"),
+        "url": ((str,), False, "URL that JSON is posted to"),
         "url_file": (
             (str,),
             False,
-            "file on the controller with the address, where it is a secret itself (Slack, Discord)",
+            "file on the controller with the URL, if it is secret (Slack, Discord)",
         ),
         "headers_file": ((str,), False, "file on the controller with headers, one `Name: value` a line"),
         "text_key": (
             (str,),
             False,
-            "key of the JSON that holds the text; text (Slack, Mattermost), content for Discord",
+            "JSON key of the message text: text by default (Slack, Mattermost), content for Discord",
         ),
     },
     "mail": {
@@ -83,11 +87,11 @@ NOTIFIERS: dict[str, dict[str, tuple[tuple[type, ...], bool, str]]] = {
         "tls": (
             (str,),
             False,
-            "starttls, tls or none; by the port when left out: 465 tls, 25 on loopback none, else starttls",
+            "starttls, tls or none; depends on the port when left out: tls for 465, none for 25 on loopback, otherwise starttls",
         ),
     },
     "command": {
-        "argv": ((list,), True, "program and its arguments, on the host; it reads the message from its standard input"),
+        "argv": ((list,), True, "program on the host and its arguments; it reads the message from standard input"),
     },
 }
 """What each kind of notifier is told: types, whether it must be there, meaning."""

@@ -32,80 +32,80 @@ KEYS: dict[str, Key] = {
     "port": Key(int, 4000, "TCP port; 4000 is NoMachine's on some DGX systems", least=1, most=65535),
     "listen": Key(str, None, "address to listen on; 0.0.0.0 with a master key, 127.0.0.1 without one"),
     "image": Key(str, IMAGE, "image with LiteLLM, by a fixed tag or digest"),
-    "master_key_file": Key(str, None, "file on the controller with the key that may use every name"),
+    "master_key_file": Key(str, None, "file on the controller with the master key, which may use every model name"),
     "metrics_key_file": Key(
         str,
         None,
-        "file on the controller with a key for /metrics alone; without it /metrics is open",
+        "file on the controller with a key for /metrics only; without it /metrics needs no key",
     ),
-    "clients": Key(
-        list, [], "keys for less than everything: a list of name, key_file and aliases (all, when left out)"
-    ),
+    "clients": Key(list, [], "keys with limited access: a list of name, key_file and aliases (all when left out)"),
     "aliases": Key(
         dict,
         {},
-        "names that clients send: a backend, a list of them, or a mapping of backends, routing, fallback",
+        "model names for clients: each a backend, a list of backends, or a mapping of backends, routing and fallback",
     ),
     "serve": Key(
-        (str, list), "all", "endpoints offered under the names they serve themselves: all, none, or a list of keys"
+        (str, list), "all", "endpoints offered under their own served model names: all, none, or a list of keys"
     ),
-    "timeout": Key(int, 1800, "seconds until an answer that is not streamed has to be there", least=1, most=MOST),
+    "timeout": Key(int, 1800, "seconds that an answer without streaming may take", least=1, most=MOST),
     "stream_timeout": Key(
         int,
         600,
-        "seconds that a stream may be silent; the first token of a long prompt takes longest",
+        "seconds between two chunks of a stream, and until the first one, which takes longest for long prompts",
         least=1,
         most=MOST,
     ),
     "retries": Key(
         int,
         2,
-        "further tries of a request that failed before its first token, each at another backend if there is one",
+        "retries of a request that failed before its first token, each on another backend if there is one",
         least=0,
         most=MOST,
     ),
     "cooldown": Key(
         int,
         30,
-        "seconds for which LiteLLM leaves out a backend that keeps failing while others do not",
+        "seconds for which LiteLLM skips a backend that keeps failing while others do not",
         least=0,
         most=MOST,
     ),
     "queue_seconds": Key(
         int,
         1200,
-        "seconds that a request waits while all of its backends are drained; 0 refuses it at once",
+        "seconds that a request waits while all of its backends are drained; 0 rejects it at once",
         least=0,
         most=MOST,
     ),
-    "max_parallel": Key(
-        int, 1000, "requests under way at a time; further ones are told to come back (429)", least=1, most=MOST
-    ),
-    "body_limit_mib": Key(int, 64, "size of a request in MiB; larger ones are refused (413)", least=1, most=MOST),
+    "max_parallel": Key(int, 1000, "concurrent requests; further ones are rejected (429)", least=1, most=MOST),
+    "body_limit_mib": Key(int, 64, "largest request in MiB; larger ones are rejected (413)", least=1, most=MOST),
     "health_interval": Key(
-        int, 60, "seconds between the completions of one token that prove a backend; 0 for none", least=0, most=MOST
+        int,
+        60,
+        "seconds between two health checks of a backend, each a completion of one token; 0 for none",
+        least=0,
+        most=MOST,
     ),
     "health_timeout": Key(
         int,
         120,
-        "seconds after which such a completion counts as silence; two in a row put the backend aside",
+        "timeout of a health check in seconds; two timeouts in a row make the backend unhealthy",
         least=1,
         most=MOST,
     ),
     "memory_gib": Key(
         NUMBER,
         3.0,
-        "memory of the container, its bound and its place in the plan; a reload needs it twice",
+        "memory limit of the container, which the plan reserves; a reload needs twice the memory",
         least=0.5,
         most=MOST,
     ),
     "stop_seconds": Key(
-        int, 60, "seconds that requests under way are given when the unit is stopped", least=0, most=MOST
+        int, 60, "seconds that running requests have to finish when the unit is stopped", least=0, most=MOST
     ),
     "log_level": Key(
         str,
         "warning",
-        "debug, info, warning or error; debug has the text of prompts",
+        "debug, info, warning or error; debug logs the text of prompts",
         choices=("debug", "info", "warning", "error"),
     ),
 }

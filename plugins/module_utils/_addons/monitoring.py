@@ -36,67 +36,71 @@ EXPORTERS_KEYS: dict[str, Key] = {
     "node_exporter": Key(
         str,
         "managed",
-        "which node_exporter: `managed` (the distribution's package, run as a unit of this collection), `existing` (one that the host "
-        "has already is asked, and its folder is written to) or `none`",
+        "which node_exporter: `managed` (the distribution's package, run as a unit of this collection), `existing` (the host's own one is "
+        "scraped, and the collector writes to its textfile folder) or `none`",
         choices=("managed", "existing", "none"),
     ),
     "node_port": Key(int, 9100, "port of node_exporter", least=1, most=65535),
     "textfile_dir": Key(
         str,
         "/var/lib/dgxspark/textfile",
-        "folder that the collector writes to; that of the host's own exporter with `node_exporter: existing`",
+        "textfile folder that the collector writes to; with `node_exporter: existing`, that of the host's own exporter",
     ),
     "gpu_exporter": Key(
         bool,
         True,
-        "run nvidia_gpu_exporter; without it the collector tells power, clock, temperature and utilisation",
+        "run nvidia_gpu_exporter; without it the collector exports power, clock, temperature and utilisation",
     ),
     "gpu_port": Key(int, 9835, "port of nvidia_gpu_exporter", least=1, most=65535),
     "gpu_version": Key(str, GPU_EXPORTER_VERSION, "release of nvidia_gpu_exporter"),
     "gpu_url": Key(
         str,
         GPU_EXPORTER_URL,
-        "where its archive is had; `{version}` and `{arch}` (arm64, x86_64) are filled in",
+        "URL of its archive; `{version}` and `{arch}` (arm64, x86_64) are replaced",
     ),
-    "gpu_sha256": Key(dict, {}, "sum of the archive by arch; known for the default version"),
-    "gpu_archive": Key(str, "", "the archive as a file on the controller, for hosts that reach no other network"),
-    "interval": Key(NUMBER, 30, "seconds between two rounds of the collector", least=5, most=DAY),
+    "gpu_sha256": Key(dict, {}, "SHA-256 checksum of the archive by architecture; known for the default version"),
+    "gpu_archive": Key(str, "", "the archive as a file on the controller, for hosts without internet access"),
+    "interval": Key(NUMBER, 30, "seconds between two runs of the collector", least=5, most=DAY),
     "listen": Key(str, "", "address that the exporters listen on; the host's management address when left out"),
 }
 """Keys of C(spark_exporters)."""
 
 THRESHOLDS: dict[str, Key] = {
     "wedge_power_watts": Key(
-        NUMBER, 30, "a GPU below this with requests running and no token is stuck", least=0, most=10**6
+        NUMBER,
+        30,
+        "an engine with running requests, no new tokens and GPU power below this is wedged",
+        least=0,
+        most=10**6,
     ),
     "memory_warning_gib": Key(NUMBER, 4, "MemAvailable below this is a warning", least=0, most=10**6),
     "memory_critical_gib": Key(
-        NUMBER, 2, "MemAvailable below this is critical: the next step freezes the host", least=0, most=10**6
+        NUMBER, 2, "MemAvailable below this is critical: the host may freeze", least=0, most=10**6
     ),
     "swap_gib": Key(
-        NUMBER, 1, "swap in use above this is a warning: decoding slows down many times over", least=0, most=10**6
+        NUMBER, 1, "swap in use above this is a warning: decoding becomes several times slower", least=0, most=10**6
     ),
-    "restarts": Key(int, 3, "restarts of a unit within half an hour that make a loop", least=0, most=10**6),
+    "restarts": Key(int, 3, "restarts of a unit within half an hour that count as a loop", least=0, most=10**6),
     "kv_cache_ratio": Key(NUMBER, 0.95, "share of the KV cache in use that counts as full", least=0, most=1),
-    "acceptance_ratio": Key(NUMBER, 0.3, "share of drafted tokens that have to be accepted", least=0, most=1),
+    "acceptance_ratio": Key(NUMBER, 0.3, "lowest share of accepted draft tokens", least=0, most=1),
     "prefix_hits_ratio": Key(
-        NUMBER, 0.05, "share of prompt tokens that the prefix cache has to have, over an hour", least=0, most=1
+        NUMBER, 0.05, "lowest prefix cache hit rate in prompt tokens, over an hour", least=0, most=1
     ),
     "prefix_tokens_per_second": Key(
         NUMBER,
         50,
-        "prompt tokens a second, over an hour, below which that share is not judged",
+        "prompt tokens per second, over an hour, below which the hit rate is not evaluated",
         least=0,
         most=10**6,
     ),
     "receipt_loss_ratio": Key(
-        NUMBER, 0.1, "loss of decoding speed against the baseline, of a proof and of bench.yml", least=0, most=1
+        NUMBER, 0.1, "loss of decode rate against the baseline, of a proof and of bench.yml", least=0, most=1
     ),
-    "residency_gib": Key(NUMBER, 2, "memory of a service above its plan", least=0, most=10**6),
-    "disk_free_ratio": Key(NUMBER, 0.1, "free share of a file system", least=0, most=1),
-    "gpu_celsius": Key(NUMBER, 90, "temperature of the GPU", least=0, most=10**6),
+    "residency_gib": Key(NUMBER, 2, "GPU memory of a service above its plan, in GiB", least=0, most=10**6),
+    "disk_free_ratio": Key(NUMBER, 0.1, "lowest free share of a file system", least=0, most=1),
+    "gpu_celsius": Key(NUMBER, 90, "highest temperature of the GPU", least=0, most=10**6),
     "gateway_failures_ratio": Key(
-        NUMBER, 0.05, "share of a backend's requests that fail at the gateway", least=0, most=1
+        NUMBER, 0.05, "share of failed requests of a backend of the gateway", least=0, most=1
     ),
 }
 """Keys of C(spark_monitoring.thresholds)."""
@@ -106,15 +110,15 @@ MONITORING_KEYS: dict[str, Key] = {
     "prometheus_port": Key(int, 9090, "port of Prometheus", least=1, most=65535),
     "retention": Key(str, "30d", "how long samples are kept"),
     "retention_size": Key(str, "20GB", "how much disk they may take"),
-    "interval": Key(int, 15, "seconds between two scrapes, and two evaluations of the rules", least=5, most=DAY),
+    "interval": Key(int, 15, "scrape interval and rule evaluation interval in seconds", least=5, most=DAY),
     "alertmanager": Key(bool, True, "run Alertmanager"),
     "alertmanager_port": Key(int, 9093, "port of Alertmanager", least=1, most=65535),
-    "receivers": Key(list, [], "who is notified of alerts, see the keys of a receiver; no one by default"),
-    "thresholds": Key(dict, {}, "where alerts begin, see the thresholds"),
+    "receivers": Key(list, [], "receivers of alerts, see the keys of a receiver; none by default"),
+    "thresholds": Key(dict, {}, "thresholds of alerts, see below"),
     "grafana": Key(
         str,
         "image",
-        "how Grafana runs: `image` (a container), `package` (from a repository that the host has) or `none`",
+        "how Grafana is installed: `image` (a container), `package` (from a repository that the host has) or `none`",
         choices=("image", "package", "none"),
     ),
     "grafana_image": Key(str, GRAFANA_IMAGE, "image of Grafana"),
@@ -122,10 +126,10 @@ MONITORING_KEYS: dict[str, Key] = {
     "grafana_password_file": Key(
         str,
         "",
-        "file on the controller with the password of admin; needed unless grafana: none",
+        "file on the controller with the password of admin; required unless grafana: none",
     ),
-    "external_url": Key(str, "", "address of Prometheus as people reach it, for links in messages"),
-    "targets": Key(list, [], "further things to ask: a list of job, address, port, path and labels"),
+    "external_url": Key(str, "", "external URL of Prometheus, for links in messages"),
+    "targets": Key(list, [], "further scrape targets: a list of job, address, port, path and labels"),
 }
 """Keys of C(spark_monitoring)."""
 
@@ -135,17 +139,17 @@ RECEIVER_KEYS: dict[str, Key] = {
     "severities": Key(
         list,
         ["critical", "warning"],
-        "which alerts it is told of: critical, warning, info",
+        "severities of the alerts that it receives: critical, warning, info",
         choices=("critical", "warning", "info"),
     ),
-    "url": Key(str, "", "webhook: address that messages are posted to, if it is no secret"),
-    "url_file": Key(str, "", "webhook: file on the controller with that address"),
-    "server": Key(str, "https://ntfy.sh", "ntfy: address of the server"),
+    "url": Key(str, "", "webhook: URL that messages are posted to, if it is not secret"),
+    "url_file": Key(str, "", "webhook: file on the controller with that URL"),
+    "server": Key(str, "https://ntfy.sh", "ntfy: URL of the server"),
     "topic": Key(str, "", "ntfy: topic"),
     "token_file": Key(str, "", "webhook, ntfy: bearer token; telegram: token of the bot. A file on the controller"),
-    "chat_id": Key(int, 0, "telegram: number of the chat"),
-    "to": Key(str, "", "email: address that is written to"),
-    "from": Key(str, "", "email: address that it comes from"),
+    "chat_id": Key(int, 0, "telegram: ID of the chat"),
+    "to": Key(str, "", "email: recipient"),
+    "from": Key(str, "", "email: sender"),
     "smarthost": Key(str, "", "email: HOST:PORT of the mail server"),
     "username": Key(str, "", "email: account at the mail server"),
     "password_file": Key(str, "", "email: file on the controller with its password"),

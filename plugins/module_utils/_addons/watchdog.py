@@ -18,56 +18,62 @@ from .._runtime import wedge
 DEFAULTS = wedge.Settings()
 
 KEYS: dict[str, Key] = {
-    "enabled": Key(bool, True, "whether the model servers of the host are watched"),
-    "restart": Key(bool, DEFAULTS.restart, "restart a wedged server; false only reports it"),
-    "interval_seconds": Key(NUMBER, DEFAULTS.interval_seconds, "seconds between two looks", least=1, most=600),
+    "enabled": Key(bool, True, "monitor the model servers of the host"),
+    "restart": Key(bool, DEFAULTS.restart, "restart a wedged server; with false it is only reported"),
+    "interval_seconds": Key(NUMBER, DEFAULTS.interval_seconds, "seconds between two checks", least=1, most=600),
     "window_seconds": Key(
-        NUMBER, DEFAULTS.window_seconds, "seconds that nothing may move while requests run", least=2, most=7200
+        NUMBER,
+        DEFAULTS.window_seconds,
+        "seconds without progress of running requests, after which a server is probed",
+        least=2,
+        most=7200,
     ),
     "power_watts": Key(
         NUMBER,
         DEFAULTS.power_watts,
-        "a GPU that takes this much works, where nvidia-smi says what it takes",
+        "GPU power at or above which the GPU counts as working, if nvidia-smi reports it",
         least=0,
         most=1000,
     ),
-    "probes": Key(
-        int, DEFAULTS.probes, "requests in a row that have to fail before a server is restarted", least=2, most=10
-    ),
-    "probe_seconds": Key(NUMBER, DEFAULTS.probe_seconds, "seconds that such a request may take", least=10, most=600),
+    "probes": Key(int, DEFAULTS.probes, "failed probes in a row before a server is restarted", least=2, most=10),
+    "probe_seconds": Key(NUMBER, DEFAULTS.probe_seconds, "timeout of a probe in seconds", least=10, most=600),
     "grace_seconds": Key(
-        NUMBER, DEFAULTS.grace_seconds, "seconds after it became ready that a server is left alone", least=0, most=7200
+        NUMBER,
+        DEFAULTS.grace_seconds,
+        "seconds after a server became ready during which it is not probed",
+        least=0,
+        most=7200,
     ),
     "compile_minutes": Key(
         NUMBER,
         DEFAULTS.compile_minutes,
-        "minutes that compilers in its container speak for a server",
+        "minutes during which compilers in its container count as progress",
         least=0,
         most=1440,
     ),
     "idle_probe_minutes": Key(
         NUMBER,
         DEFAULTS.idle_probe_minutes,
-        "minutes without a request after which a server is asked for one token; 0 never asks",
+        "minutes without a request after which an idle server is probed for one token; 0 for never",
         least=0,
         most=1440,
     ),
     "cooldown_minutes": Key(
-        NUMBER, DEFAULTS.cooldown_minutes, "minutes between two restarts of a server", least=1, most=1440
+        NUMBER, DEFAULTS.cooldown_minutes, "least minutes between two restarts of a server", least=1, most=1440
     ),
     "max_restarts": Key(
         int,
         DEFAULTS.max_restarts,
-        "restarts of a server within 24 hours; after that it is only reported",
+        "most restarts of a server within 24 hours; after that it is only reported",
         least=0,
         most=24,
     ),
-    "keep": Key(int, 5, "collections of evidence that are kept for each server", least=1, most=100),
-    "leave_out": Key(list, [], "services that are not watched"),
+    "keep": Key(int, 5, "diagnostic snapshots that are kept for each server", least=1, most=100),
+    "leave_out": Key(list, [], "services that are not monitored"),
     "services": Key(
         dict,
         {},
-        "what differs for a service: its name, then any of the keys from restart to max_restarts",
+        "overrides for a service: its name, then any of the keys from restart to max_restarts",
     ),
 }
 """Keys of C(spark_watchdog). One failed request is no proof, and a busy server misses short limits: hence two probes of 10 seconds at least."""

@@ -40,7 +40,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the value in the fix",
         ),
         "memory.load": (
-            "the weights do not fit beside what is resident, or not while vLLM quantises them itself",
+            "the weights do not fit into the memory that is left, or not while vLLM quantises them at load time",
             "a quantised checkpoint, another host, or more ranks",
         ),
         "memory.align_block": (
@@ -48,8 +48,8 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the value in the fix",
         ),
         "memory.plan": (
-            "vLLM cannot give the layers pages of one size",
-            "the fix names the option to leave out; or vLLM 0.26 or later",
+            "vLLM cannot unify the page sizes of the layers",
+            "remove the option that the fix names; or use vLLM 0.26 or newer",
         ),
         "memory.no_cache_memory": (
             "weights and overheads leave nothing for the KV cache",
@@ -60,15 +60,15 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the value in the fix",
         ),
         "memory.one_request": (
-            "the KV cache does not hold one request of `max-model-len`; vLLM finds out after loading",
+            "the KV cache cannot hold one request of `max-model-len`; vLLM fails only after loading",
             "the value in the fix",
         ),
         "memory.state_blocks": (
             "fewer blocks than `max-num-seqs`; a model with recurrent state needs one for every request (vLLM 0.20 and later)",
-            "the value in the fix, or leave `max-num-seqs` out",
+            "the value in the fix, or remove `max-num-seqs`",
         ),
         "memory.utilization_sum": (
-            "the utilisations of all services sum up to more than 0.95",
+            "the sum of `gpu-memory-utilization` over all services is above 0.95",
             "lower one; the fix names which",
         ),
         "memory.utilization_bound": (
@@ -77,14 +77,14 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "memory.node": (
             "with all services running, less than `spark_safety_margin_gib` stays free",
-            "lower a share, a length, or use an fp8 KV cache",
+            "lower a `gpu-memory-utilization` or `max-model-len`, or use an fp8 KV cache",
         ),
         "memory.concurrency": (
             "fewer full-length requests fit than `max-num-seqs`",
             "nothing if long requests are rare",
         ),
         "memory.solved": (
-            "a setting that was left open, and the number that was chosen",
+            "a setting that was left open, and the value that was chosen",
             "nothing; pin it to keep it, see [memory](memory.md)",
         ),
         "memory.page_cache": (
@@ -96,7 +96,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "[ask the image](image_plan.md), or give the sizes that the fix names",
         ),
         "memory.image": (
-            "the vLLM of the image planned the service, as the arithmetic does not know it",
+            "the service was planned by the vLLM of the image, because the arithmetic does not cover it",
             "nothing; see [Ask the image](image_plan.md)",
         ),
         "memory.differs": (
@@ -104,16 +104,16 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "compare what the engine reports at its start; see [Ask the image](image_plan.md)",
         ),
         "memory.stated": (
-            "the plan takes the memory of a service from the inventory; an error where `gpu-memory-utilization` says less",
-            "prove the service, and correct `memory` by what it took",
+            "the memory of a service is stated in the inventory; an error where `gpu-memory-utilization` is lower",
+            "prove the service, and correct `memory` by the measured figures",
         ),
         "memory.argument": (
-            "an unknown argument, similar to one that affects memory; it was ignored",
+            "an unknown argument, similar to one that affects memory, was ignored",
             "spell it as the fix does, or keep it if a fork of vLLM has it",
         ),
         "memory.version": (
             "the vLLM version is not one of those compared row by row",
-            "nothing; or use a version that was compared, docs/memory.md lists them",
+            "nothing; or use a version that was compared: [memory](memory.md) lists them",
         ),
         "memory.approximate": (
             "layers or options whose KV cache was not compared with vLLM's; the message says which",
@@ -126,23 +126,23 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "set `weights_gib` of the service",
         ),
         "residency.inside": (
-            "what vLLM asks for (total x `gpu-memory-utilization`) less weights and KV cache: activations, graphs, NCCL",
+            "what vLLM requests (total x `gpu-memory-utilization`) minus weights and KV cache: activations, graphs, NCCL",
             "set `overheads: {inside_gib: ...}` of the service",
         ),
         "residency.outside": (
-            "what the host lost less what vLLM asked for: host memory, CUDA context",
+            "memory missing on the host minus what vLLM requested: host memory, CUDA context",
             "set `overheads: {outside_gib: ...}` of the service",
         ),
         "residency.system": (
-            "in use before the first engine started",
+            "memory in use before the first engine started",
             "set `spark_os_reserve_gib` of the host",
         ),
         "residency.kv_cache_tokens": (
-            "the KV cache holds another number of tokens than planned for its size",
+            "the KV cache holds a different number of tokens than planned for its size",
             "check the arguments that the fix names; or another vLLM version runs than planned",
         ),
         "residency.max_concurrency": (
-            "the KV cache holds another number of full-length requests than planned for its size",
+            "the KV cache holds a different number of full-length requests than planned for its size",
             "check the arguments that the fix names; or another vLLM version runs than planned",
         ),
         "residency.residency": (
@@ -152,7 +152,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
     },
     "troubleshooting.md#the-host": {
         "host.not_known": (
-            "a program of the host (docker, nvidia-smi, systemctl, ip) did not answer in time; its facts count as not measured",
+            "a program on the host (docker, nvidia-smi, systemctl, ip) did not answer in time; its facts count as not measured",
             "find out why the host is slow (`uptime`, `journalctl --boot`), then run again",
         ),
         "host.docker": (
@@ -180,16 +180,16 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "change one of them to the version of DGX OS, as the finding says",
         ),
         "host.kernel_handover": (
-            "memory is kept for kexec handover (KHO, on by default in kernels 7.0): RDMA cannot register it. An error on hosts of a cluster",
+            "memory is reserved for kexec handover (KHO, on by default in kernels 7.0), and RDMA cannot register it; an error on hosts of a cluster",
             "boot with `kho=off`: `apt install nvidia-spark-grub-kho`, `update-grub`, reboot",
         ),
         "host.fragmented": (
-            "more than 32 GiB of memory are free, in pieces of less than 16 MiB: loads crawl or fail, as reported after days of serving",
+            "more than 32 GiB of memory are free, but fragmented into pieces smaller than 16 MiB: loading is slow or fails, as reported after days of serving",
             "reboot before the next start of an engine",
         ),
         "host.machine": (
             "the host does not look like a DGX Spark (GB10), for which the plan is made",
-            "take it out of the group `sparks`",
+            "remove it from the group `sparks`",
         ),
         "host.nft": (
             "the program `nft` is missing, which the firewall needs",
@@ -201,7 +201,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "host.disk": (
             "too little disk space below `spark_hf_home` for the weights to download",
-            "free disk space, or move it",
+            "free disk space, or move the folder",
         ),
         "host.port_taken": (
             "another program has the port of the service; it is never stopped for you",
@@ -219,10 +219,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
     "troubleshooting.md#images-and-models": {
         "image.architecture": (
             "the image is not built for this host's architecture",
-            "name an image that has one",
+            "use an image that is",
         ),
         "image.version": (
-            "`vllm_version` of the inventory is not what is in the image",
+            "`vllm_version` in the inventory differs from the version in the image",
             "remove it; the version is read from the image",
         ),
         "image.ptxas_old": (
@@ -234,12 +234,12 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "use an image with the driver's CUDA",
         ),
         "image.alternative": (
-            "the host has another image of the recipe's list than the first one, and uses it",
+            "the host has an image of the recipe's list that is not the first one, and uses it",
             "nothing; or name the first one in `image` to have it pulled",
         ),
         "container.weaker": (
             "your own options give a container more privileges on the host than the default",
-            "remove them, or ignore the finding by name: [inventory.md](inventory.md)",
+            "remove them, or ignore the finding by its id: [inventory.md](inventory.md)",
         ),
         "container.read_only": (
             "an option or a variable makes vLLM write below `HF_HOME`, which is read-only in the container",
@@ -250,20 +250,20 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "name another path in it",
         ),
         "secret.missing": (
-            "the file that holds a key is not on the controller; for `plan.yml` one that `keys.yml` makes is no error",
-            "`keys.yml` generates those that the fleet itself checks; copy the others there",
+            "the file of a key is not on the controller; for `plan.yml` this is no error if `keys.yml` can generate it",
+            "`keys.yml` generates keys that only the fleet itself checks; copy the others there",
         ),
         "secret.unusable": (
-            "the file of a key is a folder or a FIFO, cannot be read, is empty, or holds what cannot be a key: blanks, several "
-            "lines, control characters, other than ASCII, fewer than 8 characters",
+            "the file of a key is a folder or a FIFO, cannot be read, is empty, or holds no valid key: whitespace, several "
+            "lines, control characters, non-ASCII characters, fewer than 8 characters",
             "remove it and run `keys.yml`",
         ),
         "file.missing": (
             "a file of `files` is not on the controller",
-            "a whole path, one relative to the inventory folder or to the recipe, or `{model}/NAME`",
+            "an absolute path, a path relative to the inventory folder or to the recipe, or `{model}/NAME`",
         ),
         "model.missing": (
-            "the folder named by `model.path` is not on the controller, or holds no `config.json`",
+            "the folder `model.path` is not on the controller, or contains no `config.json`",
             "correct `model.path`; a relative one is looked up below `spark_model_dir`",
         ),
         "model.moving_revision": (
@@ -276,15 +276,15 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "pip.unhashed": (
             "packages of `pip` are not pinned: the index decides at each start",
-            "pin versions and checksums as the fix says: [inventory.md](inventory.md)",
+            "pin versions and checksums as described in the fix: [inventory.md](inventory.md)",
         ),
         "clients.unhashed": (
             "packages of the Hermes agent are not pinned: the index decides at installation",
-            "make a list with checksums as the fix says: [clients.md](clients.md)",
+            "create a requirements file with checksums as described in the fix: [clients.md](clients.md)",
         ),
         "ray.unhashed": (
             "a version of Ray without known checksums is not pinned: the index decides at installation",
-            "leave `ray_version` out, or name an image that has that Ray",
+            "remove `ray_version`, or use an image that contains that Ray",
         ),
     },
     "lock.md#what-the-plan-says": {
@@ -499,15 +499,15 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "`api_key_file`, or remove `host` and `spark_listen`; `ignore: [service.open]` if intended",
         ),
         "service.paths": (
-            "which paths the engine answers without its key; a warning without the filter",
-            "name few hosts; let clients come by the gateway",
+            "the paths that the engine serves without its key; a warning without the firewall",
+            "admit few hosts; let clients use the gateway",
         ),
         "service.local": (
             "an engine with a key listens on loopback, because no other host needs it",
             "`spark_allow_from`",
         ),
         "firewall.address": (
-            "the address of a host to admit is not known; an info while it can still be resolved before anything is changed",
+            "the address of a host to admit is not known; only information if it can still be resolved before anything is changed",
             "`ansible_host` or `spark_management_address` as an IP address",
         ),
         "firewall.everybody": (
@@ -516,27 +516,27 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "firewall.off": (
             "`spark_firewall: false`, and a service listens beyond loopback",
-            "take it out",
+            "remove `spark_firewall: false`",
         ),
         "firewall.ray": (
-            "executor `ray` with `spark_firewall: false`: Ray runs code from anyone who reaches it",
-            "take `spark_firewall: false` out, or `executor: mp`",
+            "executor `ray` with `spark_firewall: false`: Ray runs code for anyone who can reach it",
+            "remove `spark_firewall: false`, or use `executor: mp`",
         ),
         "firewall.shuts_out": (
             "the firewall blocks another program of the host, whose port is in the ranges of Ray and torch",
-            "`spark_firewall_allowed`",
+            "open the port with `spark_firewall_allowed`",
         ),
         "monitoring.open": (
             "Prometheus and Alertmanager listen beyond loopback without a firewall",
-            "`listen: 127.0.0.1`, and SSH",
+            "`listen: 127.0.0.1`, with access through SSH",
         ),
         "speech.open": (
-            "a speech server without a key can be reached by more hosts than the gateway's",
-            "a key, or the filter",
+            "a speech server without a key can be reached from hosts other than the gateway's",
+            "set a key, or enable the firewall",
         ),
         "ollama.open": (
-            "Ollama, which needs no key, can be reached by more hosts than the gateway's",
-            "the filter",
+            "Ollama, which has no keys, can be reached from hosts other than the gateway's",
+            "enable the firewall",
         ),
     },
     "fast_path.md#what-it-says": {
@@ -547,18 +547,18 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "fast_path.moe_backend": (
             "the experts (MoE) run on other kernels than requested by an option or stated by the recipe",
-            "check that the option is in the running command; run site.yml if it is not. If the recipe states the kernels, the image is not the "
+            "check that the option is in the running command; run site.yml if it is not. If the recipe states the kernels, either the image is not the "
             "recipe's, or the recipe is wrong for it",
         ),
         "fast_path.linear_kernel": (
             "the linear layers run on other kernels than requested by an option, stated by the recipe, or chosen by vLLM for a GB10",
-            "FlashInfer is missing or unusable in the image: from 0.26.0 it needs `flashinfer-cubin` or `nvcc`. Use an image that has it, or set the "
+            "FlashInfer is missing or unusable in the image: from 0.26.0 on it needs `flashinfer-cubin` or `nvcc`. Use an image that includes it, or set the "
             "kernels explicitly",
         ),
         "fast_path.cuda_graphs": (
-            "CUDA graphs are off although no option disables them: every token is slower",
-            "find `cudagraph_mode=NONE` and its reason in the start-up log; leave `attention-backend` out, or set a "
-            "`cudagraph_mode` in `compilation-config` that the backend has",
+            "CUDA graphs are off although no option disables them, which slows down every token",
+            "find `cudagraph_mode=NONE` and its reason in the start-up log; remove `attention-backend`, or set a "
+            "`cudagraph_mode` in `compilation-config` that the backend supports",
         ),
         "fast_path.draft": (
             "speculative decoding is off although `speculative-config` is set; or the MTP drafter runs as an ordinary draft model, because this vLLM "
@@ -567,8 +567,8 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "fast_path.acceptance": (
             "fewer drafted tokens are accepted than the recipe says (an error where it requires them), or so few that drafting costs more than it gains",
-            "drafter and model must belong together; fewer `num_speculative_tokens`; text that is hard to predict has a lower rate. Else remove "
-            "`speculative-config`. For `ngram` and `suffix` this is an info: they help only where the output repeats the input",
+            "the drafter must match the model; lower `num_speculative_tokens`; text that is hard to predict has a lower rate. Otherwise remove "
+            "`speculative-config`. For `ngram` and `suffix` this is only information: they help only where the output repeats the input",
         ),
         "fast_path.prefix_caching": (
             "prefix caching is not as requested",
@@ -587,24 +587,24 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "run site.yml: the unit runs from outdated files. The planned token count does not apply",
         ),
         "fast_path.emulation": (
-            "it runs emulated kernels: correct, but far slower than native ones",
-            "an image with kernels for sm_121 (CUDA 13)",
+            "emulated kernels are in use: correct, but far slower than native ones",
+            "use an image with kernels for sm_121 (CUDA 13)",
         ),
         "fast_path.fp4_weight_only": (
-            "it unpacks FP4 weights and computes in 16 bits (Marlin): prefill is slower than with FP4 kernels",
-            "nothing, if Marlin is intended: set `moe-backend: marlin`. Else vLLM 0.20.0 or newer with CUDA 13",
+            "FP4 weights are dequantised and computed in 16 bits (Marlin): prefill is slower than with FP4 kernels",
+            "nothing, if Marlin is intended: set `moe-backend: marlin`. Otherwise vLLM 0.20.0 or newer with CUDA 13",
         ),
         "fast_path.gdn_prefill": (
-            "the kernel that reads prompts in Gated DeltaNet layers failed when vLLM tried it at its start; the first request may end the engine",
+            "the prefill kernel of Gated DeltaNet layers failed when vLLM tested it at start-up; the first request may crash the engine",
             "FlashInfer may be missing or unusable in the image; set `gdn-prefill-backend: triton`, or use an image that has it",
         ),
         "fast_path.untuned_moe": (
             "vLLM has no tuned configuration of the Triton experts for GB10 and uses its default",
-            "a note; it works. `benchmark_moe.py --tune` makes one, `VLLM_TUNED_CONFIG_FOLDER` names its folder",
+            "nothing; it works. `benchmark_moe.py --tune` creates one, `VLLM_TUNED_CONFIG_FOLDER` names its folder",
         ),
         "fast_path.untuned_fp8": (
             "vLLM has no tuned configuration of the Triton kernels for FP8 blocks for GB10 and uses its default",
-            "a note; it works. `benchmark_w8a8_block_fp8.py` of vLLM makes one",
+            "nothing; it works. `benchmark_w8a8_block_fp8.py` of vLLM creates one",
         ),
     },
     "benchmarks.md#findings": {
@@ -617,70 +617,70 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "see the unit's log",
         ),
         "bench.decode": (
-            "decode is lower than its baseline by more than `regression_percent`; an info while the repeats of both overlap",
+            "the decode rate is below its baseline by more than `regression_percent`; only information while the repeats of both overlap",
             "temperature and power of the GPU, swap in use, what else runs on the host; or more repeats",
         ),
         "bench.prefill": (
-            "prefill is lower than its baseline by more than `regression_percent`; an info while the repeats of both overlap",
+            "the prefill rate is below its baseline by more than `regression_percent`; only information while the repeats of both overlap",
             "temperature and power of the GPU, swap in use, what else runs on the host; or more repeats",
         ),
         "bench.concurrency": (
-            "the throughput of concurrent requests is lower than its baseline by more than `regression_percent`",
+            "the throughput of concurrent requests is below its baseline by more than `regression_percent`",
             "temperature and power of the GPU, swap in use, what else runs on the host; or more repeats",
         ),
         "bench.conditions": (
-            "driver, power cap or clock are not those of the baseline, so the figures are not comparable; a warning where they are lower",
-            "restore the conditions of the host; or set a new baseline with `spark_bench: {rebaseline: true}`",
+            "driver, power limit or clock differ from those of the baseline, so the figures are not comparable; a warning where they are lower",
+            "restore the conditions of the host, or set a new baseline with `spark_bench: {rebaseline: true}`",
         ),
         "bench.other": (
             "the deployment or workload differs from that of the last baseline",
             "nothing, if intended: this measurement is the new baseline",
         ),
         "bench.published": (
-            "below 70 % of all published figures of one stream",
-            "clock and power of the GPU first: one capped by its power supply shows a few watts at a full clock; then the image",
+            "below 70 % of every published single-stream figure",
+            "check clock and power of the GPU first: one limited by its power supply shows a few watts at full clock; then the image",
         ),
         "bench.short": (
-            "answers ended before the requested length: the server does not enforce it",
+            "answers ended before the requested length, which the server does not enforce",
             "compare only with figures of equally short answers",
         ),
         "bench.cached": (
-            "the prefix cache held more than a tenth of a prompt: prefill is measured too fast",
-            "nothing for short prompts, most of which is the chat template; else look for a proxy that rewrites prompts",
+            "more than a tenth of a prompt came from the prefix cache, so the prefill rate is too high",
+            "nothing for short prompts, which consist mostly of the chat template; otherwise look for a proxy that rewrites prompts",
         ),
         "bench.coarse": (
-            "answers came in chunks of many tokens: rates are imprecise",
-            "a reasoning parser may hold text back; measure with `thinking: false`, or longer answers",
+            "answers came in chunks of many tokens, so rates are imprecise",
+            "a reasoning parser may buffer text; measure with `thinking: false`, or with longer answers",
         ),
         "bench.noisy": (
             "the figures of the repeats vary",
-            "see what else runs on the host; with a drafter they depend on the text, and more repeats help",
+            "check what else runs on the host; with a drafter they depend on the text, and more repeats help",
         ),
     },
     "troubleshooting.md#against-the-last-proof": {
         "receipt.decode_tokens_per_second": (
-            "fewer tokens per second than when this deployment was first proved, or than before it was changed",
-            "clock and power of the GPU, swap in use, what else runs on the host",
+            "fewer tokens per second than at the first proof of this deployment, or than before it was changed",
+            "check clock and power of the GPU, swap in use, and what else runs on the host",
         ),
         "receipt.ttft_seconds": (
             "the time to first token is longer than at the first proof",
-            "what else runs on the host; whether prefix caching is still on",
+            "check what else runs on the host, and whether prefix caching is still on",
         ),
         "receipt.warmup_seconds": (
             "the first answer after a start takes longer than at the first proof",
-            "whether the compile cache is kept between starts",
+            "check whether the compile cache is kept between starts",
         ),
         "receipt.start_seconds": (
             "the start takes longer than at the first proof",
-            "the disk that holds the weights; whether compile caches are kept between starts",
+            "check the disk that holds the weights, and whether compile caches are kept between starts",
         ),
         "receipt.residency_gib": (
             "the engine holds more memory than at the first proof",
-            "see [which of its terms grew](troubleshooting.md#what-an-engine-really-took), and plan again with the measured one",
+            "see [which term grew](troubleshooting.md#what-an-engine-really-took), and plan again with the measured value",
         ),
         "receipt.kv_cache_tokens": (
             "the KV cache holds fewer tokens than at the first proof",
-            "what else uses memory on the host since the first start",
+            "check what else uses memory on the host since the first start",
         ),
         "receipt.drift": (
             "the deployment differs from the last receipt; the message names the differences",
@@ -725,7 +725,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "check its journal; restart a wedged engine with `systemctl restart`",
         ),
         "doctor.answer_repeats": (
-            "degenerate output: the answer repeats one character or phrase to its end, as caused by wrong kernels, KV caches and drafts",
+            "degenerate output: the answer repeats one character or phrase to its end, as faulty kernels, KV caches and drafters cause it",
             "try one at a time: `moe-backend: marlin` for FP4 experts, `kv-cache-dtype: auto`, no `speculative-config`",
         ),
         "doctor.drafts_under_load": (
@@ -742,10 +742,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "doctor.gpu_fault": (
             "kernel log: the GPU reported a fault (Xid)",
-            "look up the number in NVIDIA's list; restart the service, and reboot if it comes again",
+            "look up the number in NVIDIA's list; restart the service, and reboot if it happens again",
         ),
         "doctor.driver_mismatch": (
-            "kernel log: kernel module and libraries of the driver are of different versions",
+            "kernel log: kernel module and libraries of the driver have different versions",
             "reboot: the driver was updated while it was in use",
         ),
         "doctor.pcie_fault": (
@@ -789,7 +789,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "mount a corrected template by `files`, with `chat-template` in `args`",
         ),
         "doctor.memory_pinned": (
-            "last lines of an engine before vLLM 0.24.0: its process ended while it started; one report of memory that stays taken",
+            "last lines of an engine before vLLM 0.24.0: its process ended during its start; one report says that memory stays allocated",
             "compare free memory with that after a boot; reboot if some is missing",
         ),
         "doctor.compile_cache": (
@@ -821,12 +821,12 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "remove unused images and old weights; `journalctl --vacuum-size=500M` for logs",
         ),
         "doctor.fan": (
-            "55 degrees or more while the GPU rests, on a host whose ConnectX-7 was taken off the bus for want of a cable: its fan may stand still",
-            "see whether it turns; plug in a QSFP cable or a display",
+            "55 degrees or more while the GPU is idle, on a host whose ConnectX-7 is off the bus because no cable is plugged in: its fan may have stopped",
+            "check whether the fan turns; plug in a QSFP cable or a display",
         ),
         "doctor.gpu_silent": (
             "`nvidia-smi` finds no GPU, and says why",
-            "reboot after an update of the driver; else the firmware of the same DGX OS release may be missing",
+            "reboot after an update of the driver; otherwise the firmware of the same DGX OS release may be missing",
         ),
         "doctor.power_stuck": (
             "the GPU is busy at a fraction of its clock and power",
@@ -882,10 +882,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "doctor.cache_stale": (
             "a service does not start, and its compile cache is older than its unit",
-            "stop it, empty that folder, start it; the start compiles for minutes",
+            "stop it, empty that folder, start it; this start compiles for minutes",
         ),
         "doctor.hub_token": (
-            "the file of `spark_hf_token_file` is missing, empty, or holds no token; an error while a model has still to come",
+            "the file `spark_hf_token_file` is missing, empty, or holds no token; an error while a model still has to be downloaded",
             "put a token that can read the models into the file, or remove the variable",
         ),
     },
@@ -972,15 +972,15 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "drift.kernel": (
             "the kernel has changed since the last proof",
-            "`site.yml`, which proves it with this one",
+            "`site.yml`, which proves the host with it",
         ),
         "drift.driver": (
             "the driver has changed since the last proof",
-            "`site.yml`, which proves it with this one",
+            "`site.yml`, which proves the host with it",
         ),
         "drift.dgx_os": (
             "DGX OS has changed since the last proof",
-            "`site.yml`, which proves it with this one",
+            "`site.yml`, which proves the host with it",
         ),
         "drift.plan": (
             "none of the above, but `site.yml` would change something: a template of this collection, a key, a setting",
@@ -1008,37 +1008,39 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
     "update_host.md#what-is-refused": {
         "update.kernel": (
             "kernels 6.17.0-1008, -1021 and -1029: panics; a ConnectX-7 that drops off the bus",
-            '`spark_update_hold: ["linux-*"]` until a later one comes',
+            '`spark_update_hold: ["linux-*"]` until a newer one is released',
         ),
         "update.kernel_option": (
             "a kernel 7.0 without `nvidia-spark-grub-kho`, which boots it with `kho=off`: RDMA cannot register memory",
             'install that package, or `spark_update_hold: ["linux-*"]`',
         ),
         "update.driver_branch": (
-            "drivers of another branch than 580: memory leaks after an engine ends; hosts hang",
-            "hold it back, and see which archive it comes from (`apt-cache policy`)",
+            "drivers of another branch than 580: memory is not released when an engine ends; hosts hang",
+            "hold it back, and check which archive it comes from (`apt-cache policy`)",
         ),
         "update.driver_closed": (
-            "a driver with the proprietary kernel modules, where there was none before: a GB10 needs those of `-open`, with the "
-            "others it never comes up",
-            "the package with `-open` of the same version; hold this one back",
+            "a driver with the proprietary kernel modules instead of the open ones: a GB10 needs those of `-open`; with the "
+            "others it does not start",
+            "install the `-open` package of the same version; hold this one back",
         ),
         "update.driver_firmware": (
             "a driver while firmware is pending and `spark_update_firmware` is false; 580.173 or later on the firmware of DGX OS "
             "7.5.0, with no newer one offered: no GPU until the firmware follows",
-            '`spark_update_firmware` at true, the DGX Dashboard, which brings both, or `spark_update_hold: ["nvidia-*", "libnvidia-*"]`',
+            '`spark_update_firmware: true`; or the DGX Dashboard, which updates both; or `spark_update_hold: ["nvidia-*", "libnvidia-*"]`',
         ),
         "update.driver_pair": (
-            "driver 595.84 with kernel 6.17.0-1032, whichever of them comes: one owner's hosts froze. A warning, since they did so with 580.173.02 too",
+            "driver 595.84 with kernel 6.17.0-1032, whichever of the two is updated: the hosts of one owner froze. A warning, since they "
+            "also froze with 580.173.02",
             "hold one of them back",
         ),
         "update.driver_unknown": (
-            "which driver runs, where nvidia-smi fails and the kernel does not say: what is pending is judged by the one that is installed",
-            "`nvidia-smi` and `journalctl --dmesg` on the host; a driver that was updated needs a reboot",
+            "the running driver is not known, because nvidia-smi fails and the kernel does not report it; pending updates are checked "
+            "against the installed one",
+            "check `nvidia-smi` and `journalctl --dmesg` on the host; reboot after a driver update",
         ),
         "update.firmware_unknown": (
-            "a driver while fwupd does not answer: the same may happen",
-            "install fwupd, or see in the DGX Dashboard that the firmware is up to date",
+            "a driver update while fwupd does not answer, so pending firmware is not known: the same may happen",
+            "install fwupd, or check in the DGX Dashboard that the firmware is up to date",
         ),
         "update.package": (
             "nvidia-container-toolkit 1.19.1: containers freeze",
@@ -1046,7 +1048,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "update.removes": (
             "an update that would remove Docker, the driver, DGX OS's own packages, OpenSSH or netplan",
-            "an archive is missing, or a package is from elsewhere: `apt-get --simulate dist-upgrade`",
+            "an archive is missing, or a package comes from another one: see `apt-get --simulate dist-upgrade`",
         ),
     },
     "gateway.md#findings-of-the-plan": {
@@ -1064,35 +1066,35 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "gateway.several_models": (
             "Ollama has several models and the alias names none",
-            "say which",
+            "name one in the alias",
         ),
         "gateway.unknown_alias": (
-            "a client or a fallback names what the gateway does not serve",
+            "a client or a fallback names an alias that the gateway does not serve",
             "correct the name",
         ),
         "gateway.alias_shadows": (
-            "the alias has the name that another backend serves its model by",
+            "the alias has the served model name of another backend",
             "rename it, or add that backend",
         ),
         "gateway.fallback_loop": (
             "aliases fall back on each other",
-            "take one out",
+            "remove one of the fallbacks",
         ),
         "gateway.lengths_differ": (
-            "backends of one alias take prompts of different length",
-            "the same `max-model-len`",
+            "the backends of one alias differ in `max-model-len`",
+            "set the same `max-model-len`",
         ),
         "gateway.no_master_key": (
             "the gateway listens beyond loopback, or has clients, without a master key",
             "set `master_key_file`",
         ),
         "gateway.same_key": (
-            "two callers are given the same key file",
-            "a file each",
+            "two clients have the same key file",
+            "use a file for each",
         ),
         "gateway.port_taken": (
-            "the port is that of a service of the same host",
-            "set another",
+            "a service of the same host has the port",
+            "set another `port`",
         ),
         "gateway.nothing_to_serve": (
             "the gateway has nothing to serve",
@@ -1101,8 +1103,8 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
     },
     "clients.md#findings-of-the-plan": {
         "clients.gateway": (
-            "there is no gateway, several and none is named, or the named host has none",
-            "name the host of one in `gateway`",
+            "there is no gateway, there are several and none is named, or the named host has none",
+            "set `gateway` to a host that has one",
         ),
         "clients.gateway_loopback": (
             "the gateway listens on loopback of another host",
@@ -1113,16 +1115,16 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "add the client to `spark_gateway.clients`, or set `key_file`",
         ),
         "clients.model": (
-            "the agent's model is no alias that its key may use, or none is named",
+            "the agent's model is not an alias that its key may use, or none is named",
             "set `model` to an alias",
         ),
         "clients.context": (
-            "the agent's model has less than 64000 tokens",
+            "the context of the agent's model is shorter than 64000 tokens",
             "raise `max-model-len` of the engine, or name another alias",
         ),
         "clients.port": (
             "another server of the host has the port",
-            "set another",
+            "set another `port`",
         ),
         "clients.agent_exposed": (
             "the agent's API server can be reached from other hosts",
@@ -1130,19 +1132,19 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "clients.open_door": (
             "Open WebUI needs no account and can be reached from other hosts",
-            "take `auth: false` out, or `listen: 127.0.0.1`",
+            "remove `auth: false`, or set `listen: 127.0.0.1`",
         ),
         "clients.first_account": (
             "Open WebUI can be reached from other hosts and has no administrator: the first visitor becomes one",
-            "`admin`, or `listen: 127.0.0.1`",
+            "set `admin`, or `listen: 127.0.0.1`",
         ),
         "clients.speech_loopback": (
             "a speech server listens on loopback of another host, and is left out",
-            "give it to the gateway, set its `listen`, or `speech: false`",
+            "serve it through the gateway, set its `listen`, or set `speech: false`",
         ),
         "clients.persistent_config": (
-            "Open WebUI takes its settings from its database",
-            "take it out, or change connections in the admin panel as well",
+            "Open WebUI reads its settings from its database, not from the inventory",
+            "remove `persistent_config`, or change connections in the admin panel as well",
         ),
     },
     "speech.md#findings-of-the-plan": {
@@ -1152,27 +1154,27 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "speech.port_taken": (
             "another program has the port",
-            "stop it, or another `port`",
+            "stop it, or set another `port`",
         ),
         "speech.name": (
-            "another service of the host has the name; both would be one unit",
-            "another name for one of them",
+            "another service of the host has the name; both would use one unit",
+            "rename one of them",
         ),
         "speech.unreachable": (
             "it listens on loopback, and the gateway is on another host",
             "leave `listen` out, or set it to the host's management address",
         ),
         "speech.moving_tag": (
-            "the image has no version: two hosts may run different servers by one name",
+            "the image has no version, so two hosts may run different servers",
             "name a version, or a digest",
         ),
         "speech.gpu": (
             "it runs on the GPU beside engines, without a limit for its memory",
-            "leave `device` out where its CPU build is fast enough",
+            "remove `device` if the CPU build is fast enough",
         ),
         "speech.download": (
-            "its first start fetches a model from the internet, and answers after that",
-            "a copy in its folder on a host without internet",
+            "its first start downloads a model from the internet before it answers",
+            "on a host without internet, copy the model into its folder",
         ),
         "ollama.port": (
             "another service of the host has the port of Ollama",
@@ -1180,11 +1182,11 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "ollama.port_taken": (
             "another program has the port of Ollama",
-            "a system service of Ollama is `systemctl disable --now ollama`",
+            "stop it; for a system service of Ollama: `systemctl disable --now ollama`",
         ),
         "ollama.name": (
             "a service of the host has the name of Ollama's unit",
-            "another name for it",
+            "rename the service",
         ),
         "ollama.unreachable": (
             "it listens on loopback, and the gateway is on another host",
@@ -1195,12 +1197,12 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "name a version, or a digest",
         ),
         "ollama.memory": (
-            "its models may take more memory than is reserved",
-            "a larger `memory_gib`, fewer `max_loaded_models`, or smaller models",
+            "its models may need more memory than is reserved",
+            "raise `memory_gib`, lower `max_loaded_models`, or use smaller models",
         ),
         "ollama.keep_alive": (
-            "it keeps a model loaded for ever",
-            "`keep_alive: 5m`",
+            "it never unloads a model",
+            "set `keep_alive: 5m`",
         ),
         "ollama.download": (
             "models are pulled over the internet",
@@ -1210,43 +1212,43 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
     "monitoring.md#findings-of-the-plan": {
         "exporters.no_checksum": (
             "the checksum of that version of nvidia_gpu_exporter is not known",
-            "`spark_exporters.gpu_sha256`, or `gpu_exporter: false`",
+            "set `spark_exporters.gpu_sha256`, or `gpu_exporter: false`",
         ),
         "exporters.no_node_exporter": (
             "`node_exporter: none`, so the metrics of the collector are not exported",
-            "`managed`, or `existing` with the `textfile_dir` of one that the host has",
+            "use `managed`, or `existing` with the `textfile_dir` of the host's own node_exporter",
         ),
         "exporters.unreachable": (
             "the exporters listen on loopback, and Prometheus is on another host",
-            "leave `spark_exporters.listen` out, or give the management address",
+            "remove `spark_exporters.listen`, or set it to the management address",
         ),
         "monitoring.unreachable": (
-            "an engine listens on loopback, and Prometheus is on another host: alerts on its tokens never fire",
-            "an `api_key_file` for the service, or `spark_monitoring` on the same host",
+            "an engine listens on loopback, and Prometheus is on another host: alerts on its metrics never fire",
+            "set an `api_key_file` for the service, or run `spark_monitoring` on the same host",
         ),
         "monitoring.gateway_unreachable": (
             "the gateway listens on loopback, and Prometheus is on another host",
             "let it listen on the management address, or run both on one host",
         ),
         "monitoring.nothing": (
-            "no exporters and no service to reach: there is nothing to watch",
-            "`spark_exporters: {}` in the variables of the Sparks",
+            "no exporters and no service that can be reached: there is nothing to monitor",
+            "set `spark_exporters: {}` in the variables of the Sparks",
         ),
         "monitoring.no_exporters": (
             "hosts without exporters: their memory, power and rails are not monitored",
-            "`spark_exporters: {}` for all Sparks",
+            "set `spark_exporters: {}` for all Sparks",
         ),
         "monitoring.two_paths": (
-            "one job of `targets` with two paths",
-            "a job of its own for the second",
+            "a job of `targets` has two paths",
+            "give the second path its own job",
         ),
         "monitoring.nobody_told": (
             "alerts are shown, but not sent to anyone",
-            "a receiver: webhook, ntfy, telegram or email",
+            "set a receiver: webhook, ntfy, telegram or email",
         ),
         "monitoring.receivers_unused": (
             "receivers are set, but `alertmanager: false`",
-            "`alertmanager: true`, or remove the receivers",
+            "set `alertmanager: true`, or remove the receivers",
         ),
     },
     "watchdog.md#findings-of-the-plan": {
@@ -1266,15 +1268,15 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "fleet_monitor.nothing": (
             "there is nothing to monitor",
-            "endpoints in `extra`, or names out of `leave_out`",
+            "add endpoints to `extra`, or remove names from `leave_out`",
         ),
         "fleet_monitor.notify": (
             "no notifier is set",
             "set `notify`",
         ),
         "fleet_monitor.plain": (
-            "a token is sent over plain http to another host",
-            "`https://`",
+            "a token is sent to another host over plain HTTP",
+            "use `https://`",
         ),
         "fleet_monitor.unknown": (
             "`leave_out` names an unknown endpoint",
@@ -1282,7 +1284,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "fleet_monitor.own_host": (
             "the monitor watches the host that it runs on",
-            "a host that serves no model, or a second monitor that watches this one",
+            "run it on a host that serves no model, or add a second monitor that watches this one",
         ),
     },
 }

@@ -17,9 +17,9 @@ from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule
 @rule(
     "SPK401",
     "error",
-    "Architecture that this vLLM does not know",
-    "vLLM {version} does not know the architecture {architecture} ({span}).",
-    "Use an image whose vLLM has it.",
+    "Architecture not supported by this vLLM",
+    "vLLM {version} does not support the architecture {architecture} ({span}).",
+    "Use an image whose vLLM supports it.",
     PACKAGES,
     "Model architectures ['{architecture}'] are not supported for now.",
     needs_version=True,
@@ -56,9 +56,9 @@ _QUANTISATION_FAMILIES = {
 @rule(
     "SPK402",
     "error",
-    "Quantisation other than the checkpoint's",
-    "--quantization {asked} does not fit: the checkpoint is quantised as {checkpoint}.",
-    "Take --quantization out; vLLM reads it from the checkpoint.",
+    "Quantisation differs from the checkpoint's",
+    "--quantization {asked} does not match the checkpoint, which is quantised as {checkpoint}.",
+    "Remove --quantization; vLLM reads it from the checkpoint.",
     PACKAGES,
     "Quantization method specified in the model config ({checkpoint}) does not match the quantization method "
     "specified in the `quantization` argument ({asked}).",
@@ -74,8 +74,8 @@ def _quantisation_mismatch(of: Launch) -> Hits:
     "SPK403",
     "error",
     "Context longer than the model's",
-    "--max-model-len {asked} is more than the model's {limit}.",
-    "Set max-model-len to {limit} or less, or extend the model (rope parameters through --hf-overrides and "
+    "--max-model-len {asked} exceeds the model's maximum of {limit}.",
+    "Set max-model-len to {limit} or less, or extend the context (RoPE parameters in --hf-overrides and "
     "VLLM_ALLOW_LONG_MAX_MODEL_LEN=1).",
     PACKAGES,
     "User-specified max_model_len ({asked}) is greater than the derived max_model_len "
@@ -101,7 +101,7 @@ def _too_long(of: Launch) -> Hits:
 @rule(
     "SPK404",
     "error",
-    "Quantisation that this vLLM does not have",
+    "Quantisation not supported by this vLLM",
     "{what} {name} is not in vLLM {version}{span}.",
     "{fix}",
     PACKAGES,
@@ -125,10 +125,10 @@ def _quantisation_unknown(of: Launch) -> Hits:
 @rule(
     "SPK405",
     "warning",
-    "NVFP4 Gemma 4 MoE on a loader that cannot map its scales",
-    "vLLM 0.19.0 cannot map the per-expert NVFP4 scales of this Gemma 4 and stops with a KeyError unless its loader "
-    "is patched.",
-    "Use vLLM 0.20.0 or newer, without a patched loader.",
+    "NVFP4 scales of Gemma 4 MoE that the weight loader cannot map",
+    "vLLM 0.19.0 cannot map the per-expert NVFP4 scales of this Gemma 4 and fails with a KeyError unless its weight "
+    "loader is patched.",
+    "Use vLLM 0.20.0 or newer, which needs no patch.",
     PACKAGES,
     needs_version=True,
 )
@@ -141,7 +141,7 @@ def _gemma4_scales(of: Launch) -> Hits:
 @rule(
     "SPK406",
     "error",
-    "Load format that this vLLM does not have",
+    "Load format not supported by this vLLM",
     "--load-format {name} is not in vLLM {version}{span}.",
     "{fix}",
     PACKAGES,
@@ -169,9 +169,9 @@ _LOADER_PACKAGES: dict[str, tuple[str, str | None]] = {
 @rule(
     "SPK407",
     "info",
-    "Load format with a package of its own",
-    "--load-format {name} needs the package {package}, which vLLM {version} does not bring along; the image may.",
-    "See that it is in the image, or leave load-format out.",
+    "Load format that needs an extra package",
+    "--load-format {name} needs the package {package}, which vLLM {version} does not depend on; the image may contain it.",
+    "Check that the image contains it, or remove load-format.",
     PACKAGES,
     needs_version=True,
 )
@@ -187,8 +187,8 @@ def _loader_package(of: Launch) -> Hits:
     "SPK408",
     "error",
     "Random weights",
-    "--load-format dummy fills the model with random weights: every answer is noise.",
-    "Take load-format out.",
+    "--load-format dummy initialises the model with random weights: its output is meaningless.",
+    "Remove load-format.",
     PACKAGES,
 )
 def _dummy(of: Launch) -> Hits:
@@ -199,9 +199,9 @@ def _dummy(of: Launch) -> Hits:
 @rule(
     "SPK409",
     "error",
-    "GGUF after 0.23.0",
-    "{repo} is GGUF; vLLM {version} reads that only with a plugin.",
-    "Use a checkpoint in safetensors, or vLLM 0.23.0 and older.",
+    "GGUF with vLLM 0.24.0 or newer",
+    "{repo} is a GGUF checkpoint; vLLM {version} loads GGUF only with a plugin.",
+    "Use a safetensors checkpoint, or vLLM 0.23.0 or older.",
     PACKAGES,
     needs_version=True,
 )
@@ -214,9 +214,9 @@ def _gguf(of: Launch) -> Hits:
 @rule(
     "SPK410",
     "error",
-    "Quantisation that vLLM loads only when told to",
-    "{what} {name} is on its way out of vLLM {version}, which loads it only with --allow-deprecated-quantization.",
-    "Add allow-deprecated-quantization: true, and look for another checkpoint.",
+    "Deprecated quantisation",
+    "{what} {name} is deprecated in vLLM {version}, which loads it only with --allow-deprecated-quantization.",
+    "Set allow-deprecated-quantization: true, and plan to replace the checkpoint.",
     PACKAGES,
     needs_version=True,
 )
@@ -236,9 +236,9 @@ def _deprecated_quantisation(of: Launch) -> Hits:
 @rule(
     "SPK411",
     "warning",
-    "Audio without the audio packages",
-    "{image} has none of the packages that vLLM decodes audio with; requests with audio fail.",
-    "Install vllm[audio] on top of the image (pip of a service), or take audio out of limit-mm-per-prompt.",
+    "Audio input without the audio packages",
+    "{image} lacks the packages with which vLLM decodes audio; requests with audio fail.",
+    "Install vllm[audio] in addition (pip of the service), or remove audio from limit-mm-per-prompt.",
     f"{PACKAGES}; {GUIDE}",
 )
 def _audio(of: Launch) -> Hits:
@@ -252,9 +252,9 @@ def _audio(of: Launch) -> Hits:
 @rule(
     "SPK412",
     "info",
-    "Omni model as its vision part",
-    "--hf-overrides makes vLLM load this omni model as {architecture}: images and video work, audio is gone.",
-    "Use vLLM 0.20.0 or newer without the override for audio.",
+    "Omni model loaded without audio",
+    "--hf-overrides makes vLLM load this omni model as {architecture}, which supports images and video, but no audio.",
+    "For audio use vLLM 0.20.0 or newer without the override.",
     "NVIDIA's release notes of 26.04",
 )
 def _omni_as_vision(of: Launch) -> Hits:
@@ -267,9 +267,9 @@ def _omni_as_vision(of: Launch) -> Hits:
 @rule(
     "SPK413",
     "warning",
-    "NVFP4 Gemma 4 MoE split over GPUs",
+    "NVFP4 Gemma 4 MoE with tensor parallelism",
     "This NVFP4 Gemma 4 MoE was reported to run with tensor-parallel-size 1 only; here it is {size}.",
-    "Serve it from one Spark; expert parallelism was reported to work.",
+    "Serve it on one Spark; expert parallelism was reported to work.",
     GUIDE,
 )
 def _gemma4_parallel(of: Launch) -> Hits:
@@ -281,9 +281,9 @@ def _gemma4_parallel(of: Launch) -> Hits:
 @rule(
     "SPK414",
     "info",
-    "Context stretched for every request",
-    "--hf-overrides stretches the context {factor} times by static YaRN, which costs quality on short prompts too.",
-    "Leave it out where the model's own {own} tokens are enough.",
+    "Static YaRN for every request",
+    "--hf-overrides extends the context by a factor of {factor} with static YaRN, which lowers quality on short prompts too.",
+    "Remove it where the model's own {own} tokens are enough.",
     "model cards of Qwen3.6",
 )
 def _yarn(of: Launch) -> Hits:
@@ -293,14 +293,14 @@ def _yarn(of: Launch) -> Hits:
     for rope in _overridden_ropes(overrides):
         if rope.get("rope_type", rope.get("type")) == "yarn" and rope.get("factor"):
             own = rope.get("original_max_position_embeddings") or of.text.get("max_position_embeddings")
-            yield {"factor": rope["factor"], "own": own or "unstretched"}
+            yield {"factor": rope["factor"], "own": own or "original"}
 
 
 @rule(
     "SPK415",
     "error",
-    "Context longer than the stretched model's",
-    "--max-model-len {asked} is more than the {limit} that --hf-overrides stretch this model to.",
+    "Context longer than the extended model's",
+    "--max-model-len {asked} exceeds the {limit} tokens to which --hf-overrides extends the context.",
     "Set max-model-len to {limit} or less, raise the factor, or set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.",
     PACKAGES,
     "User-specified max_model_len ({asked}) is greater than the derived max_model_len",
@@ -327,10 +327,10 @@ def _overridden_ropes(overrides: Mapping[str, Any]) -> Iterator[Mapping[str, Any
 @rule(
     "SPK416",
     "warning",
-    "Folder for local media that is not mounted",
-    "--allowed-local-media-path is {path}, a folder of the container, and nothing of the host is mounted there: requests with a "
+    "Folder of local media is not mounted",
+    "--allowed-local-media-path is {path} inside the container, where no folder of the host is mounted: requests that name a "
     "file of the host are refused.",
-    "Mount the folder at the same path in docker_args, as -v {path}:{path}:ro.",
+    "Mount the folder at the same path with docker_args: -v {path}:{path}:ro.",
     f"{PACKAGES}; {GUIDE}",
     "Invalid `--allowed-local-media-path`: The path {path} does not exist.",
 )
