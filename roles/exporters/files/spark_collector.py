@@ -53,7 +53,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "dgxspark_memory_swap_used_bytes": ("gauge", "Swap in use.", ()),
     "dgxspark_gpu_memory_bytes": (
         "gauge",
-        "Memory of GPU processes by who they belong to; service is empty for what is not of this collection.",
+        "GPU memory of processes by owner; service is empty for processes outside of this collection.",
         ("service", "owner"),
     ),
     "dgxspark_gpu_up": ("gauge", "1 when nvidia-smi answers for a device.", ()),
@@ -63,15 +63,15 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "dgxspark_gpu_utilization_ratio": ("gauge", "Utilisation of the GPU, 0-1; only without another exporter.", ()),
     "dgxspark_service_info": (
         "gauge",
-        "1 for each service that the host has settings of.",
+        "1 for each service that is deployed on the host.",
         ("service", "unit", "model"),
     ),
     "dgxspark_service_planned_bytes": ("gauge", "Memory that the plan expects a service to hold.", ("service",)),
     "dgxspark_service_requested_bytes": ("gauge", "Memory that the engine asks for when it starts.", ("service",)),
     "dgxspark_service_start_seconds": ("gauge", "How long the last start took until the model answered.", ("service",)),
-    "dgxspark_load_guard_drops": ("gauge", "Times that the load guard dropped caches in the last start.", ("service",)),
-    "dgxspark_load_guard_compactions": ("gauge", "Times that it compacted memory in the last start.", ("service",)),
-    "dgxspark_load_guard_lowest_free_bytes": ("gauge", "Lowest MemFree that it saw in the last start.", ("service",)),
+    "dgxspark_load_guard_drops": ("gauge", "How often the load guard dropped caches in the last start.", ("service",)),
+    "dgxspark_load_guard_compactions": ("gauge", "How often the load guard compacted memory in the last start.", ("service",)),
+    "dgxspark_load_guard_lowest_free_bytes": ("gauge", "Lowest MemFree that the load guard measured in the last start.", ("service",)),
     "dgxspark_unit_active": ("gauge", "1 when a unit of this collection is active.", ("unit", "service")),
     "dgxspark_unit_failed": ("gauge", "1 when a unit has failed and systemd has given up.", ("unit", "service")),
     "dgxspark_unit_restarts_total": (
@@ -104,7 +104,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "dgxspark_receipt_timestamp_seconds": ("gauge", "When the receipt of a service was written.", ("service",)),
     "dgxspark_receipt_measured": (
         "gauge",
-        "Figure of the last proof, in the unit that its name has.",
+        "Figure of the last proof, in the unit that its name states.",
         ("service", "figure"),
     ),
     "dgxspark_receipt_baseline": (
@@ -119,22 +119,22 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "dgxspark_benchmark_baseline_decode_tokens_per_second": (
         "gauge",
-        "The same rate of the measurement that is its baseline.",
+        "Decode rate of the baseline measurement.",
         ("service",),
     ),
     "dgxspark_benchmark_ratio": (
         "gauge",
-        "The one by the other; without a sample while the two are not comparable, or something else is deployed.",
+        "Decode rate relative to its baseline; no sample while the two are not comparable or something else is deployed.",
         ("service",),
     ),
     "dgxspark_benchmark_timestamp_seconds": ("gauge", "When bench.yml last measured a service.", ("service",)),
-    "dgxspark_watchdog_state": ("gauge", "1 for what the watchdog thinks of a server now.", ("service", "state")),
+    "dgxspark_watchdog_state": ("gauge", "1 for the current state of a server as the watchdog sees it.", ("service", "state")),
     "dgxspark_watchdog_restarts_within_day": ("gauge", "Restarts by the watchdog within 24 hours.", ("service",)),
-    "dgxspark_watchdog_last_action_timestamp_seconds": ("gauge", "When it last did something.", ("service",)),
-    "dgxspark_collector_source_up": ("gauge", "1 when a source of this page could be read.", ("source",)),
-    "dgxspark_collector_interval_seconds": ("gauge", "How often this page is written.", ()),
-    "dgxspark_collector_last_run_timestamp_seconds": ("gauge", "When this page was written.", ()),
-    "dgxspark_collector_duration_seconds": ("gauge", "How long it took.", ()),
+    "dgxspark_watchdog_last_action_timestamp_seconds": ("gauge", "When the watchdog last acted on a service.", ("service",)),
+    "dgxspark_collector_source_up": ("gauge", "1 when a source of these metrics could be read.", ("source",)),
+    "dgxspark_collector_interval_seconds": ("gauge", "Seconds between two runs of the collector.", ()),
+    "dgxspark_collector_last_run_timestamp_seconds": ("gauge", "When the collector last ran.", ()),
+    "dgxspark_collector_duration_seconds": ("gauge", "Duration of the last run of the collector.", ()),
 }
 
 # Metric -> where the section of bench.yml in a receipt has it.

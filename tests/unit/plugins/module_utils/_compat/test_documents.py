@@ -277,7 +277,7 @@ ADVICE: list[tuple[str, str, dict[str, Any], list[str], dict[str, Any], str, str
         "arctic-inference",
         None,
     ),
-    ("SPK402", PAIR, PAIR_CONFIG, ["--quantization", "modelopt"], {}, "--quantization out", ""),
+    ("SPK402", PAIR, PAIR_CONFIG, ["--quantization", "modelopt"], {}, "Remove --quantization", ""),
     (
         "SPK801",
         f"{GUIDE}gemma4-31b.sh",
