@@ -70,8 +70,16 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "dgxspark_service_requested_bytes": ("gauge", "Memory that the engine asks for when it starts.", ("service",)),
     "dgxspark_service_start_seconds": ("gauge", "How long the last start took until the model answered.", ("service",)),
     "dgxspark_load_guard_drops": ("gauge", "How often the load guard dropped caches in the last start.", ("service",)),
-    "dgxspark_load_guard_compactions": ("gauge", "How often the load guard compacted memory in the last start.", ("service",)),
-    "dgxspark_load_guard_lowest_free_bytes": ("gauge", "Lowest MemFree that the load guard measured in the last start.", ("service",)),
+    "dgxspark_load_guard_compactions": (
+        "gauge",
+        "How often the load guard compacted memory in the last start.",
+        ("service",),
+    ),
+    "dgxspark_load_guard_lowest_free_bytes": (
+        "gauge",
+        "Lowest MemFree that the load guard measured in the last start.",
+        ("service",),
+    ),
     "dgxspark_unit_active": ("gauge", "1 when a unit of this collection is active.", ("unit", "service")),
     "dgxspark_unit_failed": ("gauge", "1 when a unit has failed and systemd has given up.", ("unit", "service")),
     "dgxspark_unit_restarts_total": (
@@ -128,9 +136,17 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("service",),
     ),
     "dgxspark_benchmark_timestamp_seconds": ("gauge", "When bench.yml last measured a service.", ("service",)),
-    "dgxspark_watchdog_state": ("gauge", "1 for the current state of a server as the watchdog sees it.", ("service", "state")),
+    "dgxspark_watchdog_state": (
+        "gauge",
+        "1 for the current state of a server as the watchdog sees it.",
+        ("service", "state"),
+    ),
     "dgxspark_watchdog_restarts_within_day": ("gauge", "Restarts by the watchdog within 24 hours.", ("service",)),
-    "dgxspark_watchdog_last_action_timestamp_seconds": ("gauge", "When the watchdog last acted on a service.", ("service",)),
+    "dgxspark_watchdog_last_action_timestamp_seconds": (
+        "gauge",
+        "When the watchdog last acted on a service.",
+        ("service",),
+    ),
     "dgxspark_collector_source_up": ("gauge", "1 when a source of these metrics could be read.", ("source",)),
     "dgxspark_collector_interval_seconds": ("gauge", "Seconds between two runs of the collector.", ()),
     "dgxspark_collector_last_run_timestamp_seconds": ("gauge", "When the collector last ran.", ()),
