@@ -30,7 +30,7 @@ LINES_SHOWN = 80  # of a failed check
 PROGRESS = r"[.sxXFE]+ *\[ *\d+%\]"  # pytest's dots
 
 FEW = 5  # tests that may have failed for want of a core
-FAILURE_LINES, FAILURE_WIDTH = 8, 1200  # of what is said once more of a failed check, at the end
+FAILURE_LINES, FAILURE_WIDTH = 8, 1000  # of what is said once more of a failed check, at the end
 FATAL = re.compile(r"fatal: \[|\[ERROR\]: ")  # how Ansible begins what it says of a failed task
 
 # Supported ansible-core: the release to install and the controller Pythons it runs on, best first.
@@ -520,14 +520,14 @@ def scenarios() -> list[str]:
 
 
 # Sets of nodes, each with scenarios of its own under way: half of what a scenario takes is waiting.
-LANES = ("test", "test2")
+LANES = ("test", "test2", "test3")
 # These come first, so that the lanes end together.
 SLOWEST = ("pair_mp", "site", "spread", "pair_ray", "fabric", "faults", "roles", "rollout", "verbs", "document_002")
 
 
 def lane_env(lane: str) -> dict[str, str]:
-    """What keeps the runs of two lanes apart."""
-    subnet = {"test": "10.88", "test2": "10.86"}[lane]
+    """What keeps the runs of lanes apart."""
+    subnet = {"test": "10.88", "test2": "10.86", "test3": "10.85"}[lane]
     return tool_env(
         MOLECULE_GLOB="molecule/*/molecule.yml",
         MOLECULE_EPHEMERAL_DIRECTORY=str(CACHE / "molecule" / lane),
@@ -580,7 +580,7 @@ def scenario_runs(lane: str, waiting: list[str], thorough: bool) -> list[Result]
     while waiting:
         name = waiting.pop(0)
         result = scenario_run(name, env, lane)
-        # Eight nodes share this machine's cores, and scenarios share the nodes of a lane. What fails twice, the second time on nodes
+        # All nodes share this machine's cores, and scenarios share the nodes of a lane. What fails twice, the second time on nodes
         # that are new, is broken; what fails once is said at the end.
         if not result.ok and all(run(SPARKSIM, verb, "--set", lane) == 0 for verb in ("down", "up")):
             first, result = result, scenario_run(name, env, lane)

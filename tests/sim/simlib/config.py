@@ -83,6 +83,7 @@ SETS: dict[str, NodeSet] = {
     "demo": NodeSet("demo", "spark-", "spark", "10.87"),
     "test": NodeSet("test", "sparktest-", "sparktest", "10.88"),
     "test2": NodeSet("test2", "sparktest2-", "sparktest2", "10.86"),
+    "test3": NodeSet("test3", "sparktest3-", "sparktest3", "10.85"),
 }
 
 
