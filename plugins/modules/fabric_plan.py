@@ -50,6 +50,10 @@ options:
     description: Plan to repair a network that is wrong and was not set up by this collection.
     type: bool
     default: false
+  relay:
+    description: In a ring of four or more, plan routes to hosts that are no neighbours.
+    type: bool
+    default: false
   topology:
     description: What the hosts are cabled to, where it cannot be seen.
     type: str
@@ -76,7 +80,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 topology:
-  description: V(direct), V(switch), V(ring), or V(none) when not all hosts are joined.
+  description: V(direct), V(switch), V(ring), V(line) (a ring without its last cable), or V(none) when not all hosts are joined.
   returned: success
   type: str
   sample: direct
@@ -127,6 +131,11 @@ hosts:
       type: list
       elements: list
       returned: always
+    relay:
+      description: Interfaces between which the host is to forward, C(from) and C(to).
+      type: list
+      elements: dict
+      returned: where O(relay) is set and there is one
     pings:
       description: What M(dgxspark.vllm.fabric_check) is to send from this host.
       type: list
@@ -185,6 +194,7 @@ def main() -> None:
             "first_host": {"type": "int", "default": 10},
             "mtu": {"type": "int", "default": 9000},
             "migrate": {"type": "bool", "default": False},
+            "relay": {"type": "bool", "default": False},
             "topology": {"type": "str", "choices": list(fabric.TOPOLOGIES), "default": "auto"},
         },
         supports_check_mode=True,

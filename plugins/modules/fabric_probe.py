@@ -71,7 +71,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import failing, runner
 
@@ -111,7 +111,7 @@ def main() -> None:
         facts = gb10.read_fabric(root, runner(module), gb10.read_pci(root))
     wires: dict[Any, tuple[str, bytes]] = {}
     try:
-        for port in fabric.up_cages(facts).values():
+        for port in cabling.up_cages(facts).values():
             for netdev in port["netdevs"]:
                 if netdev["up"] and netdev["mac"]:
                     wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(fabric.ETHERTYPE))

@@ -9,9 +9,15 @@ from pathlib import Path
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.register import REGISTER
 
 ROOT = Path(__file__).resolve().parents[2]
-ENGINE = (ROOT / "plugins/module_utils/_cluster/fabric.py").read_text(encoding="utf-8")
+ENGINE = "".join(
+    (ROOT / f"plugins/module_utils/_cluster/{name}.py").read_text(encoding="utf-8").replace("from __future__ import annotations", "")
+    for name in ("cabling", "fabric")
+)
 PAGE = (ROOT / "docs/fabric.md").read_text(encoding="utf-8")
-TESTS = (ROOT / "tests/unit/plugins/module_utils/_cluster/test_fabric.py").read_text(encoding="utf-8")
+TESTS = "".join(
+    (ROOT / f"tests/unit/plugins/module_utils/_cluster/test_{name}.py").read_text(encoding="utf-8")
+    for name in ("cabling", "fabric")
+)
 
 RULES = [name.removeprefix("fabric.") for name in REGISTER if name.startswith("fabric.")]
 

@@ -34,6 +34,12 @@ FABRIC_KEYS: dict[str, Key] = {
         _FABRIC.migrate,
         "repair a network that is wrong and that this role did not set up. One that is right is adopted either way",
     ),
+    "relay": Key(
+        bool,
+        _FABRIC.relay,
+        "in a ring of four or more, let hosts pass on what is for hosts that no cable joins them with: routes, IP forwarding, Docker's "
+        "chain DOCKER-USER. Engines need it only where no other network joins the hosts",
+    ),
     "topology": Key(
         str,
         _FABRIC.topology,
@@ -498,6 +504,65 @@ def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Fi
                     )
                 )
     return findings
+
+
+def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
+    """Return the pairs of ranks between which NCCL sends, where its rings go from each rank of a group to the next and back to the first.
+
+    vLLM counts ranks by pipeline stage, then by tensor; ranks of a decode context are neighbours within the tensor group.
+
+    :param size: ranks of the engine
+    :param args: of its launch, without dashes
+    :returns: pairs of ranks
+    """
+    stages = _number(args.get("pipeline-parallel-size"), 1)
+    tensor = _number(args.get("tensor-parallel-size"), max(size // max(stages, 1), 1))
+    context = _number(args.get("decode-context-parallel-size"), 1)
+    ranks = list(range(size))
+    groups = [ranks[start : start + width] for width in (tensor, context) for start in range(0, size, max(width, 1))]
+    groups += [ranks[start::tensor] for start in range(tensor)]
+    return {frozenset(pair) for group in groups for pair in zip(group, [*group[1:], *group[:1]]) if len(set(pair)) == 2}
+
+
+def check_reach(
+    cluster: Cluster, name: str, args: Mapping[str, Any], planned: Mapping[str, Any] | None
+) -> list[Finding]:
+    """Find a service whose ranks send to hosts that no cable of the ring joins them with; NCCL relays nothing.
+
+    :param cluster: as the inventory has it
+    :param name: of the service
+    :param args: of its launch
+    :param planned: of C(plan_fabric)
+    :returns: one finding, or none
+    """
+    if (planned or {}).get("topology") != "ring":
+        return []
+    joined = {frozenset(rail["ends"]) for rail in (planned or {}).get("rails") or []}
+    apart = [
+        sorted(pair)
+        for pair in talking(cluster.size, args)
+        if frozenset(cluster.hosts[rank] for rank in pair) not in joined
+    ]
+    if not apart:
+        return []
+    first, second = min(apart)
+    split = ", ".join(
+        f"{key} {args[key]}"
+        for key in ("tensor-parallel-size", "pipeline-parallel-size", "decode-context-parallel-size")
+        if key in args
+    )
+    return [
+        Finding(
+            rule="cluster.unreached",
+            severity="error",
+            service=name,
+            message=f"with {split or 'its split'} rank {first} on {cluster.hosts[first]} sends to rank {second} on {cluster.hosts[second]}, "
+            "which no cable of the ring joins.",
+            fix=f"Set tensor-parallel-size {cluster.size} alone, whose ranks send to their neighbours, or take a switch.",
+            source="spark-vllm-docker and spark-ds41f run one tensor-parallel group over the whole ring and nothing else",
+            basis="measured",
+        )
+    ]
 
 
 def fingerprint(parts: Sequence[Any]) -> str:

@@ -21,10 +21,24 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .._common.findings import Finding
+from .cabling import (
+    APART,
+    Cabling,
+    Cage,
+    find_cabling,
+    is_link_local,
+    join,
+    judge_cabling,
+    make_finding,
+    network_of,
+    up_cages,
+    v4,
+)
+from .engine_env import PLAYBOOK, REPORTS, Place, environment
 
 PORT_GBPS = 200
 """A QSFP cage's link (playbooks, multi-sparks-through-switch: ethtool must say 200000Mb/s)."""
@@ -59,13 +73,8 @@ PROBE_PORT = 18515
 BANDWIDTH_TOOLS = ("ib_write_bw", "iperf3")
 """In order of preference: RDMA is what NCCL uses."""
 
-Cage = tuple[str, int]  # host, function index
-
 BELOW_FABRIC = " (with site.yml: without fabric_, below fabric of spark_cluster)"
 """Where a setting of the role stands for those who use the playbook."""
-
-REPORTS = "reports from ConnectX-7 pairs"
-PLAYBOOK = "NVIDIA's playbook for two Sparks"
 
 
 # --- beacons: who hears whom ---------------------------------------------------------------------------------------
@@ -110,6 +119,7 @@ class Settings:
 
     network: cut into equal parts, one a rail. subnets: given instead, in the order of rails.
     first_host: number of the first host in each subnet. mtu: of all interfaces. migrate: repair what is wrong.
+    relay: hosts of a ring of four or more pass on what is for hosts that they stand between.
     """
 
     network: str = "192.168.100.0/22"
@@ -118,6 +128,7 @@ class Settings:
     mtu: int = 9000
     migrate: bool = False
     topology: str = "auto"
+    relay: bool = False
 
 
 @dataclass
@@ -192,8 +203,14 @@ class Rail:
 
     name: str
     interfaces: list[Interface]
+    position: int = 0  # 0: the first interfaces of the cages, 1: the second
     subnet: str = ""
     broken: bool = False
+
+    @property
+    def hosts(self) -> set[str]:
+        """Hosts that are on it."""
+        return {interface.host for interface in self.interfaces}
 
     @property
     def configured(self) -> list[Interface]:
@@ -209,21 +226,6 @@ class Rail:
             and len({address.network for address in addresses}) == 1
             and len({address.ip for address in addresses}) == len(addresses)
         )
-
-
-def v4(addresses: Iterable[str] | None) -> list[str]:
-    """Pick the IPv4 addresses (CIDR) out of a list."""
-    return [address for address in addresses or [] if ":" not in address]
-
-
-def is_link_local(address: str) -> bool:
-    """Tell whether C(address) is one of 169.254/16."""
-    return ipaddress.IPv4Interface(address).ip.is_link_local
-
-
-def network_of(address: str) -> ipaddress.IPv4Network:
-    """The subnet of an address in CIDR form."""
-    return ipaddress.IPv4Interface(address).network
 
 
 def check_settings(settings: Settings) -> list[str]:
@@ -242,160 +244,6 @@ def check_settings(settings: Settings) -> list[str]:
     if settings.first_host < 1:
         problems.append(f"first_host: {settings.first_host} is not a host's number")
     return problems
-
-
-# --- what is cabled to what ----------------------------------------------------------------------------------------
-
-
-def up_cages(fabric: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """Cages of a host with at least one interface up, by function index."""
-    return {
-        int(port["cage"]): port
-        for port in fabric.get("ports") or []
-        if any(netdev.get("up") for netdev in port["netdevs"])
-    }
-
-
-def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[set[frozenset[Cage]], set[str]]:
-    """Find which cages reach each other: (links of two cages, hosts that receive beacons of unknown hosts).
-
-    By what each host heard, else by the MAC addresses that have answered. A link between two cages of one host means
-    that both hang on one switch; interfaces of one cage hear each other always, which means nothing.
-    """
-    cage_of: dict[tuple[str, str], int] = {}
-    mac_of: dict[str, list[Cage]] = {}
-    for host, entry in hosts.items():
-        for cage, port in up_cages(entry["fabric"]).items():
-            for netdev in port["netdevs"]:
-                cage_of[(host, netdev["name"])] = cage
-                if netdev.get("mac"):
-                    mac_of.setdefault(netdev["mac"], []).append((host, cage))
-    links: set[frozenset[Cage]] = set()
-    unknown_peers = set()
-    for host, entry in hosts.items():
-        for heard in entry.get("heard") or []:
-            own, other = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
-            if own is None:
-                continue
-            if heard["host"] not in hosts:
-                unknown_peers.add(host)
-            elif other is not None and (host, own) != (heard["host"], other):
-                links.add(frozenset({(host, own), (heard["host"], other)}))
-        for cage, port in up_cages(entry["fabric"]).items():
-            for neighbour in itertools.chain.from_iterable(
-                netdev.get("neighbours") or [] for netdev in port["netdevs"]
-            ):
-                ends = mac_of.get(neighbour["mac"], [])
-                if len(ends) == 1 and ends[0] != (host, cage):
-                    links.add(frozenset({(host, cage), ends[0]}))
-    return links, unknown_peers
-
-
-def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list[list[Cage]]:
-    """Join cages that reach each other; cages of one host only are no segment."""
-    group = {cage: {cage} for cage in cages}
-    for link in links:
-        joined = set().union(*(group[cage] for cage in link))
-        for cage in joined:
-            group[cage] = joined
-    found: list[list[Cage]] = []
-    for cage in cages:
-        members = [other for other in cages if other in group[cage]]
-        if members not in found and len({host for host, _cage in members}) > 1:
-            found.append(members)
-    return found
-
-
-def share_subnets(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
-    """Return the links that addresses speak for: cages of two hosts in one subnet, by what they have or are given."""
-    within: dict[ipaddress.IPv4Network, set[Cage]] = {}
-    for host, entry in hosts.items():
-        given = entry.get("addresses") or {}
-        for cage, port in up_cages(entry["fabric"]).items():
-            for netdev in port["netdevs"]:
-                for address in [*v4(netdev.get("addresses")), *v4([given.get(netdev["name"]) or ":"])]:
-                    if not is_link_local(address):
-                        within.setdefault(network_of(address), set()).add((host, cage))
-    return {
-        frozenset(pair)
-        for cages in within.values()
-        for pair in itertools.combinations(cages, 2)
-        if pair[0][0] != pair[1][0]
-    }
-
-
-def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
-    """Guess the cables where nothing says which there are.
-
-    Hosts with one cage up use that one, three hosts with both up are a ring (a switch needs one cable of each), else cages
-    of one index belong together.
-    """
-    cages = {host: sorted(up_cages(entry["fabric"])) for host, entry in hosts.items()}
-    names = list(hosts)
-    if len(names) == 3 and all(up == [0, 1] for up in cages.values()):
-        return {frozenset({(name, 0), (names[index - 2], 1)}) for index, name in enumerate(names)}
-    links = set()
-    for first, second in zip(names, names[1:]):
-        if len(cages[first]) == 1 and len(cages[second]) == 1:
-            links.add(frozenset({(first, cages[first][0]), (second, cages[second][0])}))
-        else:
-            links |= {frozenset({(first, cage), (second, cage)}) for cage in set(cages[first]) & set(cages[second])}
-    return links
-
-
-def name_topology(names: Sequence[str], segments: Sequence[Sequence[Cage]], unknown_peers: Iterable[str]) -> str:
-    """Name what the segments of a group make.
-
-    :param names: of the hosts
-    :param segments: of C(segments_of)
-    :param unknown_peers: hosts that hear others than these
-    :returns: C(direct), C(switch), C(ring) or C(none) (not all are joined)
-    """
-    whole = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
-    if whole:
-        switched = len(names) > 2 or any(len(segment) > len(names) for segment in whole) or bool(set(unknown_peers))
-        return "switch" if switched else "direct"
-    pairs = [{host for host, _cage in segment} for segment in segments]
-    if len(names) == 3 and len(pairs) == 3 and all(len(pair) == 2 for pair in pairs):
-        return "ring" if all(sum(name in pair for pair in pairs) == 2 for name in names) else "none"
-    return "none"
-
-
-@dataclass(frozen=True)
-class Cabling:
-    """What is cabled to what. assumed: no host has listened, cages that are up are taken to belong together."""
-
-    topology: str
-    segments: Sequence[Sequence[Cage]]
-    assumed: bool
-
-
-def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling:
-    """Find how the hosts of a group are joined, and the segments that rails are laid on.
-
-    :param hosts: as C(plan) takes them
-    :param wanted: a word of C(TOPOLOGIES); other than C(auto) it replaces the topology that was found, not C(none)
-    :returns: the cabling; with C(direct) and C(switch) only segments that join all hosts
-    """
-    names = list(hosts)
-    links, unknown_peers = find_links(hosts)
-    cages = [(name, cage) for name in names for cage in sorted(up_cages(hosts[name]["fabric"]))]
-    segments = segments_of(cages, links)
-    topology = name_topology(names, segments, unknown_peers)
-    assumed = False
-    if topology == "none" and not any("heard" in entry for entry in hosts.values()):
-        # Nobody has listened: a host that was just booted has not even heard from its neighbours yet.
-        for further in (share_subnets(hosts), assume_links(hosts)):
-            if topology == "none":
-                links |= further
-                segments = segments_of(cages, links)
-                topology = name_topology(names, segments, unknown_peers)
-        assumed = topology != "none"
-    if wanted != "auto" and topology != "none":
-        topology = wanted
-    if topology in ("direct", "switch"):
-        segments = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
-    return Cabling(topology, segments, assumed)
 
 
 # --- rails ---------------------------------------------------------------------------------------------------------
@@ -433,7 +281,7 @@ def make_rails(
                         interfaces.append(Interface(host, cages[level], facts, str(given.get(facts["name"]) or "")))
                 if len(interfaces) > 1:
                     settle_subnet(interfaces, settings)
-                    rails.append(Rail(f"rail{len(rails)}", interfaces))
+                    rails.append(Rail(f"rail{len(rails)}", interfaces, position))
     return rails
 
 
@@ -460,10 +308,6 @@ def cut(network: str, parts: int) -> list[str]:
     return [str(subnet) for subnet in itertools.islice(whole.subnets(new_prefix=prefix), max(parts, 64))]
 
 
-def _finding(rule: str, severity: str, message: str, fix: str, source: str = "") -> Finding:
-    return Finding(f"fabric.{rule}", severity, message, fix=fix, source=source, basis="measured")
-
-
 class Layout:
     """Judges the addresses that the interfaces have, and gives each interface the one that it is to have."""
 
@@ -482,7 +326,7 @@ class Layout:
         :param fix: what to change
         :param source: where the knowledge comes from
         """
-        self.findings.append(_finding(rule, severity, message, fix, source))
+        self.findings.append(make_finding(rule, severity, message, fix, source))
 
     def repair(self, hosts: Iterable[str]) -> str:
         """Say who repairs it: what this collection wrote it repairs by itself."""
@@ -767,12 +611,6 @@ class Layout:
             interface.wanted = f"{network[number]}/{network.prefixlen}"
 
 
-def join(words: Iterable[str]) -> str:
-    """Write a list as people do."""
-    items = list(words)
-    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
-
-
 # --- the plan ------------------------------------------------------------------------------------------------------
 
 
@@ -798,7 +636,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     findings = [finding for name, entry in hosts.items() for finding in judge_hardware(name, entry["fabric"])]
     cabling = find_cabling(hosts, settings.topology)
     findings += judge_cabling(hosts, cabling)
-    rails = make_rails(hosts, cabling.segments, settings) if cabling.topology != "none" else []
+    rails = make_rails(hosts, cabling.segments, settings) if cabling.topology not in APART else []
     layout = Layout(hosts, rails, settings)
     layout.judge()
     layout.assign()
@@ -808,13 +646,15 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     set_final(rails, actions)
     usable = [rail for rail in rails if not rail.broken and len(rail.configured) == len(rail.interfaces)]
     whole = [rail for rail in usable if len({interface.host for interface in rail.interfaces}) == len(names)]
+    relay = plan_relay(cabling, rails, actions, settings)
+    findings += judge_meeting(hosts, cabling, rails, actions, settings, relay)
     findings += judge_idle_rails(rails, actions)
     findings += [finding for rail in usable for interface in rail.interfaces for finding in judge_rdma(interface)]
     result: dict[str, Any] = {
         "topology": cabling.topology,
         "ready": bool(usable if cabling.topology == "ring" else whole) and not layout.wrong,
         "rails": [_rail_answer(rail) for rail in rails],
-        "hosts": {name: plan_host(name, hosts, layout, actions[name], cabling.topology) for name in names},
+        "hosts": {name: plan_host(name, hosts, layout, actions[name], cabling.topology, relay) for name in names},
         "findings": [finding.to_dict() for finding in findings],
     }
     tools = {name: entry.get("tools") or [] for name, entry in hosts.items()}
@@ -864,7 +704,7 @@ def judge_idle_rails(rails: Sequence[Rail], actions: Mapping[str, str]) -> list[
         ]
         if missing and rail.configured:
             findings.append(
-                _finding(
+                make_finding(
                     "half",
                     "warning",
                     f"{rail.name}: {join(interface.where for interface in missing)} without an address; this rail's 100 Gb/s lie idle.",
@@ -961,7 +801,7 @@ def judge_hardware(name: str, fabric: Mapping[str, Any]) -> list[Finding]:
     """Judge the card, the cages and the links of one host."""
     if not fabric.get("connectx"):
         return [
-            _finding(
+            make_finding(
                 "no_connectx",
                 "error",
                 f"{name}: there is no ConnectX-7 on the bus: no QSFP cable is plugged in, or its other end is off.",
@@ -973,7 +813,7 @@ def judge_hardware(name: str, fabric: Mapping[str, Any]) -> list[Finding]:
     cages = up_cages(fabric)
     if not cages:
         return [
-            _finding(
+            make_finding(
                 "no_link",
                 "error",
                 f"{name}: no QSFP cage has a link.",
@@ -988,7 +828,7 @@ def _judge_netdev(name: str, netdev: Mapping[str, Any]) -> list[Finding]:
     """Judge the link, the PCIe link and the RoCE device of one interface."""
     if not netdev.get("up"):
         return [
-            _finding(
+            make_finding(
                 "interface_down",
                 "warning",
                 f"{name}: {netdev['name']} is down although the other interface of its cage is up; half of the cage lies idle.",
@@ -1000,7 +840,7 @@ def _judge_netdev(name: str, netdev: Mapping[str, Any]) -> list[Finding]:
     speed, width, gts = netdev.get("speed_mbps"), netdev.get("link_width"), netdev.get("link_speed_gts")
     if speed and speed < PORT_GBPS * 1000:
         findings.append(
-            _finding(
+            make_finding(
                 "slow_link",
                 "warning",
                 f"{name}: {netdev['name']} runs at {speed // 1000} Gb/s instead of {PORT_GBPS}.",
@@ -1010,7 +850,7 @@ def _judge_netdev(name: str, netdev: Mapping[str, Any]) -> list[Finding]:
         )
     if (width and width < PCIE_WIDTH) or (gts and gts < PCIE_GTS):
         findings.append(
-            _finding(
+            make_finding(
                 "slow_pcie",
                 "warning",
                 f"{name}: {netdev['name']} has a PCIe link of {f'{gts:g}' if gts else '?'} GT/s x{width or '?'} instead of "
@@ -1023,7 +863,7 @@ def _judge_netdev(name: str, netdev: Mapping[str, Any]) -> list[Finding]:
     if not rdma or rdma.get("state") != "ACTIVE":
         what = f"{rdma['name']} is {rdma.get('state')}" if rdma else "has no RoCE device"
         findings.append(
-            _finding(
+            make_finding(
                 "rdma_down",
                 "error",
                 f"{name}: {netdev['name']} is up but {what}; NCCL would fall back to TCP.",
@@ -1052,87 +892,6 @@ def judge_rdma(interface: Interface) -> list[Finding]:
     ]
 
 
-def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
-    """Judge what is cabled to what."""
-    names, segments = list(hosts), cabling.segments
-    if cabling.topology == "none":
-        return _judge_apart(hosts, segments)
-    findings: list[Finding] = []
-    if cabling.topology == "ring":
-        findings += [finding for segment in segments for finding in _judge_ring_cable(segment)]
-    elif len(segments) > 1 and cabling.topology == "direct":
-        findings.append(
-            _finding(
-                "second_cable",
-                "info",
-                "two cables join the Sparks; one carries the full 200 Gb/s already.",
-                "",
-                "NVIDIA Sync's cluster assistant: two cables will not increase performance",
-            )
-        )
-    for segment in segments:
-        if cabling.topology != "ring" and len({cage for _host, cage in segment}) > 1 and len(segment) == len(names):
-            findings.append(
-                _finding(
-                    "unequal_cages",
-                    "info",
-                    f"the cable is in different cages ({join(f'{host} cage {cage}' for host, cage in segment)}), so interface "
-                    "names differ by host; the environment of engines is made for each host.",
-                    "With the Ray executor the variables of per_host must be kept from being copied to the workers.",
-                    "spark-arena/sparkrun#135",
-                )
-            )
-    if cabling.assumed:
-        findings.append(
-            _finding(
-                "assumed",
-                "info",
-                "which cage is cabled to which was not tried out; cages that are up are taken to belong together.",
-                "Run M(dgxspark.vllm.fabric_probe) on all hosts of the group at once.",
-            )
-        )
-    return findings
-
-
-def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], segments: Sequence[Sequence[Cage]]) -> list[Finding]:
-    """Name the hosts that no link joins, where all have a cage with a link."""
-    linked = [name for name in hosts if up_cages(hosts[name]["fabric"])]
-    together = [{host for host, _cage in segment} for segment in segments]
-    apart = [
-        pair for pair in itertools.combinations(linked, 2) if not any(set(pair) <= members for members in together)
-    ]
-    if not apart or len(linked) != len(hosts):
-        return []
-    return [
-        _finding(
-            "not_joined",
-            "error",
-            f"no QSFP link joins {join(f'{first} with {second}' for first, second in apart)}: the cages of one receive nothing from the other.",
-            "Check the cables; hosts of other pairs do not belong in the group. Three Sparks are a ring of three cables "
-            "or hang on one switch, more need a switch. All hosts must listen at once: with many, set Ansible's forks to "
-            "their number.",
-            PLAYBOOK,
-        )
-    ]
-
-
-def _judge_ring_cable(segment: Sequence[Cage]) -> list[Finding]:
-    """Judge one cable of a ring, which is to join cage 0 with cage 1."""
-    if len({cage for _host, cage in segment}) != 1:
-        return []
-    (first, cage), (second, _cage) = segment[0], segment[1]
-    return [
-        _finding(
-            "ring_cabling",
-            "error",
-            f"the cable between {first} and {second} joins cage {cage} with cage {cage}; in a ring each joins cage 0 "
-            "with cage 1, else NCCL ends with 'ibv_modify_qp failed with 110'.",
-            "Move one end of it.",
-            "sparkrun; luxingcom/aicad-nccl-optimization#1",
-        )
-    ]
-
-
 def set_aside(interfaces: Iterable[Interface]) -> list[str]:
     """Return the files of somebody else that configure these interfaces alone, which a migration replaces."""
     stored = [entry for interface in interfaces for entry in interface.stored]
@@ -1151,6 +910,7 @@ def plan_host(
     layout: Layout,
     action: str,
     topology: str,
+    relay: Mapping[str, Sequence[Route]],
 ) -> dict[str, Any]:
     """Return what concerns one host of the plan.
 
@@ -1159,12 +919,13 @@ def plan_host(
     :param layout: with the addresses assigned
     :param action: see C(plan)
     :param topology: of the group
+    :param relay: of C(plan_relay)
     :returns: an entry of C(hosts) of the plan
     """
     own = [(rail, interface) for rail in layout.rails for interface in rail.interfaces if interface.host == name]
     interfaces = [interface for _rail, interface in own]
     write = action in WRITES
-    place = place_of(name, hosts, layout.rails, topology)
+    place = place_of(name, hosts, layout.rails, topology, bool(relay))
     lives = all(
         interface.present == interface.wanted and interface.mtu == layout.settings.mtu for interface in interfaces
     )
@@ -1189,19 +950,20 @@ def plan_host(
             }
             for rail, interface in own
         ],
-        "netplan": netplan_document(interfaces, mtu) if write else {},
+        "netplan": netplan_document(interfaces, mtu, relay.get(name, ())) if write else {},
         "set_aside": set_aside(interfaces) if action == "migrate" else [],
         "restore": restore_commands(interfaces),
-        "pings": pings(name, layout.rails),
+        **({"relay": forwards(own)} if relay else {}),
+        "pings": pings(name, layout.rails) + far_pings(name, layout.rails, relay),
         "netdev": place.netdev,
         "address": place.address,
-        "environment": environment(place, topology),
-        "firewall": open_to(name, hosts, layout.rails, place),
+        "environment": environment(place, topology, len(hosts)),
+        "firewall": open_to(name, hosts, layout.rails, place, bool(relay)),
     }
 
 
-def netplan_document(interfaces: Sequence[Interface], mtu: int) -> dict[str, Any]:
-    """The netplan document of a host: an address on each interface and nothing else.
+def netplan_document(interfaces: Sequence[Interface], mtu: int, routes: Sequence[Route] = ()) -> dict[str, Any]:
+    """The netplan document of a host: an address on each interface, the routes of a relay, and nothing else.
 
     No link-local addresses, which would add GIDs (sparkrun and spark-vllm-docker do the same); C(optional), because a
     boot must not wait for a cable.
@@ -1217,11 +979,18 @@ def netplan_document(interfaces: Sequence[Interface], mtu: int) -> dict[str, Any
                     "link-local": [],
                     "mtu": mtu,
                     "optional": True,
+                    **_routes_of(interface, routes),
                 }
                 for interface in interfaces
             },
         }
     }
+
+
+def _routes_of(interface: Interface, routes: Sequence[Route]) -> dict[str, Any]:
+    """The routes of one interface as netplan has them; nothing where there are none."""
+    own = [{"to": route.to, "via": route.via} for route in routes if route.netdev == interface.name]
+    return {"routes": own} if own else {}
 
 
 def restore_commands(interfaces: Sequence[Interface]) -> list[list[str]]:
@@ -1242,38 +1011,164 @@ def restore_commands(interfaces: Sequence[Interface]) -> list[list[str]]:
     return commands
 
 
-# --- environment of engines ----------------------------------------------------------------------------------------
+# --- the way to hosts that are no neighbours ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Variable:
-    """A variable of an engine's environment, and why it is there."""
+class Route:
+    """The way of one host to a subnet that it has no interface in: by which neighbour, and from which of its interfaces."""
 
-    value: str
+    to: str
+    via: str
+    netdev: str
     source: str
-    per_host: bool = False
-    executors: tuple[str, ...] = field(default=("mp", "ray"))
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the engine of a host is found by the others: interface, address, RoCE devices; all empty when it is not."""
+def plan_relay(
+    cabling: Cabling, rails: Sequence[Rail], actions: Mapping[str, str], settings: Settings
+) -> dict[str, list[Route]]:
+    """Plan routes to the far cables of a ring, the shorter way round, first interfaces by first ones and second by second.
 
-    netdev: str = ""
-    address: str = ""
-    devices: tuple[str, ...] = ()
-    management: bool = False  # whether it is found over the management network
+    Each host on the way has to forward (net.ipv4.ip_forward, and Docker's chain DOCKER-USER, as Docker drops what is forwarded).
+    Engines do not need it: NCCL's ring goes from neighbour to neighbour. It is for hosts without a network beside the ring.
+
+    :param cabling: of the group
+    :param rails: final, see C(set_final)
+    :param actions: of the hosts; routes are written where all networks are ours to write
+    :param settings: of the group
+    :returns: routes by host; nothing where there is no relay
+    """
+    order = list(cabling.order)
+    if not settings.relay or cabling.topology != "ring" or len(order) < 4:
+        return {}
+    if not all(rail.works for rail in rails) or not all(action in WRITES for action in actions.values()):
+        return {}
+    size = len(order)
+    place = {name: number for number, name in enumerate(order)}
+    cables: dict[tuple[int, int], Rail] = {}
+    for rail in rails:
+        one, other = sorted(place[interface.host] for interface in rail.interfaces)
+        cables[(other if (one, other) == (0, size - 1) else one, rail.position)] = rail
+    routes: dict[str, list[Route]] = {name: [] for name in order}
+    for name, here in place.items():
+        for (cable, position), rail in cables.items():
+            onward, back = (cable - here) % size, (here - cable - 1) % size
+            if not onward or not back:
+                continue  # a cable of its own
+            own = cables.get((here if onward <= back else (here - 1) % size, position))
+            if own is None:
+                continue
+            mine = next(interface for interface in own.interfaces if interface.host == name)
+            neighbour = next(interface for interface in own.interfaces if interface.host != name)
+            routes[name].append(
+                Route(rail.subnet, neighbour.final.partition("/")[0], mine.name, mine.final.partition("/")[0])
+            )
+    return routes
 
 
-def place_of(name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], topology: str) -> Place:
+def forwards(own: Sequence[tuple[Rail, Interface]]) -> list[dict[str, str]]:
+    """List the interfaces between which a host of a ring forwards, both ways: from one cage to the same interface of the other."""
+    return [
+        {"from": one.name, "to": other.name}
+        for rail, one in own
+        for another, other in own
+        if one.cage != other.cage and rail.position == another.position
+    ]
+
+
+def far_pings(name: str, rails: Sequence[Rail], relay: Mapping[str, Sequence[Route]]) -> list[dict[str, Any]]:
+    """List what a host has to send to hosts that are no neighbours, over the relay, once the addresses are there."""
+    if any(interface.present != interface.final for rail in rails for interface in rail.interfaces):
+        return []
+    found = []
+    near = {other.host for rail in rails if name in rail.hosts for other in rail.interfaces}
+    by_subnet = {rail.subnet: rail for rail in rails}
+    for route in relay.get(name, ()):
+        mine = next(
+            each for rail in rails for each in rail.interfaces if (each.host, each.name) == (name, route.netdev)
+        )
+        found += [
+            {
+                "rail": f"{by_subnet[route.to].name}, by {route.via}",
+                "host": name,
+                "netdev": route.netdev,
+                "source": route.source,
+                "target": other.final.partition("/")[0],
+                "target_host": other.host,
+                "size": max(mine.mtu, other.mtu) - 28,
+            }
+            for other in by_subnet[route.to].interfaces
+            if other.host not in near
+        ]
+    return found
+
+
+def judge_meeting(
+    hosts: Mapping[str, Mapping[str, Any]],
+    cabling: Cabling,
+    rails: Sequence[Rail],
+    actions: Mapping[str, str],
+    settings: Settings,
+    relay: Mapping[str, Sequence[Route]],
+) -> list[Finding]:
+    """Find what keeps the engines of a ring from finding each other, and a relay that was asked for and cannot be.
+
+    :param hosts: as C(plan) takes them
+    :param cabling: of the group
+    :param rails: final
+    :param actions: of the hosts
+    :param settings: of the group
+    :param relay: of C(plan_relay)
+    :returns: findings
+    """
+    if cabling.topology != "ring":
+        return []
+    if settings.relay and not relay and len(hosts) > 3:
+        kept = [name for name, action in actions.items() if action not in WRITES]
+        return [
+            make_finding(
+                "no_relay",
+                "warning",
+                f"fabric_relay is set, and no routes are written: {join(kept) or 'an interface of the ring'} "
+                f"{'keeps a network of somebody else' if kept else 'has no address'}.",
+                f"Write the routes by hand, or take fabric_relay out{BELOW_FABRIC}.",
+            )
+        ]
+    lost = [
+        name
+        for name in hosts
+        if not relay and actions[name] != "refuse" and not place_of(name, hosts, rails, cabling.topology).address
+    ]
+    if not lost or not rails:
+        return []
+    return [
+        make_finding(
+            "no_meeting",
+            "error",
+            f"{join(lost)}: no network beside the ring is known, and no rail of a ring reaches all hosts, so engines do not find each other.",
+            "Join all hosts by the RJ45 port too"
+            + (f", or set fabric_relay: true{BELOW_FABRIC}." if len(hosts) > 3 else "."),
+            "spark-vllm-docker, sparkring and NVIDIA's playbook for three Sparks start engines over the management network",
+        )
+    ]
+
+
+# --- where engines are found ---------------------------------------------------------------------------------------
+
+
+def place_of(
+    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], topology: str, relay: bool = False
+) -> Place:
     """Find where the others find a host once the plan is carried out: on the first rail that all hosts are on.
 
-    No rail of a ring reaches everybody; there it is the management network, and the rails carry the data only.
+    No rail of a ring reaches everybody; there it is the management network, and the rails carry the data only. With a relay, hosts
+    that no such network joins are found by their first rail.
 
     :param name: of the host
     :param hosts: as C(plan) takes them
     :param rails: final, see C(set_final)
     :param topology: of the group
+    :param relay: whether hosts of a ring pass on what is for others
     :returns: netdev, address and RoCE devices
     """
     own = [(rail, interface) for rail in rails if rail.works for interface in rail.interfaces if interface.host == name]
@@ -1284,13 +1179,30 @@ def place_of(name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[
     address = str(hosts[name].get("management_address") or "")
     networks = hosts[name]["fabric"].get("networks") or {}
     netdev = next((dev for dev, found in networks.items() if any(a.startswith(f"{address}/") for a in found)), "")
-    if topology != "ring" or not own or not address or not netdev:
+    if topology != "ring" or not own:
+        return Place()
+    if relay and not _share_management(hosts):
+        return Place(own[0][1].name, own[0][1].final.partition("/")[0], devices)
+    if not address or not netdev:
         return Place()
     return Place(netdev, address, devices, True)
 
 
+def _share_management(hosts: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Tell whether the management address of each host is one of its own."""
+    return all(
+        entry.get("management_address")
+        and any(
+            address.startswith(f"{entry['management_address']}/")
+            for found in (entry["fabric"].get("networks") or {}).values()
+            for address in found
+        )
+        for entry in hosts.values()
+    )
+
+
 def open_to(
-    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], place: Place
+    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], place: Place, relay: bool = False
 ) -> dict[str, list[str]]:
     """Return C({fabric, peers}): interfaces that the peers come in by, and the networks that they come from.
 
@@ -1300,74 +1212,18 @@ def open_to(
     :param hosts: as C(plan) takes them
     :param rails: final, see C(set_final)
     :param place: of C(place_of)
+    :param relay: whether others than neighbours come in by the rails too
     :returns: C({fabric, peers})
     """
     own = [(rail, interface) for rail in rails if rail.works for interface in rail.interfaces if interface.host == name]
     netdevs = {interface.name for _rail, interface in own}
     peers = {str(network_of(interface.final)) for _rail, interface in own}
+    if relay:
+        peers |= {rail.subnet for rail in rails}
     if place.management:
         netdevs.add(place.netdev)
         peers |= {str(entry["management_address"]) for host, entry in hosts.items() if host != name}
     return {"fabric": sorted(netdevs), "peers": sorted(peers)}
-
-
-def variables(place: Place, topology: str) -> dict[str, Variable]:
-    """Return the environment of an engine that spans the group, for one host, with the source of each variable.
-
-    NCCL_IB_GID_INDEX is never among them: NCCL 2.21 and newer finds the index, and a stored one goes stale. What others
-    set and is left out here, and why, is in docs/fabric.md.
-    """
-    netdev, address, devices = place.netdev, place.address, place.devices
-    if not address:
-        return {}
-    recipe = "vLLM's recipe for two Sparks"
-    found = {
-        "VLLM_HOST_IP": Variable(address, f"{recipe}; eugr/spark-vllm-docker#227", True),
-        "NCCL_IB_DISABLE": Variable("0", recipe),
-        "NCCL_IGNORE_CPU_AFFINITY": Variable("1", recipe),
-        "NCCL_NET_PLUGIN": Variable("none", f"NGC images ship a plugin that falls back to TCP: {REPORTS}"),
-        "NCCL_IB_MERGE_NICS": Variable("1", "98 to 161 Gb/s with both interfaces: tonyd2wild PR#35"),
-        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": Variable(
-            "1800", "first requests compile for minutes, 300 s end the engine: eugr/spark-vllm-docker#321"
-        ),
-        "RAY_memory_monitor_refresh_ms": Variable("0", "NVIDIA's guide to two Sparks", executors=("ray",)),
-        "RAY_NODE_IP_ADDRESS": Variable(address, "eugr/spark-vllm-docker#227", True, ("ray",)),
-        "RAY_OVERRIDE_NODE_IP_ADDRESS": Variable(address, "spark-vllm-docker", True, ("ray",)),
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": Variable("0", "sparkrun", executors=("ray",)),
-    }
-    for key in (
-        "NCCL_SOCKET_IFNAME",
-        "GLOO_SOCKET_IFNAME",
-        "TP_SOCKET_IFNAME",
-        "UCX_NET_DEVICES",
-        "OMPI_MCA_btl_tcp_if_include",
-        "MN_IF_NAME",
-    ):
-        found[key] = Variable(netdev, f"{PLAYBOOK}; {recipe}", True)
-    if devices:
-        found["NCCL_IB_HCA"] = Variable(
-            ",".join(devices), f"{recipe}; one interface alone is half the speed: NVIDIA/dgx-spark-playbooks#102", True
-        )
-    if topology == "ring":
-        ring = "NVIDIA's set-up of three Sparks; sparkrun"
-        found["NCCL_IB_MERGE_NICS"] = Variable("0", ring)
-        found["NCCL_IB_SUBNET_AWARE_ROUTING"] = Variable("1", ring)
-    return dict(sorted(found.items()))
-
-
-def environment(place: Place, topology: str) -> dict[str, Any]:
-    """Return C({mp, ray, per_host, sources}): the environment by executor, which of it must not be copied to others.
-
-    per_host: with Ray the head's environment is copied to the workers unless vLLM's file
-    C(ray_non_carry_over_env_vars.json) in C(VLLM_CONFIG_ROOT) lists the variable.
-    """
-    found = variables(place, topology)
-    return {
-        "mp": {key: variable.value for key, variable in found.items() if "mp" in variable.executors},
-        "ray": {key: variable.value for key, variable in found.items() if "ray" in variable.executors},
-        "per_host": sorted(key for key, variable in found.items() if variable.per_host),
-        "sources": {key: variable.source for key, variable in found.items()},
-    }
 
 
 # --- verification --------------------------------------------------------------------------------------------------

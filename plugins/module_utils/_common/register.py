@@ -24,7 +24,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "warning": "agent_exposed speech_loopback unhashed",
         "info": "persistent_config",
     },
-    "cluster": {"error": "address image interface", "warning": "hosts_differ", "info": "executor"},
+    "cluster": {"error": "address image interface unreached", "warning": "hosts_differ", "info": "executor"},
     "container": {"error": "mount read_only", "warning": "read_only weaker"},
     "doctor": {
         "error": """
@@ -50,12 +50,12 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     "exporters": {"error": "no_checksum unreachable", "warning": "no_node_exporter"},
     "fabric": {
         "error": """
-            bond defined_twice duplicate_address foreign_file given_differ link_local mtu_differs no_address no_connectx
-            no_gid no_link no_subnet not_joined other_address overlap ping ping_mtu rdma_down ring_cabling same_subnet
-            shared_file subnets_differ
+            bond defined_twice duplicate_address foreign_file given_differ line link_local miscabled mtu_differs no_address
+            no_connectx no_gid no_link no_meeting no_subnet not_joined other_address overlap own_cable ping ping_mtu rdma_down
+            ring_cabling ring_order same_subnet shared_file subnets_differ
         """,
-        "warning": "half mtu_small probe_failed several_addresses slow slow_link slow_pcie interface_down volatile",
-        "info": "assumed no_probe second_cable unequal_cages",
+        "warning": "half mtu_small no_relay probe_failed several_addresses slow slow_link slow_pcie interface_down volatile",
+        "info": "assumed no_probe others second_cable unequal_cages",
     },
     "fast_path": {
         "error": "acceptance attention_backend linear_kernel moe_backend",

@@ -357,9 +357,29 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "two hosts of the group have no link to each other",
             "cables; is the host in the right group",
         ),
+        "fabric.miscabled": (
+            "the cables make no ring; each plug that is in a wrong port is named, and the port that it belongs into",
+            "move these plugs",
+        ),
+        "fabric.line": (
+            "a ring without its last cable; engines cannot span it",
+            "the cable that is named, or the host that the ends lead on to into the group",
+        ),
         "fabric.ring_cabling": (
             "a cable of a ring joins cages of one side",
+            "the plugs that the message names",
+        ),
+        "fabric.ring_order": (
+            "the group lists the hosts of a ring in another order than the cables have",
+            "list them as the message says",
+        ),
+        "fabric.own_cable": (
+            "a cable joins the two ports of one Spark",
             "move one end",
+        ),
+        "fabric.others": (
+            "a port leads to, or shares a switch with, a host outside of the group, which is left alone",
+            "nothing; clusters on one switch need a `fabric_network` each",
         ),
         "fabric.unequal_cages": (
             "the ends are in different cages, so names differ by host",
@@ -431,6 +451,14 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "an interface has several addresses; the one in the subnet of the other ends is used",
             "remove the others",
         ),
+        "fabric.no_meeting": (
+            "a ring without a network beside it, over which engines find each other",
+            "join the hosts by the RJ45 port too, or `fabric_relay: true` from four hosts on",
+        ),
+        "fabric.no_relay": (
+            "`fabric_relay` is set, but a host has a network of somebody else, which is left as it is",
+            "routes by hand, or without `fabric_relay`",
+        ),
         "fabric.volatile": (
             "an address that is not persistent (`nmcli` on DGX OS writes to `/run`): gone after a reboot",
             "`fabric_migrate: true`; the address stays",
@@ -491,6 +519,11 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "cluster.interface": (
             "`env` names an interface or RoCE device that the host does not have",
             "remove it; it is set for each host",
+        ),
+        "cluster.unreached": (
+            "in a ring of four or more, ranks send to hosts that no cable joins them with: pipeline stages of several ranks, or "
+            "tensor-parallel groups of a part of the ring",
+            "`tensor-parallel-size` over the whole ring, or a switch",
         ),
     },
     "security.md#findings": {

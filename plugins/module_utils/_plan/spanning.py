@@ -70,7 +70,12 @@ def plan_cluster(
         ],
         "fabric": network,
         "settings": dict(cluster.fabric),
-        "findings": _network_findings(network),
+        "findings": _network_findings(network)
+        + [
+            finding.to_dict()
+            for each in services
+            for finding in clustering.check_reach(cluster, each.service.name, each.service.args, network)
+        ],
     }
     return whole, hosts
 

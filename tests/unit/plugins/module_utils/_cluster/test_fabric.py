@@ -603,6 +603,7 @@ def test_a_ring_that_is_cabled_left_to_left(make: Make) -> None:
     plan = fabric.plan(hosts)
     assert plan["topology"] == "ring"
     assert "between a and b joins cage 0 with cage 0" in message(plan, "fabric.ring_cabling")
+    assert "the plugs of b port 0 and b port 1 are exchanged" in message(plan, "fabric.ring_cabling")
 
 
 def test_three_with_a_cable_twice_are_no_ring(make: Make) -> None:
@@ -623,14 +624,15 @@ def test_what_an_interface_says_that_the_host_does_not_show_is_left_out(make: Ma
     assert plan["topology"] == "direct" and len(plan["rails"]) == 2
 
 
-def test_three_in_a_row_are_not_joined(make: Make) -> None:
+def test_three_in_a_row_are_a_line(make: Make) -> None:
     hosts = {
         "a": make(heard=both("b")),
         "b": make(up=LEFT + RIGHT, heard=both("a") + both("c", RIGHT, LEFT)),
         "c": make(heard=both("b", LEFT, RIGHT)),
     }
     plan = fabric.plan(hosts)
-    assert plan["topology"] == "none" and "a with c" in message(plan, "fabric.not_joined")
+    assert plan["topology"] == "line" and "a line of a, b and c" in message(plan, "fabric.line")
+    assert "b port 0 belongs into a port 1" in message(plan, "fabric.line")
 
 
 # --- environment

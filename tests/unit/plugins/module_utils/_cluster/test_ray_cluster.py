@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, firewall, ray_cluster
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import engine_env, firewall, ray_cluster
 
 HEAD, WORKER = "192.168.100.10", "192.168.100.11"
 
@@ -106,7 +106,7 @@ def test_the_engine_shares_what_it_needs_with_ray() -> None:
 
 
 def test_the_environment_repeats_nothing_of_the_fabric() -> None:
-    text = Path(str(fabric.__file__)).read_text()
+    text = Path(str(engine_env.__file__)).read_text()
     assert '"RAY_memory_monitor_refresh_ms"' in text
     assert [name for name in ray_cluster.environment() if f'"{name}"' in text] == []
 

@@ -1,0 +1,624 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is cabled to what: the shape that the links of a group make, and which plug is in the wrong port.
+
+cage        one QSFP port of a host; messages call it port, as people who stand before it do
+segment     cages that hear each other: the two ends of a cable, or all that hang on one switch
+ring        three to eight hosts, a cable from port 0 of each to port 1 of the next, the last one's to the first
+line        the same without the last cable
+
+Sources of the shapes: NVIDIA's playbooks for two, three and switched Sparks; spark-vllm-docker, sparkring and spark-ds41f for
+rings of four, in which ranks follow the cables. Rings of six and eight were run by nobody who wrote about it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._common.findings import Finding
+from .engine_env import PLAYBOOK
+
+Cage = tuple[str, int]  # host, function index
+
+MOST_RING = 8
+"""Hosts of a ring; spark-vllm-docker plans as many, and has run four."""
+APART = ("none", "line")
+"""Topologies that no engine can span."""
+RINGS = "spark-vllm-docker, sparkring and spark-ds41f cable rings so"
+
+
+# --- what people read ----------------------------------------------------------------------------------------------
+
+
+def join(words: Iterable[str]) -> str:
+    """Write a list as people do."""
+    items = list(words)
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def make_finding(rule: str, severity: str, message: str, fix: str, source: str = "") -> Finding:
+    """Make a finding about the fabric from what hosts say.
+
+    :param rule: its id without C(fabric.)
+    :param severity: C(error), C(warning) or C(info)
+    :param message: what is wrong, where and why
+    :param fix: what to change
+    :param source: where the knowledge comes from
+    :returns: the finding
+    """
+    return Finding(f"fabric.{rule}", severity, message, fix=fix, source=source, basis="measured")
+
+
+def port(cage: Cage) -> str:
+    """Name a cage as messages do."""
+    return f"{cage[0]} port {cage[1]}"
+
+
+# --- addresses -----------------------------------------------------------------------------------------------------
+
+
+def v4(addresses: Iterable[str] | None) -> list[str]:
+    """Pick the IPv4 addresses (CIDR) out of a list."""
+    return [address for address in addresses or [] if ":" not in address]
+
+
+def is_link_local(address: str) -> bool:
+    """Tell whether C(address) is one of 169.254/16."""
+    return ipaddress.IPv4Interface(address).ip.is_link_local
+
+
+def network_of(address: str) -> ipaddress.IPv4Network:
+    """The subnet of an address in CIDR form."""
+    return ipaddress.IPv4Interface(address).network
+
+
+# --- links ---------------------------------------------------------------------------------------------------------
+
+
+def up_cages(fabric: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """Cages of a host with at least one interface up, by function index."""
+    return {
+        int(port["cage"]): port
+        for port in fabric.get("ports") or []
+        if any(netdev.get("up") for netdev in port["netdevs"])
+    }
+
+
+@dataclass(frozen=True)
+class Links:
+    """Which cages reach each other. pairs: of two cages; own: pairs of one host's two cages; strangers: hosts outside of the group, by
+    the cage that hears them."""
+
+    pairs: set[frozenset[Cage]]
+    own: set[frozenset[Cage]]
+    strangers: Mapping[Cage, set[str]]
+
+
+def find_links(hosts: Mapping[str, Mapping[str, Any]]) -> Links:
+    """Find which cages reach each other.
+
+    By what each host heard, else by the MAC addresses that have answered. A link between two cages of one host means
+    that both hang on one switch, or that a cable joins them; interfaces of one cage hear each other always, which means nothing.
+    """
+    cage_of: dict[tuple[str, str], int] = {}
+    mac_of: dict[str, list[Cage]] = {}
+    for host, entry in hosts.items():
+        for cage, found in up_cages(entry["fabric"]).items():
+            for netdev in found["netdevs"]:
+                cage_of[(host, netdev["name"])] = cage
+                if netdev.get("mac"):
+                    mac_of.setdefault(netdev["mac"], []).append((host, cage))
+    pairs: set[frozenset[Cage]] = set()
+    strangers: dict[Cage, set[str]] = {}
+    for host, entry in hosts.items():
+        for heard in entry.get("heard") or []:
+            own, other = cage_of.get((host, heard["netdev"])), cage_of.get((heard["host"], heard["peer"]))
+            if own is None:
+                continue
+            if heard["host"] not in hosts:
+                strangers.setdefault((host, own), set()).add(heard["host"])
+            elif other is not None and (host, own) != (heard["host"], other):
+                pairs.add(frozenset({(host, own), (heard["host"], other)}))
+        for cage, found in up_cages(entry["fabric"]).items():
+            for neighbour in itertools.chain.from_iterable(
+                netdev.get("neighbours") or [] for netdev in found["netdevs"]
+            ):
+                ends = mac_of.get(neighbour["mac"], [])
+                if len(ends) == 1 and ends[0] != (host, cage):
+                    pairs.add(frozenset({(host, cage), ends[0]}))
+    own_pairs = {pair for pair in pairs if len({host for host, _cage in pair}) == 1}
+    return Links(pairs, own_pairs, strangers)
+
+
+def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list[list[Cage]]:
+    """Join cages that reach each other; cages of one host only are no segment."""
+    group = {cage: {cage} for cage in cages}
+    for link in links:
+        joined = set().union(*(group[cage] for cage in link))
+        for cage in joined:
+            group[cage] = joined
+    found: list[list[Cage]] = []
+    for cage in cages:
+        members = [other for other in cages if other in group[cage]]
+        if members not in found and len({host for host, _cage in members}) > 1:
+            found.append(members)
+    return found
+
+
+def share_subnets(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
+    """Return the links that addresses speak for: cages of two hosts in one subnet, by what they have or are given."""
+    within: dict[ipaddress.IPv4Network, set[Cage]] = {}
+    for host, entry in hosts.items():
+        given = entry.get("addresses") or {}
+        for cage, found in up_cages(entry["fabric"]).items():
+            for netdev in found["netdevs"]:
+                for address in [*v4(netdev.get("addresses")), *v4([given.get(netdev["name"]) or ":"])]:
+                    if not is_link_local(address):
+                        within.setdefault(network_of(address), set()).add((host, cage))
+    return {
+        frozenset(pair)
+        for cages in within.values()
+        for pair in itertools.combinations(cages, 2)
+        if pair[0][0] != pair[1][0]
+    }
+
+
+def ring_of(order: Sequence[str]) -> set[frozenset[Cage]]:
+    """Return the cables of a ring: port 0 of each host into port 1 of the next."""
+    following = [*order[1:], order[0]]
+    return {frozenset({(name, 0), (other, 1)}) for name, other in zip(order, following)}
+
+
+def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
+    """Guess the cables where nothing says which there are.
+
+    Hosts with one cage up use that one, three hosts or more with both up are a ring (a switch needs one cable of each), else
+    cages of one index belong together.
+    """
+    cages = {host: sorted(up_cages(entry["fabric"])) for host, entry in hosts.items()}
+    names = list(hosts)
+    if 3 <= len(names) <= MOST_RING and all(up == [0, 1] for up in cages.values()):
+        return ring_of(names)
+    links = set()
+    for first, second in zip(names, names[1:]):
+        if len(cages[first]) == 1 and len(cages[second]) == 1:
+            links.add(frozenset({(first, cages[first][0]), (second, cages[second][0])}))
+        else:
+            links |= {frozenset({(first, cage), (second, cage)}) for cage in set(cages[first]) & set(cages[second])}
+    return links
+
+
+# --- shapes --------------------------------------------------------------------------------------------------------
+
+
+def walk(names: Sequence[str], segments: Sequence[Sequence[Cage]]) -> tuple[str, list[str]]:
+    """Follow cables from host to host.
+
+    :param names: of the hosts
+    :param segments: of C(segments_of)
+    :returns: C(ring) or C(line) and the hosts in the order of the cables, from the first of the group (a line from the end that is
+        listed first), on to the neighbour that is listed first; C(none) and nothing where the cables are neither
+    """
+    if not 3 <= len(names) <= MOST_RING or any(len(segment) != 2 for segment in segments):
+        return "none", []
+    beside: dict[str, list[str]] = {name: [] for name in names}
+    for (first, _one), (second, _other) in segments:
+        beside[first].append(second)
+        beside[second].append(first)
+    degrees = sorted(len(others) for others in beside.values())
+    closed = degrees[0] == 2
+    if degrees[0] < 1 or degrees[-1] != 2 or len(segments) != len(names) - (not closed):
+        return "none", []
+    rank = {name: number for number, name in enumerate(names)}
+    order = [names[0] if closed else next(name for name in names if len(beside[name]) == 1)]
+    while True:
+        further = sorted((other for other in beside[order[-1]] if other not in order), key=rank.__getitem__)
+        if not further:
+            break
+        order.append(further[0])
+    return ("ring" if closed else "line", order) if len(order) == len(names) else ("none", [])
+
+
+def name_topology(
+    names: Sequence[str], segments: Sequence[Sequence[Cage]], strangers: Mapping[Cage, Iterable[str]]
+) -> str:
+    """Name what the segments of a group make.
+
+    :param names: of the hosts
+    :param segments: of C(segments_of)
+    :param strangers: cages that hear others than these hosts
+    :returns: C(direct), C(switch), C(ring), C(line) or C(none) (not all are joined)
+    """
+    whole = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
+    if not whole:
+        return walk(names, segments)[0]
+    # A cage with a cable to a host of another group is no switch; one that hears a peer and a stranger is on one.
+    crowded = any(strangers.get(cage) for segment in whole for cage in segment)
+    return "switch" if len(names) > 2 or crowded or any(len(each) > len(names) for each in whole) else "direct"
+
+
+@dataclass(frozen=True)
+class Cabling:
+    """What is cabled to what. assumed: no host has listened, cages that are up are taken to belong together. order: hosts of a ring or a
+    line as the cables lead. links: what the segments were made from; silent: cages that are up and heard nobody."""
+
+    topology: str
+    segments: Sequence[Sequence[Cage]]
+    assumed: bool
+    order: Sequence[str] = ()
+    links: Links = field(default_factory=lambda: Links(set(), set(), {}))
+    silent: frozenset[Cage] = frozenset()
+    listened: bool = False
+
+
+def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling:
+    """Find how the hosts of a group are joined, and the segments that rails are laid on.
+
+    :param hosts: as C(fabric.plan) takes them
+    :param wanted: a word of C(fabric.TOPOLOGIES); other than C(auto) it replaces the topology that was found, where all are joined
+    :returns: the cabling; with C(direct) and C(switch) only segments that join all hosts
+    """
+    names = list(hosts)
+    links = find_links(hosts)
+    pairs = set(links.pairs)
+    cages = [(name, cage) for name in names for cage in sorted(up_cages(hosts[name]["fabric"]))]
+    segments = segments_of(cages, pairs)
+    topology = name_topology(names, segments, links.strangers)
+    assumed = False
+    if topology in APART and not any("heard" in entry for entry in hosts.values()):
+        # Nobody has listened: a host that was just booted has not even heard from its neighbours yet.
+        for further in (share_subnets(hosts), assume_links(hosts)):
+            if topology in APART:
+                pairs |= further
+                segments = segments_of(cages, pairs)
+                topology = name_topology(names, segments, links.strangers)
+        topology = "none" if topology == "line" else topology  # a cable that nobody looked for may be there
+        assumed = topology != "none"
+    order = walk(names, segments)[1]
+    if wanted != "auto" and topology not in APART:
+        topology = wanted
+    if topology in ("direct", "switch"):
+        segments = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
+    met = {cage for pair in pairs for cage in pair} | set(links.strangers)
+    return Cabling(
+        topology,
+        segments,
+        assumed,
+        order if topology in ("ring", "line") else (),
+        links,
+        frozenset(set(cages) - met),
+        all(entry.get("heard") is not None for entry in hosts.values()),
+    )
+
+
+# --- plugs in the wrong port ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Repair:
+    """How the nearest ring differs from the cables. order: of its hosts. missing: its cables that are not there, each from port 0 to port 1.
+    exchanged: hosts of which the plugs of both ports are exchanged; what is missing is what it is after they were put right."""
+
+    order: Sequence[str]
+    missing: Sequence[tuple[Cage, Cage]]
+    exchanged: Sequence[str] = ()
+
+
+def nearest_ring(names: Sequence[str], pairs: Iterable[frozenset[Cage]]) -> Repair | None:
+    """Find the ring that needs the fewest cables moved.
+
+    The order in which the group lists its hosts counts before others that are as near: it is what somebody has written down.
+
+    :param names: of the hosts, three to C(MOST_RING)
+    :param pairs: of cages that a cable joins, also two of one host; no cage in two of them
+    :returns: the ring, or None where several are as near, so that nobody knows which was meant, or where more than half of the cables
+        would have to be moved
+    """
+    there = set(pairs)
+
+    def orders() -> Iterator[tuple[str, ...]]:
+        yield tuple(names)
+        yield (names[0], *reversed(names[1:]))
+        for rest in itertools.permutations(names[1:]):
+            if rest not in (tuple(names[1:]), tuple(reversed(names[1:]))):
+                yield (names[0], *rest)
+
+    leads = {
+        start: end
+        for (start, out), (end, into) in itertools.chain.from_iterable(map(itertools.permutations, there))
+        if (out, into) == (0, 1)
+    }
+    best, found = len(names) + 1, []
+    for number, order in enumerate(orders()):
+        missing = sum(leads.get(name) != other for name, other in zip(order, (*order[1:], order[0])))
+        if missing < best:
+            best, found = missing, [(number, order)]
+        elif missing == best:
+            found.append((number, order))
+    if best > max(2, len(names) // 2) or (len(found) > 1 and found[0][0] > 1):
+        return None
+    return _towards(found[0][1], there)
+
+
+def _towards(order: Sequence[str], there: set[frozenset[Cage]]) -> Repair:
+    """Say how the ring of an order differs from the cables."""
+    wanted = [((name, 0), (other, 1)) for name, other in zip(order, [*order[1:], order[0]])]
+    exchanged, there = _exchanged(order, set(map(frozenset, wanted)), there)
+    return Repair(order, [pair for pair in wanted if frozenset(pair) not in there], exchanged)
+
+
+def _along(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair:
+    """Say what the ring lacks that goes by the hosts as the cables lead, the way round that has fewer plugs to move."""
+    start = list(cabling.order).index(next(iter(hosts)))
+    order = [*cabling.order[start:], *cabling.order[:start]]
+    ways = [_towards(way, cabling.links.pairs) for way in (order, [order[0], *reversed(order[1:])])]
+    return min(ways, key=lambda way: len(way.missing) + len(way.exchanged))
+
+
+def _exchanged(
+    order: Sequence[str], wanted: set[frozenset[Cage]], there: set[frozenset[Cage]]
+) -> tuple[list[str], set[frozenset[Cage]]]:
+    """Name the hosts of which both cables are right once the plugs of their two ports are exchanged; return them and the cables then."""
+    found: list[str] = []
+    for name in order:
+        turned = {
+            frozenset((host, 1 - cage) if host == name else (host, cage) for host, cage in pair) for pair in there
+        }
+        if len(wanted - turned) == len(wanted - there) - 2:
+            found.append(name)
+            there = turned
+    return found, there
+
+
+def _now(cage: Cage, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> str:
+    """Say what the plug in a port is joined to now."""
+    other = next((end for pair in cabling.links.pairs if cage in pair for end in pair if end != cage), None)
+    if other is not None:
+        return f"its cable ends in {port(other)}"
+    outside = sorted(cabling.links.strangers.get(cage, ()))
+    if outside:
+        return f"its cable leads to {join(outside)}, not of this group"
+    if cage in cabling.silent:
+        return "it has a link and hears nobody"
+    return "it has no link"
+
+
+def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[str]:
+    """Name each cable that is not where it belongs by its two ports, and what is in them."""
+    texts = [f"the plugs of {port((name, 0))} and {port((name, 1))} are exchanged" for name in repair.exchanged]
+    for one, other in repair.missing:
+        here, there = _now(one, hosts, cabling), _now(other, hosts, cabling)
+        state = here if here == there and here.startswith("it ") else f"{here}, {port(other)}: {there}"
+        if one in cabling.silent and other in cabling.silent:
+            state = "both have a link and hear nobody, so whether this cable is there is not known"
+        texts.append(f"{port(one)} belongs into {port(other)} ({state})")
+    return texts
+
+
+def _repair(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
+    """Find what a ring of these hosts lacks, where that can be known: all have listened, all have a link, no switch is between."""
+    names = list(hosts)
+    pairs = cabling.links.pairs
+    met = [cage for pair in pairs for cage in pair]
+    plain = len(met) == len(set(met)) and not any(cage in cabling.links.strangers for cage in met)
+    linked = all(up_cages(entry["fabric"]) for entry in hosts.values())
+    if not 3 <= len(names) <= MOST_RING or not (cabling.listened and plain and linked):
+        return None
+    return nearest_ring(names, pairs)
+
+
+RING_WAY = "A ring goes from port 0 of each Spark into port 1 of the next, from the last into the first."
+
+
+def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
+    """Judge what is cabled to what.
+
+    :param hosts: as C(fabric.plan) takes them
+    :param cabling: of C(find_cabling)
+    :returns: findings
+    """
+    names, segments = list(hosts), cabling.segments
+    if cabling.topology == "none":
+        return _judge_apart(hosts, cabling)
+    if cabling.topology == "line":
+        return _judge_line(hosts, cabling)
+    findings: list[Finding] = []
+    if cabling.topology == "ring":
+        findings += _judge_ring(hosts, cabling)
+    elif len(segments) > 1 and cabling.topology == "direct":
+        findings.append(
+            make_finding(
+                "second_cable",
+                "info",
+                "two cables join the Sparks; one carries the full 200 Gb/s already.",
+                "",
+                "NVIDIA Sync's cluster assistant: two cables will not increase performance",
+            )
+        )
+    for segment in segments:
+        if cabling.topology != "ring" and len({cage for _host, cage in segment}) > 1 and len(segment) == len(names):
+            findings.append(
+                make_finding(
+                    "unequal_cages",
+                    "info",
+                    f"the cable is in different cages ({join(f'{host} cage {cage}' for host, cage in segment)}), so interface "
+                    "names differ by host; the environment of engines is made for each host.",
+                    "With the Ray executor the variables of per_host must be kept from being copied to the workers.",
+                    "spark-arena/sparkrun#135",
+                )
+            )
+    if cabling.assumed:
+        findings.append(
+            make_finding(
+                "assumed",
+                "info",
+                "which cage is cabled to which was not tried out; cages that are up are taken to belong together.",
+                "Run M(dgxspark.vllm.fabric_probe) on all hosts of the group at once.",
+            )
+        )
+    return findings + _judge_strangers(cabling)
+
+
+def _judge_strangers(cabling: Cabling) -> list[Finding]:
+    """Name the ports that lead to hosts outside of the group, which are left alone."""
+    used = {cage for segment in cabling.segments for cage in segment}
+    return [
+        make_finding(
+            "others",
+            "info",
+            f"{port(cage)} {'is on a switch with' if cage in used else 'leads to'} {join(sorted(outside))}, not of this group.",
+            "Nothing, where that is meant. Clusters on one switch need a fabric_network each.",
+        )
+        for cage, outside in sorted(cabling.links.strangers.items())
+    ]
+
+
+def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
+    """Name the hosts that no link joins, where all have a cage with a link; and the plugs, where a ring can be made out."""
+    segments = cabling.segments
+    linked = [name for name in hosts if up_cages(hosts[name]["fabric"])]
+    repair = _repair(hosts, cabling)
+    if repair:
+        return [
+            make_finding(
+                "miscabled",
+                "error",
+                f"the cables make no ring: {'; '.join(_moves(repair, hosts, cabling))}.",
+                f"Move these plugs, then run again. {RING_WAY}{_listed(hosts, repair.order)}",
+                RINGS,
+            )
+        ]
+    together = [{host for host, _cage in segment} for segment in segments]
+    apart = [
+        pair for pair in itertools.combinations(linked, 2) if not any(set(pair) <= members for members in together)
+    ]
+    if not apart or len(linked) != len(hosts):
+        return []
+    islands = _islands(linked, together)
+    alone = [island[0] for island in islands if len(island) == 1]
+    if len(islands) == 2 and len(alone) == 1 and any(len(segment) > 2 for segment in segments):
+        ports = join(port((alone[0], cage)) for cage in sorted(up_cages(hosts[alone[0]]["fabric"])))
+        message = (
+            f"{ports} of the group reaches none of {join(name for name in hosts if name != alone[0])}, which hang on one switch: "
+            "wrong switch, VLAN or bridge."
+        )
+    elif len(hosts) > 3 and len(islands) > 1:
+        message = f"no QSFP link joins {'; '.join(join(island) for island in islands)} with one another; which plug is wrong is not known."
+    else:
+        message = (
+            f"no QSFP link joins {join(f'{first} with {second}' for first, second in apart)}: the cages of one "
+            "receive nothing from the other."
+        )
+    return [
+        make_finding(
+            "not_joined",
+            "error",
+            message,
+            "Check the cables; hosts of other pairs do not belong in the group. Three to eight Sparks are a ring, a cable from port 0 "
+            "of each into port 1 of the next, or hang on one switch. All hosts must listen at once: with many, set Ansible's forks to "
+            "their number.",
+            PLAYBOOK,
+        ),
+        *_judge_own(cabling),
+        *_judge_strangers(cabling),
+    ]
+
+
+def _judge_own(cabling: Cabling) -> list[Finding]:
+    """Name the hosts of which a cable joins the two ports, which no switch explains."""
+    return [
+        make_finding(
+            "own_cable",
+            "error",
+            f"{host}: a cable joins port 0 with port 1 of the same Spark.",
+            "Move one end of it to another Spark.",
+        )
+        for pair in sorted(sorted(pair) for pair in cabling.links.own)
+        for host in {pair[0][0]}
+        if not any(set(pair) & set(other) for other in cabling.links.pairs if set(other) != set(pair))
+    ]
+
+
+def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[str]]:
+    """Put hosts into groups that links join, over others if need be."""
+    islands: list[set[str]] = [{name} for name in names]
+    for members in together:
+        touched = [island for island in islands if island & members]
+        islands = [island for island in islands if island not in touched]
+        islands.append(set().union(*touched))
+    ordered = [[name for name in names if name in island] for island in islands]
+    return sorted(ordered, key=lambda island: names.index(island[0]))
+
+
+def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
+    """Say what closes a line to a ring."""
+    repair = _repair(hosts, cabling) or (_along(hosts, cabling) if cabling.listened else None)
+    outside = sorted(
+        {
+            name
+            for cage, found in cabling.links.strangers.items()
+            if cage[0] in (cabling.order[0], cabling.order[-1])
+            for name in found
+        }
+    )
+    if outside:
+        fix = f"Its ends lead on to {join(outside)}, not of this group: put {'it' if len(outside) == 1 else 'them'} in, or join the ends."
+    elif repair:
+        fix = f"{'; '.join(_moves(repair, hosts, cabling))}. {RING_WAY}{_listed(hosts, repair.order)}"
+    else:
+        fix = f"Join its two ends by a cable. {RING_WAY}"
+    return [
+        make_finding(
+            "line",
+            "error",
+            f"the cables make a line of {join(cabling.order)}: its ends are not joined, and NCCL sends from the last rank to the first.",
+            fix,
+            "spark-vllm-docker refuses open chains",
+        )
+    ]
+
+
+def _judge_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
+    """Judge the cables of a ring: each is to join port 0 with port 1, and ranks are to follow them."""
+    wrong = [segment for segment in cabling.segments if len({cage for _host, cage in segment}) == 1]
+    fix = "Move one end of it."
+    if wrong and cabling.listened:
+        repair = _repair(hosts, cabling) or _along(hosts, cabling)
+        fix = f"{'; '.join(_moves(repair, hosts, cabling))}.{_listed(hosts, repair.order)}"
+    findings = [
+        make_finding(
+            "ring_cabling",
+            "error",
+            f"the cable between {first} and {second} joins cage {cage} with cage {cage}; in a ring each joins cage 0 "
+            "with cage 1, else NCCL ends with 'ibv_modify_qp failed with 110'.",
+            fix,
+            "sparkrun; luxingcom/aicad-nccl-optimization#1",
+        )
+        for (first, cage), (second, _cage) in wrong
+    ]
+    names = list(hosts)
+    if not wrong and cabling.order and list(cabling.order) != names:
+        findings.append(
+            make_finding(
+                "ring_order",
+                "error",
+                f"the cables lead {' - '.join([*cabling.order, cabling.order[0]])}, the group lists {', '.join(names)}. NCCL's ring goes "
+                "from rank to rank in the order of the group, and no cable joins hosts that are not neighbours.",
+                f"List the hosts of the group as {', '.join(cabling.order)}, without head, or move the cables.",
+                RINGS,
+            )
+        )
+    return findings
+
+
+def _listed(hosts: Mapping[str, Mapping[str, Any]], order: Sequence[str]) -> str:
+    """Say how the group has to list its hosts, where that differs."""
+    names = list(hosts)
+    if list(order) in (names, [names[0], *reversed(names[1:])]):
+        return ""
+    return f" The group has to list its hosts as {', '.join(order)} then."
