@@ -98,6 +98,12 @@ rails:
       subnet: 192.168.100.0/24
       ends:
         spark-1: {cage: 0, netdev: enp1s0f0np0, rdma: rocep1s0f0, present: "", address: 192.168.100.10/24}
+cables:
+  description: Pairs of host and cage that reach each other.
+  returned: where RV(topology) is V(line) or V(none), so that there are no rails
+  type: list
+  elements: list
+  sample: [[[spark-1, 0], [spark-2, 1]]]
 hosts:
   description: What concerns each host.
   returned: success

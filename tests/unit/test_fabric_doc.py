@@ -10,7 +10,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.register imp
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "".join(
-    (ROOT / f"plugins/module_utils/_cluster/{name}.py").read_text(encoding="utf-8").replace("from __future__ import annotations", "")
+    (ROOT / f"plugins/module_utils/_cluster/{name}.py")
+    .read_text(encoding="utf-8")
+    .replace("from __future__ import annotations", "")
     for name in ("cabling", "fabric")
 )
 PAGE = (ROOT / "docs/fabric.md").read_text(encoding="utf-8")

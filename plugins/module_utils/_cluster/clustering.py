@@ -337,7 +337,7 @@ def check_service(
             f"{where}: data-parallel-size over a cluster is not planned. Serve the model on each Spark by itself "
             "(spark_services), or split it by tensor-parallel-size."
         )
-    if nodes > 1 and nodes != cluster.size:
+    if nodes > cluster.size:
         messages.append(f"{where}: recipe {recipe} needs {nodes} Sparks, the cluster has {cluster.size}.")
     return messages
 

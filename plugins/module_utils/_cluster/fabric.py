@@ -657,6 +657,9 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
         "hosts": {name: plan_host(name, hosts, layout, actions[name], cabling.topology, relay) for name in names},
         "findings": [finding.to_dict() for finding in findings],
     }
+    if cabling.topology in APART and cabling.links.pairs:
+        # No rails are laid on them; a picture shows them.
+        result["cables"] = sorted([list(end) for end in sorted(pair)] for pair in cabling.links.pairs)
     tools = {name: entry.get("tools") or [] for name, entry in hosts.items()}
     return {**result, "bandwidth_tests": bandwidth_tests(result, tools)}
 

@@ -15,7 +15,7 @@ from html import escape
 from typing import Any
 
 from .._common.tables import gib
-from . import picture
+from . import fabric_picture, picture
 
 # Colours of the services of a host, told apart also by people who see fewer of them (Okabe and Ito, "Color Universal
 # Design", 2008; without its yellow, which is hard to see on white).
@@ -103,6 +103,8 @@ def page(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
     sections = [_hosts(groups), _findings(findings)]
     if len(groups) > MOST_OPEN:  # the list of hosts is long: what is wrong comes before it
         sections.reverse()
+    cabled = fabric_picture.networks(plan)
+    sections += [cabled] if cabled else []
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -112,7 +114,7 @@ def page(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
             "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{title}</title>",
-            f"<style>\n{STYLE}\n</style>",
+            f"<style>\n{STYLE}\n{fabric_picture.STYLE}\n</style>" if cabled else f"<style>\n{STYLE}\n</style>",
             "</head>",
             "<body>",
             "<main>",

@@ -452,8 +452,69 @@ def test_the_group_must_be_what_the_cluster_says() -> None:
     assert "host s3 of the group is not in the group of the Sparks" in text
 
 
-def test_a_recipe_for_another_number_of_sparks_is_refused() -> None:
-    assert "needs 2 Sparks, the cluster has 3" in refused(cluster(), 3)
+def test_a_recipe_for_more_sparks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RECIPES, LARGE["recipe"], {**RECIPES[str(LARGE["recipe"])], "nodes": 4})
+    assert "needs 4 Sparks, the cluster has 2" in refused(cluster())
+
+
+def test_a_recipe_for_fewer_sparks_has_to_be_split_over_all() -> None:
+    assert "SPK810" in rules(plan_of(cluster(), 4), "s1", "error")
+
+
+SPLITS = [(4, 4, 1), (4, 2, 2), (4, 1, 4), (8, 8, 1), (8, 4, 2), (8, 2, 4), (3, 1, 3)]
+
+
+@pytest.mark.parametrize(("size", "tensor", "stages"), SPLITS)
+def test_ranks_of_three_to_eight_are_planned_each(size: int, tensor: int, stages: int) -> None:
+    args = {"tensor-parallel-size": tensor, "pipeline-parallel-size": stages, "enable-expert-parallel": None}
+    made = plan_of(cluster({**LARGE, "args": args}), size)
+    ranks = [rank(made, f"s{number + 1}") for number in range(size)]
+    assert [option(each["command"], "--node-rank") for each in ranks] == [str(number) for number in range(size)]
+    assert {option(each["command"], "--nnodes") for each in ranks} == {str(size)}
+    assert ["--headless" in each["command"] for each in ranks] == [False] + [True] * (size - 1)
+    assert {each["memory"]["verdict"] for each in ranks} == {"fits"}
+    weights = [each["memory"]["weights_bytes"] / 2**30 for each in ranks]
+    # 115 GiB in all; embeddings and norms are on several ranks.
+    assert 114 < sum(weights) < 120 and max(weights) - min(weights) < 0.1 * max(weights)
+    assert rules(made, "s1", "error") == {"lock.moving"}  # main, on more than two Sparks
+
+
+RING = {
+    "topology": "ring",
+    "rails": [
+        {"ends": {f"s{number + 1}": {}, f"s{(number + 1) % 4 + 1}": {}}} for number in range(4) for _rail in (0, 1)
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ({}, ""),
+        ({"tensor-parallel-size": 4}, ""),
+        ({"tensor-parallel-size": 4, "decode-context-parallel-size": 4}, ""),
+        ({"tensor-parallel-size": 4, "decode-context-parallel-size": 2}, ""),
+        ({"tensor-parallel-size": 1, "pipeline-parallel-size": 4}, ""),
+        (
+            {"tensor-parallel-size": 2, "pipeline-parallel-size": 2},
+            "with tensor-parallel-size 2, pipeline-parallel-size 2 rank 0 on s1 sends to rank 2 on s3, which no cable of the ring joins.",
+        ),
+    ],
+)
+def test_ranks_that_no_cable_joins_do_not_talk(args: dict[str, Any], said: str) -> None:
+    whole = clustering.Cluster("ring", ["s1", "s2", "s3", "s4"], "mp", [])
+    found = clustering.check_reach(whole, "large", args, RING)
+    assert [(each.rule, each.message) for each in found] == ([("cluster.unreached", said)] if said else [])
+    assert clustering.check_reach(whole, "large", args, {**RING, "topology": "switch"}) == []
+    assert clustering.check_reach(whole, "large", args, None) == []
+
+
+def test_a_ring_stops_the_plan_of_a_split_that_it_cannot_carry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clustering, "plan_fabric", lambda *_given: {**RING, "hosts": {}, "findings": []})
+    args = {"tensor-parallel-size": 2, "pipeline-parallel-size": 2, "enable-expert-parallel": None}
+    assert "cluster.unreached" in rules(plan_of(cluster({**LARGE, "args": args}), 4), "s1", "error")
+    args = {**args, "tensor-parallel-size": 4, "pipeline-parallel-size": 1}
+    assert "cluster.unreached" not in rules(plan_of(cluster({**LARGE, "args": args}), 4), "s1")
 
 
 def test_all_problems_are_told_at_once() -> None:

@@ -1,0 +1,70 @@
+"""The picture of a network shows every cable with its ports, and is safe with any name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import fabric_picture
+
+HOSTILE = "<script>\"'&"
+
+
+def ring(names: list[str], topology: str = "ring") -> dict[str, Any]:
+    following = [*names[1:], names[0]]
+    rails = [
+        {"subnet": f"10.{number}.{position}.0/24", "ends": {one: {"cage": 0}, other: {"cage": 1}}}
+        for number, (one, other) in enumerate(zip(names, following))
+        for position in (0, 1)
+    ]
+    return {"topology": topology, "ready": True, "hosts": {name: {} for name in names}, "rails": rails, "findings": []}
+
+
+def drawn(fabric: dict[str, Any], name: str = "four") -> ElementTree.Element:
+    """The picture, read as XML: it has to be well-formed."""
+    return ElementTree.fromstring(fabric_picture.network(name, fabric))
+
+
+@pytest.mark.parametrize("size", range(3, 9))
+def test_a_ring_has_a_line_for_each_cable(size: int) -> None:
+    names = [f"spark-{number}" for number in range(size)]
+    found = drawn(ring(names))
+    assert len(found.findall(".//line")) == size
+    assert [text.text for text in found.findall(".//text") if text.get("class") is None] == names
+    assert [text.text for text in found.findall(".//text[@class='port']")] == ["0", "1"] * size
+    assert found.find(".//line/title").text == "10.0.0.0/24, 10.0.1.0/24"  # type: ignore[union-attr]
+    for point in found.iter("text"):
+        assert (
+            0 < float(point.get("x", "")) < fabric_picture.WIDTH
+            and 0 < float(point.get("y", "")) < fabric_picture.HEIGHT
+        )
+
+
+def test_a_switch_stands_in_the_middle() -> None:
+    fabric = ring(["a", "b", "c", "d"], "switch")
+    fabric["rails"] = [{"subnet": "10.0.0.0/24", "ends": {name: {"cage": 0} for name in "abcd"}}]
+    found = drawn(fabric)
+    assert len(found.findall(".//line")) == 4 and "switch" in [text.text for text in found.findall(".//text")]
+    assert "a port 0 to switch, 10.0.0.0/24" in str(found.find(".//svg").get("aria-label"))  # type: ignore[union-attr]
+
+
+def test_what_is_wrong_is_drawn_and_said() -> None:
+    fabric = {**ring(["a", "b", "c"], "none"), "rails": [], "ready": False, "cables": [[["a", 0], ["b", 0]]]}
+    fabric["findings"] = [
+        {"rule": "fabric.miscabled", "severity": "error", "message": f"{HOSTILE} port 0 belongs into"},
+        {"rule": "fabric.others", "severity": "info", "message": "left out"},
+    ]
+    found = drawn(fabric, HOSTILE)
+    assert len(found.findall(".//g[@class='wrong']/line")) == 1
+    said = "".join(found.itertext())
+    assert f"{HOSTILE} port 0 belongs into" in said and "not ready" in said and "left out" not in said
+
+
+def test_only_networks_that_were_looked_at_are_shown() -> None:
+    assert fabric_picture.networks({"hosts": {}}) == ""
+    assert fabric_picture.networks({"clusters": {"a": {"fabric": None}}}) == ""
+    text = fabric_picture.networks({"clusters": {"a": {"fabric": ring([HOSTILE, "b", "c"])}}})
+    assert "<script>" not in text and re.search("<h2>Networks</h2>", text)
