@@ -113,7 +113,10 @@ def variables(place: Place, topology: str, size: int) -> dict[str, Variable]:
 def environment(place: Place, topology: str, size: int) -> dict[str, Any]:
     """Return C({mp, ray, per_host, sources}): the environment by executor, which of it must not be copied to others.
 
-    per_host: with Ray the head's environment is copied to the workers unless vLLM's file
+    :param place: where the host is found
+    :param topology: of the group
+    :param size: hosts of the group
+    :returns: the environment; per_host: with Ray the head's environment is copied to the workers unless vLLM's file
     C(ray_non_carry_over_env_vars.json) in C(VLLM_CONFIG_ROOT) lists the variable.
     """
     found = variables(place, topology, size)

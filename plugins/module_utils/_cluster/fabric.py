@@ -970,6 +970,11 @@ def netplan_document(interfaces: Sequence[Interface], mtu: int, routes: Sequence
 
     No link-local addresses, which would add GIDs (sparkrun and spark-vllm-docker do the same); C(optional), because a
     boot must not wait for a cable.
+
+    :param interfaces: of the host, with the addresses that they are to have
+    :param mtu: of all
+    :param routes: of C(plan_relay)
+    :returns: the document
     """
     return {
         "network": {
@@ -1080,7 +1085,13 @@ def forwards(own: Sequence[tuple[Rail, Interface]]) -> list[dict[str, str]]:
 
 
 def far_pings(name: str, rails: Sequence[Rail], relay: Mapping[str, Sequence[Route]]) -> list[dict[str, Any]]:
-    """List what a host has to send to hosts that are no neighbours, over the relay, once the addresses are there."""
+    """List what a host has to send to hosts that are no neighbours, over the relay, once the addresses are there.
+
+    :param name: of the host
+    :param rails: final, see C(set_final)
+    :param relay: of C(plan_relay)
+    :returns: as C(pings)
+    """
     if any(interface.present != interface.final for rail in rails for interface in rail.interfaces):
         return []
     found = []
