@@ -90,6 +90,26 @@ def test_a_fleet_by_ranges_is_planned(tmp_path: Path) -> None:
     assert addresses == {f"spark-00{number}": f"192.168.10.{number}" for number in range(1, 5)}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "service"), [("ring4", "qwen235"), ("switch4", "qwen397")])
+def test_four_sparks_are_planned_from_a_copy_elsewhere(tmp_path: Path, name: str, service: str) -> None:
+    copied = tmp_path / "sub" / name
+    shutil.copytree(ROOT / "inventories" / name, copied, ignore=shutil.ignore_patterns(".*"))
+    (tmp_path / "elsewhere").mkdir()
+    code, said = playbook(
+        "-i", str(copied), "dgxspark.vllm.keys", "dgxspark.vllm.plan", cwd=tmp_path / "elsewhere", home=tmp_path
+    )
+    assert code == 0 and "4 hosts: 4 fit; no errors, no warnings." in said, said
+    assert [path.name for path in (copied / ".secrets").iterdir()] == ["api_key"]
+    hosts = json.loads((copied / ".spark/plan.json").read_text())["hosts"]
+    ranks = {
+        host: [(each["name"], each["settings"]["rank"]["rank"]) for each in body["services"]]
+        for host, body in hosts.items()
+    }
+    assert ranks == {f"spark-{number + 1}": [(service, number)] for number in range(4)}
+    assert sorted(hostvars_of(copied)[1]["all"]) == [f"spark-{number}" for number in range(1, 5)]
+
+
 def blocks() -> list[tuple[str, str]]:
     """Return each YAML block of the pages that names a file of the controller."""
     found = []

@@ -13,9 +13,11 @@ import random
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import Environment
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
 
@@ -248,6 +250,24 @@ def test_routes_reach_every_address_over_neighbours(size: int) -> None:
     for host in plan["hosts"].values():
         assert len(host["relay"]) == 4  # two interfaces of each port, both ways
         assert len({(way["from"], way["to"]) for way in host["relay"]}) == 4
+
+
+def test_the_unit_of_a_relay_lets_each_way_through_once() -> None:
+    plan, _errors = judged(ring(4), relay=True)
+    folder = Path(__file__).parents[5] / "roles/fabric/templates"
+    own = plan["hosts"]["spark-1"]
+    text = (
+        Environment(autoescape=False, keep_trailing_newline=True, trim_blocks=True)
+        .from_string((folder / "relay.service.j2").read_text(encoding="utf-8"))
+        .render(__fabric_own=own)
+    )
+    added = re.findall(
+        r"^ExecStart=/usr/sbin/iptables -w -I DOCKER-USER -i (\S+) -o (\S+) -j ACCEPT$", text, re.MULTILINE
+    )
+    assert added == [(way["from"], way["to"]) for way in own["relay"]]
+    # What is there is taken out before it is put in, and again at the end; neither fails when it is not.
+    assert text.count("=-/usr/sbin/iptables -w -D DOCKER-USER") == 2 * len(added)
+    assert "ExecStart=/usr/sbin/sysctl -q -w net.ipv4.ip_forward=1\n" in text and "{" not in text
 
 
 def test_without_a_relay_nothing_is_routed() -> None:
