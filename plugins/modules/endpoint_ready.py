@@ -187,7 +187,10 @@ reply:
   returned: when the server was contacted
   type: str
 api:
-  description: V(chat), or V(completions) for a model without a chat template.
+  description:
+    - V(chat), or V(completions) for a model without a chat template.
+    - V(embeddings) or V(rerank) for a model that makes vectors or scores; texts of the same meaning have to be nearer than others, and
+      the document that answers a question first.
   returned: when the server was contacted
   type: str
 model:

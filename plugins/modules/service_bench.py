@@ -237,7 +237,7 @@ class Bench:
                 return self.answer(int(self.task["characters"]), text, deadline)
             except endpoint.Problem as problem:
                 refused = problem.kind == "http" and problem.status in (400, 404, 405, 422, 501)
-                if refused and self.task["api"] == "chat" and endpoint.chat_unsupported(problem):
+                if refused and self.task["api"] == "chat" and endpoint.path_unsupported(problem):
                     self.task["api"] = "completions"
                 elif refused and problem.status in (400, 422) and int(self.task["extras"]) + 1 < len(benchmark.EXTRAS):
                     self.task["extras"] = int(self.task["extras"]) + 1

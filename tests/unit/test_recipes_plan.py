@@ -19,6 +19,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import contain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import model_row, model_rows, models_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import image_catalogue
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions import version
 
 FOLDER = Path(__file__).parents[2] / "playbooks" / "recipes"
 RECIPES: dict[str, Any] = {
@@ -26,14 +28,18 @@ RECIPES: dict[str, Any] = {
 }
 GIB = 2**30
 
-# What is not meant to be served by one Spark, and the finding that says so.
+# What is not meant to be served, and the finding that says so.
 REFUSED = {
-    ("qwen3-235b-a22b-gptq-int4", None): "needs 2 Sparks",
     ("qwen3-235b-a22b-gptq-int4", "one-spark"): "memory.node",
-    ("qwen3.5-397b-a17b-nvfp4", None): "needs 2 Sparks",
     ("qwen3.5-122b-a10b-nvfp4", "bf16"): "memory.load",
-    ("nemotron-3-nano-30b-a3b-nvfp4", "nvidia-image"): "memory.refused",
+    ("qwen3.5-397b-a17b-nvfp4", None): "memory.no_cache_memory",
 }
+
+
+def sparks_of(name: str, variant: str | None) -> int:
+    """For how many Sparks a way to serve is written."""
+    body = (RECIPES[name].get("variants") or {}).get(variant) or {}
+    return int(body.get("nodes") or RECIPES[name].get("nodes") or 1)
 
 
 def ways() -> Iterator[tuple[str, str | None, str]]:
@@ -70,13 +76,17 @@ def errors(planned: dict[str, Any]) -> list[str]:
     return [finding["rule"] for finding in planned["findings"] if finding["severity"] == "error"]
 
 
-@pytest.mark.parametrize(("name", "variant", "image"), WAYS, ids=[f"{n}-{v}-{i}" for n, v, i in WAYS])
+ONE = [way for way in WAYS if sparks_of(*way[:2]) == 1]
+SEVERAL = [way for way in WAYS if sparks_of(*way[:2]) > 1]
+
+
+def named(ways: list[tuple[str, str | None, str]]) -> list[str]:
+    return [f"{name}-{variant}-{image}" for name, variant, image in ways]
+
+
+@pytest.mark.parametrize(("name", "variant", "image"), ONE, ids=named(ONE))
 def test_way_to_serve(name: str, variant: str | None, image: str) -> None:
     refused = REFUSED.get((name, variant))
-    if refused and " " in refused:
-        with pytest.raises(InventoryError, match=refused):
-            plan_of(service(name, variant, image))
-        return
     planned = plan_of(service(name, variant, image))
     assert (refused in errors(planned)) if refused else errors(planned) == []
     assert planned["verdict"] == ("fails" if refused else "fits")
@@ -85,8 +95,81 @@ def test_way_to_serve(name: str, variant: str | None, image: str) -> None:
     assert made["image"]["ref"] == image
 
 
+def cluster_of(count: int, wanted: dict[str, Any]) -> dict[str, Any]:
+    """The inventory of so many Sparks that are one cluster with one engine."""
+    variables = {"spark_cluster": {"name": "all", "services": [wanted]}, "spark_total_gib": 119.67}
+    return {
+        f"spark-{rank}": {"vars": variables, "address": f"192.0.2.{rank + 1}", "images": {}} for rank in range(count)
+    }
+
+
+@pytest.mark.parametrize(("name", "variant", "image"), SEVERAL, ids=named(SEVERAL))
+def test_way_to_serve_over_several_sparks(name: str, variant: str | None, image: str) -> None:
+    """On the number that it is written for it plans, rank by rank; one Spark alone is told how many it needs."""
+    count, wanted = sparks_of(name, variant), service(name, variant, image)
+    with pytest.raises(InventoryError, match=f"needs {count} Sparks"):
+        plan_of(wanted)
+    inventory = cluster_of(count, wanted)
+    made_of = engine.make_plan(inventory, RECIPES, lambda path: f"{len(path):064x}", groups={"all": list(inventory)})
+    hosts = made_of["hosts"]
+    assert len(hosts) == count
+    refused = REFUSED.get((name, variant))
+    for rank, host in enumerate(hosts.values()):
+        found = [rule for rule in errors(host) if rule.startswith(("memory.", "SPK"))]
+        assert (refused in found) if refused else found == [], rank
+        (made,) = host["services"]
+        assert (made["rank"], made["image"]["ref"]) == (rank, image)
+        argv = " ".join(made["argv"] + made["command"])
+        assert f"--nnodes {count}" in argv and f"--node-rank {rank}" in argv
+
+
 def test_what_is_refused_exists() -> None:
     assert set(REFUSED) <= {(name, variant) for name, variant, _image in WAYS}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_least_version_of_a_recipe_is_that_of_its_images(name: str) -> None:
+    """No image that a recipe lists is older than what it says it needs; and it says so of every model."""
+    recipe = RECIPES[name]
+    least = recipe.get("least_vllm")
+    assert least or recipe["model"].get("path")
+    for body in (recipe, *(recipe.get("variants") or {}).values()):
+        for image in body.get("images") or []:
+            known = image_catalogue.lookup(image["ref"]) or {}
+            has = image.get("vllm_version") or known.get("vllm_version")
+            wanted = body.get("least_vllm") or least
+            assert not has or not wanted or version(has) >= version(wanted), (image["ref"], has)
+
+
+def test_an_image_that_is_too_old_is_named() -> None:
+    older = plan_of(service("qwen3.8-27b-nvfp4", image="vllm/vllm-openai:v0.24.0-ubuntu2404"))
+    (told,) = [finding for finding in older["findings"] if finding["rule"] == "image.too_old"]
+    assert "has vLLM 0.24.0" in told["message"] and "0.28.0 and newer" in told["message"]
+    quiet = plan_of(service("qwen3.8-27b-nvfp4", image="vllm/vllm-openai:v0.24.0-ubuntu2404", ignore=["image.too_old"]))
+    for planned in (plan_of(service("qwen3.8-27b-nvfp4")), quiet):
+        assert "image.too_old" not in [finding["rule"] for finding in planned["findings"]]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_what_a_recipe_is_for_is_what_it_does(name: str) -> None:
+    """Its jobs are what it checks and reads: agents get their tools proved, images need a tower, vectors a model that pools."""
+    recipe = RECIPES[name]
+    jobs = set(recipe.get("jobs") or [])
+    assert jobs or recipe["model"].get("path")
+    assert ("agents" in jobs) <= bool(recipe.get("checks", {}).get("tools"))
+    assert ("vision" in jobs) <= bool(recipe["config"].get("vision_config"))
+    assert bool(jobs & {"embed", "rerank"}) == (recipe["args"].get("runner") == "pooling")
+
+
+def test_memory_that_a_recipe_states_is_planned_with() -> None:
+    found, problems = recipes.resolve_service(service("deepseek-v4-flash"), "test", RECIPES)
+    assert problems == [] and found is not None
+    assert found.memory == {"weights_gib": 80.8, "kv_gib": 11, "other_gib": 10}
+    # The variant's statement replaces the recipe's whole, and the service's that of both.
+    eight, _ = recipes.resolve_service(service("deepseek-v4.1-flash", "eight-sparks"), "test", RECIPES)
+    assert eight is not None and (eight.memory, eight.memory_gib) == (None, 95.7)
+    own, _ = recipes.resolve_service(service("deepseek-v4-flash", memory_gib=90), "test", RECIPES)
+    assert own is not None and (own.memory, own.memory_gib) == (None, 90)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -117,7 +200,7 @@ def test_every_word_of_a_recipe_is_checked() -> None:
                 "images": broken["images"][0],
                 "variants": broken.setdefault("variants", {}).setdefault("mutant", {}),
                 "model": broken["model"],
-                "checks": broken["checks"],
+                "checks": broken.setdefault("checks", {}),
                 "expect": {},
                 "files": {},
             }
@@ -138,6 +221,9 @@ def test_every_word_of_a_recipe_is_checked() -> None:
         ({"pip": ["a; rm -rf /"]}, "'pip' names 'a; rm -rf /'"),
         ({"pip": ["--index-url=x"]}, "'pip' names '--index-url=x'"),
         ({"nodes": 0}, "'nodes' is 0"),
+        ({"least_vllm": 0.28}, "'least_vllm' is 0.28"),
+        ({"jobs": ["chatt"]}, "'jobs' names 'chatt'; did you mean 'chat'?"),
+        ({"memory": {"kv_gib": 1}}, "'memory' needs 'weights_gib'"),
         ({"expect": [{"what": "x"}]}, "needs 'what' was measured and its 'source'"),
         ({"draft_weights_gib": -1}, "'draft_weights_gib' is -1"),
         ({"args": {"port": 1}}, "it is the key 'port' of the service"),
@@ -282,12 +368,12 @@ def test_the_table_judges_one_and_two_sparks() -> None:
     assert {name for name, _variant in rows} == set(RECIPES) - {"scripted-tiny"}
     assert set(rows) == {(name, variant) for name, variant, _image in WAYS if name != "scripted-tiny"}
     pair = rows[("qwen3-235b-a22b-gptq-int4", None)]
-    assert (pair["one"], pair["two"]) == ("fails", "fits")
-    assert rows[("qwen3.5-122b-a10b-nvfp4", None)]["one"] == "fits"
+    assert (pair["fits"][1], pair["fits"][2]) == ("fails", "fits")
+    assert rows[("qwen3.5-122b-a10b-nvfp4", None)]["fits"][1] == "fits"
     bf16 = rows[("qwen3.5-122b-a10b-nvfp4", "bf16")]
-    assert (bf16["one"], bf16["two"]) == ("fails", "fails")
+    assert (bf16["fits"][1], bf16["fits"][2]) == ("fails", "fails")
     assert bf16["remark"].startswith("memory.load: ")
-    assert rows[("qwen3.5-397b-a17b-nvfp4", None)]["two"] != "fits"
+    assert rows[("qwen3.5-397b-a17b-nvfp4", None)]["fits"][2] != "fits"
     text = models_text(list(rows.values()))
     assert re.search(r"^qwen3.5-122b-a10b-nvfp4 +bf16 .* no +no ", text, re.MULTILINE)
 

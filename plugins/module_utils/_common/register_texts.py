@@ -237,6 +237,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the host has an image of the recipe's list that is not the first one, and uses it",
             "nothing; or name the first one in `image` to have it pulled",
         ),
+        "image.too_old": (
+            "the image's vLLM is older than the oldest that the recipe is for",
+            "leave `image` out, or name one with a newer vLLM",
+        ),
         "container.weaker": (
             "your own options give a container more privileges on the host than the default",
             "remove them, or ignore the finding by its id: [inventory.md](inventory.md)",

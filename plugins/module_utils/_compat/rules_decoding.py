@@ -161,7 +161,8 @@ def _draft_model(of: Launch) -> Hits:
     GUIDE,
 )
 def _dflash_quantised(of: Launch) -> Hits:
-    if of.method == "dflash" and of.checkpoint:
+    # DFlash2 was measured with quantised weights on a release: 24 tokens a second where 12 are read without a draft.
+    if of.method == "dflash" and of.checkpoint and "DFlash2" not in str(of.spec.get("model")):
         yield {"checkpoint": of.checkpoint}
 
 

@@ -390,13 +390,14 @@ def _linear_unknown(of: Launch) -> Hits:
     "SPK520",
     "warning",
     "b12x kernels need a package",
-    "{option} b12x needs the package b12x, which vllm[b12x] installs and no known image has.",
+    "{option} b12x needs the package b12x, which vllm[b12x] installs and few images have.",
     "Make sure that the image has it, or leave {option} out.",
     PACKAGES,
 )
 def _b12x(of: Launch) -> Hits:
     for option in ("attention-backend", "linear-backend", "moe-backend"):
-        if of.word(option) == "b12x" and not of.brings("b12x", "b12x"):
+        has = of.brings("b12x", "b12x") or "b12x" in of.entry.get("features", ())
+        if of.word(option) == "b12x" and not has:
             yield {"option": f"--{option}"}
 
 

@@ -28,7 +28,9 @@ def judge(service: ServiceSpec) -> dict[str, Any]:
     Returns C({verdict, vllm_version, memory, findings}).
     """
     settings = {name: key.default for name, key in variables.VARIABLES.items()}
-    placed = service_files.place(settings, service.placed(), lambda _path: None)
+    fabric = settings["spark_fabric_args"] if service.nodes > 1 else []  # a cluster's ranks have them
+    placed = service.placed(docker_args=[*fabric, *service.docker_args])
+    placed = service_files.place(settings, placed, lambda _path: None)
     launch = check_launch(placed, settings, None, {})
     budget = budget_of(settings, [placed], {placed.name: launch}, None)
     findings = [*launch["findings"], *budget["findings"]]

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the recipes can serve on one and on two Sparks, as the rules and the memory budget judge it. Pure functions."""
+"""What the recipes can serve on one Spark and on several, as the rules and the memory budget judge it. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,17 +12,31 @@ from typing import Any
 
 from .._common import tables
 from .._common.sizes import GIB
+from .._vllm import catalogue
 from . import judging, recipes
 from .service import ServiceSpec
 
 SHARE = 0.9
 """Share of the memory that the largest context is worked out for: what one engine may take of a Spark of its own."""
-PAIR = {"nnodes": 2, "node-rank": 0, "master-addr": "192.0.2.1"}
-"""What makes a launch that of a pair without Ray; the address is one of those kept for documentation."""
+COUNTS = (1, 2, 4, 8)
+"""Numbers of Sparks that every way to serve is judged on; one that is written for another number is judged on that too."""
+RANKS = ("tensor-parallel-size", "pipeline-parallel-size", "nnodes", "node-rank", "master-addr")
+"""What says over how many ranks a launch goes."""
 ROOTS = ("memory.refused", "memory.load", "memory.no_cache_memory")
 """Findings that others follow from: what does not fit asks for too much, leaves too little, and so on."""
 VERDICTS = {"fits": "yes", "tight": "tight", "fails": "no"}
-HEADER = ("recipe", "variant", "weights", "KV cache", "longest", "one Spark", "two Sparks", "tokens/s")
+HEADER = ("recipe", "variant", "Sparks", "weights", "KV cache", "longest", *(f"on {count}" for count in COUNTS), "tokens/s")
+JOBS = {
+    "chat": "Chat",
+    "code": "Code",
+    "agents": "Agents with tools",
+    "vision": "Images in",
+    "long": "Long context",
+    "users": "Several users at once",
+    "embed": "Vectors for search",
+    "rerank": "Ranking of documents",
+}
+"""C(recipes.JOBS) as the page calls them, in its order."""
 
 
 def model_rows(known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -39,28 +53,34 @@ def model_rows(known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
             body: Mapping[str, Any] = (recipe.get("variants") or {}).get(variant) or {}
             alike: dict[tuple[Any, ...], dict[str, Any]] = {}
             for image in body.get("images") or recipe["images"]:
-                row = model_row(known, name, variant, image["ref"])
+                row = model_row(known, name, variant, image["ref"], others=not alike)
                 # Releases of vLLM share a cache out a little differently; what matters is whether it fits.
-                same = alike.setdefault((row["one"], row["two"], row["remark"]), row)
+                same = alike.setdefault((row["fits"][row["nodes"]], row["remark"]), row)
                 if same is not row:
                     same["images"] += row["images"]
             rows += alike.values()
     return rows
 
 
-def model_row(known: Mapping[str, Mapping[str, Any]], name: str, variant: str | None, image: str) -> dict[str, Any]:
-    """Judge one way to serve a recipe, by one Spark and by two."""
+def model_row(
+    known: Mapping[str, Mapping[str, Any]], name: str, variant: str | None, image: str, others: bool = True
+) -> dict[str, Any]:
+    """Judge one way to serve a recipe, by as many Sparks as it is written for and, where C(others) is set, by other numbers of them."""
     wanted = {"name": "model", "recipe": name, "port": 8000, "image": image, "variant": [variant] if variant else []}
     service, problems = recipes.resolve_service(wanted, f"recipe {name}", known)
     if service is None:
         raise ValueError("; ".join(problems))
-    one, two = judged(service, 1), judged(service, 2)
-    own = two if service.nodes > 1 else one
+    own = judged(service, service.nodes)
+    # What a person states of memory holds for that launch alone.
+    stated = service.memory is not None or service.memory_gib is not None
+    counts = [count for count in COUNTS if count != service.nodes] if others and not stated else []
+    fits = {service.nodes: own["verdict"], **{count: judged(service, count)["verdict"] for count in counts}}
     share = judged(replace(service, args={**service.args, "gpu-memory-utilization": SHARE}), service.nodes)
     memory = own["memory"]
     longest = share["memory"].get("largest_safe_max_model_len") or 0
     if own["verdict"] != "fails":  # a length beyond the config's own is the recipe's to ask for
-        longest = max(longest, memory.get("max_model_len") or 0)
+        asked = service.args.get("max-model-len")
+        longest = max(longest, memory.get("max_model_len") or (asked if stated and isinstance(asked, int) else 0))
     body: Mapping[str, Any] = (known[name].get("variants") or {}).get(variant) or {}
     return {
         "recipe": name,
@@ -68,11 +88,15 @@ def model_row(known: Mapping[str, Mapping[str, Any]], name: str, variant: str | 
         "summary": body.get("summary") if variant else known[name]["summary"],
         "images": [image],
         "nodes": service.nodes,
-        "one": one["verdict"],
-        "two": two["verdict"],
-        "weights_gib": _gib(memory.get("weights_bytes"), memory.get("draft_bytes")),
-        "kv_gib": _gib((memory.get("available_kv_bytes") or {}).get("typical")),
+        "fits": dict(sorted(fits.items())),
+        "weights_gib": _weights(service, memory),
+        "kv_gib": _gib((memory.get("available_kv_bytes") or {}).get("typical"))
+        if service.memory is None
+        else service.memory.get("kv_gib"),
         "longest": longest,
+        "requests": service.args.get("max-num-seqs"),
+        "least_vllm": least_vllm(service),
+        "jobs": body.get("jobs") or known[name].get("jobs") or [],
         "published": [
             entry for entry in (body if variant else known[name]).get("expect") or [] if entry.get("tokens_per_second")
         ],
@@ -80,10 +104,32 @@ def model_row(known: Mapping[str, Mapping[str, Any]], name: str, variant: str | 
     }
 
 
+def least_vllm(service: ServiceSpec) -> str:
+    """Return the oldest vLLM that a service can be served by: what its recipe says, else the first that has its architecture."""
+    if service.least_vllm:
+        return service.least_vllm
+    known = catalogue.names("architectures")
+    listed = [known[name] for name in service.config.get("architectures") or [] if name in known]
+    firsts = [min(first for first, _last in span.runs()) for span in listed]
+    return str(catalogue.versions()[min(firsts)]) if firsts and min(firsts) else ""
+
+
+def _weights(service: ServiceSpec, memory: Mapping[str, Any]) -> float | None:
+    if service.memory is not None:
+        return float(service.memory["weights_gib"])
+    return _gib(memory.get("weights_bytes"), memory.get("draft_bytes"))
+
+
 def judged(service: ServiceSpec, sparks: int) -> dict[str, Any]:
-    """Judge a resolved service on so many Sparks, one rank each."""
-    args = {key: value for key, value in service.args.items() if key not in PAIR}
-    args.update({"tensor-parallel-size": sparks}, **(PAIR if sparks > 1 else {}))
+    """Judge a resolved service on so many Sparks, one rank each: in the ranks that it names where that is their number, else by tensors."""
+    own = {key: service.args[key] for key in RANKS[:2] if key in service.args}
+    args: dict[str, Any] = {key: value for key, value in service.args.items() if key not in RANKS}
+    draft = args.get("speculative-config")
+    if isinstance(draft, Mapping) and "draft_tensor_parallel_size" in draft:
+        args["speculative-config"] = {**draft, "draft_tensor_parallel_size": sparks}
+    args.update(own if sparks == service.nodes and own else {"tensor-parallel-size": sparks})
+    if sparks > 1:  # what makes it a launch over Sparks without Ray; the address is one of those kept for documentation
+        args.update({"nnodes": sparks, "node-rank": 0, "master-addr": "192.0.2.1"})
     return judging.judge(replace(service, args=args, nodes=sparks))
 
 
@@ -101,15 +147,15 @@ def _gib(*sizes: Any) -> float | None:
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     rates = [f"{entry['tokens_per_second']:g}{_streams(entry)}" for entry in row["published"]]
-    refused = row["one" if row["nodes"] == 1 else "two"] == "fails"
+    refused = row["fits"][row["nodes"]] == "fails"
     return [
         row["recipe"],
         row["variant"] or "",
+        f"{row['nodes']}",
         "-" if row["weights_gib"] is None else f"{row['weights_gib']:.1f}",
         "-" if row["kv_gib"] is None or refused else f"{max(row['kv_gib'], 0.0):.1f}",
         "-" if refused or not row["longest"] else f"{row['longest']}",
-        VERDICTS[row["one"]],
-        VERDICTS[row["two"]],
+        *(VERDICTS.get(row["fits"].get(count, ""), "-") for count in COUNTS),
         ", ".join(rates) or "-",
     ]
 
@@ -131,30 +177,39 @@ def models_text(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def models_page(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return docs/models.md."""
-    first: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+    first: dict[str, Mapping[str, Any]] = {}
     for row in rows:
-        first.setdefault((row["recipe"], None), row)
+        first.setdefault(row["recipe"], row)
     lines = [
         "# Models",
         "",
         "<!-- Written by scripts/generate_models_doc.py from playbooks/recipes. -->",
         "",
-        "What one DGX Spark can serve, what two can, and how fast others found it: every recipe with its variants, judged",
-        "by the same rules and the same memory budget as a plan. `ansible-playbook dgxspark.vllm.plan --tags models` shows",
+        "What one DGX Spark can serve, what two, four and eight can, and how fast others found it: every recipe with its variants,",
+        "judged by the same rules and the same memory budget as a plan. `ansible-playbook dgxspark.vllm.plan --tags models` shows",
         "the same for the recipes at hand, your own included.",
         "",
+        "- **Sparks**: for how many it is written. Several Sparks are one engine with a rank on each: see",
+        "  [clusters](inventory.md#clusters).",
         "- **Weights**: GiB on each Spark, a drafter's included.",
         "- **KV cache**: GiB at the length and the number of requests of the recipe, where the plan works out the share of",
         "  the memory by itself.",
         f"- **Longest**: the longest context of one request, where an engine of its own takes {SHARE:g} of the memory.",
-        "- **One Spark**, **two Sparks**: whether it fits and nothing speaks against a start. Two Sparks are one engine",
-        "  with tensor parallelism over both; this release plans such a pair here and refuses to deploy it.",
+        "- **On 1**, **2**, **4**, **8**: whether it fits so many Sparks, split by tensors, and nothing speaks against a start.",
+        "  `-`: its memory is stated for its own number of Sparks and not worked out.",
         "- **Tokens/s**: published, for one stream unless said otherwise. Nothing here was measured by this project.",
         "",
-        *_table(("recipe", "what it is", *HEADER[2:]), [_page_cells(row, True) for row in first.values()]),
+        "## By job",
+        "",
+        "Ways to serve that fit as they are written, those with the highest published rate of one stream first.",
         "",
     ]
-    for (name, _variant), base in first.items():
+    for job, title in JOBS.items():
+        lines += [f"### {title}", "", *_by_job([row for row in rows if job in row["jobs"]]), ""]
+    lines += ["## All recipes", ""]
+    header = ("recipe", "what it is", *HEADER[2:], "least vLLM")
+    lines += [*_table(header, [[*_page_cells(row, True), row["least_vllm"] or "-"] for row in first.values()]), ""]
+    for name, base in first.items():
         own = [row for row in rows if row["recipe"] == name]
         lines += [f"## {name}", "", f"{base['summary']}.", ""]
         header = ("variant", "what it is", *HEADER[2:], "image")
@@ -170,12 +225,43 @@ def models_page(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table of ways to serve for one job, by how many Sparks they are written for and how fast others found them."""
+    fitting: dict[tuple[str, str | None], Mapping[str, Any]] = {}
+    for row in rows:
+        if row["fits"][row["nodes"]] != "fails" and (row["variant"] is None or row["published"] or row["nodes"] > 1):
+            fitting.setdefault((row["recipe"], row["variant"]), row)
+    ordered = sorted(fitting.values(), key=lambda row: (row["nodes"], -_one_stream(row), row["recipe"]))
+    cells = [
+        [
+            f"{row['nodes']}",
+            _link(row["recipe"]),
+            row["variant"] or "",
+            *(_cells(row)[column] for column in (3, 5)),
+            f"{row['requests']}" if row["requests"] else "-",
+            _cells(row)[-1],
+        ]
+        for row in ordered
+    ]
+    return _table(("Sparks", "recipe", "variant", "weights", "longest", "requests at once", "tokens/s"), cells)
+
+
+def _one_stream(row: Mapping[str, Any]) -> float:
+    """Return the highest published rate of one stream on as many Sparks as a way to serve is written for, 0 without one."""
+    rates = [
+        float(entry["tokens_per_second"])
+        for entry in row["published"]
+        if not entry.get("streams") and entry.get("sparks", 1) == row["nodes"]
+    ]
+    return max(rates, default=0.0)
+
+
 def _streams(entry: Mapping[str, Any]) -> str:
     return f" ({entry['streams']} streams)" if entry.get("streams") else ""
 
 
 def _on(entry: Mapping[str, Any]) -> str:
-    return " on two Sparks" if entry.get("sparks") == 2 else ""
+    return f" on {entry['sparks']} Sparks" if entry.get("sparks", 1) > 1 else ""
 
 
 def _label(row: Mapping[str, Any]) -> str:
@@ -185,10 +271,13 @@ def _label(row: Mapping[str, Any]) -> str:
 def _page_cells(row: Mapping[str, Any], overview: bool) -> list[str]:
     cells = _cells(row)
     if overview:
-        anchor = re.sub(r"[^a-z0-9_-]", "", row["recipe"].lower())
-        return [f"[{row['recipe']}](#{anchor})", row["summary"], *cells[2:]]
+        return [_link(row["recipe"]), row["summary"], *cells[2:]]
     images = ", ".join(f"`{image}`" for image in row["images"])
     return [row["variant"] or "", (row["summary"] if row["variant"] else "") or "", *cells[2:], images]
+
+
+def _link(recipe: str) -> str:
+    return f"[{recipe}](#{re.sub(r'[^a-z0-9_-]', '', recipe.lower())})"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

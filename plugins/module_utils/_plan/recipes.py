@@ -64,6 +64,10 @@ RECIPE_KEYS = (
     "served_model_name",
     "start_timeout",
     "shm_size",
+    "memory",
+    "memory_gib",
+    "least_vllm",
+    "jobs",
 )
 VARIANT_KEYS = (
     "summary",
@@ -83,6 +87,10 @@ VARIANT_KEYS = (
     "expect",
     "source",
     "nodes",
+    "memory",
+    "memory_gib",
+    "least_vllm",
+    "jobs",
 )
 """Keys of a variant: C(config) and C(model) replace the recipe's fields one by one, lists are replaced whole."""
 MODEL_KEYS = ("repo", "revision", "path", "extra")
@@ -106,6 +114,8 @@ EXPECT_KEYS = (
 """Keys of C(expect): figures for people, kernels and acceptance for C(fast_path.compare), C(required) for its severity."""
 MODEL_FOLDER = "{model}"
 """Stands for the folder of the model's snapshot, on the host and in the container."""
+JOBS = ("chat", "code", "agents", "vision", "long", "users", "embed", "rerank")
+"""What C(jobs) of a recipe may name: who picks a model looks for one of them."""
 CHECK_KEYS = ("tools", "reasoning", "max_tokens", "temperature")
 """Keys of C(checks): which further stages the proof has, most tokens of an answer there, and its sampling temperature."""
 MOST_CHECK_TOKENS = 131072
@@ -230,8 +240,17 @@ def _check_body(problems: Problems, body: Mapping[str, Any]) -> None:
     _files(problems, body)
     _pip(problems, body)
     _sizes(problems, body)
+    _stated(problems, body)
     texts(problems, body, "source")
     texts(problems, body, "ignore")
+    for job in texts(problems, body, "jobs"):
+        if job not in JOBS:
+            problems.add(f"'jobs' names {job!r}{nearest(job, JOBS)} Known: {', '.join(JOBS)}.")
+    least = body.get("least_vllm")
+    if least is not None and (not isinstance(least, str) or versions.parse_version(least) is None):
+        problems.add(
+            f"'least_vllm' is {plain_data.shown(least)}; it must be a version of vLLM in quotes, like \"0.28.0\"."
+        )
     for entry in problems.mappings(body.get("expect"), "expect"):
         problems.unknown(entry, EXPECT_KEYS, "key of expect:")
         if not entry.get("what") or not entry.get("source"):
@@ -363,6 +382,7 @@ def _assemble(
         files=files,
         pip=packages,
         nodes=next((layer["nodes"] for layer in reversed([recipe, *variants]) if layer.get("nodes")), 1),
+        least_vllm=next((layer["least_vllm"] for layer in reversed([recipe, *variants]) if layer.get("least_vllm")), ""),
         # What is measured after a start; the figures for people stay in the recipe.
         expect=[
             dict(entry)
@@ -459,7 +479,9 @@ def _memory(
     share = own.get("memory_share", 1)
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < float("inf"):
         problems.add(f"'memory_share' is {share!r}; it must be a number, 0 or more.")
-    return {**sizes, **_stated(problems, own), "memory_share": share}
+    # Both say what the whole engine takes, so the last layer that has either says it alone.
+    saying = next((layer for layer in (own, *reversed(variants), recipe) if layer.keys() & {"memory", "memory_gib"}), {})
+    return {**sizes, **_stated(problems, saying), "memory_share": share}
 
 
 def _stated(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:

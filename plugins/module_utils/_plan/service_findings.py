@@ -12,6 +12,7 @@ from .._cluster import clustering, sockets
 from .._common.findings import Finding
 from .._content import bundle
 from .._host import containers
+from .._vllm.versions import parse_version
 from . import lock as lock_file
 from .container_argv import given_docker_args
 from .recipes import HASHED
@@ -28,6 +29,7 @@ def check(host: Host, sources: Sources, planned: Mapping[str, Any], placed: Plac
     settings = host.settings
     found = [
         *_image_alternative(planned, placed),
+        *_image_too_old(planned, placed),
         *_moving_revisions(planned),
         *_unhashed(planned),
         *_container_findings(settings, placed),
@@ -64,6 +66,23 @@ def _image_alternative(service: Mapping[str, Any], placed: PlacedService) -> lis
             message=f"served from {service['image']['ref']}, which the host has; the recipe's first choice is {first}.",
             fix=f"Set image: {first} to have that one pulled and served instead.",
             basis="probed",
+        )
+    ]
+
+
+def _image_too_old(service: Mapping[str, Any], placed: PlacedService) -> list[Finding]:
+    """Say when the vLLM of a service is older than the oldest that its recipe is for."""
+    has, least = parse_version(service["vllm_version"] or ""), parse_version(placed.least_vllm)
+    if has is None or least is None or has >= least or "image.too_old" in placed.ignore:
+        return []
+    return [
+        Finding(
+            rule="image.too_old",
+            severity="warning",
+            service=service["name"],
+            message=f"{service['image']['ref']} has vLLM {service['vllm_version']}; recipe {placed.recipe} is for "
+            f"{placed.least_vllm} and newer.",
+            fix="Leave image out, or name one that has a newer vLLM; the recipe lists images that were seen to serve it.",
         )
     ]
 

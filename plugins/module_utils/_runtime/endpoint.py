@@ -18,6 +18,7 @@ import base64
 import http.client
 import io
 import json
+import math
 import socket
 import ssl
 import time
@@ -25,6 +26,7 @@ import unicodedata
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -35,6 +37,15 @@ STAGES = ("health", "models", "completion", "tools", "reasoning")
 CHECK_TOKENS = 4096
 # What the prompt of a check takes of the context, with the tool in it and what a chat template says around it.
 CHECK_PROMPT_TOKENS = 1024
+
+APIS = ("chat", "completions", "embeddings", "rerank")
+"""By what a model is asked, in the order in which the paths are tried; a model that pools has the last ones alone."""
+SAME_THING = ("The cat sleeps on the warm sofa.", "A cat is asleep on a warm couch.")
+OTHER_THING = "Quarterly tax returns are due at the end of April."
+QUESTION = "Where does the cat sleep?"
+POOLING_FIX = (
+    "the engine computes wrong, or the model is read as another kind than it is: see runner, convert and hf-overrides of its recipe"
+)
 
 DEFAULT_PROMPT = "Say hello and name three colours."
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -558,8 +569,11 @@ def error_text(raw: bytes) -> str:
     return (message if isinstance(message, str) else json.dumps(message))[:MAX_TEXT]
 
 
-def chat_unsupported(problem: Problem) -> bool:
-    """Tell whether a refusal means that model or server has no chat, so that plain completions are the real path."""
+def path_unsupported(problem: Problem) -> bool:
+    """Tell whether a refusal means that model or server has no such path, so that another of C(APIS) is the real one.
+
+    A model without chat has completions; one that pools has neither, and vectors or scores in their place.
+    """
     if problem.kind != "http" or problem.status not in (400, 404, 405, 501):
         return False
     text = problem.message.lower()
@@ -567,11 +581,76 @@ def chat_unsupported(problem: Problem) -> bool:
         "chat template",
         "chat_template",
         "does not support chat",
+        "does not support completions",
+        "does not support embeddings",
+        "does not support rerank",
+        "does not support score",
         ": not found",
         "method not allowed",
         "not implemented",
     )
     return "does not exist" not in text and any(sign in text for sign in signs)
+
+
+def first_way(ways: Mapping[str, Callable[[], dict[str, Any]]], known: str | None) -> tuple[dict[str, Any], str]:
+    """Ask a server by the first of the ways that it has.
+
+    :param ways: name of one of C(APIS) to what asks by it, in order
+    :param known: the one that it was seen to have, or None
+    :returns: the answer, and the way
+    :raises Problem: of that way; where it has none, what it said of completions
+    """
+    refusals: dict[str, Problem] = {}
+    for name, ask in ways.items():
+        if known not in (None, name):
+            continue
+        try:
+            return ask(), name
+        except Problem as problem:
+            if known or not path_unsupported(problem):
+                raise
+            refusals[name] = problem
+    raise refusals.get("completions", next(iter(refusals.values())))
+
+
+def entries_of(answer: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the mappings in a list of an answer, by their C(index) where they have one."""
+    listed = answer.get(key)
+    found = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return sorted(found, key=lambda entry: entry["index"] if isinstance(entry.get("index"), int) else 0)
+
+
+def is_figure(value: Any) -> bool:
+    """Tell whether a value is a number with an end."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def wrong_vectors(vectors: list[Any], wanted: int) -> str:
+    """Say what is wrong with vectors as such, empty for nothing."""
+    if len(vectors) != wanted:
+        return f"{len(vectors)} vectors for {wanted} texts"
+    if not all(isinstance(vector, list) and vector and all(map(is_figure, vector)) for vector in vectors):
+        return "they are no lists of numbers with an end"
+    if len({len(vector) for vector in vectors}) > 1:
+        return "they differ in length"
+    return "" if all(any(vector) for vector in vectors) else "one is nothing but zeros"
+
+
+def cosine(one: list[float], other: list[float]) -> float:
+    """Return how alike two vectors point, 1 for the same direction."""
+    return sum(left * right for left, right in zip(one, other)) / (math.hypot(*one) * math.hypot(*other))
+
+
+def pooled(elapsed: float, reply: str) -> dict[str, Any]:
+    """Return the figures of an answer without tokens. elapsed: seconds."""
+    return {
+        "seconds": round(elapsed, 3),
+        "ttft_seconds": None,
+        "decode_tokens_per_second": None,
+        "completion_tokens": None,
+        "reply": reply,
+        "text": "",
+    }
 
 
 def blank_figures(model: str | None) -> dict[str, Any]:
@@ -686,7 +765,8 @@ class Readiness:
         self.found["warmup_seconds"] = warmup["seconds"]
         figures = self._completion_once() if self.requests.measure else warmup
         # A unit does not judge (it measures nothing): a start would not mend what the image computes, and takes a quarter of an hour.
-        wrong = garbage(figures["text"], self.found["api"] != "completions") if self.requests.measure else ""
+        judged = self.requests.measure and self.found["api"] in ("chat", "completions")  # vectors and scores judge themselves
+        wrong = garbage(figures["text"], self.found["api"] == "chat") if judged else ""
         if wrong:
             raise Problem(
                 f"the answer is garbage, {wrong}: {figures['reply'][:60]!r}", GARBAGE_FIX, kind="http", status=500
@@ -695,21 +775,49 @@ class Readiness:
             self.found[name] = figures[name]
 
     def _completion_once(self) -> dict[str, Any]:
+        ways = {
+            "chat": self._stream_chat,
+            "completions": self._stream_text,
+            "embeddings": self._embed,
+            "rerank": self._rerank,
+        }
         try:
-            if self.found["api"] != "completions":
-                try:
-                    figures = self._stream_chat()
-                    self.found["api"] = "chat"
-                    return figures
-                except Problem as problem:
-                    if not chat_unsupported(problem):
-                        raise
-                    self.found["api"] = "completions"
-            return self._stream_text()
+            figures, self.found["api"] = first_way(ways, self.found["api"])
+            return figures
         except Problem as problem:
             if problem.kind == "timeout":
                 raise self._name_the_hang(problem) from problem
             raise
+
+    def _embed(self) -> dict[str, Any]:
+        """Ask for vectors of three texts; the two that say the same have to be the nearer ones."""
+        start = self.clock()
+        body = {"model": self.model, "input": [SAME_THING[0], SAME_THING[1], OTHER_THING]}
+        answer = self.client.request_json("POST", "/v1/embeddings", body, self._long())
+        vectors = [entry.get("embedding") for entry in entries_of(answer, "data")]
+        wrong = wrong_vectors(vectors, len(body["input"]))
+        near = far = 0.0
+        if not wrong:
+            near, far = cosine(vectors[0], vectors[1]), cosine(vectors[0], vectors[2])
+        if wrong or near <= far:
+            wrong = wrong or f"two texts of the same meaning are no nearer ({near:.3f}) than one of another ({far:.3f})"
+            raise Problem(f"the embeddings are wrong: {wrong}", POOLING_FIX, kind="http", status=500)
+        reply = f"vectors of {len(vectors[0])} numbers, {near:.3f} alike for the same meaning, {far:.3f} for another"
+        return pooled(self.clock() - start, reply)
+
+    def _rerank(self) -> dict[str, Any]:
+        """Ask which of two documents answers a question; the one that does has to come first."""
+        start = self.clock()
+        body = {"model": self.model, "query": QUESTION, "documents": [OTHER_THING, SAME_THING[1]]}
+        answer = self.client.request_json("POST", "/v1/rerank", body, self._long())
+        scores = {entry.get("index"): entry.get("relevance_score") for entry in entries_of(answer, "results")}
+        if set(scores) != {0, 1} or not all(is_figure(score) for score in scores.values()):
+            wrong = "not one score for each document"
+        else:
+            wrong = "" if scores[1] > scores[0] else f"the document that answers has {scores[1]:.3f}, another {scores[0]:.3f}"
+        if wrong:
+            raise Problem(f"the scores are wrong: {wrong}", POOLING_FIX, kind="http", status=500)
+        return pooled(self.clock() - start, f"{scores[1]:.3f} for the document that answers, {scores[0]:.3f} for another")
 
     def _name_the_hang(self, problem: Problem) -> Problem:
         try:
@@ -953,7 +1061,7 @@ def garbage(text: str, chat: bool = True) -> str:
 
 
 def one_token(client: Client, model: str, timeout: float) -> dict[str, Any]:
-    """Ask a model for one token.
+    """Ask a model for one token, or for a vector or a score where it makes none.
 
     The whole answer counts and not its text: of a model that thinks, the first token may be the mark of a
     thought, which
@@ -968,19 +1076,27 @@ def one_token(client: Client, model: str, timeout: float) -> dict[str, Any]:
     start = time.monotonic()
     body: dict[str, Any] = {"model": model, "max_tokens": 1, "temperature": 0, "stream": False}
     messages = [{"role": "user", "content": "Hi"}]
-    api, path = "chat", "/v1/chat/completions"
-    try:
-        answer = client.request_json("POST", path, {**body, "messages": messages}, timeout)
-    except Problem as problem:
-        if not chat_unsupported(problem):
-            raise
-        api, path = "completions", "/v1/completions"
-        answer = client.request_json("POST", path, {**body, "prompt": "Hi"}, timeout)
+    asked = {
+        "chat": ("/v1/chat/completions", {**body, "messages": messages}),
+        "completions": ("/v1/completions", {**body, "prompt": "Hi"}),
+        "embeddings": ("/v1/embeddings", {"model": model, "input": "Hi"}),
+        "rerank": ("/v1/rerank", {"model": model, "query": "Hi", "documents": ["Hello"]}),
+    }
+    ways = {api: partial(client.request_json, "POST", path, data, timeout) for api, (path, data) in asked.items()}
+    answer, api = first_way(ways, None)
     usage = answer.get("usage")
     generated = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    if not _first_choice(answer) or generated == 0:
+    empty = {
+        "embeddings": not entries_of(answer, "data"),
+        "rerank": not entries_of(answer, "results"),
+    }.get(api, not _first_choice(answer) or generated == 0)
+    if empty:
+        what = {"embeddings": "a vector", "rerank": "a score"}.get(api, "a token")
         raise Problem(
-            f"{path} answered without a token", "see the unit's log for the engine's own error", kind="http", status=500
+            f"{asked[api][0]} answered without {what}",
+            "see the unit's log for the engine's own error",
+            kind="http",
+            status=500,
         )
     return {"api": api, "seconds": round(time.monotonic() - start, 3)}
 

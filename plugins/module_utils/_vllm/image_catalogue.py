@@ -168,6 +168,7 @@ IMAGES: tuple[dict[str, Any], ...] = (
     {
         "image": "eugr/spark-vllm-b12x:*",
         "arm64": True,
+        "features": ["b12x"],
         "source": _COMMUNITY,
         "note": "A fork with kernels and VLLM_USE_B12X_* variables of its own. Nightly tags may be removed again.",
     },
