@@ -32,7 +32,6 @@ GIB = 2**30
 REFUSED = {
     ("qwen3-235b-a22b-gptq-int4", "one-spark"): "memory.node",
     ("qwen3.5-122b-a10b-nvfp4", "bf16"): "memory.load",
-    ("qwen3.5-397b-a17b-nvfp4", None): "memory.no_cache_memory",
 }
 
 
