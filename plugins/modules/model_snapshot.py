@@ -218,6 +218,7 @@ class Download:
             return ""
         self.clean_up()
         request = {key: self.params[key] for key in ("repo", "revision", "only", "endpoint")}
+        request["keep"] = sorted(self.params["files"] or {})
         token = self.write_token()
         argv = snapshots.fetch_argv(self.name, self.params["image"], self.params["hf_home"], request, token)
         rc, _out, err = self.run(argv)

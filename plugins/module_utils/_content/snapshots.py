@@ -46,16 +46,31 @@ WEIGHT_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json"
 TOKENIZER_FILES = ("*.jinja", "*.json", "*.model", "*.txt")
 """What an engine reads of a repository that it has for the tokenizer alone; none has files of every kind."""
 
+COPY = re.compile(
+    r"(?:original|metal)/.*\.(?:safetensors|bin|pth?|gguf)|model-\d+-of-\d+\.safetensors|pytorch_model.*\.bin", re.ASCII
+)
+"""Weights that a repository may hold once more, in a form that vLLM does not read where an index or model.safetensors names others."""
+
 # Runs in a container of the serving image, which carries huggingface_hub; prints one JSON line of totals, then the
 # path of the snapshot. Its arguments come as JSON on the command line, the token by HF_TOKEN_PATH.
 FETCH_PROGRAM = """\
-import fnmatch, glob, json, os, shutil, sys
+import fnmatch, glob, json, os, re, shutil, sys
 from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
 want = json.loads(sys.argv[1])
 api = HfApi(endpoint=want["endpoint"] or None)
 info = api.model_info(want["repo"], revision=want["revision"], files_metadata=True)
 only = want["only"] or None
 files = [f for f in info.siblings if not only or any(fnmatch.fnmatch(f.rfilename, p) for p in only)]
+names, index, hub = {f.rfilename for f in files}, "model.safetensors.index.json", want["endpoint"] or None
+shards = {"model.safetensors"} & names
+if index in names and not only:
+    folder = snapshot_download(want["repo"], revision=info.sha, allow_patterns=[index], ignore_patterns=None, endpoint=hub)
+    with open(os.path.join(folder, index), encoding="utf-8") as file:
+        shards = set(json.load(file)["weight_map"].values())
+# Weights that are there once more in another form stay where they are, unless the lock has them.
+copies = {n for n in names if re.fullmatch(want["copies"], n)} - shards - set(want["keep"])
+skip = sorted(copies) if shards and shards <= names and not only else []
+files = [f for f in files if f.rfilename not in skip]
 print(json.dumps({"commit": info.sha, "files": len(files), "bytes": sum(f.size or 0 for f in files)}), flush=True)
 home = os.environ["HF_HOME"]
 parts = glob.glob(home + "/hub/models--" + want["repo"].replace("/", "--") + "/blobs/*.incomplete")
@@ -64,7 +79,9 @@ need = sum(f.size or 0 for f, has in zip(files, there) if not has) - sum(os.path
 free = shutil.disk_usage(home).free
 if need > free:
     sys.exit(f"No space left: {need / 1e9:.2f} GB are to come, {free / 1e9:.2f} GB are free; nothing was fetched")
-path = snapshot_download(want["repo"], revision=want["revision"], allow_patterns=only, endpoint=want["endpoint"] or None)
+path = snapshot_download(
+    want["repo"], revision=want["revision"], allow_patterns=only, ignore_patterns=skip or None, endpoint=hub
+)
 print(path, flush=True)
 """
 
@@ -141,19 +158,40 @@ def commit_of(hf_home: Path, repo: str, revision: str) -> str | None:
     return text if COMMIT.fullmatch(text) else None
 
 
+def _shards(snapshot: Path, files: Mapping[str, File], index: str) -> set[str] | None:
+    """Return the shards that an index of a snapshot names, None where it says none."""
+    try:
+        with _model(snapshot) as model:
+            content = beneath.read(model, files[index].real, MOST_OF_AN_INDEX)
+        return {str(shard) for shard in json.loads(content)["weight_map"].values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def copies(snapshot: Path, files: Mapping[str, File]) -> set[str]:
+    """Return the weights of a snapshot that are there once more, in a form that no engine reads beside the one that is named.
+
+    Nothing is a copy before all that the index names is there.
+
+    :param snapshot: its folder
+    :param files: of C(listing)
+    :returns: names in the repository
+    """
+    named = _shards(snapshot, files, WEIGHT_INDEXES[0]) if WEIGHT_INDEXES[0] in files else None
+    shards = named if named is not None else {"model.safetensors"} & set(files)
+    if not shards or not shards <= set(files):
+        return set()
+    return {name for name in files if COPY.fullmatch(name)} - shards
+
+
 def _missing(
     snapshot: Path, files: Mapping[str, File], wrong: Mapping[str, str], only: Sequence[str] = ()
 ) -> list[str]:
     """Return what a snapshot lacks: shards that its index names, links that lead nowhere or out of the model's folder."""
     missing = set(wrong)
     for index in WEIGHT_INDEXES:
-        if index not in files:
-            continue
-        try:
-            with _model(snapshot) as model:
-                content = beneath.read(model, files[index].real, MOST_OF_AN_INDEX)
-            shards = {str(shard) for shard in json.loads(content)["weight_map"].values()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        shards = _shards(snapshot, files, index) if index in files else None
+        if shards is None:
             continue
         # The index of a repository of which selected files are wanted names others too.
         meant = {shard for shard in shards if not only or any(fnmatch.fnmatch(shard, pattern) for pattern in only)}
@@ -315,7 +353,7 @@ def _chosen(names: Iterable[str], only: Sequence[str]) -> list[str]:
 def describe_files(
     snapshot: Path, sums: Sums, only: Sequence[str] = (), verify: bool = False
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return size, sum and blob of each file of a snapshot, and what is wrong with them.
+    """Return size, sum and blob of each file of a snapshot but for C(copies) of weights, and what is wrong with them.
 
     The hub library names the blobs of large files by their sum; those are read only on request. All others are.
 
@@ -330,8 +368,9 @@ def describe_files(
     problems = [f"{name} {wrong.get(name, 'is missing')}" for name in _missing(snapshot, there, wrong, only)]
     if not there:
         return files, problems
+    twice = copies(snapshot, there)
     with _model(snapshot) as model:
-        for name in _chosen(there, only):
+        for name in _chosen(there.keys() - twice, only):
             file = there[name]
             named = file.blob if SHA256.fullmatch(file.blob) else ""
             with beneath.open_file(model, file.real) as handle:
@@ -393,7 +432,7 @@ def check(snapshot: Path, files: Mapping[str, Mapping[str, Any]], sums: Sums, ve
 def unlisted(snapshot: Path, files: Mapping[str, Any], only: Sequence[str] = ()) -> list[str]:
     """Return what lies in a snapshot and is not among the files of its lock entry, but for what nobody reads as a program or weights.
 
-    An engine reads what it finds: weights in another format, a chat template, code of the model.
+    An engine reads what it finds: weights that no index names, a chat template, code of the model. C(copies) it does not read.
 
     :param snapshot: its folder
     :param files: of the lock entry, by name
@@ -402,10 +441,11 @@ def unlisted(snapshot: Path, files: Mapping[str, Any], only: Sequence[str] = ())
     :returns: names below the snapshot
     """
     there, strange = listing(snapshot)
+    twice = copies(snapshot, there)
     return [
         name
         for name in _chosen([*there, *strange], only)
-        if name not in files and not any(fnmatch.fnmatch(name.rpartition("/")[2].lower(), each) for each in PAPERS)
+        if name not in files and name not in twice and not any(fnmatch.fnmatch(name.rpartition("/")[2].lower(), each) for each in PAPERS)
     ]
 
 
@@ -498,7 +538,7 @@ def fetch_argv(container: str, image: str, hf_home: str, request: dict[str, Any]
     :param container: name for it
     :param image: that has the hub library
     :param hf_home: of the host
-    :param request: what the program inside is told: repository, revision, patterns
+    :param request: what the program inside is told: repository, revision, patterns, and C(keep), the files that a lock names
     :param token_path: file of the host with the token, None without one
     :returns: the command
     """
@@ -525,6 +565,7 @@ def fetch_argv(container: str, image: str, hf_home: str, request: dict[str, Any]
         "--env",
         "HF_HUB_OFFLINE=0",
     ]
+    request = {**request, "copies": COPY.pattern}
     if token_path:
         argv += [
             "--mount",

@@ -111,7 +111,10 @@ class HfApi:
         return types.SimpleNamespace(sha="main-commit", siblings=files)
 def try_to_load_from_cache(repo, name, revision):
     return "/path" if name == "a" and revision == "main-commit" else None
-def snapshot_download(repo, revision, allow_patterns, endpoint):
+def snapshot_download(repo, revision, allow_patterns, ignore_patterns, endpoint):
+    if allow_patterns == ["model.safetensors.index.json"]:
+        return os.environ["INDEX"]
+    print("left:", ignore_patterns)
     return "/snapshot"
 """
 
@@ -130,7 +133,7 @@ def test_room_is_looked_at_before_anything_is_fetched(tmp_path: Path, free: int,
     part = tmp_path / "home" / "hub" / "models--Org--Model" / "blobs" / "x.incomplete"
     part.parent.mkdir(parents=True)
     part.write_bytes(b"x" * 100)
-    request = {"repo": "Org/Model", "revision": "main", "only": only, "endpoint": ""}
+    request = {"repo": "Org/Model", "revision": "main", "only": only, "endpoint": "", "keep": [], "copies": "x"}
     ran = subprocess.run(
         [sys.executable, "-c", snapshots.FETCH_PROGRAM, json.dumps(request)],
         env={"PYTHONPATH": str(tmp_path), "HF_HOME": str(tmp_path / "home"), "FREE": str(free)},
@@ -143,6 +146,68 @@ def test_room_is_looked_at_before_anything_is_fetched(tmp_path: Path, free: int,
     assert ("/snapshot" in ran.stdout) is not bool(refused)
     if refused:
         assert "Make room below /srv" in snapshots.explain("Org/Model@main", "/srv", ran.stderr)
+
+
+GPT_OSS = {
+    "model.safetensors.index.json": 1,
+    "model-00000-of-00001.safetensors": 65,
+    "model-00000-of-00007.safetensors": 3,
+    "original/model--00001.safetensors": 60,
+    "original/config.json": 1,
+    "metal/model.bin": 60,
+    "assistant/model.safetensors": 2,
+    "config.json": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("keep", "index", "left"),
+    [
+        # The drafter in a folder of its own stays, and so do small files of the other forms.
+        ([], True, ["metal/model.bin", "model-00000-of-00007.safetensors", "original/model--00001.safetensors"]),
+        (["metal/model.bin"], True, ["model-00000-of-00007.safetensors", "original/model--00001.safetensors"]),
+        ([], False, []),
+    ],
+)
+def test_weights_that_are_there_once_more_are_not_fetched(
+    tmp_path: Path, keep: list[str], index: bool, left: list[str]
+) -> None:
+    files = [(name, size) for name, size in GPT_OSS.items() if index or not name.endswith("index.json")]
+    library = HUB_LIBRARY.replace('(("a", 400), ("b", 600), ("c.txt", 50))', repr(files))
+    (tmp_path / "huggingface_hub.py").write_text(library)
+    shown = {"weight_map": {"a.weight": "model-00000-of-00001.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(shown))
+    (tmp_path / "home").mkdir()
+    request = {"repo": "Org/Model", "revision": "main", "only": [], "endpoint": "", "keep": keep}
+    argv = snapshots.fetch_argv("c", "image", "/srv/hf", request, None)
+    ran = subprocess.run(
+        [sys.executable, *argv[argv.index("-c") :]],
+        env={
+            "PYTHONPATH": str(tmp_path),
+            "HF_HOME": str(tmp_path / "home"),
+            "FREE": "1000",
+            "INDEX": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = ran.stdout.splitlines()
+    assert json.loads(said[0])["bytes"] == sum(size for name, size in files if name not in left)
+    assert said[1] == f"left: {left or None}"
+
+
+def test_a_lock_has_no_copies_of_weights_and_does_not_miss_them(hub: Path, tmp_path: Path) -> None:
+    snapshot, files = snapshot_of(hub)
+    (snapshot / "metal").mkdir()
+    (snapshot / "metal" / "model.bin").write_bytes(b"again")
+    found, problems = snapshots.describe_files(snapshot, snapshots.Sums(tmp_path, "Org/Model"))
+    assert problems == [] and set(found) == set(files)
+    assert snapshots.unlisted(snapshot, files) == []
+    # Without all that the index names, nothing counts as there twice.
+    shard = next(name for name in files if name.endswith(".safetensors"))
+    (snapshot / shard).unlink()
+    assert snapshots.unlisted(snapshot, files) == ["metal/model.bin"]
 
 
 @pytest.mark.parametrize(
