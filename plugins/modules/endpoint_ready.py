@@ -88,6 +88,12 @@ options:
     type: dict
     default: {}
     suboptions:
+      adapters:
+        description:
+          - Names of LoRA adapters that have to be listed beside the model, and to make a token each.
+        type: list
+        elements: str
+        default: []
       tools:
         description:
           - An offered tool is called, in the C(tool_calls) of the answer and not as text.
@@ -209,7 +215,7 @@ checks:
   description: V(true), V(false) or V(null) (not reached, not wanted) per stage.
   returned: when the server was contacted
   type: dict
-  sample: {"health": true, "models": true, "completion": true, "tools": null, "reasoning": null}
+  sample: {"health": true, "models": true, "completion": true, "adapters": null, "tools": null, "reasoning": null}
 error:
   description: What is wrong.
   returned: when something was waited for
@@ -269,6 +275,7 @@ def main() -> None:
                     "reasoning": {"type": "bool", "default": False},
                     "max_tokens": {"type": "int", "default": endpoint.CHECK_TOKENS, "no_log": False},
                     "temperature": {"type": "float", "default": 0.0},
+                    "adapters": {"type": "list", "elements": "str", "default": []},
                 },
             },
             "prompt": {"type": "str", "default": endpoint.DEFAULT_PROMPT},

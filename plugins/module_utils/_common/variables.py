@@ -361,6 +361,12 @@ SERVICE: dict[str, Key] = {
         "weight by which services with a calculated utilisation share the remaining memory; 1 when left out",
         least=0,
     ),
+    "lora": Key(
+        dict,
+        {},
+        "LoRA adapters that the engine serves beside its model: adapters (name, repo, revision), max_rank, max_loras, max_cpu_loras",
+        page="inventory.md#lora-adapters",
+    ),
     "state": Key(
         str,
         "started",

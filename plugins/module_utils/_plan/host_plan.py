@@ -124,7 +124,8 @@ def _models(planned: Sequence[Mapping[str, Any]], lock: Mapping[str, Any] | None
             }
         for extra in model["extra"]:
             key = (extra["repo"], extra["revision"])
-            entry = wanted.setdefault(key, {**extra, "image": service["image"]["run"], "link": ""})
+            entry = wanted.setdefault(key, {"link": "", **extra, "image": service["image"]["run"]})
+            entry["link"] = entry["link"] or extra.get("link", "")
             # Two services may name different files of one repository; without patterns all of them are meant.
             if entry["only"] and extra["only"]:
                 entry["only"] = sorted({*entry["only"], *extra["only"]})

@@ -12,7 +12,7 @@ from .._common import validation
 from .._common.findings import Finding
 from .._compat import compat
 from .._memory.budget import memory_budget
-from . import image_check, image_questions, service_files, variables
+from . import image_check, image_questions, lora, service_files, variables
 from .container_argv import own_docker_args
 from .service import Host, PlacedService, ServiceSpec, Sources
 
@@ -199,7 +199,9 @@ def budget_request(
                 "memory": service.memory,
                 "memory_gib": service.memory_gib,
                 "draft_config": service.draft_config,
-                "overheads": service.overheads,
+                "overheads": lora.overheads(
+                    service.lora, service.config, service.overheads, settings["spark_overheads"] or {}
+                ),
                 "vllm_version": launches[service.name]["vllm_version"],
                 "args": {
                     **launches[service.name]["args"],

@@ -21,6 +21,7 @@ from .._common.validation import ENV_NAME, IMAGE_REF, LONGEST_START, RESERVED_NA
 from .._common.variables import SERVICE
 from .._proof import fast_path
 from .._vllm import catalogue, launch, versions
+from . import lora
 from .service import ServiceSpec
 
 CONTROL, kind = plain_data.CONTROL, plain_data.kind
@@ -359,6 +360,12 @@ def _assemble(
         _check_model(problems, model)
     merged["secrets"] = _secrets(problems, own, base)
     merged.update(_serving(problems, own, base, recipe))
+    merged["lora"] = lora.read(problems, own.get("lora"), merged["args"], merged["served_model_name"])
+    if merged["lora"]:
+        entries = [{key: entry[key] for key in ("repo", "revision") if key in entry} for entry in merged["lora"]["adapters"]]
+        model = {**model, "extra": [*(model.get("extra") or []), *entries]}
+        _check_model(problems, model)
+        merged["checks"] = {**merged["checks"], "adapters": [entry.get("name") for entry in merged["lora"]["adapters"]]}
     docker_args = [*texts(problems, base, "docker_args"), *texts(problems, own, "docker_args")]
     for text in plain_secrets.sentences("docker_args", plain_secrets.in_words(docker_args), SECRETS_FIX):
         problems.add(text)

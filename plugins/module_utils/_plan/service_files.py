@@ -13,7 +13,7 @@ from typing import Any
 
 from .._cluster import ray_cluster
 from .._vllm.image_catalogue import split_image
-from . import recipes
+from . import lora, recipes
 from .service import PlacedService
 
 CONTAINER_HF_HOME = "/root/.cache/huggingface"
@@ -46,6 +46,8 @@ def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[
     linked = not model["path"] and (
         args != service.args or any(entry["source"] is entry["sha256"] is None for entry in files)
     )
+    folders = {each["repo"]: f"{CONTAINER_HF_HOME}/{each['link']}" for each in model["extra"] if each.get("link")}
+    args = {**args, **lora.options(service.lora, folders)}
     return replace(service, args=args, files=files, linked=linked)
 
 
@@ -108,12 +110,21 @@ def image_of(ref: str, there: Mapping[str, Any]) -> dict[str, Any]:
     return {"ref": ref, "id": there.get("id"), "digest": digest, "run": digest or there.get("id") or ref}
 
 
+def _link(repo: str, revision: str) -> str:
+    """Return the link below HF_HOME to a snapshot that a service names files of."""
+    return f"{SNAPSHOTS}/{repo.replace('/', '--')}@{revision.replace('/', '--')}"
+
+
 def model_of(settings: Mapping[str, Any], service: PlacedService) -> dict[str, Any]:
     model = service.model
-    extra = [
+    extra: list[dict[str, Any]] = [
         {"repo": e["repo"], "revision": e.get("revision") or "main", "only": list(e.get("only") or [])}
         for e in model.get("extra") or []
     ]
+    adapters = {entry["repo"] for entry in service.lora.get("adapters") or []}
+    for entry in extra:
+        if entry["repo"] in adapters:  # the engine is given its folder, whose name holds no commit
+            entry["link"] = _link(entry["repo"], entry["revision"])
     if model.get("path"):
         path = str(model["path"])
         leaf = path.rstrip("/").rsplit("/", 1)[-1]
@@ -133,7 +144,7 @@ def model_of(settings: Mapping[str, Any], service: PlacedService) -> dict[str, A
         "revision": revision,
         "source": None,
         "path": None,
-        "link": f"{SNAPSHOTS}/{str(model['repo']).replace('/', '--')}@{revision.replace('/', '--')}",
+        "link": _link(str(model["repo"]), revision),
         "extra": extra,
         "argument": model["repo"],
     }

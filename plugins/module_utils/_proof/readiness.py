@@ -182,6 +182,7 @@ def wait_for_answer(params: Mapping[str, Any], alive: Callable[[], str | None], 
         reasoning=bool(checks.get("reasoning")),
         check_tokens=checks.get("max_tokens") or endpoint.CHECK_TOKENS,
         check_temperature=checks.get("temperature") or 0.0,
+        adapters=tuple(checks.get("adapters") or ()),
     )
     return endpoint.wait_ready(
         params["url"],

@@ -7,7 +7,7 @@
 gone. Ready means that a real request came back with tokens, on the path that users take. That first request is also
 the one that compiles the kernels, so it is better made here than by a person.
 
-Stages: health -> models -> completion -> tools -> reasoning (the last two only when asked for).
+Stages: health -> models -> completion -> adapters -> tools -> reasoning (the last three only when asked for).
 
 This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
 """
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-STAGES = ("health", "models", "completion", "tools", "reasoning")
+STAGES = ("health", "models", "completion", "adapters", "tools", "reasoning")
 
 # Most tokens of an answer to the tool and reasoning checks: models that think spend a thousand and more before they call a tool.
 CHECK_TOKENS = 4096
@@ -675,7 +675,7 @@ class Requests:
     timeout: seconds of each small request. completion_timeout: seconds of each wait on tokens; the first ones come only after
     the kernels are compiled, so it is long, and an attempt that times out is made again until the deadline.
     tools, reasoning: whether a tool call and the reasoning split are checked. check_tokens, check_temperature: most tokens and
-    sampling temperature of their answers. measure: make a second, warm request for the figures, and judge whether its text is garbage.
+    sampling temperature of their answers. adapters: names of LoRA adapters that have to be served and to answer. measure: make a second, warm request for the figures, and judge whether its text is garbage.
     """
 
     timeout: float = 10.0
@@ -686,12 +686,14 @@ class Requests:
     reasoning: bool = False
     check_tokens: int = CHECK_TOKENS
     check_temperature: float = 0.0
+    adapters: tuple[str, ...] = ()
     measure: bool = True
 
     @property
     def stages(self) -> list[str]:
         """The stages to pass, in order, each a method of C(Readiness)."""
-        optional = [stage for stage, asked in (("tools", self.tools), ("reasoning", self.reasoning)) if asked]
+        asked = {"adapters": self.adapters, "tools": self.tools, "reasoning": self.reasoning}
+        optional = [stage for stage, wanted in asked.items() if wanted]
         return ["health", "models", "completion", *optional]
 
 
@@ -945,6 +947,24 @@ class Readiness:
             True,
             kind="length",
         )
+
+    def adapters(self) -> None:
+        """Pass when every LoRA adapter is served under its name and makes a token."""
+        answer = self.client.request_json("GET", "/v1/models", timeout=self._short())
+        served = {str(entry.get("id")) for entry in entries_of(answer, "data")}
+        missing = sorted(set(self.requests.adapters) - served)
+        if missing:
+            raise Problem(
+                f"the server does not list {', '.join(missing)}: it serves {', '.join(sorted(served))}",
+                "see the unit's log for the adapter that it could not load; its rank may be above lora.max_rank",
+                True,
+            )
+        for name in self.requests.adapters:
+            try:
+                one_token(self.client, name, self._long())
+            except Problem as problem:
+                problem.message = f"adapter {name}: {problem.message}"
+                raise
 
     def tools(self) -> None:
         """Pass when an offered tool is called in OpenAI's form, not as text."""
