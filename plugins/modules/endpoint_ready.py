@@ -215,7 +215,7 @@ checks:
   description: V(true), V(false) or V(null) (not reached, not wanted) per stage.
   returned: when the server was contacted
   type: dict
-  sample: {"health": true, "models": true, "completion": true, "adapters": null, "tools": null, "reasoning": null}
+  sample: {"health": true, "models": true, "completion": true, "tools": null, "reasoning": null}
 error:
   description: What is wrong.
   returned: when something was waited for

@@ -445,7 +445,9 @@ def unlisted(snapshot: Path, files: Mapping[str, Any], only: Sequence[str] = ())
     return [
         name
         for name in _chosen([*there, *strange], only)
-        if name not in files and name not in twice and not any(fnmatch.fnmatch(name.rpartition("/")[2].lower(), each) for each in PAPERS)
+        if name not in files
+        and name not in twice
+        and not any(fnmatch.fnmatch(name.rpartition("/")[2].lower(), each) for each in PAPERS)
     ]
 
 

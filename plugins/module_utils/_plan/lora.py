@@ -44,10 +44,15 @@ def read(problems: Problems, given: Any, args: Mapping[str, Any], served: Any) -
     for entry in adapters:
         problems.unknown(entry, ADAPTER_KEYS, "key of lora.adapters:")
         name = entry.get("name")
-        if not plain_data.is_line(name) or "=" in name or name in names:
-            problems.add(f"lora.adapters names {plain_data.shown(name)}; it must be a name of its own without '=', which clients send as model.")
+        if not isinstance(name, str) or not plain_data.is_line(name) or "=" in name or name in names:
+            problems.add(
+                f"lora.adapters names {plain_data.shown(name)}; it must be a name of its own without '=', which clients send as model."
+            )
         names.append(name)
-    sizes = {"max_rank": lora.get("max_rank", 16), "max_loras": lora.get("max_loras", min(len(adapters), MOST) or 1)}
+    sizes: dict[str, Any] = {
+        "max_rank": lora.get("max_rank", 16),
+        "max_loras": lora.get("max_loras", min(len(adapters), MOST) or 1),
+    }
     sizes["max_cpu_loras"] = lora.get("max_cpu_loras", sizes["max_loras"])
     if sizes["max_rank"] not in RANKS or isinstance(sizes["max_rank"], bool):
         problems.add(f"lora.max_rank is {sizes['max_rank']!r}; vLLM takes {', '.join(map(str, RANKS))}.")
@@ -55,7 +60,9 @@ def read(problems: Problems, given: Any, args: Mapping[str, Any], served: Any) -
         if not plain_data.is_whole(sizes[key], 1, MOST):
             problems.add(f"lora.{key} is {sizes[key]!r}; it must be a whole number, 1 to {MOST}.")
     if not problems.messages and sizes["max_cpu_loras"] < sizes["max_loras"]:
-        problems.add("lora.max_cpu_loras is below max_loras; vLLM keeps each adapter that it computes with in host memory too.")
+        problems.add(
+            "lora.max_cpu_loras is below max_loras; vLLM keeps each adapter that it computes with in host memory too."
+        )
     twice = [option for option in OPTIONS if option in args]
     if twice:
         problems.add(f"args names {', '.join(twice)}, which 'lora' says already; leave one of them out.")

@@ -25,7 +25,16 @@ RANKS = ("tensor-parallel-size", "pipeline-parallel-size", "nnodes", "node-rank"
 ROOTS = ("memory.refused", "memory.load", "memory.no_cache_memory")
 """Findings that others follow from: what does not fit asks for too much, leaves too little, and so on."""
 VERDICTS = {"fits": "yes", "tight": "tight", "fails": "no"}
-HEADER = ("recipe", "variant", "Sparks", "weights", "KV cache", "longest", *(f"on {count}" for count in COUNTS), "tokens/s")
+HEADER = (
+    "recipe",
+    "variant",
+    "Sparks",
+    "weights",
+    "KV cache",
+    "longest",
+    *(f"on {count}" for count in COUNTS),
+    "tokens/s",
+)
 JOBS = {
     "chat": "Chat",
     "code": "Code",
@@ -109,9 +118,10 @@ def least_vllm(service: ServiceSpec) -> str:
     if service.least_vllm:
         return service.least_vllm
     known = catalogue.names("architectures")
-    listed = [known[name] for name in service.config.get("architectures") or [] if name in known]
-    firsts = [min(first for first, _last in span.runs()) for span in listed]
-    return str(catalogue.versions()[min(firsts)]) if firsts and min(firsts) else ""
+    spans = [known[name] for name in service.config.get("architectures") or [] if name in known]
+    # The first version that was read may not be the first that had it.
+    first = min((start for span in spans for start, _end in span.runs()), default=0)
+    return str(catalogue.versions()[first]) if first else ""
 
 
 def _weights(service: ServiceSpec, memory: Mapping[str, Any]) -> float | None:

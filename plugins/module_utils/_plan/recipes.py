@@ -360,12 +360,7 @@ def _assemble(
         _check_model(problems, model)
     merged["secrets"] = _secrets(problems, own, base)
     merged.update(_serving(problems, own, base, recipe))
-    merged["lora"] = lora.read(problems, own.get("lora"), merged["args"], merged["served_model_name"])
-    if merged["lora"]:
-        entries = [{key: entry[key] for key in ("repo", "revision") if key in entry} for entry in merged["lora"]["adapters"]]
-        model = {**model, "extra": [*(model.get("extra") or []), *entries]}
-        _check_model(problems, model)
-        merged["checks"] = {**merged["checks"], "adapters": [entry.get("name") for entry in merged["lora"]["adapters"]]}
+    model = _with_adapters(problems, own, merged, model)
     docker_args = [*texts(problems, base, "docker_args"), *texts(problems, own, "docker_args")]
     for text in plain_secrets.sentences("docker_args", plain_secrets.in_words(docker_args), SECRETS_FIX):
         problems.add(text)
@@ -389,7 +384,9 @@ def _assemble(
         files=files,
         pip=packages,
         nodes=next((layer["nodes"] for layer in reversed([recipe, *variants]) if layer.get("nodes")), 1),
-        least_vllm=next((layer["least_vllm"] for layer in reversed([recipe, *variants]) if layer.get("least_vllm")), ""),
+        least_vllm=next(
+            (layer["least_vllm"] for layer in reversed([recipe, *variants]) if layer.get("least_vllm")), ""
+        ),
         # What is measured after a start; the figures for people stay in the recipe.
         expect=[
             dict(entry)
@@ -401,6 +398,21 @@ def _assemble(
         ignore=ignored,
         **merged,
     )
+
+
+def _with_adapters(
+    problems: Problems, own: Mapping[str, Any], merged: dict[str, Any], model: dict[str, Any]
+) -> dict[str, Any]:
+    """Put LoRA adapters and their check into what is merged; return the model with their repositories beside it."""
+    merged["lora"] = lora.read(problems, own.get("lora"), merged["args"], merged["served_model_name"])
+    if not merged["lora"]:
+        return model
+    adapters = merged["lora"]["adapters"]
+    entries = [{key: entry[key] for key in ("repo", "revision") if key in entry} for entry in adapters]
+    model = {**model, "extra": [*(model.get("extra") or []), *entries]}
+    _check_model(problems, model)
+    merged["checks"] = {**merged["checks"], "adapters": [entry.get("name") for entry in adapters]}
+    return model
 
 
 def _check_name(problems: Problems, own: Mapping[str, Any]) -> None:
@@ -487,7 +499,9 @@ def _memory(
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < float("inf"):
         problems.add(f"'memory_share' is {share!r}; it must be a number, 0 or more.")
     # Both say what the whole engine takes, so the last layer that has either says it alone.
-    saying = next((layer for layer in (own, *reversed(variants), recipe) if layer.keys() & {"memory", "memory_gib"}), {})
+    saying: Mapping[str, Any] = next(
+        (layer for layer in (own, *reversed(variants), recipe) if layer.keys() & {"memory", "memory_gib"}), {}
+    )
     return {**sizes, **_stated(problems, saying), "memory_share": share}
 
 

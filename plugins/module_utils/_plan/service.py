@@ -39,11 +39,12 @@ class Sources:
 class ServiceSpec:
     """A service as the inventory has it, merged with its recipe; C(SERVICE) of C(_common/variables.py) has the meaning of most fields.
 
-    variant: the chosen variants of the recipe. image: what is served from, with what the recipe knows of it; alternatives: references of
-    all images that would do, the first choice first. secrets: environment variable to file on the controller. nodes: how many Sparks it
-    needs. least_vllm: the oldest vLLM that its recipe is for, empty where it says none. lora: its adapters, of C(lora.read). expect: what the recipe says of kernels and drafts. weights_gib, draft_weights_gib: GiB on one rank, None where they are worked
-    out. memory, memory_gib: what a person says that an engine takes on a Spark, in place of all that.
-    start_timeout: seconds. lock: what the lock file keeps of it, see C(lock.describe).
+    variant: the chosen variants of the recipe. image: what is served from, with what the recipe knows of it; alternatives: references
+    of all images that would do, the first choice first. secrets: environment variable to file on the controller. nodes: how many
+    Sparks it needs. least_vllm: the oldest vLLM that its recipe is for, empty where it says none. lora: its adapters, of C(lora.read).
+    expect: what the recipe says of kernels and drafts. weights_gib, draft_weights_gib: GiB on one rank, None where they are worked
+    out. memory, memory_gib: what a person says that an engine takes on a Spark, in place of all that. start_timeout: seconds. lock:
+    what the lock file keeps of it, see C(lock.describe).
     """
 
     name: str

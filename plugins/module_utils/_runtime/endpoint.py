@@ -43,9 +43,7 @@ APIS = ("chat", "completions", "embeddings", "rerank")
 SAME_THING = ("The cat sleeps on the warm sofa.", "A cat is asleep on a warm couch.")
 OTHER_THING = "Quarterly tax returns are due at the end of April."
 QUESTION = "Where does the cat sleep?"
-POOLING_FIX = (
-    "the engine computes wrong, or the model is read as another kind than it is: see runner, convert and hf-overrides of its recipe"
-)
+POOLING_FIX = "the engine computes wrong, or the model is read as another kind than it is: see runner, convert and hf-overrides of its recipe"
 
 DEFAULT_PROMPT = "Say hello and name three colours."
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -672,10 +670,11 @@ def blank_figures(model: str | None) -> dict[str, Any]:
 class Requests:
     """What is asked of a server until it counts as ready.
 
-    timeout: seconds of each small request. completion_timeout: seconds of each wait on tokens; the first ones come only after
-    the kernels are compiled, so it is long, and an attempt that times out is made again until the deadline.
-    tools, reasoning: whether a tool call and the reasoning split are checked. check_tokens, check_temperature: most tokens and
-    sampling temperature of their answers. adapters: names of LoRA adapters that have to be served and to answer. measure: make a second, warm request for the figures, and judge whether its text is garbage.
+    timeout: seconds of each small request. completion_timeout: seconds of each wait on tokens; the first ones come only after the
+    kernels are compiled, so it is long, and an attempt that times out is made again until the deadline. tools, reasoning: whether a
+    tool call and the reasoning split are checked. check_tokens, check_temperature: most tokens and sampling temperature of their
+    answers. adapters: names of LoRA adapters that have to be served and to answer. measure: make a second, warm request for the
+    figures, and judge whether its text is garbage.
     """
 
     timeout: float = 10.0
@@ -767,7 +766,10 @@ class Readiness:
         self.found["warmup_seconds"] = warmup["seconds"]
         figures = self._completion_once() if self.requests.measure else warmup
         # A unit does not judge (it measures nothing): a start would not mend what the image computes, and takes a quarter of an hour.
-        judged = self.requests.measure and self.found["api"] in ("chat", "completions")  # vectors and scores judge themselves
+        judged = self.requests.measure and self.found["api"] in (
+            "chat",
+            "completions",
+        )  # vectors and scores judge themselves
         wrong = garbage(figures["text"], self.found["api"] == "chat") if judged else ""
         if wrong:
             raise Problem(
@@ -794,10 +796,11 @@ class Readiness:
     def _embed(self) -> dict[str, Any]:
         """Ask for vectors of three texts; the two that say the same have to be the nearer ones."""
         start = self.clock()
-        body = {"model": self.model, "input": [SAME_THING[0], SAME_THING[1], OTHER_THING]}
+        texts = [*SAME_THING, OTHER_THING]
+        body = {"model": self.model, "input": texts}
         answer = self.client.request_json("POST", "/v1/embeddings", body, self._long())
-        vectors = [entry.get("embedding") for entry in entries_of(answer, "data")]
-        wrong = wrong_vectors(vectors, len(body["input"]))
+        vectors: list[Any] = [entry.get("embedding") for entry in entries_of(answer, "data")]
+        wrong = wrong_vectors(vectors, len(texts))
         near = far = 0.0
         if not wrong:
             near, far = cosine(vectors[0], vectors[1]), cosine(vectors[0], vectors[2])
@@ -812,14 +815,22 @@ class Readiness:
         start = self.clock()
         body = {"model": self.model, "query": QUESTION, "documents": [OTHER_THING, SAME_THING[1]]}
         answer = self.client.request_json("POST", "/v1/rerank", body, self._long())
-        scores = {entry.get("index"): entry.get("relevance_score") for entry in entries_of(answer, "results")}
+        scores: dict[Any, Any] = {
+            entry.get("index"): entry.get("relevance_score") for entry in entries_of(answer, "results")
+        }
         if set(scores) != {0, 1} or not all(is_figure(score) for score in scores.values()):
             wrong = "not one score for each document"
         else:
-            wrong = "" if scores[1] > scores[0] else f"the document that answers has {scores[1]:.3f}, another {scores[0]:.3f}"
+            wrong = (
+                ""
+                if scores[1] > scores[0]
+                else f"the document that answers has {scores[1]:.3f}, another {scores[0]:.3f}"
+            )
         if wrong:
             raise Problem(f"the scores are wrong: {wrong}", POOLING_FIX, kind="http", status=500)
-        return pooled(self.clock() - start, f"{scores[1]:.3f} for the document that answers, {scores[0]:.3f} for another")
+        return pooled(
+            self.clock() - start, f"{scores[1]:.3f} for the document that answers, {scores[0]:.3f} for another"
+        )
 
     def _name_the_hang(self, problem: Problem) -> Problem:
         try:
@@ -1189,11 +1200,11 @@ def wait_ready(
     :param clock: monotonic seconds
     :param sleep: waits for seconds
     :returns: C({ready, stage, elapsed_seconds, warmup_seconds, ttft_seconds, decode_tokens_per_second, completion_tokens,
-        reply, api: chat|completions|None, model, max_model_len, server_version, checks: {health, models, completion, tools,
-        reasoning: true|false|None}, error, fix}). stage: the last one, or the one it is stuck in. error: empty when ready.
+        reply, api: one of APIS or None, model, max_model_len, server_version, checks: {health, models, completion, tools,
+        reasoning: true|false|None}, and adapters where there are some, error, fix}). stage: the last one, or the one it is stuck in. error: empty when ready.
     """
     start, requests = clock(), requests or Requests()
-    checks: dict[str, bool | None] = dict.fromkeys(STAGES)
+    checks: dict[str, bool | None] = {stage: None for stage in STAGES if stage != "adapters" or requests.adapters}
     found, stage = blank_figures(model), "health"
     failed: Problem | None = None
     try:

@@ -151,6 +151,9 @@ class FakeEngine:
             "thinks": 0,  # tokens that it takes before it calls a tool
             "reasoning": "reasoning",  # reasoning reasoning_content inside none mistral
             "tokens": 8,
+            "pools": None,  # embed rank; what of a chat there is then is not found
+            "vectors": [[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]],
+            "scores": {0: 0.1, 1: 0.9},
             "says": None,  # the texts of the tokens, instead of t0 t1 t2
             "delay": 0.0,
             "loading_until": 0.0,
@@ -224,12 +227,23 @@ class FakeEngine:
         self.requests.append((handler.path, body))
         if self.refused(handler):
             return
-        if body.get("tools"):
+        if self.behaviour["pools"]:
+            self.pool(handler)
+        elif body.get("tools"):
             self.tools(handler, body)
         elif not body.get("stream"):
             self.reasoning(handler, body)
         else:
             self.stream(handler, body)
+
+    def pool(self, handler: Any) -> None:
+        """Answer as vLLM with a model that pools: it has no other paths then."""
+        if handler.path == {"embed": "/v1/embeddings", "rank": "/v1/rerank"}[self.behaviour["pools"]]:
+            vectors = [{"index": index, "embedding": each} for index, each in enumerate(self.behaviour["vectors"])]
+            scores = [{"index": index, "relevance_score": score} for index, score in self.behaviour["scores"].items()]
+            self.answer(handler, 200, {"data": vectors, "results": sorted(scores, key=lambda each: -each["index"])})
+        else:
+            self.answer(handler, 404, {"detail": "Not Found"})
 
     def stream(self, handler: Any, body: dict[str, Any]) -> None:
         mode = self.behaviour["chat"]

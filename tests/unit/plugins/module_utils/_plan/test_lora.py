@@ -62,7 +62,9 @@ def test_the_memory_of_adapters_is_counted() -> None:
     assert one == 36 * 64 * 2 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 12288))
     share = {"gpu-memory-utilization": 0.5}
     plain = plan_of(service(args=share))["services"][0]["memory"]
-    more = plan_of(service(args=share, lora={"adapters": [SQL], "max_rank": 64, "max_loras": 4}))["services"][0]["memory"]
+    more = plan_of(service(args=share, lora={"adapters": [SQL], "max_rank": 64, "max_loras": 4}))["services"][0][
+        "memory"
+    ]
     lost = plain["available_kv_bytes"]["typical"] - more["available_kv_bytes"]["typical"]
     assert lost == pytest.approx(4 * one, rel=0.01)
     held = more["residency_gib"]["typical"] - plain["residency_gib"]["typical"]
@@ -82,7 +84,9 @@ def test_overheads_that_somebody_set_stay() -> None:
         {"outside_gib": {"typical": 5.0}},
     )
     assert made["snapshot_gib"] == 1.0
-    assert made["inside_base_gib"]["typical"] == pytest.approx(2.0 + lora.adapter_bytes(RECIPES["qwen3-8b"]["config"], 16) / GIB)
+    assert made["inside_base_gib"]["typical"] == pytest.approx(
+        2.0 + lora.adapter_bytes(RECIPES["qwen3-8b"]["config"], 16) / GIB
+    )
     assert made["outside_gib"]["typical"] > 5.0
 
 

@@ -23,6 +23,7 @@ HEAVY = {
     "port": 8001,
     "args": {"gpu-memory-utilization": 0.80},
 }
+NGC = {**HEAVY, "image": "nvcr.io/nvidia/vllm:26.04-py3"}
 FAST = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002, "args": {"gpu-memory-utilization": 0.10}}
 MEASURED: dict[str, Any] = {
     "machine": {"is_spark": True},
@@ -81,7 +82,7 @@ def test_the_larger_service_starts_first_and_the_other_waits_for_it() -> None:
 
 
 def test_the_command_fits_the_entrypoint_of_the_image() -> None:
-    passthrough = plan_of(host(HEAVY))["services"][0]
+    passthrough = plan_of(host(NGC))["services"][0]
     assert passthrough["command"][:3] == ["vllm", "serve", "Qwen/Qwen3-Next-80B-A3B-Instruct-FP8"]
     serve = plan_of(host({**HEAVY, "image": "vllm/vllm-openai:v0.24.0-ubuntu2404"}))["services"][0]
     assert serve["command"][0] == "Qwen/Qwen3-Next-80B-A3B-Instruct-FP8"
@@ -181,19 +182,19 @@ def test_the_paths_that_a_key_does_not_guard_are_named() -> None:
 
 def test_an_image_is_run_by_digest_or_id_once_it_is_known() -> None:
     ref = "nvcr.io/nvidia/vllm:26.04-py3"
-    assert plan_of(host(HEAVY))["services"][0]["image"]["run"] == ref
+    assert plan_of(host(NGC))["services"][0]["image"]["run"] == ref
     by_id = {ref: {"id": "sha256:" + "a" * 64, "repo_digests": []}}
-    assert plan_of(host(HEAVY, images=by_id))["services"][0]["image"]["run"] == "sha256:" + "a" * 64
+    assert plan_of(host(NGC, images=by_id))["services"][0]["image"]["run"] == "sha256:" + "a" * 64
     digest = "nvcr.io/nvidia/vllm@sha256:" + "b" * 64
     both = {ref: {"id": "sha256:" + "a" * 64, "repo_digests": [digest]}}
-    service = plan_of(host(HEAVY, images=both))["services"][0]
+    service = plan_of(host(NGC, images=both))["services"][0]
     assert service["image"]["run"] == digest
     assert digest in service["argv"]
 
 
 def test_an_image_for_another_architecture_is_refused() -> None:
     images = {"nvcr.io/nvidia/vllm:26.04-py3": {"id": "sha256:1", "architecture": "amd64"}}
-    found = errors(plan_of(host(HEAVY, measured=measured(), images=images)))
+    found = errors(plan_of(host(NGC, measured=measured(), images=images)))
     assert [finding["rule"] for finding in found] == ["image.architecture"]
     assert found[0]["basis"] == "probed"
 
@@ -220,9 +221,9 @@ def asked(**values: Any) -> dict[str, Any]:
 
 def test_what_an_image_says_goes_before_what_is_known_of_it() -> None:
     ref = "nvcr.io/nvidia/vllm:26.04-py3"
-    service = plan_of(host(HEAVY))["services"][0]
+    service = plan_of(host(NGC))["services"][0]
     assert (service["vllm_version"], service["version_source"]) == ("0.19.0", "catalogue")
-    planned = plan_of(host(HEAVY, images={ref: asked()}))
+    planned = plan_of(host(NGC, images={ref: asked()}))
     service = planned["services"][0]
     assert (service["vllm_version"], service["version_source"]) == ("0.24.0", "probed")
     stated = {**HEAVY, "image": {"ref": ref, "vllm_version": "0.23.0"}}

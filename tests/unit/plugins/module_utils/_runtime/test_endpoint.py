@@ -102,6 +102,59 @@ def test_model_without_chat_template_is_asked_for_a_completion(engine: Any) -> N
     assert [path for path, _body in engine.requests] == ["/v1/chat/completions", "/v1/completions", "/v1/completions"]
 
 
+def test_a_model_of_vectors_is_proved_by_vectors(engine: Any) -> None:
+    result = wait(engine.set(pools="embed"))
+    assert (result["ready"], result["api"]) == (True, "embeddings")
+    assert result["reply"] == "vectors of 2 numbers, 0.994 alike for the same meaning, 0.000 for another"
+    assert (result["completion_tokens"], result["decode_tokens_per_second"]) == (None, None)
+    # It is asked for chat and completions once, not at each request.
+    assert [path for path, _body in engine.requests].count("/v1/chat/completions") == 1
+
+
+@pytest.mark.parametrize(
+    ("vectors", "needle"),
+    [
+        ([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1]], "are no nearer (0.000) than one of another (0.994)"),
+        ([[1.0, 0.0], [0.9, 0.1]], "2 vectors for 3 texts"),
+        ([[0.0, 0.0], [0.9, 0.1], [0.0, 1.0]], "one is nothing but zeros"),
+        ([[1.0], [0.9, 0.1], [0.0, 1.0]], "they differ in length"),
+        ([["a"], ["b"], ["c"]], "no lists of numbers"),
+    ],
+)
+def test_vectors_that_say_nothing_are_no_proof(engine: Any, vectors: list[list[Any]], needle: str) -> None:
+    result = wait(engine.set(pools="embed", vectors=vectors))
+    assert not result["ready"] and result["stage"] == "completion"
+    assert needle in result["error"] and "runner, convert and hf-overrides" in result["fix"]
+
+
+def test_a_reranker_is_proved_by_its_order(engine: Any) -> None:
+    result = wait(engine.set(pools="rank"))
+    assert (result["ready"], result["api"]) == (True, "rerank")
+    assert result["reply"] == "0.900 for the document that answers, 0.100 for another"
+    wrong = wait(engine.set(scores={0: 0.8, 1: 0.2}))
+    assert not wrong["ready"] and "the document that answers has 0.200, another 0.800" in wrong["error"]
+    few = wait(engine.set(scores={0: 0.8}))
+    assert not few["ready"] and "not one score for each document" in few["error"]
+
+
+@pytest.mark.parametrize(("pools", "api"), [("embed", "embeddings"), ("rank", "rerank")])
+def test_a_model_that_pools_is_looked_after_by_what_it_has(engine: Any, pools: str, api: str) -> None:
+    client = endpoint.Client(engine.set(pools=pools).url)
+    assert endpoint.one_token(client, "heavy", 60.0)["api"] == api
+    engine.set(vectors=[], scores={})
+    with pytest.raises(endpoint.Problem, match=r"answered without a (vector|score)"):
+        endpoint.one_token(client, "heavy", 60.0)
+
+
+def test_adapters_are_listed_and_answer(engine: Any) -> None:
+    result = wait(engine.set(models=["heavy", "sql", "law"]), adapters=("sql", "law"))
+    assert result["ready"] and result["checks"]["adapters"] is True
+    assert {body["model"] for _path, body in engine.requests} == {"heavy", "sql", "law"}
+    missing = wait(engine.set(models=["heavy", "sql"]), adapters=("sql", "law"))
+    assert not missing["ready"] and missing["stage"] == "adapters"
+    assert "does not list law: it serves heavy, sql" in missing["error"] and "max_rank" in missing["fix"]
+
+
 def test_wedged_engine_is_called_that(engine: Any) -> None:
     result = wait(engine.set(chat="wedged"), completion_timeout=0.4, clock=hour_after(engine, 2))
     assert not result["ready"] and result["stage"] == "completion"
