@@ -102,6 +102,12 @@ IMAGES: tuple[dict[str, Any], ...] = (
         "ray": False,
     },
     {"image": "nvcr.io/nvidia/vllm:*"},
+    {
+        "image": "vllm/vllm-openai:gemma",
+        "cuda": "13.0",
+        "arm64": True,
+        "note": "A build with the diffusion model of the Gemma family, which is neither planned nor checked here.",
+    },
     {"image": "vllm/vllm-openai:gemma4", "vllm_version": "0.18.2rc1.dev73", "cuda": "12.9"},
     {
         "image": "vllm/vllm-openai:gemma4-cu130",

@@ -1169,3 +1169,17 @@ def test_a_preview_image_does_not_cache_prefixes_of_a_hybrid() -> None:
 def test_what_reads_by_io_uring_needs_a_profile(args: Any, env: dict[str, str], docker: list[str], fires: bool) -> None:
     given = launch("eugr/spark-vllm-b12x:nightly-20261015", args, env=env, docker_args=["--ipc", "host", *docker])
     assert ("SPKH08" in fired(given)) is fires
+
+
+def test_a_build_that_has_the_package_b12x_is_not_asked_for_it() -> None:
+    for image, fires in (("eugr/spark-vllm-b12x@sha256:" + "a" * 64, False), ("example.org/vllm:1", True)):
+        given = launch(image, {"linear-backend": "b12x"}, vllm_version="0.33.0", entrypoint="serve")
+        assert ("SPK520" in fired(given)) is fires
+
+
+@pytest.mark.parametrize(
+    ("drafter", "fires"), [("z-lab/Qwen3.8-27B-DFlash2", False), ("z-lab/Qwen3.6-27B-DFlash", True)]
+)
+def test_the_second_dflash_was_measured_with_quantised_weights(drafter: str, fires: bool) -> None:
+    given = version("0.28.0", spec(method="dflash", model=drafter), QWEN36_NVFP4)
+    assert ("SPK609" in fired(given)) is fires
