@@ -46,10 +46,11 @@ WEIGHT_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json"
 TOKENIZER_FILES = ("*.jinja", "*.json", "*.model", "*.txt")
 """What an engine reads of a repository that it has for the tokenizer alone; none has files of every kind."""
 
-COPY = re.compile(
-    r"(?:original|metal)/.*\.(?:safetensors|bin|pth?|gguf)|model-\d+-of-\d+\.safetensors|pytorch_model.*\.bin", re.ASCII
-)
-"""Weights that a repository may hold once more, in a form that vLLM does not read where an index or model.safetensors names others."""
+COPY = re.compile(r"(?:original|metal)/.*\.(?:safetensors|bin|pth?|gguf)|model-\d+-of-\d+\.safetensors", re.ASCII)
+"""Weights that a repository may hold once more, in a form that vLLM does not read where an index or model.safetensors names others.
+
+A pytorch_model.bin is none of them: it is a program to who loads it, so it is fetched, locked and checked as any file.
+"""
 
 # Runs in a container of the serving image, which carries huggingface_hub; prints one JSON line of totals, then the
 # path of the snapshot. Its arguments come as JSON on the command line, the token by HF_TOKEN_PATH.
