@@ -344,7 +344,9 @@ def test_with_ray_every_host_runs_ray_and_the_head_the_engine_beside_it() -> Non
     assert tag in first[0]["argv"]
     assert tag in first[1]["argv"]
     assert tag in second[0]["argv"]
-    assert rank(plan, "s1")["settings"]["rank"]["image"] == rank(plan, "s1")["image"]["ref"], "what is compared is what it is made from"
+    assert rank(plan, "s1")["settings"]["rank"]["image"] == rank(plan, "s1")["image"]["ref"], (
+        "what is compared is what it is made from"
+    )
 
 
 def test_each_engine_has_a_ray_of_its_own() -> None:
