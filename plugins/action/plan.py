@@ -39,6 +39,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path, lock_path, read_lock
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import MeasuredStarts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -135,6 +136,7 @@ class ActionModule(ActionBase):
                 lambda name: resolve(self._known_as(name, task_vars)),
                 self._image_plans(args["image_plans_from"], hosts, task_vars),
                 task_vars.get("ansible_play_batch"),
+                MeasuredStarts(task_vars).of_hosts(hosts),
             )
         except InventoryError as error:
             messages += error.messages

@@ -146,6 +146,13 @@ services:
       returned: always
       type: dict
       sample: {weights_gib: 74.85, kv_cache_gib: 18.4, kv_cache_tokens: 1657493, start_seconds: 412.0}
+    start:
+      description:
+        - What its start took, term by term, with what tells its launch from others; plans to come go by it.
+        - V(null) where the plan or the start-up lines do not say enough, and where it runs from another plan.
+      returned: always
+      type: dict
+      sample: {weights_gib: 7.64, inside_gib: 0.97, kv_cache_gib: 30.98, max_num_batched_tokens: 2048, driver: 580.159.03}
     log:
       description:
         - What the start-up lines say of memory. C(tokens_count) is V(blocks) where C(kv_cache_tokens) counts the tokens of all blocks

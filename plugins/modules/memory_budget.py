@@ -147,6 +147,15 @@ options:
           - It is used where the arithmetic does not know the model, or was not compared with this version of vLLM. Elsewhere the two are
             compared.
         type: dict
+      starts:
+        description:
+          - What earlier starts of the same launch, or of one that differs in its lengths or its batch alone, were measured to take. Each has
+            C(exact) (of this host, image and driver), C(max_model_len), C(max_num_batched_tokens), C(max_num_seqs), C(weights_gib),
+            and the least and the most of C(inside_gib) and, if known, C(outside_gib), in GiB.
+          - They take the place of what is assumed, or narrow it; what was left open is worked out without them.
+        type: list
+        elements: dict
+        default: []
       vllm_version:
         description:
           - Version of vLLM in the image. When it is not known (left out, or V(nightly) and the like), the compared version that
@@ -472,6 +481,7 @@ def main() -> None:
         "memory_gib": {"type": "float"},
         "memory": {"type": "dict"},
         "image_plan": {"type": "dict"},
+        "starts": {"type": "list", "elements": "dict", "default": []},
         "vllm_version": {"type": "str"},
         "args": {"type": "dict", "default": {}},
         "available_kv_bytes": {"type": "int"},

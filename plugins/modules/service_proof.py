@@ -97,6 +97,9 @@ options:
       env:
         description: The names of its variables, for the receipt.
         type: raw
+      fingerprint:
+        description: Which of its plans it has to run from, for what it took to be kept. Not compared unless given.
+        type: str
       parts:
         description: The containers of a rank, for the receipt; the first of two is Ray's.
         type: list
@@ -216,18 +219,25 @@ def measured(service: dict[str, Any], answer: dict[str, Any], engine: dict[str, 
 
 
 def new_receipt(
-    service: dict[str, Any], figures: dict[str, Any], path: dict[str, Any], previous: dict[str, Any] | None
+    service: dict[str, Any], figures: dict[str, Any], looked: dict[str, Any], previous: dict[str, Any] | None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the receipt after the one before, and what got worse.
 
     :param service: of the module's arguments
     :param figures: of C(measured)
-    :param path: the receipt's part of the fast path
+    :param looked: of C(engines.look), with the receipt's part of the fast path and what the start took
     :param previous: the receipt before, None for the first
     :returns: receipt, and findings as plain dicts
     """
     receipt = receipts.build(
-        service["name"], deployed(service), figures, previous, service["cluster"] or None, service["rank"], path
+        service["name"],
+        deployed(service),
+        figures,
+        previous,
+        service["cluster"] or None,
+        service["rank"],
+        looked["fast_path"],
+        looked["start"],
     )
     return receipt, receipts.compare(previous, receipt)
 
@@ -248,6 +258,7 @@ ARGUMENTS: dict[str, Any] = {
             "vllm_version": {"type": "str"},
             "argv": {"type": "list", "elements": "str", "default": []},
             "env": {"type": "raw"},
+            "fingerprint": {"type": "str"},
             "parts": {"type": "list", "elements": "dict", "default": []},
         },
     },
@@ -287,7 +298,7 @@ def main() -> None:
     for service in services if params["receipts_dir"] else []:
         name = service["name"]
         figures = measured(service, answers[name], looked[name])
-        make = partial(new_receipt, service, figures, looked[name]["fast_path"])
+        make = partial(new_receipt, service, figures, looked[name])
         kept[name] = receipt_file.keep(module, f"{params['receipts_dir']}/{name}.json", make)
     for finding in findings:
         if finding["severity"] != "info":

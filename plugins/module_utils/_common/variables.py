@@ -61,6 +61,12 @@ VARIABLES: dict[str, Key] = {
         choices=("auto", "controller", "none"),
         page="image_plan.md",
     ),
+    "spark_learn": Key(
+        bool,
+        True,
+        "plan with what proofs measured of the same launch, in place of what is assumed of it",
+        page="memory.md#what-proofs-measured",
+    ),
     "spark_plan_file": Key(str, "", "where plan.json is written, on the controller; `.spark/plan.json` when left out"),
     "spark_plan_show": Key(
         str,

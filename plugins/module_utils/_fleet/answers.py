@@ -314,6 +314,49 @@ SERVICE_BENCH: Mapping[str, untrusted.Parser] = {
     "load": _measurement({"row": LOAD, "reason": words}),
 }
 
+# --- what starts took ------------------------------------------------------------------------------------------------
+
+SUM = re.compile(r"[0-9a-f]{32}")
+
+
+def _sum(value: Any, where: str) -> str:
+    if not isinstance(value, str) or not SUM.fullmatch(value):
+        raise refuse(where, value, "a sum of 32 hexadecimal digits")
+    return value
+
+
+def _difference(value: Any, where: str) -> float:
+    """A difference of two sizes, which may be below nothing."""
+    return -number(-value, where) if isinstance(value, (int, float)) and value < 0 else number(value, where)
+
+
+_START: Mapping[str, untrusted.Parser] = {
+    "image_id": maybe(image_id, ""),
+    "image_ref": name_of_image,
+    **dict.fromkeys(("model", "options"), _sum),
+    **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "max_num_seqs"), size),
+    **dict.fromkeys(("vllm_version", "driver", "gpu"), maybe(text)),
+    **dict.fromkeys(("requested_gib", "weights_gib", "kv_cache_gib"), number),
+    **dict.fromkeys(("total_gib", "peak_gib", "non_torch_gib", "graphs_estimate_gib", "graphs_gib"), FIGURE),
+}
+
+
+def _span(value: Any, where: str) -> list[float]:
+    """The least and the most of a term."""
+    if not isinstance(value, list) or len(value) != 2:
+        raise refuse(where, value, "the least and the most")
+    found = [_difference(each, where) for each in value]
+    return sorted(found)
+
+
+START = record({**_START, "inside_gib": _difference, "outside_gib": maybe(_difference)})
+"""What one start took, as C(residency.start) says it."""
+KEPT_START = record({**_START, "inside_gib": _span, "outside_gib": maybe(_span)})
+"""The same of several starts, as the controller keeps it."""
+SERVICE_PROOF = record(
+    {"receipts": table(text, record({"receipt": record({}, {"start": maybe(START)})}), 1000)},
+)
+
 # --- from node to node ------------------------------------------------------------------------------------------------
 
 

@@ -28,6 +28,7 @@ from typing import Any
 from .._common.findings import Finding
 from .._common.sizes import GIB
 from .._vllm.overheads import LEVELS
+from . import learned
 from .answered import ImageRefusal
 from .geometry import Refusal
 from .kv_cache import (
@@ -576,6 +577,8 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
     }
     if engine.cache_from:
         result["sources"] = {"weights": engine.weights_from, "kv_cache": engine.cache_from}
+        if engine.overheads_from:
+            result["sources"]["overheads"] = engine.overheads_from
     if engine.stated is not None and engine.weights:
         result["weights_bytes"] = engine.weights
     if engine.plan is None or engine.release is None:
@@ -803,7 +806,7 @@ def _settle(node: Node, item: ServiceInput, service: Service) -> None:
     def settled() -> Engine:
         found = {"max-model-len": service.length, "max-num-seqs": service.sequences}
         given = {key: value for key, value in found.items() if key in service.solved}
-        return resolve(replace(item, args={**item.args, **given}))
+        return resolve(replace(item, starts=(), args={**item.args, **given}))
 
     if not set(service.solved) & {"max-model-len", "max-num-seqs"}:
         return
@@ -818,13 +821,18 @@ def _settle(node: Node, item: ServiceInput, service: Service) -> None:
     service.engine = replace(settled(), length_auto=before.length_auto, sequences_auto=before.sequences_auto)
 
 
+def _unmeasured(item: ServiceInput) -> ServiceInput:
+    """What is open is worked out from what is assumed, so that a proof restarts no engine."""
+    return replace(item, starts=()) if item.starts else item
+
+
 def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[Node, _Report]:
     """Solve what is open and check everything; findings have no fixes yet."""
     services, report = [], _Report()
     for item in items:
         _note_arguments(report, item)
         try:
-            engine = resolve(item)
+            engine = resolve(_unmeasured(item))
         except (Refusal, NoCommonPage) as error:
             report.drafts.append(_refused(item, error))
         else:
@@ -834,6 +842,9 @@ def _judge(host: Host, items: Sequence[ServiceInput]) -> tuple[Node, _Report]:
     by_name = {item.name: item for item in items}
     for service in services:
         _settle(node, by_name[service.name], service)
+    for service in services:
+        item = by_name[service.name]
+        service.engine = learned.applied(service.engine, item, service.length or 0, service.wanted, resolve)
     # Largest first: the check compares with a share of all memory, so a large engine passes only while little is taken.
     services.sort(
         key=lambda service: (

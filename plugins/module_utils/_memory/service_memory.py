@@ -46,6 +46,8 @@ COMPARED, NOT_COMPARED, IMAGE, STATED = SOURCES = (
     "stated",
 )
 """What a figure of the plan rests on: arithmetic that gave what this very vLLM gives, or not; the vLLM of the image; a person."""
+MEASURED, NARROWED = "measured here", "narrowed by a measured start"
+"""The same, of a launch that was measured on this host before, and of one of which a start of another length, batch or host was."""
 STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs")
 
 # Defaults of vLLM on GB10, whose memory cannot be read through NVML (vllm/engine/arg_utils.py, get_batch_defaults).
@@ -83,6 +85,7 @@ _SERVICE_KEYS = (
     "memory_gib",
     "memory",
     "image_plan",
+    "starts",
     "vllm_version",
     "args",
     "available_kv_bytes",
@@ -126,6 +129,10 @@ _OTHER_ARGS = (
     "kv-transfer-config",
 )
 _STATED_KEYS = ("weights_gib", "kv_gib", "other_gib")
+_START_KEYS = (
+    *("exact", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
+    *("weights_gib", "inside_gib", "outside_gib"),
+)
 # What of a launch an image need not be asked about again, as the answer holds for any value up to the one that was asked about.
 ANSWERED_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs", "kv-cache-memory-bytes")
 # What changes the plan in ways that are not known here, unless it says 1 or false.
@@ -156,11 +163,33 @@ class Host:
     resident: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Start:
+    """What one launch took in all its measured starts, see C(learned.py).
+
+    exact: on this host, of this image, with this driver. weights: GiB of model and drafter. inside: GiB inside the request beside weights
+    and cache, the least and the most. outside: GiB held beside the request, likewise; None where it is not known.
+    """
+
+    exact: bool
+    length: int
+    batch: int
+    sequences: int
+    weights: float
+    inside: tuple[float, float]
+    outside: tuple[float, float] | None = None
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Longest context, batch and requests at once."""
+        return self.length, self.batch, self.sequences
+
+
 @dataclass(frozen=True, eq=False)
 class ServiceInput:
     """One service as it was written, its types checked.
 
-    stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. asked: what the image said of
+    starts: of the same launch, or of one that differs in its lengths or its batch alone. stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. asked: what the image said of
     this very launch; asked_reason: why it said nothing.
     Two that are written alike are equal and have one hash, so that the same model on many hosts is read once.
     """
@@ -178,6 +207,7 @@ class ServiceInput:
     stated: tuple[float, float | None, float | None] | None = None
     asked: image_answer.Answer | None = None
     asked_reason: str = ""
+    starts: tuple[Start, ...] = ()
     vllm_version: str = ""
     available_kv_bytes: int | None = None
     share: float = 1.0
@@ -409,6 +439,7 @@ def _read_service(
         last=reader.whole(value, "last", where, minimum=0) or 0,
         exclusive=str(value.get("exclusive") or ""),
         misspelt=_misspelt(args),
+        starts=_read_starts(value, reader, where),
         **_read_asked(value, reader, where),
     )
     if read.stated is not None and read.memory_gib is not None:
@@ -433,6 +464,45 @@ def _read_stated(
     if given.get("weights_gib") is None:
         reader.wrong(where, "weights_gib", "is missing; where only the sum is known, give memory_gib")
     return weights or 0.0, cache, other
+
+
+def _read_starts(value: Mapping[str, Any], reader: _Reader, where: str) -> tuple[Start, ...]:
+    """Read what earlier starts were measured to take, C(starts)."""
+    given, found = value.get("starts") or [], []
+    if not isinstance(given, list):
+        reader.wrong(where, "starts", f"expected a list, got {given!r}")
+        return ()
+    for index, entry in enumerate(given):
+        at = f"{where}starts[{index}]."
+        if not isinstance(entry, Mapping):
+            reader.wrong(where, f"starts[{index}]", f"expected a mapping, got {entry!r}")
+            continue
+        reader.keys(entry, _START_KEYS, at)
+        sizes = [reader.whole(entry, key, at) for key in _START_KEYS[1:4]]
+        weights = reader.number(entry, "weights_gib", at)
+        inside, outside = (_read_span(entry, key, reader, at) for key in _START_KEYS[5:])
+        if None in (*sizes, weights, inside):
+            missing = [key for key in _START_KEYS[1:6] if entry.get(key) is None]
+            for key in missing:
+                reader.wrong(at, key, "is missing")
+        elif weights is not None and inside is not None:
+            length, batch, sequences = (each or 0 for each in sizes)
+            found.append(Start(entry.get("exact") is True, length, batch, sequences, weights, inside, outside))
+    return tuple(found)
+
+
+def _read_span(entry: Mapping[str, Any], key: str, reader: _Reader, where: str) -> tuple[float, float] | None:
+    """Read the least and the most of a term, GiB; it may be below nothing where measurements scatter."""
+    found = entry.get(key)
+    if found is None:
+        return None
+    if not isinstance(found, list) or len(found) != 2 or not all(is_number(each, -_LARGEST, _LARGEST) for each in found):
+        reader.wrong(where, key, f"expected the least and the most, two numbers, got {found!r}")
+        return None
+    low, high = float(found[0]), float(found[1])
+    if low > high:
+        reader.wrong(where, key, f"the least must not be above the most, got {found!r}")
+    return low, high
 
 
 def _read_asked(value: Mapping[str, Any], reader: _Reader, where: str) -> dict[str, Any]:
@@ -516,7 +586,8 @@ class Engine:
     last: its place among those that start after the others; 0 for one that does not.
     exclusive: name of the set of which one runs at a time; empty for a service that is in none.
     stated: what a person says that the engine asks for, in place of C(plan).
-    weights_from, cache_from: what the figures rest on, one of C(SOURCES). differences: in what arithmetic and image differ.
+    weights_from, cache_from, overheads_from: what the figures rest on, one of C(SOURCES), or of C(MEASURED) and C(NARROWED); overheads are
+    assumed where it is empty. differences: in what arithmetic and image differ.
     """
 
     name: str
@@ -525,6 +596,7 @@ class Engine:
     stated: int | None = None
     weights_from: str = ""
     cache_from: str = ""
+    overheads_from: str = ""
     unknown: str = ""
     differences: tuple[str, ...] = ()
     plan: KVPlan | None = None
@@ -1200,6 +1272,7 @@ __all__ = [
     "InputError",
     "NoCommonPage",
     "ServiceInput",
+    "Start",
     "read_params",
     "resolve",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 from .._common.findings import Finding
 from .._common.sizes import GIB
 from . import lock as lock_file
-from . import preflight, service_findings, verbs
+from . import measured_starts, preflight, service_findings, verbs
 from .judging import budget_of, check_launch
 from .planned_service import plan_service
 from .service import Host, Sources
@@ -29,9 +29,13 @@ def plan_host(host: Host, sources: Sources) -> dict[str, Any]:
     budget = budget_of(settings, list(services.values()), launches, measured, (host, sources))
     order = [name for name in budget["start_order"] if name in launches]
     order += [name for name in sorted(launches) if name not in order]
+    memories = {name: dict(budget["services"].get(name) or {}) for name in order}
+    for name, memory in memories.items():
+        if memory.get("sources"):
+            memory["launch"] = measured_starts.launch_of(services[name], launches[name], host, sources)
     planned = [
         plan_service(
-            host, services[name], launches[name], budget["services"].get(name) or {}, position, order[: position - 1]
+            host, services[name], launches[name], memories[name], position, order[: position - 1]
         )
         for position, name in enumerate(order, start=1)
     ]

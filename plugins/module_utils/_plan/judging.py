@@ -12,7 +12,7 @@ from .._common import validation
 from .._common.findings import Finding
 from .._compat import compat
 from .._memory.budget import memory_budget
-from . import image_check, image_questions, lora, service_files, variables
+from . import image_check, image_questions, lora, measured_starts, service_files, variables
 from .container_argv import own_docker_args
 from .service import Host, PlacedService, ServiceSpec, Sources
 
@@ -136,6 +136,8 @@ def budget_of(
     run to run, and every run would restart the engines. What the host says then decides whether that can start.
     """
     request = budget_request(settings, services, launches, measured)
+    if asked:
+        measured_starts.add(request, services, launches, *asked)
     solved, questions = (
         image_questions.solve(request, services, launches, *asked) if asked else (memory_budget(request), [])
     )

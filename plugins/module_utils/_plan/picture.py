@@ -384,6 +384,8 @@ def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
                 alike = sources["weights"] == sources["kv_cache"]
                 figures = "weights and KV cache" if alike else what.replace("kv_cache", "KV cache")
                 found.setdefault(f"{figures}: {sources[what]}", []).append(service["name"])
+        if "overheads" in sources:
+            found.setdefault(f"overheads: {sources['overheads']}", []).append(service["name"])
     return [f"{text} ({', '.join(dict.fromkeys(names))})" for text, names in sorted(found.items())]
 
 

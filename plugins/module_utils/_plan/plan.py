@@ -20,6 +20,7 @@ from .addon_plan import plan_add_ons
 from .firewall_plan import plan_firewalls
 from .host_plan import plan_host
 from .inventory import InventoryError
+from .measured_starts import KnownStarts
 from .service import Host, Sources
 from .spanning import join_ranks, plan_cluster
 
@@ -38,6 +39,7 @@ def make_plan(
     resolve: Callable[[str], Sequence[str]] = lambda _name: (),
     known: Callable[[str], Mapping[str, Any] | None] = lambda _key: None,
     reached: Sequence[str] | None = None,
+    starts: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> dict[str, Any]:
     """Plan every host.
 
@@ -51,10 +53,11 @@ def make_plan(
     of the names as they are written, which is what a lock is made from. upstream: what M(dgxspark.vllm.upstream_info) says of locked names.
     resolve: the addresses of a name, none where it cannot be resolved; asked for hosts that are known by a name alone.
     known: what an image said to the question of a name, None where it was not asked; see C(image_questions).
-    reached: hosts that the play may ask now, all where it is None.
+    reached: hosts that the play may ask now, all where it is None. starts: what engines were measured to take, by host.
     Returns C({schema, hosts, clusters, addons}), the last by host, Sparks and others; raises C(InventoryError) with all messages when the input is malformed.
     """
-    sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), known)
+    learned = KnownStarts(starts) if starts else None
+    sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), known, learned)
     sparks, beside, clusters, spanned = _read(hosts, others or {}, groups or {}, sources)
     sparks = _with_callers(sparks, beside)
     planned = _plan_hosts(sparks, sources)

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._cluster.clustering import Span
+
+if TYPE_CHECKING:
+    from .measured_starts import KnownStarts
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,8 @@ class Sources:
 
     recipes: name to recipe. digest: the SHA-256 of a file on the controller, None where there is none. lock: the lock file. pin: whether
     what it has is deployed by digest and commit. upstream: what M(dgxspark.vllm.upstream_info) says of locked names. sparks: how
-    many Sparks are planned. known: what an image said to the question of a name, see C(image_questions).
+    many Sparks are planned. known: what an image said to the question of a name, see C(image_questions). starts: what engines were
+    measured to take, None where nothing is known, see C(measured_starts).
     """
 
     recipes: Mapping[str, Mapping[str, Any]]
@@ -28,6 +32,7 @@ class Sources:
     upstream: Mapping[str, Any] | None
     sparks: int
     known: Callable[[str], Mapping[str, Any] | None] = lambda _key: None
+    starts: KnownStarts | None = None
 
     @property
     def applied_lock(self) -> Mapping[str, Any] | None:

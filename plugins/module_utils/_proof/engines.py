@@ -59,7 +59,8 @@ def look(
     ]
     active_since = engine_logs.read_units(run, [service["unit"] for service in services])
     containers = gb10.read_containers(run)
-    held = gpu_memory(gb10.read_gpu(run, root, containers))
+    gpu = gb10.read_gpu(run, root, containers)
+    held = gpu_memory(gpu)
 
     results: dict[str, Any] = {}
     findings: list[Finding] = []
@@ -76,9 +77,12 @@ def look(
         held_gib = [held[name] for name in names if name in held]
         use = read_record(run_dir, service["unit"], round(sum(held_gib), 2) if held_gib else None)
         counted, silent = read_metrics(service["probe"], timeout)
-        memory, of_memory = compare_memory(service, lines, workers, use, reason)
+        memory, of_memory = compare_memory(service, lines, workers, use, reason, gpu)
         path, of_path = compare_path(service, workers + lines, counted, reason, silent)
         own = [*of_memory, *of_path]
+        marks = {container["fingerprint"] for container in containers if container["name"] in names}
+        if service.get("fingerprint") and marks != {service["fingerprint"]}:
+            memory["start"] = None  # it runs from what an earlier plan said
         results[service["name"]] = {**memory, **path, "findings": [finding.to_dict() for finding in own]}
         findings += own
         uses.append(use)
@@ -87,7 +91,12 @@ def look(
 
 
 def compare_memory(
-    service: dict[str, Any], lines: list[str], workers: list[str], use: residency.HostUse, reason: str
+    service: dict[str, Any],
+    lines: list[str],
+    workers: list[str],
+    use: residency.HostUse,
+    reason: str,
+    gpu: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Compare what a service took with its plan.
 
@@ -96,7 +105,8 @@ def compare_memory(
     :param workers: those that Ray's workers of this host wrote
     :param use: what the host says of it
     :param reason: why its log is not whole, or an empty text
-    :returns: C({terms, override, measured, log}), and findings
+    :param gpu: of C(gb10.read_gpu)
+    :returns: C({terms, override, measured, start, log}), and findings
     """
     log = residency.parse_log(lines, workers)
     terms, findings = residency.compare(service["name"], service["memory"], log, use, service["rank"])
@@ -109,6 +119,7 @@ def compare_memory(
         "terms": {name: asdict(term) for name, term in terms.items()},
         "override": residency.merged_override(terms),
         "measured": residency.figures(terms, log, use),
+        "start": residency.start(service["memory"], terms, log, gpu),
         "log": log.to_dict(),
     }, findings
 

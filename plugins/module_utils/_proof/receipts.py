@@ -7,7 +7,8 @@ A receipt is C({schema: 1, service, cluster, rank, deployed, measured, baseline,
 argv, env names, revision ...); with C(cluster) and C(rank), which say of what the service is a part on this host, it is all
 that counts as a change. C(measured) are the latest figures; C(baseline) those of the first proof of this deployment, so
 that a slow slide over many runs is seen as well as a sudden drop. C(benchmark), where there is one, is what bench.yml
-measured last with its own baseline (C(bench_compare.py)); a proof keeps it. C(fast_path) says which kernels ran at the last
+measured last with its own baseline (C(bench_compare.py)); a proof keeps it. C(start) is what the engine took at its start, term by term, with
+what tells its launch from others: plans to come go by it (C(learned.py)). C(fast_path) says which kernels ran at the last
 proof (C(fast_path.record)).
 """
 
@@ -85,6 +86,7 @@ def build(
     cluster: dict[str, Any] | None = None,
     rank: int = 0,
     fast_path: dict[str, Any] | None = None,
+    start: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the receipt to write; the baseline of the one before is kept while what is deployed is the same.
 
@@ -95,6 +97,7 @@ def build(
     :param cluster: the service's cluster, None on one Spark
     :param rank: of the service on this host
     :param fast_path: of C(fast_path.record)
+    :param start: of C(residency.start); where this proof could not tell, that of the one before is kept while nothing else is deployed
     :returns: the receipt
     """
     receipt = {"schema": SCHEMA, "service": service, "cluster": cluster, "rank": rank, "deployed": deployed}
@@ -106,6 +109,9 @@ def build(
     receipt.update(measured=measured, baseline=baseline)
     if fast_path:
         receipt["fast_path"] = fast_path
+    start = start or ((previous or {}).get("start") if same else None)
+    if start:
+        receipt["start"] = start
     benchmark = (previous or {}).get("benchmark")
     if isinstance(benchmark, dict):
         # What is deployed now was not what was measured: the ratio says nothing about it until it is measured.

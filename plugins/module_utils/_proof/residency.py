@@ -51,6 +51,10 @@ _OF_PROCESS = {
     "kv_cache_gib": re.compile(rf"Available KV cache memory: {_NUMBER} GiB"),
     "graphs_estimate_gib": re.compile(rf"Estimated CUDA graph memory: {_NUMBER} GiB"),
     "graphs_gib": re.compile(rf"Graph capturing finished in \S+ secs, took {_NUMBER} GiB"),
+    # From 0.21 on, where graphs are captured.
+    "peak_gib": re.compile(rf"Actual usage is \S+ GiB for weight, {_NUMBER} GiB for peak activation"),
+    "non_torch_gib": re.compile(rf"GiB for peak activation, {_NUMBER} GiB for non-torch memory"),
+    "total_gib": re.compile(rf"Free memory on device \(\S+/{_NUMBER} GiB\) on startup"),
     "graphs_seconds": re.compile(rf"Graph capturing finished in {_NUMBER} secs"),
     "compile_seconds": re.compile(rf"torch\.compile (?:took|takes) {_NUMBER} s"),
     "init_seconds": re.compile(rf"init engine \(profile, create kv cache, warmup model\) took {_NUMBER} s"),
@@ -77,7 +81,7 @@ _CPU = re.compile(r"\[cpu_(?:worker|model_runner)\.py:|Explicitly set \(\S+ GiB 
 class StartLog:
     """What the start-up lines of one engine say; C(None) for what they do not.
 
-    Figures of several ranks on this host: the largest weights and times, the smallest KV cache (vLLM goes by it too).
+    peak_gib, non_torch_gib: what torch held at its peak beside the weights, and what else was used. Figures of several ranks on this host: the largest weights and times, the smallest KV cache (vLLM goes by it too).
     tokens_count: C(blocks) where the line of the KV cache counts the tokens of its blocks, which for models with several
     kinds of layers is not what fits (up to 0.20.0); C(requests) where it is concurrency times length.
     """
@@ -93,6 +97,9 @@ class StartLog:
     kv_cache_told_gib: float | None = None
     graphs_estimate_gib: float | None = None
     graphs_gib: float | None = None
+    peak_gib: float | None = None
+    non_torch_gib: float | None = None
+    total_gib: float | None = None
     graphs_seconds: float | None = None
     compile_seconds: float | None = None
     init_seconds: float | None = None
@@ -628,3 +635,38 @@ def figures(terms: Mapping[str, Term], log: StartLog, use: HostUse) -> dict[str,
         start_seconds=use.start_seconds,
     )
     return found
+
+
+SIZES = ("max_model_len", "max_num_batched_tokens", "max_num_seqs")
+"""What of a planned memory says how large a launch is."""
+
+
+def start(
+    planned: Mapping[str, Any], terms: Mapping[str, Term], log: StartLog, gpu: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return what a start took, for the plans to come; C(None) where it cannot be told or was of another launch than the planned one.
+
+    :param planned: the C(memory) of the service in the plan, with C(launch), what tells the launch from others
+    :param terms: of C(compare)
+    :param log: what the start-up lines say
+    :param gpu: of C(gb10.read_gpu)
+    :returns: GiB by term, C(None) for those that are not known, with what they are of
+    """
+    launch, requested = planned.get("launch"), _gib(planned.get("requested_bytes"))
+    sizes = {name: planned.get(name) for name in SIZES}
+    judged = [terms["weights"], terms["inside"], terms["kv_cache"]]
+    told = all(term.measured is not None and term.verdict != "not_comparable" for term in judged)
+    same = log.max_model_len in (None, sizes["max_model_len"])
+    if not (launch and requested and told and same and log.device == "gpu" and all(sizes.values())):
+        return None
+    return {
+        **launch,
+        **sizes,
+        "vllm_version": log.version or planned.get("vllm_version"),
+        "driver": (gpu or {}).get("driver_version"),
+        "gpu": (gpu or {}).get("name"),
+        "total_gib": log.total_gib,
+        "requested_gib": round(requested, 3),
+        **{f"{name}_gib": terms[name].measured for name in ("weights", "inside", "kv_cache", "outside")},
+        **{name: getattr(log, name) for name in ("peak_gib", "non_torch_gib", "graphs_estimate_gib", "graphs_gib")},
+    }

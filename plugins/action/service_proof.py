@@ -1,0 +1,42 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Keep on the controller what engines took at their starts, for plans to come; documented in plugins/modules/service_proof.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import MeasuredStarts
+
+display = Display()
+MODULE = "dgxspark.vllm.service_proof"
+
+
+class ActionModule(ActionBase):
+    """Run the module, and take over what it measured."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return what the module returns; what cannot be kept is a warning."""
+        result = super().run(tmp, task_vars)
+        task_vars = task_vars or {}
+        found = self._execute_module(module_name=MODULE, module_args=dict(self._task.args), task_vars=task_vars)
+        result.update(found)
+        if result.get("failed") or self._task.check_mode:
+            return result
+        host = str(task_vars.get("inventory_hostname") or "")
+        said = checked_answer(found, answers.SERVICE_PROOF, host, MODULE)
+        starts = [each["receipt"].get("start") for _name, each in sorted(said["receipts"].items())]
+        known = MeasuredStarts(task_vars)
+        try:
+            known.keep(host, [start for start in starts if start])
+        except OSError as error:
+            display.warning(f"what {host} measured is on its receipts alone, {known.folder} cannot be written: {error}")
+        return result

@@ -1,0 +1,135 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An engine with what earlier starts of its launch were measured to take, in place of what is assumed.
+
+Of the very launch, a measured term replaces the assumed one. Of another length or batch, only what the arithmetic says of the difference
+is added to it, and the result narrows the assumed range. What was left open is worked out before, from what is assumed: a figure that
+followed measurements would restart engines after their first proof. No check of vLLM's is left out or weakened. No I/O.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from .._common.sizes import GIB
+from .._vllm.overheads import LEVELS, OVERHEADS
+from .geometry import Refusal
+from .service_memory import MEASURED, NARROWED, Engine, NoCommonPage, ServiceInput, Start
+
+INSIDE_NOISE_GIB = 0.25
+"""How far two starts of one launch may be apart inside the request: vLLM charges itself what else the host allocates meanwhile."""
+OUTSIDE_NOISE_GIB = 0.5
+"""The same beside the request, where two moments of the whole host are compared."""
+
+_INSIDE = (*(key for key in OVERHEADS if key.startswith("inside_")), "graphs_share")
+_OUTSIDE = ("outside_gib", "kept_share", "graphs_share")
+
+
+def applied(
+    engine: Engine, item: ServiceInput, length: int, sequences: int, resolved: Callable[[ServiceInput], Engine]
+) -> Engine:
+    """Return an engine with the measured terms of its service.
+
+    What the inventory states (C(weights_gib), overheads) stays.
+
+    :param engine: with assumed terms
+    :param item: the service, with the starts that were measured
+    :param length: C(max-model-len) as it is planned, tokens
+    :param sequences: C(max-num-seqs) as it is planned
+    :param resolved: makes an engine of a service
+    :returns: the engine
+    """
+    if engine.plan is None or not item.starts:
+        return engine
+    batch = engine.plan.settings.max_num_batched_tokens
+    sizes = (length, batch, sequences)
+    start = min(item.starts, key=lambda each: _distance(each, sizes))
+    own = start.exact and start.sizes == sizes
+    found = _with_weights(engine, item, start) if start.exact else engine
+    if "inside_gib" not in item.overheads and not _states(item, _INSIDE):
+        found = _with_inside(found, item, start, own, sizes, resolved)
+    if own and start.outside is not None and engine.pool is None and not _states(item, _OUTSIDE):
+        found = _with_outside(found, start.outside)
+    return found
+
+
+def _distance(start: Start, sizes: tuple[int, int, int]) -> tuple[float, bool]:
+    """Say how far a start is from a launch: by how many times its batch, requests and length differ, the batch above all."""
+    length, batch, sequences = (
+        abs(math.log(max(1, mine) / max(1, other))) for mine, other in zip(sizes, start.sizes)
+    )
+    return 100 * batch + 10 * sequences + length, not start.exact
+
+
+def _states(item: ServiceInput, keys: tuple[str, ...]) -> bool:
+    """Tell whether a person has set one of some overheads."""
+    return any(item.overheads[key] != OVERHEADS[key] for key in keys if key in item.overheads)
+
+
+def _with_weights(engine: Engine, item: ServiceInput, start: Start) -> Engine:
+    """Take the weights that were loaded. The drafter's part of them is what it was planned with: the two are not printed apart."""
+    if item.weights_gib is not None or item.tensors is not None or item.draft_weights_gib is not None:
+        return engine
+    loaded = int(start.weights * GIB) - engine.draft
+    if loaded <= 0:
+        return engine
+    more = loaded - engine.weights
+    return replace(
+        engine,
+        weights=loaded,
+        load_peak=max(loaded, engine.load_peak + more),
+        load_layerwise=max(loaded, engine.load_layerwise + more),
+        weights_from=MEASURED,
+    )
+
+
+def _with_inside(
+    engine: Engine,
+    item: ServiceInput,
+    start: Start,
+    own: bool,
+    sizes: tuple[int, int, int],
+    resolved: Callable[[ServiceInput], Engine],
+) -> Engine:
+    """Take what was used inside the request. Where weights are stated, what they are off is inside: the sum is what was measured."""
+    off = start.weights * GIB - engine.weights - engine.draft
+    low, high = (size * GIB + off for size in start.inside)
+    typical, noise = (low + high) / 2, INSIDE_NOISE_GIB * GIB
+    if start.sizes != sizes:
+        length, batch, sequences = start.sizes
+        args = {"max-model-len": length, "max-num-batched-tokens": batch, "max-num-seqs": sequences}
+        try:
+            at = resolved(replace(item, starts=(), args={**item.args, **args}))
+        except (Refusal, NoCommonPage):  # an image was not asked about this length
+            return engine
+        more = [engine.inside[level] - at.inside[level] for level in LEVELS]
+        low, typical, high = low + min(more), typical + more[LEVELS.index("typical")], high + max(more)
+    if not own:
+        noise *= 2
+    low, high = max(0.0, low - noise), max(0.0, high + noise)
+    if not own:
+        least, most = max(low, engine.inside["low"]), min(high, engine.inside["high"])
+        # A start outside of what was assumed says more than the assumption.
+        low, high = (least, most) if least <= most else (low, high)
+    inside = {"low": low, "typical": min(max(typical, low), high), "high": high}
+    return replace(engine, inside=inside, overheads_from=MEASURED if own else NARROWED)
+
+
+def _with_outside(engine: Engine, measured: tuple[float, float]) -> Engine:
+    """Take what was held beside the request: C(outside_gib) becomes what makes the typical residency the measured one."""
+    kept = engine.overheads["kept_share"][LEVELS.index("typical")]
+    beside = engine.beside.get("typical", 0.0)
+    given_back = (1 - kept) * engine.inside["typical"]
+    noise = OUTSIDE_NOISE_GIB
+    low, high = measured
+    values = [
+        max(0.0, size + (given_back - beside) / GIB) for size in (low - noise, (low + high) / 2, high + noise)
+    ]
+    overheads = {**engine.overheads, "outside_gib": (values[0], values[1], values[2]), "kept_share": (kept,) * 3}
+    return replace(engine, overheads=overheads, beside=dict.fromkeys(LEVELS, beside))
+
+
+__all__ = ["INSIDE_NOISE_GIB", "OUTSIDE_NOISE_GIB", "applied"]
