@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.measurement_rows import planned
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import LEVELS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,24 +32,6 @@ SHORT = {
     "attention-backend": "{}",
     "language-model-only": "text",
 }
-
-
-def planned(launches: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Plan one launch.
-
-    :param launches: the set that it is of
-    :param row: the launch
-    :returns: its service, as C(memory_budget) has it
-    """
-    service = {
-        "name": "a",
-        "config": launches["models"][row["model"]],
-        "vllm_version": launches["vllm"],
-        "args": row["arguments"],
-    }
-    found = memory_budget({"total_gib": launches["total"] / GIB, "os_reserve_gib": 0, "services": [service]})
-    made: dict[str, Any] = found["services"]["a"]
-    return made
 
 
 def gib(size: float) -> str:

@@ -24,6 +24,7 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import key_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     image_questions,
     lock,
@@ -70,6 +71,7 @@ class ActionModule(ActionBase):
                 "missing_keys": {"type": "str", "default": "error", "choices": ["error", "info"]},
                 "show": {"type": "str", "default": "short", "choices": ["none", "short", "full", "json"]},
                 "models": {"type": "bool", "default": False},
+                "measurements": {"type": "str", "default": ""},
                 "fail_on_error": {"type": "bool", "default": True},
                 "whole_clusters": {"type": "bool", "default": False},
                 "locked": {"type": "bool", "default": True},
@@ -79,6 +81,7 @@ class ActionModule(ActionBase):
         others = self._read_others(set(hosts), messages, task_vars)
         args["dest"] = dest_path(args["dest"], task_vars, messages)
         messages += check_dest(args["dest"])
+        args["measurements"] = dest_path(args["measurements"], task_vars, messages)
         known_recipes, wrong = load_recipes(self._recipe_dirs(hosts, messages))
         if args["models"]:
             result.update(models(known_recipes, wrong))
@@ -92,6 +95,8 @@ class ActionModule(ActionBase):
             if not host["vars"].get("spark_model_dir"):
                 host["vars"]["spark_model_dir"] = str(task_vars["hostvars"][name].get("inventory_dir") or "")
         plan = self._make_plan(hosts, others, known_recipes, locked, args, task_vars, messages)
+        if args["measurements"]:
+            return {**result, **self._export(plan, known_recipes, args["measurements"])}
         if args["whole_clusters"]:
             messages = cut_clusters(plan["clusters"], task_vars.get("ansible_play_hosts_all") or [])
             if messages:
@@ -137,6 +142,7 @@ class ActionModule(ActionBase):
                 self._image_plans(args["image_plans_from"], hosts, task_vars),
                 task_vars.get("ansible_play_batch"),
                 MeasuredStarts(task_vars).of_hosts(hosts),
+                bool(args["measurements"]),
             )
         except InventoryError as error:
             messages += error.messages
@@ -146,6 +152,28 @@ class ActionModule(ActionBase):
                 "touched:\n- " + "\n- ".join(messages)
             )
         return plan
+
+    def _export(
+        self, plan: Mapping[str, Any], known_recipes: Mapping[str, Mapping[str, Any]], dest: str
+    ) -> dict[str, Any]:
+        """Write what was measured without a name of anything that is the owner's; return how much it is.
+
+        plan: with measurements. known_recipes: those whose models are published are the shipped ones. dest: a file of the controller.
+        """
+        shipped, _wrong = load_recipes([RECIPES])
+        public = [recipe["model"].get("repo") for name, recipe in shipped.items() if name in known_recipes]
+        launches = [launch for host in plan["hosts"].values() for launch in host["measurements"]]
+        content, left_out = measurement_rows.export(launches, filter(None, public))
+        rows = len(content["rows"])
+        display.display(f"{rows} measured launches of {len(launches)} services, {len(left_out)} left out.")
+        for why in sorted(set(left_out)):
+            display.display(f"  left out: {why}")
+        if rows and not self._task.check_mode:
+            write(Path(dest), json.dumps(content, indent=1, sort_keys=True) + "\n")
+            display.display(f"Written to {dest}. Look at it before you send it: docs/memory.md says where to.")
+        elif not rows:
+            display.display("Nothing was written: proofs of site.yml measure what services take, on a GPU.")
+        return {"changed": False, "rows": rows, "left_out": left_out, "_ansible_verbose_override": True}
 
     @staticmethod
     def _misplaced(

@@ -80,6 +80,13 @@ options:
       - Needs no host; recipes in C(spark_recipe_dirs) of hosts that there are count too.
     type: bool
     default: false
+  measurements:
+    description:
+      - Instead of showing and writing the plan, write what proofs measured of its services to this file on the controller, as JSON without
+        names of hosts, services, paths and keys. Check mode does not write it.
+      - A relative path is relative to the inventory folder of the first Spark, C(~) is expanded.
+    type: str
+    default: ''
   fail_on_error:
     description: Fail when a finding is an error.
     type: bool

@@ -67,6 +67,12 @@ VARIABLES: dict[str, Key] = {
         "plan with what proofs measured of the same launch, in place of what is assumed of it",
         page="memory.md#what-proofs-measured",
     ),
+    "spark_measurements_file": Key(
+        str,
+        "",
+        "where export_measurements.yml writes, on the controller; `.spark/measurements.json` when left out",
+        page="memory.md#contribute-measurements",
+    ),
     "spark_plan_file": Key(str, "", "where plan.json is written, on the controller; `.spark/plan.json` when left out"),
     "spark_plan_show": Key(
         str,

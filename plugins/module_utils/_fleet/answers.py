@@ -336,8 +336,8 @@ _START: Mapping[str, untrusted.Parser] = {
     **dict.fromkeys(("model", "options"), _sum),
     **dict.fromkeys(("max_model_len", "max_num_batched_tokens", "max_num_seqs"), size),
     **dict.fromkeys(("vllm_version", "driver", "gpu"), maybe(text)),
-    **dict.fromkeys(("requested_gib", "weights_gib", "kv_cache_gib"), number),
-    **dict.fromkeys(("total_gib", "peak_gib", "non_torch_gib", "graphs_estimate_gib", "graphs_gib"), FIGURE),
+    **dict.fromkeys(("gpu_memory_utilization", "requested_gib", "weights_gib", "kv_cache_gib"), number),
+    **dict.fromkeys(("peak_gib", "non_torch_gib", "graphs_estimate_gib", "graphs_gib"), FIGURE),
 }
 
 

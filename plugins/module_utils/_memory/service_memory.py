@@ -94,7 +94,7 @@ _SERVICE_KEYS = (
     "last",
     "exclusive",
 )
-_POSITIVE_ARGS = (
+POSITIVE_ARGS = (
     "max-num-seqs",
     "max-num-batched-tokens",
     "tensor-parallel-size",
@@ -103,7 +103,7 @@ _POSITIVE_ARGS = (
     "num-gpu-blocks-override",
     "kv-cache-memory-bytes",
 )
-_FLAG_ARGS = (
+FLAG_ARGS = (
     "enable-prefix-caching",
     "enable-chunked-prefill",
     "enforce-eager",
@@ -112,7 +112,7 @@ _FLAG_ARGS = (
     "disable-hybrid-kv-cache-manager",
     "enable-expert-parallel",
 )
-_TEXT_ARGS = (
+TEXT_ARGS = (
     "kv-cache-dtype",
     "mamba-cache-mode",
     "mamba-cache-dtype",
@@ -142,7 +142,7 @@ _UNPLANNED_ARGS = (
     "mamba-block-size",
     "disable-sliding-window",
 )
-_MEMORY_ARGS = (*_POSITIVE_ARGS, *_FLAG_ARGS, *_TEXT_ARGS, *_OTHER_ARGS, *_UNPLANNED_ARGS)
+_MEMORY_ARGS = (*POSITIVE_ARGS, *FLAG_ARGS, *TEXT_ARGS, *_OTHER_ARGS, *_UNPLANNED_ARGS)
 # Left out or C(auto), these are worked out (max-num-seqs only for C(auto)).
 _OPEN_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
 
@@ -370,12 +370,12 @@ def _read_args(args: Config, reader: _Reader, where: str) -> Config:
     autos = tuple(key for key in _OPEN_ARGS if kept.get(key) == "auto")
     for key in autos:
         del kept[key]
-    for key in _POSITIVE_ARGS:
+    for key in POSITIVE_ARGS:
         reader.whole(kept, key, where)
-    for key in _FLAG_ARGS:
+    for key in FLAG_ARGS:
         if key in kept and not isinstance(kept[key], bool):
             reader.wrong(where, key, f"expected true or false, got {kept[key]!r}")
-    for key in _TEXT_ARGS:
+    for key in TEXT_ARGS:
         if key in kept and not isinstance(kept[key], str):
             reader.wrong(where, key, f"expected a text, got {kept[key]!r}")
     utilization = reader.number(kept, "gpu-memory-utilization", where, above=True)

@@ -61,6 +61,11 @@ def plan_host(host: Host, sources: Sources) -> dict[str, Any]:
         "cluster": None,
         "firewall": None,
         "settings": _settings(settings),
+        **(
+            {"measurements": measured_starts.described(services.values(), launches, host, sources)}
+            if sources.measurements
+            else {}
+        ),
     }
 
 

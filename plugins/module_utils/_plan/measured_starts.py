@@ -88,6 +88,10 @@ class KnownStarts:
                 found.append(_for_budget(start, same and driver in (None, start["driver"])))
         return found + self._elsewhere(launch)
 
+    def measured(self, host: str, launch: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Return all that was kept of a launch on a host, of any image, driver and size; launch: of C(launch_of)."""
+        return self._here.get((host, launch["model"], launch["options"]), ())
+
     def _elsewhere(self, launch: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return what the fleet knows of a launch, joined by its sizes: one Spark is like another, not the same."""
         key = (launch["model"], launch["options"], launch["image_id"], launch["image_ref"])
@@ -117,6 +121,28 @@ def merged(before: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any
     for name in _SPANS:
         spans = [each[name] for each in (before, start) if each.get(name) is not None]
         found[name] = [min(span[0] for span in spans), max(span[1] for span in spans)] if spans else None
+    return found
+
+
+def described(
+    services: Iterable[PlacedService], launches: Mapping[str, Mapping[str, Any]], host: Host, sources: Sources
+) -> list[dict[str, Any]]:
+    """Return what was measured of the services of a host, with what it is of, for C(measurement_rows.export).
+
+    :param services: of the host
+    :param launches: of each service, as C(judging.check_launch) returns it
+    :param host: that they are on
+    :param sources: with the starts
+    :returns: launches
+    """
+    found = []
+    for service in services:
+        launch = launch_of(service, launches[service.name], host, sources)
+        starts = sources.starts.measured(host.name, launch) if sources.starts else ()
+        if starts:
+            configs = {key: getattr(service, key) for key in ("config", "quant_config", "draft_config")}
+            args = options_of(launches[service.name]["args"])
+            found.append({"repo": service.model.get("repo"), **configs, "args": args, "starts": starts})
     return found
 
 

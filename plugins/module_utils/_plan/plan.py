@@ -40,6 +40,7 @@ def make_plan(
     known: Callable[[str], Mapping[str, Any] | None] = lambda _key: None,
     reached: Sequence[str] | None = None,
     starts: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    measurements: bool = False,
 ) -> dict[str, Any]:
     """Plan every host.
 
@@ -54,10 +55,11 @@ def make_plan(
     resolve: the addresses of a name, none where it cannot be resolved; asked for hosts that are known by a name alone.
     known: what an image said to the question of a name, None where it was not asked; see C(image_questions).
     reached: hosts that the play may ask now, all where it is None. starts: what engines were measured to take, by host.
+    measurements: whether the plan of a host has them (C(measurements)), with what they are of.
     Returns C({schema, hosts, clusters, addons}), the last by host, Sparks and others; raises C(InventoryError) with all messages when the input is malformed.
     """
     learned = KnownStarts(starts) if starts else None
-    sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), known, learned)
+    sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), known, learned, measurements)
     sparks, beside, clusters, spanned = _read(hosts, others or {}, groups or {}, sources)
     sparks = _with_callers(sparks, beside)
     planned = _plan_hosts(sparks, sources)

@@ -22,7 +22,8 @@ class Sources:
     recipes: name to recipe. digest: the SHA-256 of a file on the controller, None where there is none. lock: the lock file. pin: whether
     what it has is deployed by digest and commit. upstream: what M(dgxspark.vllm.upstream_info) says of locked names. sparks: how
     many Sparks are planned. known: what an image said to the question of a name, see C(image_questions). starts: what engines were
-    measured to take, None where nothing is known, see C(measured_starts).
+    measured to take, None where nothing is known, see C(measured_starts). measurements: whether the plan of a host has
+    them, with what they are of.
     """
 
     recipes: Mapping[str, Mapping[str, Any]]
@@ -33,6 +34,7 @@ class Sources:
     sparks: int
     known: Callable[[str], Mapping[str, Any] | None] = lambda _key: None
     starts: KnownStarts | None = None
+    measurements: bool = False
 
     @property
     def applied_lock(self) -> Mapping[str, Any] | None:

@@ -54,7 +54,6 @@ _OF_PROCESS = {
     # From 0.21 on, where graphs are captured.
     "peak_gib": re.compile(rf"Actual usage is \S+ GiB for weight, {_NUMBER} GiB for peak activation"),
     "non_torch_gib": re.compile(rf"GiB for peak activation, {_NUMBER} GiB for non-torch memory"),
-    "total_gib": re.compile(rf"Free memory on device \(\S+/{_NUMBER} GiB\) on startup"),
     "graphs_seconds": re.compile(rf"Graph capturing finished in {_NUMBER} secs"),
     "compile_seconds": re.compile(rf"torch\.compile (?:took|takes) {_NUMBER} s"),
     "init_seconds": re.compile(rf"init engine \(profile, create kv cache, warmup model\) took {_NUMBER} s"),
@@ -99,7 +98,6 @@ class StartLog:
     graphs_gib: float | None = None
     peak_gib: float | None = None
     non_torch_gib: float | None = None
-    total_gib: float | None = None
     graphs_seconds: float | None = None
     compile_seconds: float | None = None
     init_seconds: float | None = None
@@ -653,7 +651,7 @@ def start(
     :returns: GiB by term, C(None) for those that are not known, with what they are of
     """
     launch, requested = planned.get("launch"), _gib(planned.get("requested_bytes"))
-    sizes = {name: planned.get(name) for name in SIZES}
+    sizes = {name: planned.get(name) for name in (*SIZES, "gpu_memory_utilization")}
     judged = [terms["weights"], terms["inside"], terms["kv_cache"]]
     told = all(term.measured is not None and term.verdict != "not_comparable" for term in judged)
     same = log.max_model_len in (None, sizes["max_model_len"])
@@ -665,7 +663,6 @@ def start(
         "vllm_version": log.version or planned.get("vllm_version"),
         "driver": (gpu or {}).get("driver_version"),
         "gpu": (gpu or {}).get("name"),
-        "total_gib": log.total_gib,
         "requested_gib": round(requested, 3),
         **{f"{name}_gib": terms[name].measured for name in ("weights", "inside", "kv_cache", "outside")},
         **{name: getattr(log, name) for name in ("peak_gib", "non_torch_gib", "graphs_estimate_gib", "graphs_gib")},

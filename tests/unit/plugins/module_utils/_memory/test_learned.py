@@ -20,7 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memo
 LAUNCHES: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "gpu_rows.json").read_text(encoding="utf-8")
 )
-ROWS: list[dict[str, Any]] = [row for row in LAUNCHES["rows"] if row["kv_cache"] > 0]
+ROWS: list[dict[str, Any]] = [row for row in LAUNCHES["rows"] if row["kv_cache"] > 0 and not row.get("rounded")]
 GIB = 1 << 30
 SIZES = ("max-model-len", "max-num-seqs", "max-num-batched-tokens", "gpu-memory-utilization")
 
@@ -29,12 +29,12 @@ def budget(row: dict[str, Any], starts: list[dict[str, Any]], /, **more: Any) ->
     service = {
         "name": "a",
         "config": LAUNCHES["models"][row["model"]],
-        "vllm_version": LAUNCHES["vllm"],
+        "vllm_version": row["vllm"],
         "args": {**row["arguments"], **more.pop("args", {})},
         "starts": starts,
         **more,
     }
-    return memory_budget({"total_gib": LAUNCHES["total"] / GIB, "os_reserve_gib": 0, "services": [service]})
+    return memory_budget({"total_gib": row["total"] / GIB, "os_reserve_gib": 0, "services": [service]})
 
 
 def planned(row: dict[str, Any], starts: list[dict[str, Any]], /, **more: Any) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def test_no_check_of_vllm_is_passed_that_the_measured_cache_fails(inside: float)
     row = {**ROWS[0], "arguments": {**ROWS[0]["arguments"], "gpu-memory-utilization": 0.2, "max-model-len": 65536}}
     made = budget(row, [start(row, inside_gib=[inside, inside])])
     figures = made["services"]["a"]
-    left = LAUNCHES["total"] * 0.2 - figures["weights_bytes"] - inside * GIB
+    left = row["total"] * 0.2 - figures["weights_bytes"] - inside * GIB
     assert figures["available_kv_bytes"]["low"] <= left
     assert left < figures["needed_bytes_one_request"] and made["verdict"] != "fits"
     assert any(finding.get("vllm_error") for finding in made["findings"])

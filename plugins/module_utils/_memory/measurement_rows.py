@@ -1,0 +1,355 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rows of measured launches, as overheads are held against them: made of what proofs kept, checked, and compared with the plan.
+
+A row names no host, service, path or key: of a config and of arguments it has the numbers, and the words that published models use.
+C(docs/memory.md), What proofs measured, describes the file. No I/O.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from .._common.plain_data import InputError, is_number, shown
+from .._common.sizes import GIB
+from .._vllm import catalogue
+from .budget import memory_budget
+from .service_memory import ANSWERED_ARGS, FLAG_ARGS, POSITIVE_ARGS, TEXT_ARGS
+
+SCHEMA = 1
+ROUNDED = 0.02 * GIB
+"""Bytes by which sizes from a log may be off: it has hundredths of a GiB, and a size inside the request is what two of them leave."""
+MOST_ROWS = 10_000
+
+_TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_TEXT = re.compile(r"[A-Za-z0-9_.*,:^$|()+\\-]{1,400}", re.ASCII)
+_MOST_DIGITS = re.compile(r"\d{5,}")
+_PATTERN = re.compile(r"[ME*-]{1,400}")  # a layer each, of Nemotron-H
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}(?: [A-Za-z0-9_.,/-]{1,40}){0,6}", re.ASCII)
+_VERSION = re.compile(r"(0\.\d{1,3}(?:\.\d{1,3})?(?:rc\d{1,2})?)(?:\+.*)?", re.ASCII | re.DOTALL)
+_DRIVER = re.compile(r"\d{3,4}\.\d{1,3}(?:\.\d{1,3})?", re.ASCII)
+_GPU = re.compile(r"NVIDIA (?:GeForce |RTX |Tesla )*[A-Z]{1,4}\d{1,4}[A-Z]{0,2}(?: (?:\d{1,3}GB|HBM\d\w?|PCIe|NVL|SXM\d|Ti|SUPER))*", re.ASCII)
+_SPEC = ("method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
+_BACKENDS = ("attention-backend", "moe-backend", "linear-backend")
+
+# Words of configs of published models, beside those of the architectures that vLLM knows: of keys, formats and names of modules.
+WORDS = frozenset(
+    """
+    a ab act activation activations add algo architectures attention attn b ba backbone base bfloat bias bidirectional bits block bound by
+    cache causal channels checkpoint chunk compress compressed conditional config connection conv convert count d decoder dedicated
+    deepseek deepstack dense depth desc dim divisible down dsa dtype dynamic e embed embedding embeddings enable end enum eq ernie exaone
+    exclude exp expand expert experts factor first float fmt for format fp freq full g gate gating gemma generation glm global gpt gptq
+    group groups h hash hc head heads hidden hybrid hyper ids ignore ignored in index indexer indexes inkling input interleave intermediate
+    interval k kda kernel key kimi kpool kv laguna language layer layers length linear lite llama llm lm local lora lower lowrank m make
+    mamba max merge method mhc mimo minimax ministral mistral mixed mixer mlp mm model modelopt modules moe mtp mult mxfp n nano nemotron
+    next nextn ngram nope norm not num nvfp o offset omni only oss other out output override p pack partial patch pattern per pixtral ple
+    position precision predict proj projection projector q qk qkv quant quantization quantized qwen radio rank ratio ratios re reasoning
+    replace rope rotary routed router routing scale scheme sconv self setting shared short sink size skip sliding source sparse spatial ssm
+    standardize start state step store strategy structure swa sym targets temporal tensor tensors text tie to tok token tokens top topk
+    torch tower type types ue unified up use v value vision visual vl vocab w weight weights window wise word z
+    image video audio eagle dspark dflash suffix medusa draft drafter speculative prompt lookup auto align none all half awq marlin flash flashinfer triton
+    """.split()
+)
+
+
+@lru_cache(maxsize=1)
+def _words() -> frozenset[str]:
+    tables = ("architectures", "attention_backends", "moe_backends", "linear_backends", "quantizations")
+    named = [name for table in tables for name in catalogue.names(table)]
+    return WORDS | {token.lower() for name in named for token in _TOKEN.findall(name)}
+
+
+def is_public(text: str) -> bool:
+    """Tell whether a text is made of words that published models use, so that it says nothing of who uses it."""
+    if _PATTERN.fullmatch(text):
+        return True
+    known = all(token.lower() in _words() for token in _TOKEN.findall(text))
+    return bool(known and _TEXT.fullmatch(text) and not _MOST_DIGITS.search(text))
+
+
+def public_fields(value: Any) -> Any:
+    """Return of a config what says nothing of who uses it: numbers, and known words; the rest is left out."""
+    if isinstance(value, Mapping):
+        kept = {str(key): public_fields(item) for key, item in value.items() if is_public(str(key))}
+        return {key: item for key, item in kept.items() if item is not _LEFT_OUT}
+    if isinstance(value, (list, tuple)):
+        return [item for item in map(public_fields, value) if item is not _LEFT_OUT]
+    if isinstance(value, str):
+        return value if is_public(value) else _LEFT_OUT
+    return value if value is None or isinstance(value, bool) or is_number(value, -1e15, 1e15) else _LEFT_OUT
+
+
+_LEFT_OUT: Any = object()
+
+
+def public_arguments(args: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Return the arguments of a launch that decide memory and say nothing of who uses it, and how many others there are.
+
+    args: of a launch by long names, without those of the front end
+    """
+    found: dict[str, Any] = {}
+    for key, value in args.items():
+        plain = isinstance(value, bool) or is_number(value, 0, 1e15)
+        if (key in (*POSITIVE_ARGS, *FLAG_ARGS, *ANSWERED_ARGS) and plain) or (
+            key in (*TEXT_ARGS, *_BACKENDS) and isinstance(value, str) and is_public(value)
+        ):
+            found[key] = value
+        elif key in ("speculative-config", "limit-mm-per-prompt") and isinstance(value, Mapping):
+            kept = public_fields(value)
+            found[key] = {name: kept[name] for name in kept if key != "speculative-config" or name in _SPEC}
+    return found, len([key for key in args if key not in found])
+
+
+def public_row(start: Mapping[str, Any], args: Mapping[str, Any], model: str) -> tuple[dict[str, Any], str]:
+    """Return a row of what the starts of one launch took.
+
+    :param start: as the controller keeps it, see C(measured_starts)
+    :param args: of the launch, without its sizes
+    :param model: how the row names the model
+    :returns: the row, or none with the reason
+    """
+    version = _VERSION.fullmatch(str(start["vllm_version"] or ""))
+    if not version:
+        return {}, "the version of vLLM is not a published one"
+    kept, further = public_arguments(args)
+    share = start["gpu_memory_utilization"]
+    sizes = {
+        "max-model-len": start["max_model_len"],
+        "max-num-batched-tokens": start["max_num_batched_tokens"],
+        "max-num-seqs": start["max_num_seqs"],
+        "gpu-memory-utilization": share,
+    }
+    requested = _bytes(start["requested_gib"]) or 0
+    outside = start["outside_gib"]
+    driver, gpu = str(start["driver"] or ""), str(start["gpu"] or "")
+    return {
+        "launch": f"{model} {start['max_num_batched_tokens']}/{start['max_num_seqs']} {start['max_model_len']}",
+        "model": model,
+        "vllm": version.group(1),
+        "gpu": gpu if _GPU.fullmatch(gpu) else "NVIDIA",
+        "driver": driver if _DRIVER.fullmatch(driver) else None,
+        "total": int(requested / share),
+        "arguments": {**kept, **sizes},
+        "further_arguments": further,
+        "rounded": True,
+        "runner": None,
+        "requested": requested,
+        "weights": _bytes(start["weights_gib"]),
+        "kv_cache": _bytes(start["kv_cache_gib"]),
+        "torch_peak": _bytes(start["peak_gib"]),
+        "non_torch": _bytes(start["non_torch_gib"]),
+        "graphs_estimate": _bytes(start["graphs_estimate_gib"]),
+        "graphs_gib": start["graphs_gib"],
+        "used": None if outside is None else requested + (_bytes(sum(outside) / 2) or 0),
+    }, ""
+
+
+def _bytes(size: float | None) -> int | None:
+    return None if size is None else int(size * GIB)
+
+
+def export(launches: Iterable[Mapping[str, Any]], public: Iterable[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the file of what was measured of launches.
+
+    :param launches: C({repo, config, quant_config, draft_config, args, starts}) of each
+    :param public: repositories of published models, which a row may name
+    :returns: the file, and why launches are not in it, without their names
+    """
+    named = frozenset(public)
+    found: dict[str, Any] = {"schema": SCHEMA, "models": {}, "quant_configs": {}, "draft_configs": {}, "rows": []}
+    left_out: list[str] = []
+    for launch in launches:
+        configs = {key: public_fields(launch[key]) for key in ("config", "quant_config", "draft_config") if launch[key]}
+        text = json.dumps(configs, sort_keys=True)
+        repo = str(launch["repo"] or "")
+        name = repo.rpartition("/")[2] if repo in named else f"model-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        if not configs["config"].get("model_type"):
+            left_out.append("a model's family is none that is known by name")
+            continue
+        for start in launch["starts"]:
+            row, why = public_row(start, launch["args"], name)
+            if why:
+                left_out.append(why)
+            elif row not in found["rows"]:
+                found["rows"].append(row)
+                found["models"][name] = configs["config"]
+                for key in ("quant_config", "draft_config"):
+                    if key in configs:
+                        found[f"{key}s"][name] = configs[key]
+    # The order of hosts and services says nothing either.
+    found["rows"].sort(key=lambda row: json.dumps(row, sort_keys=True))
+    return found, sorted(left_out)
+
+
+# A file of somebody ---------------------------------------------------------------------------------------------------
+
+_SIZES = ("total", "requested", "weights")
+_MAYBE = ("torch_peak", "non_torch", "graphs_estimate", "used", "before_profile", "num_blocks", "further_arguments")
+_KEYS = (
+    *("launch", "model", "vllm", "gpu", "driver", "arguments", "runner", "rounded", "kv_cache", "graphs_gib"),
+    *_SIZES,
+    *_MAYBE,
+)
+
+
+def problems(content: Any) -> list[str]:
+    """Return all that is wrong with the content of a file of rows. content: of its JSON."""
+    if not isinstance(content, Mapping):
+        return [f"the file: expected an object with schema, models and rows, got {shown(content)}"]
+    found = []
+    if content.get("schema") != SCHEMA:
+        found.append(f"schema: expected {SCHEMA}, got {shown(content.get('schema'))}")
+    models = content.get("models")
+    if not isinstance(models, Mapping) or not all(isinstance(each, Mapping) for each in models.values()):
+        found.append("models: expected configs by name")
+        models = {}
+    for part in ("models", "quant_configs", "draft_configs"):
+        configs = content.get(part) or {}
+        if not isinstance(configs, Mapping):
+            found.append(f"{part}: expected configs by name")
+            continue
+        found += [f"{part}: {shown(name)} is no plain name" for name in configs if not _LABEL.fullmatch(str(name))]
+        found += [
+            f"{part}.{name}: {', '.join(more)} is no word of a published model"
+            for name, config in configs.items()
+            if (more := _strange(config))
+        ]
+    rows = content.get("rows")
+    if not isinstance(rows, list) or not rows or len(rows) > MOST_ROWS:
+        return [*found, f"rows: expected a list of 1 to {MOST_ROWS} rows"]
+    seen: set[str] = set()
+    for number, row in enumerate(rows):
+        found += [f"rows[{number}]{each}" for each in _row_problems(row, models)]
+        text = json.dumps(row, sort_keys=True, default=str)
+        if text in seen:
+            found.append(f"rows[{number}]: stands twice")
+        seen.add(text)
+    return found
+
+
+def _strange(value: Any) -> list[str]:
+    """Return the keys and texts of a config that are no words of published models."""
+    if isinstance(value, Mapping):
+        own = [shown(str(key)) for key in value if not is_public(str(key))]
+        return own + [text for item in value.values() for text in _strange(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _strange(item)]
+    return [shown(value)] if isinstance(value, str) and not is_public(value) else []
+
+
+def _row_problems(row: Any, models: Mapping[str, Any]) -> list[str]:
+    if not isinstance(row, Mapping):
+        return [f": expected an object, got {shown(row)}"]
+    found = [f".{key}: unknown key; known are {', '.join(sorted(_KEYS))}" for key in row if key not in _KEYS]
+    if row.get("model") not in models:
+        found.append(f".model: {shown(row.get('model'))} is not among the models")
+    patterns = {"launch": _LABEL, "gpu": _GPU, "driver": _DRIVER, "vllm": _VERSION}
+    for key, pattern in patterns.items():
+        value = row.get(key)
+        empty = (key == "driver" and value is None) or (key == "gpu" and value == "NVIDIA")
+        if not empty and not (isinstance(value, str) and pattern.fullmatch(value)):
+            found.append(f".{key}: {shown(value)} has not the form of one")
+    for key in _SIZES:
+        if not is_number(row.get(key), 1, 1e14):
+            found.append(f".{key}: expected bytes, a number above 0, got {shown(row.get(key))}")
+    if not is_number(row.get("kv_cache"), -1e13, 1e14):
+        found.append(f".kv_cache: expected bytes, got {shown(row.get('kv_cache'))}")
+    for key in (*_MAYBE, "graphs_gib"):
+        if row.get(key) is not None and not is_number(row[key], 0, 1e14):
+            found.append(f".{key}: expected a number or null, got {shown(row[key])}")
+    if row.get("runner") not in (None, 1, 2):
+        found.append(f".runner: expected 1, 2 or null, got {shown(row['runner'])}")
+    if not found and row["weights"] + row["kv_cache"] > row["requested"] + ROUNDED:
+        found.append(": weights and kv_cache are together more than requested")
+    if not found and row["requested"] > row["total"]:
+        found.append(": more is requested than total")
+    return found + _argument_problems(row.get("arguments"))
+
+
+def _argument_problems(args: Any) -> list[str]:
+    if not isinstance(args, Mapping):
+        return [f".arguments: expected an object, got {shown(args)}"]
+    kept, _further = public_arguments(args)
+    needed = ("gpu-memory-utilization", "max-model-len", "max-num-batched-tokens", "max-num-seqs")
+    found = [f".arguments.{key}: is missing" for key in needed if key not in args]
+    return found + [
+        f".arguments.{key}: {shown(value)} is not an argument that decides memory, or no value that a row may have"
+        for key, value in args.items()
+        if kept.get(key) != value
+    ]
+
+
+def planned(content: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plan of the launch of a row, as C(memory_budget) has it of a service; raises C(InputError).
+
+    :param content: of the file that it is of
+    :param row: the launch
+    """
+    config = {"config": content["models"][row["model"]]}
+    for key in ("quant_config", "draft_config"):
+        more = (content.get(f"{key}s") or {}).get(row["model"])
+        config |= {key: more} if more else {}
+    service = {"name": "a", **config, "vllm_version": row["vllm"], "args": dict(row["arguments"])}
+    budget = memory_budget({"total_gib": row["total"] / GIB, "os_reserve_gib": 0, "services": [service]})
+    made: dict[str, Any] = {**budget["services"]["a"], "findings": budget["findings"]}
+    return made
+
+
+def contradiction(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+    """Say in what a row contradicts the ranges of the plan, for a person; empty where it does not.
+
+    :param content: of the file that it is of
+    :param row: the launch
+    """
+    try:
+        made = planned(content, row)
+    except InputError as error:
+        return f"cannot be planned: {error}"
+    size = made.get("available_kv_bytes")
+    if size is None:
+        told = [finding["message"] for finding in made["findings"] if finding["severity"] == "error"]
+        return f"cannot be planned: {' '.join(told)}"
+    slack = ROUNDED if row.get("rounded") else 0
+    real = row["kv_cache"]
+    if not size["low"] - slack <= real <= size["high"] + slack:
+        text = " / ".join(f"{size[level] / GIB:.2f}" for level in ("low", "typical", "high"))
+        return f"{real / GIB:.2f} GiB of KV cache, planned {text}"
+    if row.get("runner") and made["model_runner"] != row["runner"]:
+        return f"model runner V{row['runner']}, planned V{made['model_runner']}"
+    return ""
+
+
+def joined(before: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return rows with those of another file, without problems, that are not there yet.
+
+    :param before: content of the file that is kept
+    :param new: content of the other
+    :returns: content; a model of the same name and another config is given another name
+    """
+    parts = ("models", "quant_configs", "draft_configs")
+    found = {**before, **{part: dict(before.get(part) or {}) for part in parts}, "rows": list(before["rows"])}
+    for row in new["rows"]:
+        own = {part: (new.get(part) or {}).get(row["model"]) for part in parts}
+        name, number = row["model"], 1
+        while name in found["models"] and any(found[part].get(name) != own[part] for part in parts):
+            number += 1
+            name = f"{row['model']}-{number}"
+        entry = {**row, "model": name}
+        if any({**each, "launch": entry["launch"]} == entry for each in found["rows"]):
+            continue
+        for part in parts:
+            if own[part] is not None:
+                found[part][name] = own[part]
+        taken: Sequence[str] = [each["launch"] for each in found["rows"]]
+        label, number = entry["launch"], 1
+        while label in taken:
+            number += 1
+            label = f"{entry['launch']} {number}"
+        found["rows"].append({**entry, "launch": label})
+    return {key: value for key, value in found.items() if value or key not in parts}
