@@ -34,6 +34,9 @@ SHORT = {
 }
 
 
+PARTS = ("torch_peak", "non_torch", "graphs_estimate")
+
+
 def gib(size: float) -> str:
     return f"{size / GIB:.2f}"
 
@@ -65,13 +68,14 @@ def cache(launches: Mapping[str, Any]) -> str:
             [
                 name_of(row),
                 row["arguments"]["gpu-memory-utilization"],
-                f"V{row['runner']}",
+                f"{row['vllm']}, {row['gpu'].removeprefix('NVIDIA ')}",
+                f"V{made['model_runner']}",
                 " / ".join(gib(size[level]) for level in LEVELS),
                 gib(real),
                 f"{off:+.2f}{share}",
             ]
         )
-    head = ["launch: batch / sequences", "share", "runner", "KV cache planned", "measured", "off"]
+    head = ["launch: batch / sequences", "share", "vLLM, GPU", "runner", "KV cache planned", "measured", "off"]
     return table(head, rows)
 
 
@@ -88,8 +92,8 @@ def terms(launches: Mapping[str, Any]) -> str:
                 name_of(row),
                 f"{gib(weights)} / {gib(row['weights'])}",
                 f"{made['overhead_gib']['typical']:.2f} / {gib(inside)}",
-                f"{gib(row['torch_peak'])} + {gib(row['non_torch'])} + {gib(row['graphs_estimate'])}",
-                "-" if row["graphs_gib"] is None else f"{row['graphs_gib']:.2f}",
+                " + ".join("?" if row.get(key) is None else gib(row[key]) for key in PARTS),
+                "-" if row.get("graphs_gib") is None else f"{row['graphs_gib']:.2f}",
             ]
         )
     head = [

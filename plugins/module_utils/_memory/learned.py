@@ -58,9 +58,7 @@ def applied(
 
 def _distance(start: Start, sizes: tuple[int, int, int]) -> tuple[float, bool]:
     """Say how far a start is from a launch: by how many times its batch, requests and length differ, the batch above all."""
-    length, batch, sequences = (
-        abs(math.log(max(1, mine) / max(1, other))) for mine, other in zip(sizes, start.sizes)
-    )
+    length, batch, sequences = (abs(math.log(max(1, mine) / max(1, other))) for mine, other in zip(sizes, start.sizes))
     return 100 * batch + 10 * sequences + length, not start.exact
 
 
@@ -125,9 +123,7 @@ def _with_outside(engine: Engine, measured: tuple[float, float]) -> Engine:
     given_back = (1 - kept) * engine.inside["typical"]
     noise = OUTSIDE_NOISE_GIB
     low, high = measured
-    values = [
-        max(0.0, size + (given_back - beside) / GIB) for size in (low - noise, (low + high) / 2, high + noise)
-    ]
+    values = [max(0.0, size + (given_back - beside) / GIB) for size in (low - noise, (low + high) / 2, high + noise)]
     overheads = {**engine.overheads, "outside_gib": (values[0], values[1], values[2]), "kept_share": (kept,) * 3}
     return replace(engine, overheads=overheads, beside=dict.fromkeys(LEVELS, beside))
 

@@ -34,28 +34,30 @@ _PATTERN = re.compile(r"[ME*-]{1,400}")  # a layer each, of Nemotron-H
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}(?: [A-Za-z0-9_.,/-]{1,40}){0,6}", re.ASCII)
 _VERSION = re.compile(r"(0\.\d{1,3}(?:\.\d{1,3})?(?:rc\d{1,2})?)(?:\+.*)?", re.ASCII | re.DOTALL)
 _DRIVER = re.compile(r"\d{3,4}\.\d{1,3}(?:\.\d{1,3})?", re.ASCII)
-_GPU = re.compile(r"NVIDIA (?:GeForce |RTX |Tesla )*[A-Z]{1,4}\d{1,4}[A-Z]{0,2}(?: (?:\d{1,3}GB|HBM\d\w?|PCIe|NVL|SXM\d|Ti|SUPER))*", re.ASCII)
+_GPU = re.compile(
+    r"NVIDIA (?:GeForce |RTX |Tesla )*[A-Z]{1,4}\d{1,4}[A-Z]{0,2}(?: (?:\d{1,3}GB|HBM\d\w?|PCIe|NVL|SXM\d|Ti|SUPER))*",
+    re.ASCII,
+)
 _SPEC = ("method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min")
 _BACKENDS = ("attention-backend", "moe-backend", "linear-backend")
 
 # Words of configs of published models, beside those of the architectures that vLLM knows: of keys, formats and names of modules.
-WORDS = frozenset(
-    """
-    a ab act activation activations add algo architectures attention attn b ba backbone base bfloat bias bidirectional bits block bound by
-    cache causal channels checkpoint chunk compress compressed conditional config connection conv convert count d decoder dedicated
-    deepseek deepstack dense depth desc dim divisible down dsa dtype dynamic e embed embedding embeddings enable end enum eq ernie exaone
-    exclude exp expand expert experts factor first float fmt for format fp freq full g gate gating gemma generation glm global gpt gptq
-    group groups h hash hc head heads hidden hybrid hyper ids ignore ignored in index indexer indexes inkling input interleave intermediate
-    interval k kda kernel key kimi kpool kv laguna language layer layers length linear lite llama llm lm local lora lower lowrank m make
-    mamba max merge method mhc mimo minimax ministral mistral mixed mixer mlp mm model modelopt modules moe mtp mult mxfp n nano nemotron
-    next nextn ngram nope norm not num nvfp o offset omni only oss other out output override p pack partial patch pattern per pixtral ple
-    position precision predict proj projection projector q qk qkv quant quantization quantized qwen radio rank ratio ratios re reasoning
-    replace rope rotary routed router routing scale scheme sconv self setting shared short sink size skip sliding source sparse spatial ssm
-    standardize start state step store strategy structure swa sym targets temporal tensor tensors text tie to tok token tokens top topk
-    torch tower type types ue unified up use v value vision visual vl vocab w weight weights window wise word z
-    image video audio eagle dspark dflash suffix medusa draft drafter speculative prompt lookup auto align none all half awq marlin flash flashinfer triton
-    """.split()
-)
+_WORDS = """
+a ab act activation activations add algo architectures attention attn b ba backbone base bfloat bias bidirectional bits block bound by
+cache causal channels checkpoint chunk compress compressed conditional config connection conv convert count d decoder dedicated
+deepseek deepstack dense depth desc dim divisible down dsa dtype dynamic e embed embedding embeddings enable end enum eq ernie exaone
+exclude exp expand expert experts factor first float fmt for format fp freq full g gate gating gemma generation glm global gpt gptq
+group groups h hash hc head heads hidden hybrid hyper ids ignore ignored in index indexer indexes inkling input interleave intermediate
+interval k kda kernel key kimi kpool kv laguna language layer layers length linear lite llama llm lm local lora lower lowrank m make
+mamba max merge method mhc mimo minimax ministral mistral mixed mixer mlp mm model modelopt modules moe mtp mult mxfp n nano nemotron
+next nextn ngram nope norm not num nvfp o offset omni only oss other out output override p pack partial patch pattern per pixtral ple
+position precision predict proj projection projector q qk qkv quant quantization quantized qwen radio rank ratio ratios re reasoning
+replace rope rotary routed router routing scale scheme sconv self setting shared short sink size skip sliding source sparse spatial ssm
+standardize start state step store strategy structure swa sym targets temporal tensor tensors text tie to tok token tokens top topk
+torch tower type types ue unified up use v value vision visual vl vocab w weight weights window wise word z
+image video audio eagle dspark dflash suffix medusa draft drafter speculative prompt lookup auto align none all half awq marlin flash flashinfer triton
+"""
+WORDS = frozenset(_WORDS.split())
 
 
 @lru_cache(maxsize=1)

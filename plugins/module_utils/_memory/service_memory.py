@@ -189,7 +189,8 @@ class Start:
 class ServiceInput:
     """One service as it was written, its types checked.
 
-    starts: of the same launch, or of one that differs in its lengths or its batch alone. stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. asked: what the image said of
+    starts: of the same launch, or of one that differs in its lengths or its batch alone.
+    stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. asked: what the image said of
     this very launch; asked_reason: why it said nothing.
     Two that are written alike are equal and have one hash, so that the same model on many hosts is read once.
     """
@@ -496,7 +497,11 @@ def _read_span(entry: Mapping[str, Any], key: str, reader: _Reader, where: str) 
     found = entry.get(key)
     if found is None:
         return None
-    if not isinstance(found, list) or len(found) != 2 or not all(is_number(each, -_LARGEST, _LARGEST) for each in found):
+    if (
+        not isinstance(found, list)
+        or len(found) != 2
+        or not all(is_number(each, -_LARGEST, _LARGEST) for each in found)
+    ):
         reader.wrong(where, key, f"expected the least and the most, two numbers, got {found!r}")
         return None
     low, high = float(found[0]), float(found[1])

@@ -34,9 +34,7 @@ def plan_host(host: Host, sources: Sources) -> dict[str, Any]:
         if memory.get("sources"):
             memory["launch"] = measured_starts.launch_of(services[name], launches[name], host, sources)
     planned = [
-        plan_service(
-            host, services[name], launches[name], memories[name], position, order[: position - 1]
-        )
+        plan_service(host, services[name], launches[name], memories[name], position, order[: position - 1])
         for position, name in enumerate(order, start=1)
     ]
     verbs.choose_states(planned, measured, list(services))

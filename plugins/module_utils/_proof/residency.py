@@ -51,7 +51,7 @@ _OF_PROCESS = {
     "kv_cache_gib": re.compile(rf"Available KV cache memory: {_NUMBER} GiB"),
     "graphs_estimate_gib": re.compile(rf"Estimated CUDA graph memory: {_NUMBER} GiB"),
     "graphs_gib": re.compile(rf"Graph capturing finished in \S+ secs, took {_NUMBER} GiB"),
-    # From 0.21 on, where graphs are captured.
+    # vLLM 0.26 prints it once it has captured graphs.
     "peak_gib": re.compile(rf"Actual usage is \S+ GiB for weight, {_NUMBER} GiB for peak activation"),
     "non_torch_gib": re.compile(rf"GiB for peak activation, {_NUMBER} GiB for non-torch memory"),
     "graphs_seconds": re.compile(rf"Graph capturing finished in {_NUMBER} secs"),
@@ -80,7 +80,8 @@ _CPU = re.compile(r"\[cpu_(?:worker|model_runner)\.py:|Explicitly set \(\S+ GiB 
 class StartLog:
     """What the start-up lines of one engine say; C(None) for what they do not.
 
-    peak_gib, non_torch_gib: what torch held at its peak beside the weights, and what else was used. Figures of several ranks on this host: the largest weights and times, the smallest KV cache (vLLM goes by it too).
+    peak_gib, non_torch_gib: what torch held at its peak beside the weights, and what else was used.
+    Figures of several ranks on this host: the largest weights and times, the smallest KV cache (vLLM goes by it too).
     tokens_count: C(blocks) where the line of the KV cache counts the tokens of its blocks, which for models with several
     kinds of layers is not what fits (up to 0.20.0); C(requests) where it is concurrency times length.
     """

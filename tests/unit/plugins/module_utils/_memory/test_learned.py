@@ -76,7 +76,10 @@ def test_a_launch_that_was_measured_is_planned_as_it_was(row: dict[str, Any]) ->
     assert row["used"] is None or held["low"] < row["used"] / GIB < held["high"]
     assert made["sources"]["weights"] == made["sources"]["overheads"] == MEASURED
     assert made["sources"]["kv_cache"] == before["sources"]["kv_cache"]
-    assert made["block_size"] == before["block_size"] and made["needed_bytes_one_request"] == before["needed_bytes_one_request"]
+    assert (
+        made["block_size"] == before["block_size"]
+        and made["needed_bytes_one_request"] == before["needed_bytes_one_request"]
+    )
 
 
 def near() -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -172,5 +175,12 @@ def test_a_start_that_makes_no_sense_is_said_with_all_that_is_wrong() -> None:
     with pytest.raises(InputError) as caught:
         budget(ROWS[0], [wrong, 7])  # type: ignore[list-item]
     told = "\n".join(caught.value.messages)
-    for word in ("max_model_len", "the least must not be above", "outside_gib", "weigths_gib", "is missing", "starts[1]"):
+    for word in (
+        "max_model_len",
+        "the least must not be above",
+        "outside_gib",
+        "weigths_gib",
+        "is missing",
+        "starts[1]",
+    ):
         assert word in told

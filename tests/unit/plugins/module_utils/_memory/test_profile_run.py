@@ -77,7 +77,9 @@ def test_the_peak_of_torch(row: dict[str, Any]) -> None:
         assert run_of(row).compiled == pytest.approx(row["torch_peak"], rel=0.005)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row["graphs_gib"] and not row.get("rounded")], ids=lambda row: row["launch"])
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row["graphs_gib"] and not row.get("rounded")], ids=lambda row: row["launch"]
+)
 def test_graphs_and_what_is_taken_off_the_cache_for_them(row: dict[str, Any]) -> None:
     run = run_of(row)
     assert run.graphs / GIB == pytest.approx(row["graphs_gib"], rel=0.15)
