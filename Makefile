@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint unit sanity molecule artifact programs bench bench-plan bench-pair mutation catalogue compare bench-catalogue lock clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint unit sanity molecule artifact programs bench bench-plan bench-pair mutation catalogue compare measurements bench-catalogue lock clean
 
 PY := .venv/bin/python
 
@@ -60,6 +60,10 @@ catalogue: bootstrap  ## read new vLLM versions (or VERSION=) into the catalogue
 compare: bootstrap  ## compare the memory arithmetic with a real vLLM's planner (CONFIGS=, and IMAGE=, or SOURCE= or VERSION= with PYTHON=)
 	@$(PY) tests/oracle/compare.py --configs $(CONFIGS) $(if $(IMAGE),--image $(IMAGE)) $(if $(SOURCE),--source $(SOURCE)) \
 	  $(if $(PYTHON),--python $(PYTHON)) $(if $(VERSION),--version $(VERSION)) $(COMPARE_ARGS)
+
+# A file of export_measurements.yml or of scripts/measure_gpu.py: make measurements FILE=rows.json
+measurements: bootstrap  ## check a file of measured launches (FILE=) and add it to those that overheads are held against
+	@PYTHONPATH=collections $(PY) scripts/add_measurements.py $(FILE)
 
 bench-catalogue: bootstrap  ## time the catalogue of vLLM versions and the command line
 	@$(PY) tests/bench/catalogue_bench.py

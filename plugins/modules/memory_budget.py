@@ -307,6 +307,7 @@ services:
       description:
         - What the figures rest on, for C(weights) and C(kv_cache) - C(arithmetic, compared) (it gives what this very version of vLLM gives),
           C(arithmetic, not compared), C(image) (O(services[].image_plan)) or C(stated). Absent for services that are no engines.
+        - With O(services[].starts), C(weights) and C(overheads) are C(measured here) or C(narrowed by a measured start).
       type: dict
       sample: {weights: "arithmetic, compared", kv_cache: "arithmetic, compared"}
     vllm_version:

@@ -15,6 +15,8 @@ description:
     one, in one round trip - each is asked for a real completion, what it took and what it runs is compared with its plan, and both
     are kept in its receipt.
   - Services are asked one after the other, so that the figures of one are not those of two at a time.
+  - What an engine took at its start is kept in its receipt, and on the controller in C(.spark/measured) of the inventory folder of the first
+    Spark, for plans of the same launch; not in check mode.
   - One that does not answer fails the task, after the others were asked; then nothing is compared and no receipt is written.
     Findings never fail it.
 author:

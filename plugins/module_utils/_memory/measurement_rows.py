@@ -28,9 +28,12 @@ ROUNDED = 0.02 * GIB
 MOST_ROWS = 10_000
 
 _TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_TEXT = re.compile(r"[A-Za-z0-9_.*,:^$|()+\\-]{1,400}", re.ASCII)
+_TEXT = re.compile(r"[A-Za-z0-9_.*,:^$|()\[\]+\\-]{1,400}", re.ASCII)
+_NUMBERS = re.compile(r"\d{1,3}(?:,\d{1,3})*", re.ASCII)
+_FAMILY = re.compile(r"[a-z][a-z0-9_]{3,40}", re.ASCII)
 _MOST_DIGITS = re.compile(r"\d{5,}")
 _PATTERN = re.compile(r"[ME*-]{1,400}")  # a layer each, of Nemotron-H
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}", re.ASCII)
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}(?: [A-Za-z0-9_.,/-]{1,40}){0,6}", re.ASCII)
 _VERSION = re.compile(r"(0\.\d{1,3}(?:\.\d{1,3})?(?:rc\d{1,2})?)(?:\+.*)?", re.ASCII | re.DOTALL)
 _DRIVER = re.compile(r"\d{3,4}\.\d{1,3}(?:\.\d{1,3})?", re.ASCII)
@@ -61,24 +64,43 @@ WORDS = frozenset(_WORDS.split())
 
 
 @lru_cache(maxsize=1)
-def _words() -> frozenset[str]:
+def _names() -> frozenset[str]:
+    """The names that vLLM itself has: of architectures, backends and formats."""
     tables = ("architectures", "attention_backends", "moe_backends", "linear_backends", "quantizations")
-    named = [name for table in tables for name in catalogue.names(table)]
-    return WORDS | {token.lower() for name in named for token in _TOKEN.findall(name)}
+    return frozenset(name for table in tables for name in catalogue.names(table))
 
 
-def is_public(text: str) -> bool:
-    """Tell whether a text is made of words that published models use, so that it says nothing of who uses it."""
-    if _PATTERN.fullmatch(text):
+@lru_cache(maxsize=1)
+def _families() -> tuple[str, ...]:
+    return tuple(_plain(name) for name in catalogue.names("architectures"))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def is_public(text: str, family: bool = False) -> bool:
+    """Tell whether a text is a name that vLLM has, or made of words of published models, so that it says nothing of who uses it.
+
+    text: a key or a value of a config. family: whether it names a family, which architectures are named after.
+    """
+    if text in _names() or _PATTERN.fullmatch(text) or _NUMBERS.fullmatch(text):
         return True
-    known = all(token.lower() in _words() for token in _TOKEN.findall(text))
+    if family and _FAMILY.fullmatch(text) and any(name.startswith(_plain(text)) for name in _families()):
+        return True
+    tokens = _TOKEN.findall(text)
+    known = bool(tokens) and all(token.lower() in WORDS for token in tokens)
     return bool(known and _TEXT.fullmatch(text) and not _MOST_DIGITS.search(text))
 
 
 def public_fields(value: Any) -> Any:
     """Return of a config what says nothing of who uses it: numbers, and known words; the rest is left out."""
     if isinstance(value, Mapping):
-        kept = {str(key): public_fields(item) for key, item in value.items() if is_public(str(key))}
+        kept = {
+            str(key): item if key == "model_type" and _is_family(item) else public_fields(item)
+            for key, item in value.items()
+            if is_public(str(key))
+        }
         return {key: item for key, item in kept.items() if item is not _LEFT_OUT}
     if isinstance(value, (list, tuple)):
         return [item for item in map(public_fields, value) if item is not _LEFT_OUT]
@@ -88,6 +110,10 @@ def public_fields(value: Any) -> Any:
 
 
 _LEFT_OUT: Any = object()
+
+
+def _is_family(value: Any) -> bool:
+    return isinstance(value, str) and is_public(value, family=True)
 
 
 def public_arguments(args: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
@@ -216,7 +242,7 @@ def problems(content: Any) -> list[str]:
         if not isinstance(configs, Mapping):
             found.append(f"{part}: expected configs by name")
             continue
-        found += [f"{part}: {shown(name)} is no plain name" for name in configs if not _LABEL.fullmatch(str(name))]
+        found += [f"{part}: {shown(name)} is no plain name" for name in configs if not _MODEL.fullmatch(str(name))]
         found += [
             f"{part}.{name}: {', '.join(more)} is no word of a published model"
             for name, config in configs.items()
@@ -239,7 +265,8 @@ def _strange(value: Any) -> list[str]:
     """Return the keys and texts of a config that are no words of published models."""
     if isinstance(value, Mapping):
         own = [shown(str(key)) for key in value if not is_public(str(key))]
-        return own + [text for item in value.values() for text in _strange(item)]
+        rest = [item for key, item in value.items() if not (key == "model_type" and _is_family(item))]
+        return own + [text for item in rest for text in _strange(item)]
     if isinstance(value, list):
         return [text for item in value for text in _strange(item)]
     return [shown(value)] if isinstance(value, str) and not is_public(value) else []
