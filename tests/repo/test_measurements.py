@@ -16,6 +16,8 @@ import add_measurements
 import measure_gpu
 import pytest
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
+
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests/unit/plugins/fixtures"
 LOGS = FIXTURES / "engine_logs"
@@ -49,7 +51,7 @@ def test_the_row_of_a_log_is_the_one_that_was_measured_to_the_byte(log: str, lau
             assert row[key] == pytest.approx(real[key], abs=0.01 * GIB)
     assert row["graphs_gib"] == real["graphs_gib"] and row["weights"] and row["kv_cache"]
     content = {"schema": 1, "models": {real["model"]: ROWS["models"][real["model"]]}, "rows": [row]}
-    assert add_measurements.measurement_rows.problems(content) == []
+    assert measurement_rows.problems(content) == []
     assert add_measurements.beside_plan(content, row).startswith("holds ")
 
 

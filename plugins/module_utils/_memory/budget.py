@@ -560,6 +560,11 @@ def _verdict(findings: list[Finding], tight: bool) -> str:
     return "tight" if tight else "fits"
 
 
+def _sources(engine: Engine) -> dict[str, str]:
+    found = {"weights": engine.weights_from, "kv_cache": engine.cache_from, "overheads": engine.overheads_from}
+    return {name: source for name, source in found.items() if source}
+
+
 def _service_result(node: Node, service: Service, order: int, verdict: str) -> dict[str, Any]:
     engine, requested = service.engine, node.requested(service)
     free = {level: node.free(service, node.others(service), level) for level in LEVELS}
@@ -576,9 +581,7 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
         "solved": service.solved,
     }
     if engine.cache_from:
-        result["sources"] = {"weights": engine.weights_from, "kv_cache": engine.cache_from}
-        if engine.overheads_from:
-            result["sources"]["overheads"] = engine.overheads_from
+        result["sources"] = _sources(engine)
     if engine.stated is not None and engine.weights:
         result["weights_bytes"] = engine.weights
     if engine.plan is None or engine.release is None:

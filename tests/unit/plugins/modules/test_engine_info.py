@@ -11,6 +11,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import engines
 from ansible_collections.dgxspark.vllm.plugins.modules import engine_info
 
 GIB = 1024**3
@@ -276,3 +277,34 @@ def test_a_rank_whose_ray_is_not_running(call: Any, fake_run: Any) -> None:
     services = [{"name": "heavy", "memory": MEMORY, "rank": 1, "cluster": SPAN}]
     terms = call(services=services)["services"]["heavy"]["terms"]
     assert terms["weights"]["reason"] == "the container spark-heavy-ray is not running"
+
+
+def test_what_a_start_took_is_kept_of_the_planned_launch_alone(spark: Any, fake_run: Any) -> None:
+    launch = {"image_id": "sha256:aa", "image_ref": "vllm", "model": "1" * 32, "options": "2" * 32}
+    memory = {**MEMORY, "launch": launch, "max_num_batched_tokens": 2048, "max_num_seqs": 4}
+
+    def start(mark: str | None, label: str | None) -> Any:
+        labels = {"dgxspark.managed": "true", **({"dgxspark.fingerprint": label} if label else {})}
+        containers = [{**each, "Config": {"Image": "vllm", "Labels": labels}} for each in CONTAINERS]
+        fake_run.on("docker container inspect", json.dumps(containers))
+        service = {
+            "name": "heavy",
+            "unit": None,
+            "container": None,
+            "rank": 0,
+            "cluster": None,
+            "memory": memory,
+            "fast_path": {},
+        }
+        asked = [{**service, "probe": {}, "fingerprint": mark}]
+        found, _system, _findings = engines.look(fake_run, asked, 5.2, 1.0, str(spark), spark.root / "run")
+        return found["heavy"]["start"]
+
+    took = start("abc", "abc")
+    assert (
+        took.items()
+        >= {**launch, "driver": "580.159.03", "gpu": "NVIDIA GB10", "weights_gib": 74.85, "inside_gib": 1.5}.items()
+    )
+    assert took["outside_gib"] == 1.16 and took["max_num_batched_tokens"] == 2048
+    assert start(None, None) == took
+    assert start("abc", "def") is None and start("abc", None) is None
