@@ -303,7 +303,9 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
             before, _fix, after = paragraphs[-1].rpartition("\n        Fix: ")
             paragraphs[-1] = f"{before or after}\n        {says}" + (f"\n        Fix: {fix}" if before else "")
             continue
-        lines = [f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]"]
+        lines = [
+            f"{paint(format(finding['severity'].upper(), '8'), finding['severity'], color)}{says} [{finding['rule']}]"
+        ]
         if group.figures:
             lines.append(f"        The figures are those of {group.example}; the others have their own.")
         if finding.get("vllm_error"):
@@ -322,7 +324,9 @@ def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
     if not counts:
         return ""
     total = sum(counts.values())
-    kinds = ", ".join(f"{rule} ({count})" for rule, count in sorted(counts.items(), key=lambda kind: (-kind[1], kind[0])))
+    kinds = ", ".join(
+        f"{rule} ({count})" for rule, count in sorted(counts.items(), key=lambda kind: (-kind[1], kind[0]))
+    )
     return f"{total} note{'s'[: total != 1]}, shown with -v or -e spark_plan_show=full: {kinds}"
 
 
