@@ -109,7 +109,8 @@ def imported(args: dict[str, Any], text: str, folder: Path) -> dict[str, Any]:
             catalogue=plain(args["catalogue"]),
         )
     except ValueError as error:
-        hint = f". As YAML it is broken: {broken}" if broken and meant_as_yaml(args["src"], args["form"], text) else ""
+        meant = broken and "render it first" not in str(error) and meant_as_yaml(args["src"], args["form"], text)
+        hint = f". As YAML it is broken: {broken}" if meant else ""
         raise AnsibleActionFail(f"import_recipe: {args['src'] or 'content'}: {error}{hint}") from error
 
 
@@ -150,7 +151,14 @@ def meant_as_yaml(src: str | None, form: str, text: str) -> bool:
     :param text: as it was given
     :returns: whether it was
     """
-    if (src or "").endswith((".yml", ".yaml")) or form in ("compose", "eugr", "sparkrun", "vllm_recipe", "nvidia"):
+    if (src or "").endswith((".yml", ".yaml")) or form in (
+        "compose",
+        "kubernetes",
+        "eugr",
+        "sparkrun",
+        "vllm_recipe",
+        "nvidia",
+    ):
         return True
     return form == "auto" and re.match(r"(?:\s*#.*\n|\s*\n)*[A-Za-z_]\w*:(?:\s|$)", text) is not None
 
@@ -188,7 +196,10 @@ def document_of(text: str) -> Any:
 def read_yaml(text: str) -> Any:
     """Like C(document_of), but raises C(BrokenYaml) where a text is no YAML at all."""
     try:
-        document = load_yaml(text)
+        documents = [each for each in load_yaml(text, several=True) if each is not None]
+        # Manifests of Kubernetes come as several documents; it has a kind for that itself.
+        manifests = len(documents) > 1 and all(isinstance(each, dict) and "kind" in each for each in documents)
+        document = {"apiVersion": "v1", "kind": "List", "items": documents} if manifests else load_yaml(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

@@ -11,7 +11,7 @@ module: import_recipe
 short_description: Turn an existing launch of vLLM into a service
 version_added: 0.1.0
 description:
-  - Reads a C(docker run) command or a script around it, a compose file, a systemd unit, or a recipe of eugr's
+  - Reads a C(docker run) command or a script around it, a compose file, a manifest of Kubernetes, a systemd unit, or a recipe of eugr's
     spark-vllm-docker, of sparkrun, of vLLM's own collection or of NVIDIA's, and returns an entry of C(spark_services) that
     serves the same.
   - A launch that spans several Sparks becomes a C(spark_cluster) of as many hosts.
@@ -30,7 +30,7 @@ options:
   form:
     description: What kind of text it is. V(auto) finds out.
     type: str
-    choices: [auto, docker, compose, systemd, eugr, sparkrun, vllm_recipe, nvidia]
+    choices: [auto, docker, compose, kubernetes, systemd, eugr, sparkrun, vllm_recipe, nvidia]
     default: auto
   name:
     description: Name of the service. Made from the container, unit or model when left out.

@@ -35,8 +35,10 @@ def read_yaml(path: Path) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def load_yaml(text: str) -> Any:
-    """Return a text read as YAML. Raises YAMLError or ValueError for what is none, and for what is nested as nobody writes it.
+def load_yaml(text: str, several: bool = False) -> Any:
+    """Return a text read as YAML, or a list of its documents where there may be several.
+
+    Raises YAMLError or ValueError for what is none, and for what is nested as nobody writes it.
 
     libyaml itself goes down with a text of some ten thousand brackets, and takes the process with it.
     """
@@ -46,7 +48,7 @@ def load_yaml(text: str) -> Any:
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST_YAML:
                 raise ValueError("it is nested too deeply")
-    return yaml.load(text, Loader=LOADER)
+    return list(yaml.load_all(text, Loader=LOADER)) if several else yaml.load(text, Loader=LOADER)
 
 
 def load_recipes(folders: list[Path]) -> tuple[dict[str, dict[str, Any]], list[str]]:

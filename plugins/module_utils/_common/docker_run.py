@@ -49,6 +49,23 @@ SHORT = {
 # Options of docker itself that are followed by a value.
 GLOBALS = ("-H", "--host", "-c", "--context", "--config", "-l", "--log-level", "--tlscacert", "--tlscert", "--tlskey")
 
+# Options of docker compose itself that are followed by a value, and of compose run and exec that stand alone.
+COMPOSE_GLOBALS = ("-f", "--file", "-p", "--project-name", "--profile", "--env-file", "--project-directory", "--ansi")
+COMPOSE_SWITCHES = (
+    *(
+        "--service-ports",
+        "-P",
+        "--no-deps",
+        "--no-TTY",
+        "-T",
+        "--build",
+        "--use-aliases",
+        "--quiet-pull",
+        "--quiet-build",
+    ),
+    *("--remove-orphans",),
+)
+
 
 @dataclass
 class DockerRun:
@@ -129,14 +146,34 @@ def read_docker_run(words: Sequence[str]) -> DockerRun | None:
     return None
 
 
-def read_docker_exec(words: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Read a C(docker exec): the container, and what is run in it; C(None) if there is none."""
+def read_compose_run(words: Sequence[str]) -> tuple[str, DockerRun] | None:
+    """Read a C(docker compose run) or C(exec): the service, and its options with what is run; C(None) if there is none."""
+    for index, word in enumerate(words):
+        name = word.rpartition("/")[2]
+        start = (
+            index + 1 if name == "docker-compose" else index + 2 if words[index : index + 2] == [word, "compose"] else 0
+        )
+        if not start or name not in ("docker", "docker-compose", "podman"):
+            continue
+        while start < len(words) and words[start].startswith("-"):
+            start += 2 if words[start] in COMPOSE_GLOBALS else 1
+        if words[start : start + 1] in (["run"], ["exec"]):
+            plain = [each for each in words[start + 1 :] if each not in COMPOSE_SWITCHES]
+            run, rest = read_options(plain)
+            if rest:
+                run.command = rest[1:]
+                return rest[0], run
+    return None
+
+
+def read_docker_exec(words: Sequence[str]) -> tuple[str, DockerRun, list[str]] | None:
+    """Read a C(docker exec): the container, its options, and what is run in it; C(None) if there is none."""
     for index, word in enumerate(words):
         if word.rpartition("/")[2] in ("docker", "podman", "nerdctl"):
             behind = _behind_globals(words, index + 1)
             if words[behind : behind + 1] == ["exec"]:
-                rest = read_options(words[behind + 1 :])[1]
-                return (rest[0], rest[1:]) if rest else None
+                run, rest = read_options(words[behind + 1 :])
+                return (rest[0], run, rest[1:]) if rest else None
     return None
 
 

@@ -405,7 +405,7 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
             str,
             "auto",
             "one of the forms above",
-            choices=("auto", "docker", "compose", "systemd", "eugr", "sparkrun", "vllm_recipe", "nvidia"),
+            choices=("auto", "docker", "compose", "kubernetes", "systemd", "eugr", "sparkrun", "vllm_recipe", "nvidia"),
         ),
         "import_name": Key(str, None, "name of the service"),
         "import_image": Key(str, None, "image, where the text has none or you want another"),

@@ -13,7 +13,7 @@ from .._common import shell_script
 
 SYSTEMD = "systemd supervises the engines here"
 _PRIORITY = "units here set no priority; systemd's Nice= in a drop-in does"
-_PYTHON = "the image's own Python runs the engine"
+PYTHON = "the image's own Python runs the engine"
 _USER = "engines run as the image's user here"
 # What people put in front of vllm serve, and why it is not carried over; "" where there is nothing to say.
 PREFIXES = {
@@ -22,7 +22,7 @@ PREFIXES = {
     **dict.fromkeys(("nohup", "setsid", "tmux", "screen", "systemd-run", "systemd-inhibit", "disown"), SYSTEMD),
     **dict.fromkeys(("nice", "renice", "ionice", "chrt"), _PRIORITY),
     **dict.fromkeys(("stdbuf", "unbuffer"), "the journal takes each line as it is written"),
-    **dict.fromkeys(("uv", "uvx", "conda", "mamba", "poetry", "pipx"), _PYTHON),
+    **dict.fromkeys(("uv", "uvx", "conda", "mamba", "poetry", "pipx"), PYTHON),
     **dict.fromkeys(("gosu", "su-exec", "runuser", "setpriv", "capsh"), _USER),
     "numactl": "a Spark has one NUMA node",
     "timeout": "a service runs until it is stopped",
@@ -218,7 +218,7 @@ def quiet(words: Sequence[str]) -> bool:
         return quiet(words[1:])
     if name in ("docker", "podman"):
         return len(words) > 1 and words[1] in _QUIET_DOCKER
-    if name == "rm":
+    if name == "rm" or (len(words) == 1 and name.endswith(":")):  # a target of a Makefile
         return True
     if name == "python3":
         return not _INSTALL.match(" ".join(words)) and len(words) > 1 and words[1] == "-c"

@@ -91,7 +91,11 @@ def run_role(run: DockerRun) -> str:
     words = [*entrypoint.split(), *run.command]
     found = import_engine.role(words)
     if found in ("idle", "other") and words and not entrypoint:
-        serves = words[0].startswith("-") or ("/" in words[0] and not words[0].endswith(".sh") and "vllm" in run.image)
+        serves = (
+            words[0].startswith("-")
+            or (words[0] == "serve" and len(words) > 1)
+            or ("/" in words[0] and not words[0].endswith(".sh") and "vllm" in run.image)
+        )
         if serves and (words[0] != "-c"):
             return "rank" if import_engine.is_rank(words) else "engine"
     return found
@@ -126,6 +130,7 @@ def _collect(draft: Draft, text: str, arguments: list[str] | None, found: _Found
     """Sort the commands of a script: containers, engines, and what stands beside them."""
     for command in shell_script.read_script(text, draft.variables, arguments):
         words = command.words
+        composed = docker_run.read_compose_run(words)
         run = docker_run.read_docker_run(words) or _cluster_script(words)
         # A script inside is shorter than the one around it; what a $(...) starts was read where it stands.
         scripts = [word for word in words if len(word) < len(text) and not word.startswith(("$(", "`"))]
@@ -137,6 +142,8 @@ def _collect(draft: Draft, text: str, arguments: list[str] | None, found: _Found
         if run is not None:
             found.runs.append((next(iter(run.values("--name")), run.image), run, command.variables))
             _rootless(draft, words, command.variables)
+        elif composed is not None:
+            _composed(draft, words, *composed, found)
         elif inner is not None and re.search(r"\b(?:docker|podman|nerdctl)\b", inner) and words[0] != "docker":
             draft.leave(words[0], "hosts are named in the inventory" if words[0] == "ssh" else SYSTEMD)
             _collect(draft, inner, arguments, found)
@@ -151,15 +158,37 @@ def _collect(draft: Draft, text: str, arguments: list[str] | None, found: _Found
 def _typed(draft: Draft, command: shell.Command, found: _Found) -> None:
     """Take a command for the engine where it is one, else say that it stands there."""
     inside = docker_run.read_docker_exec(command.words)
-    name, words = inside or ("", command.words)
+    name, words, variables = "", command.words, command.variables
+    if inside:  # what the shell outside has exported is not seen in there
+        name, (run, words) = inside[0], inside[1:]
+        variables = {
+            key: command.variables.get(key, f"${{{key}}}") if value is None else value for key, value in run.env.items()
+        }
     if import_engine.find(words) is not None:
-        found.typed.append((name, words, command.variables))
+        found.typed.append((name, words, variables))
+    elif words and words[0] in ("source", ".") and words[-1].endswith("/bin/activate"):
+        draft.leave(" ".join(words[:2]), import_engine.PYTHON)
     elif words and words[0] in ("source", "."):
         draft.leave(" ".join(words[:2]), "what that file sets is not known here; say it (variables)")
     elif words and not import_engine.quiet(words):
         ranks = re.search(r"\bray\s+(?:start|status|stop)\b", " ".join(words))
         inner = RANKS if ranks else "is run in the container; put what it does into an image of your own"
         draft.leave(brief(command.words), inner if inside or ranks else BESIDE)
+
+
+def _composed(draft: Draft, words: Sequence[str], service: str, run: DockerRun, found: _Found) -> None:
+    """Take the engine that C(docker compose run) or C(exec) starts in a service of a compose file, which is not at hand."""
+    command = ["vllm", *run.command] if run.command[:1] == ["serve"] else run.command
+    if import_engine.find(command) is None:
+        draft.leave(brief(words), BESIDE)
+        return
+    draft.leave(
+        f"docker compose, service {service}",
+        "its image, volumes and variables stand in the compose file, which is not read here: name the image, or import that file",
+    )
+    found.typed.append(
+        (service, command, {key: f"${{{key}}}" if value is None else value for key, value in run.env.items()})
+    )
 
 
 def _cluster_script(words: Sequence[str]) -> DockerRun | None:
@@ -214,6 +243,11 @@ def _type(draft: Draft, found: _Found, waits: list[bool], typed: list[tuple[str,
     bases = [each for each, wait in zip(found.runs, waits) if wait]
     base = next((each for each in bases if each[0] == name), bases[0] if bases else None)
     if base is None:
+        if name and not any(each["item"].endswith(f" {name}") for each in draft.left_out):
+            draft.leave(
+                f"container {brief([name])}",
+                "is started somewhere else; its image, volumes and variables are not known here: name the image",
+            )
         draft.run = DockerRun(command=words)
         draft.env(variables)
         return

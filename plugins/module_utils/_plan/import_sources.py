@@ -14,10 +14,11 @@ from typing import Any
 
 from .._common import docker_run, shell
 from .._common.docker_run import DockerRun
-from . import import_recipes, import_scripts
+from . import import_kubernetes, import_recipes, import_scripts
 from .import_draft import Draft, Unreadable, words_of
 
-FORMS = ("docker", "compose", "systemd", "eugr", "sparkrun", "vllm_recipe", "nvidia")
+FORMS = ("docker", "compose", "kubernetes", "systemd", "eugr", "sparkrun", "vllm_recipe", "nvidia")
+_HELM = re.compile(r"\{\{-?\s*(?:\.(?:Values|Release|Chart)\b|(?:include|if|with|range|toYaml|template|define)\s)")
 
 
 def detect(text: str, document: Any) -> str:
@@ -25,6 +26,8 @@ def detect(text: str, document: Any) -> str:
     if docker_run.is_unit(text):
         return "systemd"
     if isinstance(document, Mapping):
+        if document.get("kind") and document.get("apiVersion"):
+            return "kubernetes"
         if isinstance(document.get("services"), Mapping):
             return "compose"
         if isinstance(document.get("model"), Mapping) and document["model"].get("model_id"):
@@ -35,7 +38,11 @@ def detect(text: str, document: Any) -> str:
             return "sparkrun"
         if document.get("container") and (document.get("command") or document.get("model")):
             return "eugr" if document.get("command") else "sparkrun"
-        raise Unreadable("YAML, but neither a compose file nor a recipe of eugr, sparkrun, vLLM or NVIDIA")
+        raise Unreadable(
+            "YAML, but neither a compose file, a manifest of Kubernetes nor a recipe of eugr, sparkrun, vLLM or NVIDIA"
+        )
+    if _HELM.search(text):
+        raise Unreadable("a template of Helm: render it first (helm template), and give what comes out")
     return "docker"
 
 
@@ -254,7 +261,11 @@ def _compose(draft: Draft, document: Mapping[str, Any], options: Mapping[str, An
     entries = [(str(name), body) for name, body in document["services"].items() if isinstance(body, Mapping)]
     engines = [entry for entry in entries if options["select"] or "vllm" in str(_settled(entry[1], draft.variables))]
     leading = [entry for entry in engines if _role(_settled(entry[1], draft.variables)) == "engine"]
-    name, body = import_scripts.one(leading or engines, options["select"], "services that run vLLM")
+    started = [entry for entry in leading if not entry[1].get("profiles")]  # what no profile has to be named for
+    found = started if len(started) == 1 else leading or engines
+    name, body = import_scripts.one(
+        entries if options["select"] else found, options["select"], "services that run vLLM"
+    )
     for other, _body in entries:
         if other != name:
             joins = _role(_settled(_body, draft.variables)) in ("ray", "rank")
@@ -342,6 +353,7 @@ def _docker(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
 _READERS: dict[str, Callable[[Draft, Any, Mapping[str, Any]], None]] = {
     "docker": _docker,
     "compose": _compose,
+    "kubernetes": import_kubernetes.read,
     "systemd": _systemd,
     "eugr": import_recipes.eugr,
     "sparkrun": import_recipes.sparkrun,

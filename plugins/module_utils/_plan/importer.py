@@ -121,6 +121,11 @@ OWN_ENV = {
     "NVIDIA_VISIBLE_DEVICES",
     "NVIDIA_DRIVER_CAPABILITIES",
 }
+# Where a machine has its programs and libraries; an image has others.
+MACHINE_ENV = (
+    *("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"),
+    *("HOME", "USER", "UID", "GID", "HOST_UID", "HOST_GID", "DOCKER_HOST", "COMPOSE_FILE", "COMPOSE_PROFILES"),
+)
 # What differs between the hosts of a cluster, and what only hands that on.
 CLUSTER_ENV = {
     *clustering.INTERFACES,
@@ -135,7 +140,7 @@ CLUSTER_ENV = {
         "NCCL_IB_GID_INDEX",
     ),
     *("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NODE_IP", "RANK", "WORLD_SIZE", "NNODES", "HEADLESS"),
-    *("RAY_ADDRESS", "RAY_HEAD_IP", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS"),
+    *("RAY_ADDRESS", "RAY_CLUSTER_SIZE", "RAY_HEAD_IP", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS"),
 }
 # What the plan gives every container, as far as the rules look at it.
 OWN_DOCKER_ARGS = ("--network", "host", "--shm-size", "8g")
@@ -239,7 +244,7 @@ def _judge_before(draft: Draft) -> list[dict[str, Any]]:
     if draft.unit is not None:  # its own words: variables of a unit stay variables
         with contextlib.suppress(ValueError):
             run = draft.unit.run or run
-    return check_written(Written(draft.unit, run, draft.text))
+    return check_written(Written(draft.unit, run if run.image else None, draft.text))
 
 
 def _lint(service: Mapping[str, Any], nodes: int, catalogue: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -331,8 +336,9 @@ class _Import:
         self.outer: dict[str, str | None] = {}
         self.nodes = 1
         self.cpus = ""
+        self.bare = False  # the image's entrypoint is vllm, without serve
         # Recipes are started by programs of their own, which clear the entrypoint.
-        self.by_docker = bool(draft.run.image) and draft.form in ("docker", "compose", "systemd")
+        self.by_docker = bool(draft.run.image) and draft.form in ("docker", "compose", "kubernetes", "systemd")
         for name, value in draft.variables.items():
             if _is_secret(name, value):
                 self.conceal(value)
@@ -391,6 +397,8 @@ class _Import:
         keys = self._secrets(env, args, unit)
         self._listening(args.pop("host", None), reachable, keys)
         docker_args = [*self._docker_options(result), *self._mounts(env, parsed.model)]
+        if self.bare:
+            docker_args += ["--entrypoint", ""]
         if self.cpus and "--cpuset-cpus" not in docker_args:
             docker_args += ["--cpuset-cpus", self.cpus]
         result["model"] = self._model(parsed.model, args)
@@ -454,6 +462,8 @@ class _Import:
     def _image(self, ref: str, known: Mapping[str, Any] | None) -> Any:
         """Name the image; what it does with its arguments is learned from the command where nobody knows it."""
         run = self.draft.run
+        if self.bare:
+            return {"ref": ref, "entrypoint": "passthrough"}
         if (known or {}).get("entrypoint") or run.values("--entrypoint") or not run.command or not self.by_docker:
             return ref
         typed = run.command[0].rpartition("/")[2]
@@ -559,7 +569,9 @@ class _Import:
         found = {}
         for name, value in env.items():
             waits = shell.unknown_names(value or "") or re.findall(r"<[^<>]+>", value or "")
-            if self.nodes > 1 and name in CLUSTER_ENV:
+            if not self.draft.run.image and name in MACHINE_ENV:
+                self.leave(name, "is of the machine that it was typed on; the image has its own")
+            elif self.nodes > 1 and name in CLUSTER_ENV:
                 self.leave(name, "a spark_cluster finds the addresses and interfaces of each host itself")
             elif name in OWN_ENV:
                 self.leave(name, "weights, caches, the GPU and offline use are the same for every engine here")
@@ -584,6 +596,10 @@ class _Import:
                 "the image's own entrypoint is used",
             )
         engine = import_engine.find(words, {key: value for key, value in self.outer.items() if value is not None})
+        if engine is None and words[:1] == ["serve"] and not (known or {}).get("entrypoint") and self.by_docker:
+            engine = Engine(words=words[1:])
+            self.bare = True
+            self.leave("serve", "the image runs vllm itself; 'vllm serve' is typed whole here, without its entrypoint")
         serves = (known or {}).get("entrypoint") == "serve" and entrypoint is None and self.by_docker
         if engine is not None and serves and words[0].rpartition("/")[2] == "vllm":
             self.leave(
@@ -617,7 +633,7 @@ class _Import:
             self.outer.pop(name, None)
         inner: dict[str, str | None] = {}
         for name, value in engine.env.items():
-            if name in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH"):
+            if name in MACHINE_ENV:
                 self.leave(f"{name}={value}", "the image's own is kept")
             else:
                 inner[name] = value
@@ -691,6 +707,10 @@ class _Import:
             elif self._outside(model) != model and source.startswith(f"{self._outside(model)}/"):
                 name = source[len(self._outside(model)) :]
                 self.files.append({"source": f"{recipes.MODEL_FOLDER}{name}", "path": target})
+            elif source.startswith(("/proc/", "/sys/")):
+                self.leave(
+                    spec, "engines change nothing on their host here; its role and the unit's gate prepare memory"
+                )
             elif source.startswith(("~", ".")) or shell.unknown_names(source):
                 self.leave(spec, "a unit knows no home and no current folder: add it with an absolute path")
             elif source:
@@ -706,7 +726,11 @@ class _Import:
             self.leave(
                 typed, "model.path is a folder on the controller, copied from there: name it as the controller sees it"
             )
-            return {"path": self._outside(typed)}
+            path = self._outside(typed)
+            waits = shell.unknown_names(path)
+            if waits:
+                raise Unreadable(f"the model's folder waits for {', '.join(waits)}: say what that is (variables)")
+            return {"path": path}
         model: dict[str, Any] = {"repo": typed}
         if revision:
             model["revision"] = str(revision)

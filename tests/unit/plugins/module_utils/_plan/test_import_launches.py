@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Launches as owners of Sparks publish them, one test a form: import_draft, import_engine, import_scripts and import_recipes.
+"""Launches as owners of Sparks publish them, one test a form: import_draft, import_engine, import_kubernetes, import_scripts
+and import_recipes.
 
 The texts are written for these tests in the forms of their projects: NVIDIA/local-ai-inference-recipes (schema 3 and 4),
 NVIDIA's Sync scripts, eugr/spark-vllm-docker, compose files of pairs, launchers with functions and arrays.
@@ -809,6 +810,201 @@ def test_a_cluster_takes_what_is_imported(text: str) -> None:
     cluster = clustering.Cluster(found["spark_cluster"]["name"], hosts, "auto", [service])
     assert clustering.check_service(cluster, service["args"], service.get("env", {}), 1, None, "x") == []
     assert recipes.resolve_service(service, "service", {}, {})[1] == [] == found["missing"]
+
+
+# --- launches whose container stands somewhere else ---------------------------------------------------------------
+
+
+def test_an_image_whose_entrypoint_is_vllm_is_given_serve() -> None:
+    text = """
+services:
+  engine:
+    image: local/spark-vllm:1
+    network_mode: host
+    command: >
+      serve Qwen/Qwen3-8B
+      --max-model-len 4096
+"""
+    found = read(text)
+    assert found["service"]["model"] == {"repo": "Qwen/Qwen3-8B"} and found["service"]["args"] == {
+        "max-model-len": 4096
+    }
+    assert found["service"]["image"] == {"ref": "local/spark-vllm:1", "entrypoint": "passthrough"}
+    assert found["service"]["docker_args"] == ["--entrypoint", ""]
+    assert "runs vllm itself" in left(found)["serve"]
+
+
+@pytest.mark.parametrize(
+    ("launch", "where"),
+    [
+        ("docker compose -f a.yml run --rm --service-ports -e A=b engine serve a/b --seed 1", "service engine"),
+        ("docker-compose exec -T -e A=b engine vllm serve a/b --seed 1", "service engine"),
+        (
+            "export HOST_ONLY=1\ndocker exec -it -e A=b node /bin/bash -c 'exec vllm serve a/b --seed 1'",
+            "container node",
+        ),
+        ('docker exec -e A=b "$(docker ps -q | head -1)" vllm serve a/b --seed 1', "container $(docker ps"),
+    ],
+)
+def test_an_engine_in_a_container_that_is_started_elsewhere(launch: str, where: str) -> None:
+    found = read(launch)
+    assert found["service"]["args"] == {"seed": 1} and found["service"]["env"] == {"A": "b"}
+    assert any("'image' is missing" in message for message in found["missing"])
+    told = next(reason for item, reason in left(found).items() if where in item)
+    assert "name the image" in told
+    assert found["before"] == []  # there is no docker run whose options could be judged
+
+
+def test_a_key_that_is_handed_to_a_container_by_exec_is_kept() -> None:
+    found = read('docker exec -e VLLM_API_KEY="$VLLM_API_KEY" -e SEEN box vllm serve a/b')
+    assert found["service"]["api_key_file"] and "open port" not in left(found)
+    assert "SEEN" in left(found)
+
+
+def test_what_a_machine_has_for_itself_is_not_taken_to_the_image() -> None:
+    text = "export LIBRARY_PATH=/usr/lib:$LIBRARY_PATH PATH=/opt/bin:$PATH KEPT=1\nsource /opt/venv/bin/activate\nvllm serve a/b"
+    found = read(text)
+    assert found["service"]["env"] == {"KEPT": "1"}
+    assert "image has its own" in left(found)["LIBRARY_PATH"]
+    assert "image's own Python" in left(found)["source /opt/venv/bin/activate"]
+
+
+def test_a_makefile_is_read_by_its_commands() -> None:
+    found = read("stop:\n\tray stop\n\nserve:\n\tuv run vllm serve a/b \\\n\t\t--seed 1\n")
+    assert found["service"]["args"] == {"seed": 1} and not {"stop:", "serve:"} & set(left(found))
+
+
+PROFILES = """
+services:
+  daily: {image: vllm/vllm-openai:v0.28.0, volumes: ["${WEIGHTS}:/models", "/proc/sys/vm:/vm"], command: --model MODEL}
+  other: {image: vllm/vllm-openai:v0.28.0, profiles: [rare], command: --model c/d}
+"""
+
+
+def test_a_service_of_compose_that_needs_no_profile_goes_first() -> None:
+    found = read(PROFILES.replace("MODEL", "a/b"))
+    assert (
+        found["service"]["name"] == "daily"
+        and "change nothing on their host" in left(found)["--volume /proc/sys/vm:/vm"]
+    )
+    assert read(PROFILES.replace("MODEL", "a/b"), select="other")["service"]["model"] == {"repo": "c/d"}
+    with pytest.raises(importer.Unreadable, match=r"the model's folder waits for WEIGHTS"):
+        read(PROFILES.replace("MODEL", "/models/big"))
+    named = read(PROFILES.replace("MODEL", "/models/big"), variables={"WEIGHTS": "/data"})
+    assert named["service"]["model"] == {"path": "/data/big"}
+
+
+# --- Kubernetes ---------------------------------------------------------------------------------------------------
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: chat}
+spec:
+  replicas: 2
+  template:
+    spec:
+      nodeSelector: {gpu: gb10}
+      initContainers: [{name: fetch, image: busybox}]
+      volumes:
+        - {name: shm, emptyDir: {medium: Memory, sizeLimit: 16Gi}}
+        - {name: hub, hostPath: {path: /data/hf}}
+        - {name: work, persistentVolumeClaim: {claimName: work}}
+      containers:
+        - name: sidecar
+          image: nginx:1.27
+        - name: engine
+          image: vllm/vllm-openai:v0.28.0
+          command: [python3, -m, vllm.entrypoints.openai.api_server]
+          args: [--model, "${MODEL}", --max-model-len, $(LENGTH), --port, "8000", --override-generation-config, '{"top_p": 1, "x": "$$cost"}']
+          env:
+            - {name: LENGTH, value: "8192"}
+            - {name: VLLM_LOGGING_LEVEL, value: INFO}
+            - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: hub, key: token}}}
+            - {name: NODE, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+            - {name: LICENCE, valueFrom: {secretKeyRef: {name: hub, key: licence}}}
+          resources: {limits: {nvidia.com/gpu: "1"}}
+          readinessProbe: {httpGet: {path: /health, port: 8000}}
+          volumeMounts:
+            - {name: shm, mountPath: /dev/shm}
+            - {name: hub, mountPath: /root/.cache/huggingface}
+            - {name: work, mountPath: /work}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: chat}
+spec: {ports: [{port: 80, targetPort: 8000}]}
+"""
+
+
+def test_a_manifest_of_kubernetes() -> None:
+    found = read(DEPLOYMENT, variables={"MODEL": "Qwen/Qwen3-8B"})
+    assert (found["form"], found["nodes"]) == ("kubernetes", 1)
+    service = {key: value for key, value in found["service"].items() if "config" not in key and "gib" not in key}
+    assert service == {
+        "name": "chat",
+        "model": {"repo": "Qwen/Qwen3-8B"},
+        "image": IMAGE,
+        "port": 8000,
+        "served_model_name": "Qwen/Qwen3-8B",
+        "args": {"max-model-len": 8192, "override-generation-config": {"top_p": 1, "x": "$cost"}},
+        "env": {"LENGTH": "8192", "VLLM_LOGGING_LEVEL": "INFO"},
+        "shm_size": "16g",
+    }
+    assert found["host_vars"] == {"spark_hf_home": "/data/hf", "spark_hf_token_file": ".secrets/hf_token"}
+    items = left(found)
+    for item in ("Service chat", "container sidecar", "initContainers", "nodeSelector", "replicas: 2", "resources"):
+        assert items[item]
+    assert "persistentVolumeClaim" in items["volume work at /work"] and "fieldRef" in items["NODE"]
+    assert "'secrets'" in items["LICENCE"]
+
+
+def test_a_manifest_that_waits_for_its_model_is_refused() -> None:
+    with pytest.raises(importer.Unreadable, match="the model waits for MODEL"):
+        read(DEPLOYMENT)
+
+
+WORKERS = """
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: pair}
+spec:
+  replicas: 1
+  leaderWorkerTemplate:
+    size: 2
+    leaderTemplate:
+      spec:
+        containers:
+          - name: leader
+            image: registry.example/vllm:1
+            command: [sh, -c, "bash /ray_init.sh leader --size=$RAY_CLUSTER_SIZE; vllm serve a/b --port 8080 --tensor-parallel-size 2"]
+    workerTemplate:
+      spec:
+        containers:
+          - {name: worker, image: "registry.example/vllm:1", command: [sh, -c, "bash /ray_init.sh worker && vllm serve a/b"]}
+"""
+
+
+def test_a_leader_with_its_workers_becomes_a_cluster() -> None:
+    found = read(WORKERS)
+    assert found["nodes"] == 2 and found["spark_cluster"]["name"] == "pair"
+    assert found["service"]["port"] == 8080 and found["service"]["args"] == {"tensor-parallel-size": 2}
+    assert "spark_cluster" in left(found)["container worker"]
+
+
+@pytest.mark.parametrize(
+    ("text", "needle"),
+    [
+        ("kind: Deployment\nmetadata: {name: {{ .Values.name }}}\n", "a template of Helm: render it first"),
+        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", "no vllm in here: found none of the containers"),
+        (DEPLOYMENT.replace("name: sidecar\n          image: nginx:1.27", "name: two\n          image: vllm/vllm-openai:v0.28.0"), "2 containers"),
+        (WORKERS.replace("command: [sh", "args: 3\n            command: [sh", 1), "'args' of the container leader must be a list"),
+        ("apiVersion: v1\nkind: List\nitems: [1]\n", "is no manifest"),
+    ],
+)  # fmt: skip
+def test_manifests_that_cannot_be_read(text: str, needle: str) -> None:
+    with pytest.raises(importer.Unreadable, match=needle):
+        read(text, variables={"MODEL": "a/b"})
 
 
 # --- shell --------------------------------------------------------------------------------------------------------

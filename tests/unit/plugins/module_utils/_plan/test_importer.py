@@ -513,7 +513,7 @@ def test_shapes_that_no_form_has(document: dict[str, Any], needle: str) -> None:
 
 @pytest.mark.parametrize("document", [{"a": 1}, {"model": {"x": 1}}])
 def test_yaml_that_is_nothing_known(document: dict[str, Any]) -> None:
-    with pytest.raises(importer.Unreadable, match="neither a compose file nor a recipe"):
+    with pytest.raises(importer.Unreadable, match="neither a compose file, a manifest of Kubernetes nor a recipe"):
         importer.import_launch("", document)
 
 
