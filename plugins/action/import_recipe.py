@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,13 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import (
+    BrokenYaml,
+    document_of,
+    read_launch_yaml,
+)
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import home_path
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes, load_yaml
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
@@ -26,8 +30,6 @@ display = Display()
 ENV_FILES = re.compile(r"""(?:--env-file[= ]\s*|EnvironmentFile=-?)["']?([^\s,"']+)""")
 # What makes Ansible evaluate a text: Jinja's delimiters, and the line that would set others.
 TEMPLATE = re.compile(r"\{[{%#]|^#jinja2:")
-# Aliases let a short text stand for an endless one.
-MOST_NODES = 100_000
 
 
 class ActionModule(ActionBase):
@@ -88,7 +90,7 @@ def imported(args: dict[str, Any], text: str, folder: Path) -> dict[str, Any]:
     known_recipes, _wrong = load_recipes([RECIPES])
     broken = document = None
     try:
-        document = read_yaml(text)
+        document = read_launch_yaml(text)
     except BrokenYaml as error:  # as a docker command is, too
         broken = error
     try:
@@ -179,50 +181,6 @@ def report(found: dict[str, Any]) -> list[str]:
         ]
     # A comment is one line: what follows a line end in a stranger's text would be inventory.
     return [" ".join(printable(line).split()) for line in lines]
-
-
-class BrokenYaml(ValueError):
-    """A text that was meant to be YAML and is not; the message says where, and repeats nothing of it."""
-
-
-def document_of(text: str) -> Any:
-    """Return a text as YAML where it is a mapping in YAML, else None."""
-    try:
-        return read_yaml(text)
-    except BrokenYaml:
-        return None
-
-
-def read_yaml(text: str) -> Any:
-    """Like C(document_of), but raises C(BrokenYaml) where a text is no YAML at all."""
-    try:
-        documents = [each for each in load_yaml(text, several=True) if each is not None]
-        # Manifests of Kubernetes come as several documents; it has a kind for that itself.
-        manifests = len(documents) > 1 and all(isinstance(each, dict) and "kind" in each for each in documents)
-        document = {"apiVersion": "v1", "kind": "List", "items": documents} if manifests else load_yaml(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise BrokenYaml(f"{error.problem or 'cannot be read'}{where}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise BrokenYaml("it has characters or values that YAML does not have") from error
-    except RecursionError:
-        raise BrokenYaml("it is nested too deeply") from None
-    try:
-        return plain_dates(document, iter(range(MOST_NODES))) if isinstance(document, dict) else None
-    except RecursionError:
-        raise BrokenYaml("its aliases have no end") from None
-
-
-def plain_dates(value: Any, budget: Iterator[int]) -> Any:
-    """Return a YAML document as JSON would have it: recipes have dates in them. C(budget) ends before aliases blow it up."""
-    if next(budget, None) is None:
-        raise BrokenYaml("its aliases make it too large")
-    if isinstance(value, dict):
-        return {str(key): plain_dates(item, budget) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain_dates(item, budget) for item in value]
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
 def env_files(text: str, folder: Path) -> dict[str, str]:

@@ -35,7 +35,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, recipe_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
@@ -83,10 +83,12 @@ class ActionModule(ActionBase):
         messages += check_dest(args["dest"])
         args["measurements"] = dest_path(args["measurements"], task_vars, messages)
         known_recipes, wrong = load_recipes(self._recipe_dirs(hosts, messages))
+        sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, messages)
         if args["models"]:
-            result.update(models(known_recipes, wrong))
+            result.update(models({**known_recipes, **sources.every(known_recipes)}, [*wrong, *messages]))
             return result
         messages += wrong
+        known_recipes.update(recipe_sources.named(sources, hosts, known_recipes))
         locked, wrong = read_lock(lock_path(hosts, task_vars, messages))
         messages += wrong
         messages += self._misplaced(hosts, others, args["dest"], task_vars)
@@ -310,9 +312,11 @@ def models(known_recipes: Mapping[str, Mapping[str, Any]], wrong: Sequence[str])
     """Show what the recipes can do on one and two Sparks. wrong: recipes that cannot be read. Raises AnsibleActionFail for those."""
     if wrong:
         raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *wrong]))
-    rows = model_table.model_rows(known_recipes)
+    rows, references = model_table.model_rows(known_recipes), model_table.reference_rows(known_recipes)
     display.display(model_table.models_text(rows))
-    return {"changed": False, "models": rows, "_ansible_verbose_override": True}
+    if references:
+        display.display(model_table.references_text(references))
+    return {"changed": False, "models": rows, "references": references, "_ansible_verbose_override": True}
 
 
 def questions_of(plan: Mapping[str, Any], ask: str) -> bool:

@@ -77,7 +77,7 @@ options:
   models:
     description:
       - Instead of planning, show what every recipe, with its variants and images, can do on one and on two Sparks.
-      - Needs no host; recipes in C(spark_recipe_dirs) of hosts that there are count too.
+      - Needs no host; recipes in C(spark_recipe_dirs) and C(spark_recipe_sources) of hosts that there are count too.
     type: bool
     default: false
   measurements:
@@ -130,6 +130,18 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+references:
+  description: A row for each recipe of C(spark_recipe_sources), with what a service has to add before it can be planned.
+  returned: when O(models) is set
+  type: list
+  elements: dict
+  sample:
+    - recipe: eugr:4x-spark-cluster/glm-5.3-flash
+      model: zai-org/GLM-5.3-Flash
+      nodes: 4
+      variants: []
+      remark: needs config of the service
+      left_out: []
 models:
   description: A row for each recipe, variant and image that was judged apart.
   returned: when O(models) is set

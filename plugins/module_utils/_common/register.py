@@ -114,6 +114,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     },
     "pip": {"warning": "unhashed"},
     "placement": {"warning": "over_committed", "info": "no_replica"},
+    "recipe": {"warning": "not_taken_over"},
     "ray": {"warning": "unhashed"},
     "receipt": {
         "warning": "decode_tokens_per_second kv_cache_tokens residency_gib start_seconds ttft_seconds warmup_seconds",

@@ -241,6 +241,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the image's vLLM is older than the oldest that the recipe is for",
             "leave `image` out, or name one with a newer vLLM",
         ),
+        "recipe.not_taken_over": (
+            "a recipe by reference patches its container, sets options of docker or needs a secret, which is not done here",
+            "build an image with the patches and name it as `image`; grant options and keys in the service",
+        ),
         "container.weaker": (
             "your own options give a container more privileges on the host than the default",
             "remove them, or ignore the finding by its id: [inventory.md](inventory.md)",

@@ -13,6 +13,12 @@ VARIABLES: dict[str, Key] = {
         dict, {}, "settings shared by all services of the host: `args`, `env`, `image`, `api_key_file` and others"
     ),
     "spark_recipe_dirs": Key(list, [], "further folders with recipes, on the controller; later ones win"),
+    "spark_recipe_sources": Key(
+        list,
+        [],
+        "repositories and archives of others that services name recipes of, as `recipe: SOURCE:NAME`",
+        page="importing.md#recipes-by-reference",
+    ),
     "spark_model_dir": Key(
         str, "", "folder on the controller that model.path is relative to; the inventory folder when left out"
     ),
@@ -307,7 +313,12 @@ VARIABLES: dict[str, Key] = {
 
 SERVICE: dict[str, Key] = {
     "name": Key(str, None, "name of the service: the unit is spark-<name>.service, the container spark-<name>"),
-    "recipe": Key(str, None, "name of a recipe"),
+    "recipe": Key(
+        str,
+        None,
+        "name of a recipe, or SOURCE:NAME of one of spark_recipe_sources",
+        page="importing.md#recipes-by-reference",
+    ),
     "variant": Key((str, list), [], "variant of the recipe, or a list of them"),
     "port": Key(int, None, "TCP port that the engine listens on", least=1, most=65535),
     "host": Key(str, None, "address that the engine listens on"),

@@ -12,6 +12,9 @@ from typing import Any
 from .._common import docker_run, shell
 from .._common.docker_run import DockerRun
 
+OWN_IMAGE = "an image of your own"
+"""Where the reason has it, the engine would have had more than it gets here."""
+
 
 class Unreadable(ValueError):
     """There is no launch of vLLM in a text, or not exactly one."""

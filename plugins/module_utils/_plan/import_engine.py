@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .._common import shell_script
+from .import_draft import OWN_IMAGE
 
 SYSTEMD = "systemd supervises the engines here"
 _PRIORITY = "units here set no priority; systemd's Nice= in a drop-in does"
@@ -30,7 +31,7 @@ PREFIXES = {
 }
 # Of these the next word is a program again.
 _ALONE = ("exec", "command", "builtin", "nohup", "setsid", "time", "tini", "dumb-init", "--")
-_WRAPPED = "ran around the engine; put what it does into an image of your own"
+_WRAPPED = f"ran around the engine; put what it does into {OWN_IMAGE}"
 # Programs that name a launch and start none.
 _MENTION = (
     *(

@@ -13,7 +13,7 @@ from typing import Any
 from .._common import redaction
 from .._common.docker_run import DockerRun
 from . import import_scripts
-from .import_draft import Draft, Unreadable, text_of
+from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of
 
 # A name in brackets; two dollars keep it as it is.
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
@@ -27,7 +27,7 @@ _KEYS = {
 }
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _POD = {
-    "initContainers": "ran before the engine; put what they do into an image of your own",
+    "initContainers": f"ran before the engine; put what they do into {OWN_IMAGE}",
     "nodeSelector": "hosts are named in the inventory",
     "affinity": "hosts are named in the inventory",
     "hostPID": "engines have their own processes here",

@@ -15,7 +15,7 @@ from typing import Any
 
 from .._common import shell_script
 from . import import_engine, import_scripts
-from .import_draft import Draft, Unreadable, text_of, words_of
+from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of, words_of
 from .import_engine import brief
 
 # What vllm-project/recipes calls this machine, and what it belongs to; the first that a recipe has counts.
@@ -48,7 +48,7 @@ def _template(draft: Draft, document: Mapping[str, Any], values: Mapping[str, An
             draft.run.command = command.words
             draft.env(command.variables)
         elif not import_engine.quiet(command.words):
-            draft.leave(brief(command.words), "ran beside the engine; put what it does into an image of your own")
+            draft.leave(brief(command.words), f"ran beside the engine; put what it does into {OWN_IMAGE}")
     if not draft.run.command:
         ran = next(iter(shell_script.read_script(text, dict(draft.variables), [])), None)
         what = f": it runs {brief(ran.words)}, which is not read" if ran else ""
@@ -56,11 +56,11 @@ def _template(draft: Draft, document: Mapping[str, Any], values: Mapping[str, An
 
 
 _RECIPE_REASONS = {
-    "mods": "patches the container at every start; images run as they are here, so put the patches into one of your own",
+    "mods": f"patches the container at every start, which is not done here; put the patches into {OWN_IMAGE}",
     "build_args": "images are pulled, not built, on the hosts: push what it builds to a registry",
     "builder": "images are pulled, not built, on the hosts: push what it builds to a registry",
     "builder_config": "images are pulled, not built, on the hosts: push what it builds to a registry",
-    "pre_exec": "ran in the container before the engine; put what it does into an image of your own",
+    "pre_exec": f"ran in the container before the engine; put what it does into {OWN_IMAGE}",
     "post_exec": "ran in the container after the start; the role prove asks the engine here",
     "post_commands": "ran after the start; the role prove asks the engine here",
     "executor_config": "options of docker: add those that are needed as docker_args",
@@ -197,7 +197,7 @@ def vllm_recipe(draft: Draft, document: Mapping[str, Any], options: Mapping[str,
     if draft.nodes > 1 and not any("tensor-parallel" in word for word in words):
         draft.run.command += ["--tensor-parallel-size", str(draft.nodes)]
     for other in document.get("dependencies") or []:
-        draft.leave(f"dependency: {other.get('note', '')}", "put what it installs into an image of your own")
+        draft.leave(f"dependency: {other.get('note', '')}", f"put what it installs into {OWN_IMAGE}")
 
 
 def _variant(draft: Draft, variants: Mapping[str, Any], wanted: str | None) -> str:

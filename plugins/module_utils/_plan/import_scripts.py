@@ -14,7 +14,7 @@ from .._cluster.clustering import OWNED_ARGS
 from .._common import docker_run, shell, shell_script
 from .._common.docker_run import DockerRun
 from . import import_engine
-from .import_draft import Draft, Unreadable
+from .import_draft import OWN_IMAGE, Draft, Unreadable
 from .import_engine import SYSTEMD, brief
 
 BESIDE = "stands beside the launch; the roles of this collection prepare hosts"
@@ -172,7 +172,7 @@ def _typed(draft: Draft, command: shell.Command, found: _Found) -> None:
         draft.leave(" ".join(words[:2]), "what that file sets is not known here; say it (variables)")
     elif words and not import_engine.quiet(words):
         ranks = re.search(r"\bray\s+(?:start|status|stop)\b", " ".join(words))
-        inner = RANKS if ranks else "is run in the container; put what it does into an image of your own"
+        inner = RANKS if ranks else f"is run in the container; put what it does into {OWN_IMAGE}"
         draft.leave(brief(command.words), inner if inside or ranks else BESIDE)
 
 

@@ -23,7 +23,7 @@ from .._compat.rules_unit import Written
 from .._content.snapshots import TOKENIZER_FILES
 from .._vllm import image_catalogue, launch
 from . import import_engine, recipes
-from .import_draft import Draft, Unreadable
+from .import_draft import OWN_IMAGE, Draft, Unreadable
 from .import_engine import Engine, brief, quiet
 from .import_sources import FORMS, read_source
 from .service_files import CONTAINER_HF_HOME
@@ -627,7 +627,7 @@ class _Import:
             elif not quiet(words):
                 self.leave(
                     brief(words),
-                    f"ran before the engine by {engine.program}; put what it does into an image of your own",
+                    f"ran before the engine by {engine.program}; put what it does into {OWN_IMAGE}",
                 )
         for name in engine.unset:
             self.outer.pop(name, None)

@@ -56,7 +56,7 @@ def model_rows(known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name in sorted(known):
         recipe = known[name]
-        if (recipe.get("model") or {}).get("path"):
+        if (recipe.get("model") or {}).get("path") or not plannable(recipe):
             continue
         for variant in (None, *(recipe.get("variants") or {})):
             body: Mapping[str, Any] = (recipe.get("variants") or {}).get(variant) or {}
@@ -69,6 +69,50 @@ def model_rows(known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
                     same["images"] += row["images"]
             rows += alike.values()
     return rows
+
+
+def plannable(recipe: Mapping[str, Any]) -> bool:
+    """Whether a recipe has all that a plan needs; one by reference may lack the model's config, its image, or everything."""
+    return bool(recipe.get("config") and recipe.get("images"))
+
+
+def reference_rows(known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each recipe by reference: its model and how many Sparks it is for, and what a service has to add to it."""
+    rows = []
+    for name in sorted(name for name in known if ":" in name):
+        recipe = known[name]
+        lacks = [
+            what for what, there in (("config", recipe.get("config")), ("image", recipe.get("images"))) if not there
+        ]
+        needs = recipe.get("refused") or (f"needs {' and '.join(lacks)} of the service" if lacks else "")
+        rows.append(
+            {
+                "recipe": name,
+                "model": (recipe.get("model") or {}).get("repo"),
+                "nodes": recipe.get("nodes"),
+                "variants": sorted(recipe.get("variants") or {}),
+                "remark": needs,
+                "left_out": list(recipe.get("left_out") or []),
+            }
+        )
+    return rows
+
+
+def references_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of recipes by reference for a terminal, and what of them is not taken over."""
+    header = ("recipe of others", "model", "Sparks", "variants", "before it is planned")
+    cells = [
+        [
+            row["recipe"],
+            row["model"] or "-",
+            str(row["nodes"] or "-"),
+            ", ".join(row["variants"]) or "-",
+            row["remark"] or "-",
+        ]
+        for row in rows
+    ]
+    left = [f"- {row['recipe']}: not taken over: {text}" for row in rows for text in row["left_out"]]
+    return "\n".join([tables.table(header, cells), "", *left])
 
 
 def model_row(

@@ -70,6 +70,8 @@ RECIPE_KEYS = (
     "least_vllm",
     "jobs",
 )
+REFERENCE_KEYS = ("left_out", "no_image")
+"""Keys of a recipe by reference: what of it is not taken over, and why it has no image."""
 VARIANT_KEYS = (
     "summary",
     "model",
@@ -150,17 +152,24 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def validate_recipe(recipe: Any, origin: str) -> list[str]:
-    """Return what is wrong with a recipe as read from C(origin); an empty list if nothing is."""
+def validate_recipe(recipe: Any, origin: str, reference: bool = False) -> list[str]:
+    """Return what is wrong with a recipe as read from C(origin); an empty list if nothing is.
+
+    reference: it is one of others, C(SOURCE:NAME), which may lack what the service says then.
+    """
     problems = Problems(f"recipe {origin}")
     if not isinstance(recipe, Mapping):
         return [f"recipe {origin}: must be a mapping, not {kind(recipe)}."]
     if strange := plain_data.unfit(recipe, f"recipe {origin}", ENDLESS):
         return strange
-    if recipe.get("name") and not (isinstance(recipe["name"], str) and RECIPE_NAME.fullmatch(recipe["name"])):
+    if (
+        not reference
+        and recipe.get("name")
+        and not (isinstance(recipe["name"], str) and RECIPE_NAME.fullmatch(recipe["name"]))
+    ):
         problems.add(f"'name' is {plain_data.shown(recipe['name'])}; it must be letters, digits, dots and dashes.")
-    problems.unknown(recipe, RECIPE_KEYS)
-    for key in ("name", "summary", "model", "images", "args", "config", "source"):
+    problems.unknown(recipe, (*RECIPE_KEYS, *(REFERENCE_KEYS if reference else ())))
+    for key in ("model",) if reference else ("name", "summary", "model", "images", "args", "config", "source"):
         if not recipe.get(key):
             problems.add(f"'{key}' is missing.")
     _check_model(problems, problems.mapping(recipe.get("model"), "model"))
@@ -316,12 +325,20 @@ def resolve_service(
                 f"unknown recipe '{own['recipe']}'{nearest(str(own['recipe']), recipes)} "
                 f"Known: {', '.join(sorted(recipes))}."
             )
+        elif found.get("refused"):
+            problems.add(f"recipe '{own['recipe']}': {found['refused']}.")
+            found = None
         recipe = found or {}
     elif not own.get("model"):
         problems.add("'recipe' is missing (or 'model', 'image' and 'config' of a model without a recipe).")
     if own.get("recipe") is None or recipe:
         if not (own.get("image") or base.get("image") or recipe.get("images")):
-            problems.add("'image' is missing.")
+            why = recipe.get("no_image")
+            problems.add(
+                f"'image' is missing: {why}. Build it, or name one that can serve the model."
+                if why
+                else "'image' is missing."
+            )
         if not (own.get("config") or recipe.get("config")):
             problems.add("'config' is missing: without the model's config.json nothing can be planned.")
     return _assemble(problems, own, base, recipe, present), problems.messages
@@ -395,6 +412,7 @@ def _assemble(
             if any(key in entry for key in fast_path.EXPECTED)
         ],
         docker_args=docker_args,
+        left_out=[str(text) for text in recipe.get("left_out") or []],
         ignore=ignored,
         **merged,
     )

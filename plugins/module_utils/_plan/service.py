@@ -50,8 +50,8 @@ class ServiceSpec:
     of all images that would do, the first choice first. secrets: environment variable to file on the controller. nodes: how many
     Sparks it needs. least_vllm: the oldest vLLM that its recipe is for, empty where it says none. lora: its adapters, of C(lora.read).
     expect: what the recipe says of kernels and drafts. weights_gib, draft_weights_gib: GiB on one rank, None where they are worked
-    out. memory, memory_gib: what a person says that an engine takes on a Spark, in place of all that. start_timeout: seconds. lock:
-    what the lock file keeps of it, see C(lock.describe).
+    out. memory, memory_gib: what a person says that an engine takes on a Spark, in place of all that. start_timeout: seconds.
+    left_out: what a recipe by reference does and this collection does not. lock: what the lock file keeps of it, see C(lock.describe).
     """
 
     name: str
@@ -86,6 +86,7 @@ class ServiceSpec:
     shm_size: str | None
     docker_args: Sequence[str]
     ignore: Sequence[str]
+    left_out: Sequence[str] = ()
     lock: Mapping[str, Any] = field(default_factory=dict)
     least_vllm: str = ""
     lora: Mapping[str, Any] = field(default_factory=dict)

@@ -30,6 +30,7 @@ def check(host: Host, sources: Sources, planned: Mapping[str, Any], placed: Plac
     found = [
         *_image_alternative(planned, placed),
         *_image_too_old(planned, placed),
+        *_not_taken_over(planned, placed),
         *_moving_revisions(planned),
         *_unhashed(planned),
         *_container_findings(settings, placed),
@@ -83,6 +84,21 @@ def _image_too_old(service: Mapping[str, Any], placed: PlacedService) -> list[Fi
             message=f"{service['image']['ref']} has vLLM {service['vllm_version']}; recipe {placed.recipe} is for "
             f"{placed.least_vllm} and newer.",
             fix="Leave image out, or name one that has a newer vLLM; the recipe lists images that were seen to serve it.",
+        )
+    ]
+
+
+def _not_taken_over(service: Mapping[str, Any], placed: PlacedService) -> list[Finding]:
+    """Say what a recipe by reference does beside the launch."""
+    if not placed.left_out or placed.rank:
+        return []
+    return [
+        Finding(
+            rule="recipe.not_taken_over",
+            severity="warning",
+            service=service["name"],
+            message=f"recipe {placed.recipe} does more than is done here: {'; '.join(placed.left_out)}.",
+            fix="Where the engine needs it, build an image with it and name that as 'image' of the service.",
         )
     ]
 

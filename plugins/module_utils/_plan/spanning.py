@@ -20,7 +20,7 @@ from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
 from .service import Host, PlacedService, ServiceSpec, Sources
 from .service_files import place
 
-ALIKE = ("spark_defaults", "spark_hf_home", "spark_cache_dir", "spark_recipe_dirs")
+ALIKE = ("spark_defaults", "spark_hf_home", "spark_cache_dir", "spark_recipe_dirs", "spark_recipe_sources")
 """What ranks of one engine must agree in beside the launch itself."""
 
 

@@ -1,0 +1,60 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Launches and recipes of others, read as YAML where they are YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_yaml
+
+# Aliases let a short text stand for an endless one.
+MOST_NODES = 100_000
+
+
+class BrokenYaml(ValueError):
+    """A text that was meant to be YAML and is not; the message says where, and repeats nothing of it."""
+
+
+def document_of(text: str) -> Any:
+    """Return a text as YAML where it is a mapping in YAML, else None."""
+    try:
+        return read_launch_yaml(text)
+    except BrokenYaml:
+        return None
+
+
+def read_launch_yaml(text: str) -> Any:
+    """Like C(document_of), but raises C(BrokenYaml) where a text is no YAML at all."""
+    try:
+        documents = [each for each in load_yaml(text, several=True) if each is not None]
+        # Manifests of Kubernetes come as several documents; it has a kind for that itself.
+        manifests = len(documents) > 1 and all(isinstance(each, dict) and "kind" in each for each in documents)
+        document = {"apiVersion": "v1", "kind": "List", "items": documents} if manifests else load_yaml(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise BrokenYaml(f"{error.problem or 'cannot be read'}{where}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise BrokenYaml("it has characters or values that YAML does not have") from error
+    except RecursionError:
+        raise BrokenYaml("it is nested too deeply") from None
+    try:
+        return plain_dates(document, iter(range(MOST_NODES))) if isinstance(document, dict) else None
+    except RecursionError:
+        raise BrokenYaml("its aliases have no end") from None
+
+
+def plain_dates(value: Any, budget: Iterator[int]) -> Any:
+    """Return a YAML document as JSON would have it: recipes have dates in them. C(budget) ends before aliases blow it up."""
+    if next(budget, None) is None:
+        raise BrokenYaml("its aliases make it too large")
+    if isinstance(value, dict):
+        return {str(key): plain_dates(item, budget) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain_dates(item, budget) for item in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

@@ -1,0 +1,355 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Recipes of others on the controller: fetched once from a git repository or an archive, kept below C(.spark/recipes), never run.
+
+Of a repository the YAML files of one commit are read as git has them: nothing is checked out, so no hook, filter or submodule of a
+stranger has a part in it, and no link is followed. What is kept is one JSON file with their texts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import urllib.request
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipe_references import NoRecipe, Source
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import BrokenYaml, read_launch_yaml
+
+FOLDER = "recipes"
+SCHEMA = 1
+MOST_BYTES = 256 * 1024
+"""Of one file; the largest recipe of the four collections has some 60 KiB."""
+MOST_FILES = 10_000
+MOST_ARCHIVE = 256 * 1024**2
+"""Bytes of an archive, and of all that it unpacks to."""
+GIT_SECONDS = 300.0
+FETCH_SECONDS = 60.0
+SUFFIXES = (".yaml", ".yml")
+# No program of a repository's address (ext::), and nothing that asks on a terminal.
+GIT_ENV = {"GIT_ALLOW_PROTOCOL": "file:git:http:https:ssh", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8"}
+
+
+class Unfetched(ValueError):
+    """A source that cannot be read; the message says why."""
+
+
+@dataclass
+class Content:
+    """What a source holds. files: texts by path. left: files that are not read, with the reason."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    left: dict[str, str] = field(default_factory=dict)
+
+    def add(self, path: str, size: int) -> bool:
+        """Note a file that is too large; tell whether one is to be read."""
+        if not path.endswith(SUFFIXES):
+            return False
+        if size > MOST_BYTES:
+            self.left[path] = f"it has {size // 1024} KiB, more than {MOST_BYTES // 1024}"
+        return size <= MOST_BYTES and len(self.files) < MOST_FILES
+
+    def take(self, path: str, data: bytes) -> None:
+        """Keep a file that was read."""
+        try:
+            self.files[path] = data.decode("utf-8")
+        except UnicodeDecodeError:
+            self.left[path] = "it is no text in UTF-8"
+
+
+class RecipeSources:
+    """The sources of an inventory, each read when it is first asked for."""
+
+    def __init__(self, sources: Mapping[str, Source], folder: Path | None, keep: bool) -> None:
+        """Read nothing yet.
+
+        :param sources: by name
+        :param folder: where contents are kept, none without an inventory folder
+        :param keep: whether something may be fetched and written
+        """
+        self.sources = sources
+        self.folder = folder
+        self.keep = keep
+        self.known: dict[str, Content | str] = {}
+
+    def recipes(self, references: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return a recipe for each reference; C({refused: reason}) where there is none.
+
+        :param references: that services name
+        :param known: recipes of this collection, for their configs
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for reference in references:
+            try:
+                found[reference] = self._recipe(reference, known)
+            except (NoRecipe, Unfetched) as error:
+                found[reference] = {"refused": printable(str(error))}
+        return found
+
+    def every(self, known: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return every recipe of every source by its reference, as C(recipes) does."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, source in self.sources.items():
+            try:
+                content = self._content(source)
+            except Unfetched as error:
+                found[f"{name}:"] = {"refused": printable(str(error))}
+                continue
+            for path in sorted(content.files):
+                with contextlib.suppress(BrokenYaml):
+                    if not path.startswith(".") and recipe_references.is_recipe(read_launch_yaml(content.files[path])):
+                        reference = f"{name}:{recipe_references.identity(path)}"
+                        found.update(self.recipes([reference], known))
+        return found
+
+    def _recipe(self, reference: str, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        name, wanted = recipe_references.split(reference) or ("", "")
+        source = self.sources.get(name)
+        if source is None:
+            names = ", ".join(sorted(self.sources)) or "none"
+            raise NoRecipe(f"there is no source '{name}' in spark_recipe_sources; it has {names}")
+        content = self._content(source)
+        path = recipe_references.find(wanted, content.files, content.left)
+        text = content.files[path]
+        try:
+            document = read_launch_yaml(text)
+        except BrokenYaml as error:
+            raise NoRecipe(f"{path} is no YAML: {error}") from error
+        return recipe_references.as_recipe(reference, source, path, text, document, known)
+
+    def _content(self, source: Source) -> Content:
+        if source.name not in self.known:
+            try:
+                self.known[source.name] = self._kept(source) or self._fetched(source)
+            except (Unfetched, OSError) as error:
+                self.known[source.name] = f"the source {source.name} ({source.origin}) cannot be read: {error}"
+        content = self.known[source.name]
+        if isinstance(content, str):
+            raise Unfetched(content)
+        return content
+
+    def _place(self, source: Source) -> Path | None:
+        return self.folder / f"{source.name}-{source.pin}.json" if self.folder else None
+
+    def _kept(self, source: Source) -> Content | None:
+        """Return what an earlier run has fetched."""
+        place = self._place(source)
+        if place is None:
+            return None
+        try:
+            body = json.loads(place.read_text(encoding="utf-8"))
+            if body["schema"] == SCHEMA and (not source.checksum or body["checksum"] == source.checksum):
+                return Content(
+                    {str(path): str(text) for path, text in body["files"].items()},
+                    {str(path): str(text) for path, text in body["left"].items()},
+                )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            pass  # not there, or half of one: it is fetched again
+        return None
+
+    def _fetched(self, source: Source) -> Content:
+        if source.url and not self.keep:
+            raise Unfetched("it is not fetched yet, and a check fetches nothing; a run without --check does")
+        content = read_archive(source) if source.archive else read_repository(source)
+        place = self._place(source)
+        if place is not None and self.keep:
+            body = {"schema": SCHEMA, "origin": source.origin, "commit": source.commit, "checksum": source.checksum}
+            write(
+                place,
+                json.dumps({**body, "files": content.files, "left": content.left}, indent=1, sort_keys=True) + "\n",
+            )
+        return content
+
+
+def of_hosts(
+    hosts: Mapping[str, Mapping[str, Any]], task_vars: Mapping[str, Any], keep: bool, messages: list[str]
+) -> RecipeSources:
+    """Return the sources that hosts name.
+
+    :param hosts: by name, with C(vars)
+    :param task_vars: as an action has them
+    :param keep: see C(RecipeSources)
+    :param messages: takes what is wrong
+    """
+    sources: dict[str, Source] = {}
+    for name, host in hosts.items():
+        given = host["vars"].get("spark_recipe_sources")
+        found, wrong = recipe_references.read_sources(given, f"host {name}")
+        messages += [each for each in wrong if each.partition(": ")[2] not in {m.partition(": ")[2] for m in messages}]
+        for source in found.values():
+            if sources.setdefault(source.name, source) != source:
+                messages.append(
+                    f"host {name}: the source '{source.name}' of spark_recipe_sources is another one on a host before. "
+                    "Set it on the group of all Sparks, or give one of them another name."
+                )
+    folders = controller_paths.fleet_folders(task_vars)
+    return RecipeSources(sources, Path(folders[0], controller_paths.STATE, FOLDER) if folders else None, keep)
+
+
+# --- git ----------------------------------------------------------------------------------------------------------
+
+
+def read_repository(source: Source) -> Content:
+    """Read the YAML files of a commit.
+
+    :raises Unfetched: where the repository or the commit is not there
+    """
+    if shutil.which("git") is None:
+        raise Unfetched("there is no git on the controller. Install it, or give an archive")
+    if source.path:
+        if not Path(source.path).is_dir():
+            raise Unfetched("there is no such folder, and it is no archive by its name")
+        return _of_commit(source.path, source.commit)
+    with tempfile.TemporaryDirectory() as folder:
+        _git(folder, "init", "--quiet", "--bare", ".")
+        options = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
+        _git(folder, "fetch", *options, "--", source.url, source.commit)
+        return _of_commit(folder, source.commit)
+
+
+def _of_commit(folder: str, commit: str) -> Content:
+    if not _git(folder, "cat-file", "-t", commit, missing=f"the commit {commit} is not in it").startswith(b"commit"):
+        raise Unfetched(f"{commit} is no commit")
+    content = Content()
+    wanted: list[tuple[str, str]] = []
+    for entry in _git(folder, "ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(b"\0"):
+        about, _tab, name = entry.partition(b"\t")
+        words = about.split()
+        path = name.decode("utf-8", "replace")
+        if len(words) != 4 or not path.endswith(SUFFIXES):
+            continue
+        if words[0] not in (b"100644", b"100755"):
+            content.left[path] = "it is a symbolic link" if words[0] == b"120000" else "it is no file"
+        elif content.add(path, int(words[3])):
+            wanted.append((path, words[2].decode()))
+    data = _git(folder, "cat-file", "--batch", stdin="".join(f"{blob}\n" for _path, blob in wanted).encode())
+    for path, _blob in wanted:
+        head, _line, data = data.partition(b"\n")
+        size = int(head.split()[2])
+        content.take(path, data[:size])
+        data = data[size + 1 :]
+    return content
+
+
+def _git(folder: str, *words: str, stdin: bytes = b"", missing: str = "") -> bytes:
+    """Run git; what it says is the reason where it fails."""
+    command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-C", folder, *words]
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key == "GIT_SSL_CAINFO"}
+    try:
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, check=False, timeout=GIT_SECONDS, env={**env, **GIT_ENV}
+        )
+    except subprocess.TimeoutExpired:
+        raise Unfetched(f"git gave no answer in {GIT_SECONDS:.0f} seconds") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise Unfetched(f"{missing}{': ' if missing else ''}{said[-1] if said else 'git failed without a word'}")
+    return done.stdout
+
+
+# --- archives -----------------------------------------------------------------------------------------------------
+
+
+def read_archive(source: Source) -> Content:
+    """Read the YAML files of an archive, once its checksum and its commit are those that were named.
+
+    :raises Unfetched: where it is another one, or no archive
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(source.path) if source.path else _downloaded(source.url, Path(folder, "archive"))
+        if not place.is_file():
+            raise Unfetched("there is no such file")
+        if place.stat().st_size > MOST_ARCHIVE:
+            raise Unfetched(f"it has {place.stat().st_size // 1024**2} MiB, more than {MOST_ARCHIVE // 1024**2}")
+        found = hashlib.sha256(place.read_bytes()).hexdigest()
+        if source.checksum and found != source.checksum:
+            raise Unfetched(f"its SHA-256 is {found}, and 'checksum' is {source.checksum}")
+        content = Content()
+        try:
+            commit = _unpack_zip(place, content) if zipfile.is_zipfile(place) else _unpack_tar(place, content)
+        except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, RuntimeError, ValueError) as error:
+            raise Unfetched(f"it is no archive that can be read: {error}") from error
+    if source.commit and commit != source.commit and (commit or not source.checksum):
+        raise Unfetched(
+            f"it was made from the commit {commit}, and 'commit' is {source.commit}"
+            if commit
+            else "it does not say of which commit it is. Name its 'checksum' (sha256sum FILE)"
+        )
+    return content
+
+
+def _downloaded(url: str, place: Path) -> Path:
+    """Fetch an archive, as much of it as one may have."""
+    try:
+        with urllib.request.urlopen(url, timeout=FETCH_SECONDS) as answer, place.open("wb") as file:
+            left = MOST_ARCHIVE + 1
+            while left > 0 and (part := answer.read(min(left, 1024 * 1024))):
+                left -= file.write(part)
+    except ValueError as error:
+        raise Unfetched(f"its address cannot be read: {error}") from error
+    return place
+
+
+def _unpack_tar(place: Path, content: Content) -> str:
+    """Read a tar archive; returns the commit that git wrote into it, empty where it has none."""
+    total = 0
+    with tarfile.open(place) as archive:
+        for member in archive:
+            total += member.size
+            if total > MOST_ARCHIVE:
+                raise ValueError(f"it unpacks to more than {MOST_ARCHIVE // 1024**2} MiB")
+            path = _inside(member.name, content)
+            if path and not member.isfile() and path.endswith(SUFFIXES):
+                content.left[path] = "it is a link" if member.issym() or member.islnk() else "it is no file"
+            elif path and member.isfile() and content.add(path, member.size):
+                file = archive.extractfile(member)
+                content.take(path, file.read() if file else b"")
+        return str(archive.pax_headers.get("comment") or "")
+
+
+def _unpack_zip(place: Path, content: Content) -> str:
+    total = 0
+    with zipfile.ZipFile(place) as archive:
+        for member in archive.infolist():
+            total += member.file_size
+            if total > MOST_ARCHIVE:
+                raise ValueError(f"it unpacks to more than {MOST_ARCHIVE // 1024**2} MiB")
+            path = _inside(member.filename, content)
+            if path and (member.external_attr >> 28) == 0xA and path.endswith(SUFFIXES):
+                content.left[path] = "it is a symbolic link"
+            elif path and not member.is_dir() and content.add(path, member.file_size):
+                content.take(path, archive.read(member))
+        return archive.comment.decode("ascii", "replace")
+
+
+def _inside(name: str, content: Content) -> str:
+    """Return a member's path below the one folder that archives of repositories have at their top; empty for one that leads out."""
+    parts = name.removeprefix("./").split("/")
+    if name.startswith("/") or ".." in parts or "\\" in name:
+        content.left[name] = "its path leads out of the archive"
+        return ""
+    return "/".join(parts[1:])
+
+
+def named(
+    sources: RecipeSources, hosts: Mapping[str, Mapping[str, Any]], known: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the recipes that services of hosts name by reference."""
+    yield from sources.recipes(
+        recipe_references.references_of([host["vars"] for host in hosts.values()]), known
+    ).items()

@@ -1,0 +1,314 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Recipes of others, from real git repositories and archives: recipe_sources and recipe_references."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_table, recipe_references, recipes
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import recipe_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES, load_recipes
+
+CONFIG = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+PAIR = """
+name: Some Pair
+container: registry.example/vllm:1
+mods: [mods/patch-it]
+env: {A: b}
+defaults: {port: 8000, tensor_parallel: 2}
+command: |
+  vllm serve org/Some --port {port} --tensor-parallel-size {tensor_parallel} --seed 1
+"""
+LOCAL = "name: Local\ncontainer: vllm-node\ncommand: vllm serve org/Local\n"
+OFFICIAL = """
+model: {model_id: org/Official, min_vllm_version: 0.28.0}
+variants:
+  default: {vram_minimum_gb: 60, extra_args: [--seed, "1"]}
+  small: {model_id: org/Official-NVFP4, vram_minimum_gb: 30, extra_args: [--kv-cache-dtype, fp8]}
+"""
+FILES = {
+    "recipes/pair.yaml": PAIR,
+    "recipes/local.yaml": LOCAL,
+    "models/org/official.yaml": OFFICIAL,
+    "recipes/4x/pair.yaml": PAIR.replace("tensor_parallel: 2", "tensor_parallel: 4"),
+    "recipes/other.yaml": "name: Other\ncontainer: x/y\ncommand: sglang serve org/Other\n",
+    "compose.yaml": "services: {a: {image: b}}\n",
+    "big.yaml": "# " + "x" * 300_000,
+    ".github/ci.yaml": PAIR,
+    "run.sh": "touch /tmp/never\n",
+}
+
+
+def git(folder: Path, *words: str) -> str:
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z"}
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false")
+    return subprocess.run(
+        ["git", *who, *words], cwd=folder, env=env, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    folder = tmp_path / "clone"
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "recipes/linked.yaml").symlink_to("/etc/passwd")
+    # A filter of a stranger's choice must not run when its files are read.
+    (folder / ".gitattributes").write_text("*.yaml filter=evil\n")
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "recipes")
+    git(folder, "config", "filter.evil.smudge", f"touch {tmp_path}/ran; cat")
+    return folder
+
+
+def sources(folder: Path, *given: dict[str, str], keep: bool = True) -> recipe_sources.RecipeSources:
+    found, wrong = recipe_references.read_sources(list(given), "host x")
+    assert wrong == []
+    return recipe_sources.RecipeSources(found, folder / ".spark/recipes", keep)
+
+
+def one(made: recipe_sources.RecipeSources, reference: str, known: dict[str, Any] | None = None) -> dict[str, Any]:
+    return made.recipes([reference], known or {})[reference]
+
+
+def service(reference: str, recipe: dict[str, Any], **more: Any) -> tuple[Any, list[str]]:
+    written = {"name": "x", "recipe": reference, "port": 9000, "config": CONFIG, **more}
+    return recipes.resolve_service(written, "host x", {reference: recipe})
+
+
+@pytest.mark.parametrize("way", ["path", "url"])
+def test_a_recipe_of_a_repository_at_a_commit(tmp_path: Path, clone: Path, way: str) -> None:
+    commit = git(clone, "rev-parse", "HEAD")
+    (clone / "recipes/local.yaml").write_text("changed since\n")
+    given = {"name": "eugr", way: str(clone) if way == "path" else f"file://{clone}", "commit": commit}
+    recipe = one(sources(tmp_path, given), "eugr:recipes/pair.yaml")
+    assert (recipe["model"], recipe["nodes"], recipe["args"]) == (
+        {"repo": "org/Some"},
+        2,
+        {"seed": 1, "tensor-parallel-size": 2},
+    )
+    assert recipe["images"] == [{"ref": "registry.example/vllm:1"}] and recipe["env"] == {"A": "b"}
+    assert any("mods/patch-it" in text for text in recipe["left_out"])
+    assert commit[:12] in recipe["source"][0]
+    assert not (tmp_path / "ran").exists() and not Path("/tmp/never").exists()
+    # What was fetched once is read from there, without the source, in check mode too.
+    clone.rename(tmp_path / "gone")
+    assert one(sources(tmp_path, given, keep=False), "eugr:recipes/pair.yaml") == recipe
+
+
+def test_the_keys_of_a_service_win_and_variants_apply(tmp_path: Path, clone: Path) -> None:
+    made = sources(tmp_path, {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")})
+    pair = one(made, "a:recipes/pair.yaml")
+    spec, wrong = service("a:recipes/pair.yaml", pair, args={"seed": 7}, env={"A": "mine"}, image="own/image:2")
+    assert wrong == [] and spec.args == {"seed": 7, "tensor-parallel-size": 2} and spec.env == {"A": "mine"}
+    assert spec.image == {"ref": "own/image:2"} and spec.left_out == pair["left_out"]
+    solo, wrong = service("a:recipes/pair.yaml", pair, variant="solo")
+    assert wrong == [] and solo.nodes == 1 and solo.args["tensor-parallel-size"] == 1
+    official = one(made, "a:official")
+    assert service("a:official", official)[0].args == {"seed": 1}
+    small, wrong = service("a:official", official, variant="small")
+    assert wrong == [] and small.args == {"kv-cache-dtype": "fp8"} and small.model == {"repo": "org/Official-NVFP4"}
+
+
+def test_an_image_that_a_recipe_builds_is_asked_for(tmp_path: Path, clone: Path) -> None:
+    made = sources(tmp_path, {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")})
+    spec, wrong = service("a:local", one(made, "a:local"))
+    assert spec is None and "the recipe builds vllm-node on the machine itself" in wrong[0]
+    spec, wrong = service("a:local", one(made, "a:local"), image="own/image:2")
+    assert wrong == [] and spec.image["ref"] == "own/image:2"
+
+
+@pytest.mark.parametrize(
+    ("reference", "needle"),
+    [
+        ("b:pair", "there is no source 'b' in spark_recipe_sources; it has a"),
+        ("a:officiel", "there is no recipe 'officiel'; did you mean 'official'"),
+        ("a:pair", None),  # the whole path without recipes/ is the nearer one
+        ("a:4x/pair", None),
+        ("a:../pair", "is no name of a recipe"),
+        ("a:linked", "recipes/linked.yaml is not read: it is a symbolic link"),
+        ("a:big", "big.yaml is not read: it has 292 KiB, more than 256"),
+        ("a:compose", "is no recipe of eugr, sparkrun, vLLM or NVIDIA"),
+        ("a:other", "no vllm serve in it: it runs sglang serve org/Other"),
+        ("a:ci", "there is no recipe 'ci'"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_says_why(
+    tmp_path: Path, clone: Path, reference: str, needle: str | None
+) -> None:
+    made = sources(tmp_path, {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")})
+    recipe = one(made, reference)
+    assert (needle or "") in recipe.get("refused", "") and bool(recipe.get("refused")) == (needle is not None)
+    if needle:
+        spec, wrong = service(reference, recipe)
+        assert spec is None and any(needle in message for message in wrong)
+
+
+def test_a_name_of_several_recipes_is_not_guessed() -> None:
+    paths = [
+        "recipes/a/x.yaml",
+        "recipes/b/x.yaml",
+        "models/m/dgx-spark/vllm/recipe.yaml",
+        "models/m/rtx-pro/vllm/recipe.yaml",
+    ]
+    with pytest.raises(recipe_references.NoRecipe, match="2 recipes: a/x, b/x"):
+        recipe_references.find("x", paths, {})
+    assert recipe_references.find("m", paths, {}) == paths[2]
+    assert recipe_references.find("m/rtx-pro", paths, {}) == paths[3]
+
+
+@pytest.mark.parametrize(
+    ("given", "needle"),
+    [
+        ({"name": "a", "url": "https://example.org/x.git"}, "'url' without 'commit'"),
+        ({"name": "a", "url": "ext::sh -c touch", "commit": "0" * 40}, "must be an address with"),
+        ({"name": "a", "path": "/x", "commit": "main"}, "a branch or a tag moves"),
+        ({"name": "a", "path": "/x"}, "a clone without 'commit'"),
+        ({"name": "a", "path": "/x.tgz"}, "an archive without 'commit' and 'checksum'"),
+        ({"name": "a", "path": "/x", "url": "https://example.org/x", "commit": "0" * 40}, "either 'path'"),
+        ({"name": "a", "path": "/x.zip", "checksum": "md5:1"}, "must be sha256:"),
+        ({"name": "A b", "path": "/x.zip", "checksum": "0" * 64}, "'name' is"),
+        (
+            {"nme": "a", "path": "/x.zip", "checksum": "0" * 64},
+            "unknown key of spark_recipe_sources" if False else "'nme'",
+        ),
+    ],
+)
+def test_sources_that_cannot_be_ones(given: dict[str, str], needle: str) -> None:
+    found, wrong = recipe_references.read_sources([given], "host x")
+    assert found == {} and any(needle in message and "spark_recipe_sources[0]" in message for message in wrong), wrong
+
+
+def test_a_commit_that_is_not_there(tmp_path: Path, clone: Path) -> None:
+    for way, place in (("path", str(clone)), ("url", f"file://{clone}")):
+        told = one(sources(tmp_path, {"name": "a", way: place, "commit": "1" * 40}), "a:pair")["refused"]
+        assert "cannot be read" in told and "1" * 40 in told
+    told = one(sources(tmp_path, {"name": "a", "path": str(tmp_path / "no"), "commit": "1" * 40}), "a:pair")["refused"]
+    assert "there is no such folder" in told
+
+
+def test_a_check_fetches_nothing(tmp_path: Path, clone: Path) -> None:
+    given = {"name": "a", "url": f"file://{clone}", "commit": git(clone, "rev-parse", "HEAD")}
+    assert "a check fetches nothing" in one(sources(tmp_path, given, keep=False), "a:pair")["refused"]
+    assert not (tmp_path / ".spark").exists()
+
+
+def test_half_a_cache_is_fetched_again(tmp_path: Path, clone: Path) -> None:
+    given = {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")}
+    one(sources(tmp_path, given), "a:4x/pair")
+    (kept,) = (tmp_path / ".spark/recipes").iterdir()
+    kept.write_text(kept.read_text()[:100])
+    assert "refused" not in one(sources(tmp_path, given), "a:4x/pair")
+
+
+# --- archives -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["tar.gz", "zip"])
+def test_an_archive_of_git_is_known_by_its_commit(tmp_path: Path, clone: Path, suffix: str) -> None:
+    commit, archive = git(clone, "rev-parse", "HEAD"), tmp_path / f"x.{suffix}"
+    git(clone, "config", "--unset", "filter.evil.smudge")
+    git(clone, "archive", "--prefix=top/", "-o", str(archive), "HEAD")
+    recipe = one(sources(tmp_path, {"name": "a", "path": str(archive), "commit": commit}), "a:4x/pair")
+    assert recipe["nodes"] == 4 and recipe["model"] == {"repo": "org/Some"}
+    told = one(sources(tmp_path / "2", {"name": "a", "url": f"file://{archive}", "commit": "1" * 40}), "a:4x/pair")[
+        "refused"
+    ]
+    assert f"it was made from the commit {commit}" in told
+    assert (
+        "symbolic link"
+        in one(sources(tmp_path, {"name": "a", "path": str(archive), "commit": commit}), "a:linked")["refused"]
+        or suffix == "tar.gz"
+    )
+
+
+def test_an_archive_by_its_checksum(tmp_path: Path) -> None:
+    archive = tmp_path / "x.tgz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, text in (("top/recipes/pair.yaml", PAIR), ("top/../../evil.yaml", PAIR)):
+            info = tarfile.TarInfo(name)
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
+        link = tarfile.TarInfo("top/recipes/link.yaml")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    checksum = hashlib.sha256(archive.read_bytes()).hexdigest()
+    made = sources(tmp_path, {"name": "a", "path": str(archive), "checksum": f"sha256:{checksum}"})
+    assert one(made, "a:pair")["nodes"] == 2
+    assert "it is a link" in one(made, "a:link")["refused"] and "evil" in one(made, "a:evil")["refused"]
+    other = sources(tmp_path, {"name": "b", "path": str(archive), "checksum": "0" * 64})
+    assert f"its SHA-256 is {checksum}" in one(other, "b:pair")["refused"]
+    bare = sources(tmp_path, {"name": "c", "path": str(archive), "commit": "1" * 40})
+    assert "does not say of which commit" in one(bare, "c:pair")["refused"]
+
+
+def test_archives_that_are_none_and_those_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.zip").write_bytes(b"PK nothing")
+    made = sources(
+        tmp_path, {"name": "a", "path": str(tmp_path / "x.zip"), "checksum": hashlib.sha256(b"PK nothing").hexdigest()}
+    )
+    assert "no archive that can be read" in one(made, "a:x")["refused"]
+    monkeypatch.setattr(recipe_sources, "MOST_ARCHIVE", 1000)
+    with zipfile.ZipFile(tmp_path / "y.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("top/x.yaml", "x" * 5000)
+    data = (tmp_path / "y.zip").read_bytes()
+    made = sources(
+        tmp_path, {"name": "a", "path": str(tmp_path / "y.zip"), "checksum": hashlib.sha256(data).hexdigest()}
+    )
+    assert "unpacks to more than" in one(made, "a:x")["refused"]
+
+
+# --- the models ---------------------------------------------------------------------------------------------------
+
+
+def test_all_recipes_of_a_source_are_listed(tmp_path: Path, clone: Path) -> None:
+    made = sources(tmp_path, {"name": "a", "path": str(clone), "commit": git(clone, "rev-parse", "HEAD")})
+    known, _wrong = load_recipes([RECIPES])
+    rows = {row["recipe"]: row for row in model_table.reference_rows({**known, **made.every(known)})}
+    assert set(rows) == {"a:pair", "a:4x/pair", "a:local", "a:org/official", "a:other"}
+    assert rows["a:local"]["remark"] == "needs config and image of the service" and rows["a:pair"]["variants"] == [
+        "solo"
+    ]
+    assert "sglang" in rows["a:other"]["remark"]
+    text = model_table.references_text(list(rows.values()))
+    assert "a:4x/pair" in text and "not taken over: mods mods/patch-it" in text
+
+
+def test_a_recipe_whose_model_is_known_is_judged_like_our_own(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    folder.mkdir()
+    known, _wrong = load_recipes([RECIPES])
+    repo = known["qwen3-8b"]["model"]["repo"]
+    (folder / "mine.yaml").write_text(
+        f"name: x\ncontainer: vllm/vllm-openai:v0.24.0\ncommand: vllm serve {repo} --max-model-len 4096\n"
+    )
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "-m", "x")
+    made = sources(tmp_path, {"name": "a", "path": str(folder), "commit": git(folder, "rev-parse", "HEAD")})
+    (row,) = [row for row in model_table.model_rows(made.every(known)) if row["recipe"] == "a:mine"]
+    assert row["one"] == "fits" and row["weights_gib"] > 7
+
+
+def test_hosts_that_differ_in_a_source_are_told() -> None:
+    one_of = {"name": "a", "path": "/x.zip", "checksum": "0" * 64}
+    hosts = {
+        "h1": {"vars": {"spark_recipe_sources": [one_of]}},
+        "h2": {"vars": {"spark_recipe_sources": [{**one_of, "checksum": "1" * 64}]}},
+    }
+    messages: list[str] = []
+    recipe_sources.of_hosts(hosts, {}, True, messages)
+    assert len(messages) == 1 and "host h2: the source 'a'" in messages[0]
