@@ -189,6 +189,8 @@ def of_hosts(
     sources: dict[str, Source] = {}
     for name, host in hosts.items():
         given = host["vars"].get("spark_recipe_sources")
+        if not isinstance(given, list):  # the engine complains about anything else
+            continue
         found, wrong = recipe_references.read_sources(given, f"host {name}")
         messages += [each for each in wrong if each.partition(": ")[2] not in {m.partition(": ")[2] for m in messages}]
         for source in found.values():

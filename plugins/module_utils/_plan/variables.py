@@ -17,7 +17,7 @@ from .._host import host_paths
 from .._vllm import image_catalogue
 from . import recipes
 
-LISTS_OF_MAPPINGS = ("spark_services", "spark_sidecars", "spark_image_catalogue")
+LISTS_OF_MAPPINGS = ("spark_services", "spark_sidecars", "spark_image_catalogue", "spark_recipe_sources")
 """Variables that are lists, and not of texts."""
 RDMA_CAPABILITY = "IPC_LOCK"
 """What a rank needs to register its memory with the network interfaces, where memlock is bounded."""

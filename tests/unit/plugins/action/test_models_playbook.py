@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -88,3 +89,53 @@ def test_a_pair_is_refused_by_name(recipe: Path) -> None:
     code, text = run(recipe, *inventory(recipe, {"recipe": "qwen3-235b-a22b-gptq-int4"}))
     assert code != 0
     assert "recipe qwen3-235b-a22b-gptq-int4 needs 2 Sparks" in text
+
+
+@pytest.fixture
+def referenced(tmp_path: Path) -> dict[str, Any]:
+    """A git repository with a recipe of somebody else, as a source."""
+    clone = tmp_path / "clone"
+    (clone / "recipes").mkdir(parents=True)
+    (clone / "recipes/quick.yaml").write_text(
+        "name: Quick\ncontainer: vllm/vllm-openai:v0.24.0\nmods: [mods/patch-it]\n"
+        "command: vllm serve Qwen/Qwen3-8B --max-model-len 4096 --seed 1\n"
+    )
+    who = ("-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false")
+    for words in (("init", "--quiet"), ("add", "--all"), ("commit", "--quiet", "-m", "x")):
+        subprocess.run(["git", *who, *words], cwd=clone, check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=clone, check=True, capture_output=True, text=True)
+    return {"name": "other", "path": "clone", "commit": head.stdout.strip()}
+
+
+def with_source(folder: Path, source: dict[str, Any], service: dict[str, Any]) -> tuple[str, ...]:
+    hosts = {"spark-1": {"ansible_host": "192.0.2.1", "spark_services": [{"name": "mine", "port": 8001, **service}]}}
+    variables = {"spark_recipe_sources": [source], "spark_plan_file": str(folder / "plan.json")}
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts, "vars": variables}}))
+    return "-i", str(folder / "hosts.yml")
+
+
+def test_a_recipe_by_reference_is_planned_and_listed(tmp_path: Path, referenced: dict[str, Any]) -> None:
+    options = with_source(tmp_path, referenced, {"recipe": "other:quick", "args": {"seed": 7}})
+    code, text = run(tmp_path, *options)
+    assert code == 0, text
+    assert "recipe.not_taken_over" in text and "mods mods/patch-it" in text
+    planned = json.loads((tmp_path / "plan.json").read_text())["hosts"]["spark-1"]["services"][0]
+    assert planned["model"]["repo"] == "Qwen/Qwen3-8B" and planned["args"]["seed"] == 7
+    assert planned["image"]["ref"] == "vllm/vllm-openai:v0.24.0"
+    assert [path.suffix for path in (tmp_path / ".spark/recipes").iterdir()] == [".json"]
+    (tmp_path / "clone").rename(tmp_path / "gone")  # what was fetched once is enough
+    code, text = run(tmp_path, *options, "--check")
+    assert code == 0, text
+    code, text = run(tmp_path, *options, "--tags", "models")
+    assert code == 0, text
+    assert re.search(r"^other:quick +Qwen/Qwen3-8B +1 ", text, re.MULTILINE)
+    assert re.search(r"^other:quick +[\d.]+ +[\d.]+ +\d+ +yes ", text, re.MULTILINE)
+
+
+def test_a_reference_that_leads_nowhere_stops_the_plan(tmp_path: Path, referenced: dict[str, Any]) -> None:
+    code, text = run(tmp_path, *with_source(tmp_path, referenced, {"recipe": "other:quik"}))
+    assert code != 0
+    assert "there is no recipe 'quik'; did you mean 'quick'" in text
+    code, text = run(tmp_path, *with_source(tmp_path, {**referenced, "commit": "main"}, {"recipe": "other:quick"}))
+    assert code != 0
+    assert "a branch or a tag moves" in text
