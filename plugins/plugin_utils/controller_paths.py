@@ -80,7 +80,7 @@ _WRITTEN = frozenset(
     )
 )
 _OF_FLEET = _WRITTEN | {"spark_bundle_dir"}
-_FOLDERS = frozenset(("spark_bundle_dir", "spark_model_dir", "spark_recipe_dirs"))
+_FOLDERS = frozenset(("spark_bundle_dir", "spark_model_dir", "spark_recipe_dirs", "spark_recipe_sources"))
 
 
 def resolve(path: str, folder: str | None) -> str:

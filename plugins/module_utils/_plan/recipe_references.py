@@ -38,6 +38,7 @@ SOLO = "solo"
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _CHECKSUM = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 _URL = re.compile(r"(?:https?|ssh|git|file)://[^\s\x00-\x1f]+|[\w.-]+@[\w.-]+:[\w./~-]+")
+_LOGIN = re.compile(r"https?://[^/]*@|\w+://[^/]*:[^/]*@")
 _ARCHIVE = re.compile(r"\.(?:tar(?:\.(?:gz|bz2|xz))?|tgz|zip)$")
 _TAKEN = ("model", "args", "env", "config", "quant_config", "weights_gib", "draft_weights_gib", "files", "pip")
 _LAYERED = ("args", "env")
@@ -102,6 +103,11 @@ def _source(problems: Problems, given: Mapping[str, str]) -> Source | None:
         problems.add(f"'name' is {plain_data.shown(name)}; it must be lower-case letters, digits and inner dashes.")
     if bool(path) == bool(url):
         problems.add("needs either 'path' (a clone or an archive on the controller) or 'url'.")
+        return None
+    if _LOGIN.match(url):
+        problems.add(
+            "'url' holds a login, which messages would show: git's credential helper or ~/.netrc is the place for it."
+        )
         return None
     if url and not _URL.fullmatch(url):
         problems.add(
