@@ -239,7 +239,8 @@ def _choices(document: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, 
     if isinstance(named, Mapping):
         return {str(name): {"variant": str(name)} for name in named if SERVICE_NAME.fullmatch(str(name))}
     sizes = [key for key in ("tensor_parallel", "pipeline_parallel") if key in (document.get("defaults") or {})]
-    if base["nodes"] > 1 and sizes and not document.get("cluster_only"):
+    only_several = document.get("cluster_only") or (document.get("min_nodes") or 1) != 1
+    if base["nodes"] > 1 and sizes and not only_several:
         return {SOLO: {"variables": dict.fromkeys(sizes, "1")}}
     return {}
 

@@ -41,7 +41,9 @@ FILES = {
     "recipes/pair.yaml": PAIR,
     "recipes/local.yaml": LOCAL,
     "models/org/official.yaml": OFFICIAL,
-    "recipes/4x/pair.yaml": PAIR.replace("tensor_parallel: 2", "tensor_parallel: 4"),
+    "recipes/4x/pair.yaml": PAIR.replace("tensor_parallel: 2", "tensor_parallel: 4").replace(
+        "env:", "cluster_only: true\nenv:"
+    ),
     "recipes/other.yaml": "name: Other\ncontainer: x/y\ncommand: sglang serve org/Other\n",
     "compose.yaml": "services: {a: {image: b}}\n",
     "big.yaml": "# " + "x" * 300_000,
