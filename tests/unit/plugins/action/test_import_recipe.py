@@ -14,11 +14,13 @@ import yaml
 from playbook_runs import ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import (
+    env_files,
+    report,
+)
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import (
     BrokenYaml,
     document_of,
-    env_files,
-    read_yaml,
-    report,
+    read_launch_yaml,
 )
 
 pytestmark = pytest.mark.slow
@@ -91,7 +93,7 @@ def test_broken_yaml_is_said_with_its_line(tmp_path: Path) -> None:
 )
 def test_aliases_without_end_are_refused(text: str) -> None:
     with pytest.raises(BrokenYaml, match="aliases"):
-        read_yaml(text)
+        read_launch_yaml(text)
 
 
 def test_env_files_are_read_beside_the_text(tmp_path: Path) -> None:
