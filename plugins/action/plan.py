@@ -82,12 +82,14 @@ class ActionModule(ActionBase):
         args["dest"] = dest_path(args["dest"], task_vars, messages)
         messages += check_dest(args["dest"])
         args["measurements"] = dest_path(args["measurements"], task_vars, messages)
-        known_recipes, wrong = load_recipes(self._recipe_dirs(hosts, messages))
-        sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, messages)
-        if args["models"]:
-            result.update(models({**known_recipes, **sources.every(known_recipes)}, [*wrong, *messages]))
+        about_recipes: list[str] = []
+        known_recipes, wrong = load_recipes(self._recipe_dirs(hosts, about_recipes))
+        sources = recipe_sources.of_hosts(hosts, task_vars, not self._task.check_mode, about_recipes)
+        about_recipes += wrong
+        if args["models"]:  # without an inventory too
+            result.update(models({**known_recipes, **sources.every(known_recipes)}, about_recipes))
             return result
-        messages += wrong
+        messages += about_recipes
         known_recipes.update(recipe_sources.named(sources, hosts, known_recipes))
         locked, wrong = read_lock(lock_path(hosts, task_vars, messages))
         messages += wrong
@@ -309,7 +311,7 @@ def read_variables(name: str, hostvars: Any, messages: list[str], fleet: str = "
 
 
 def models(known_recipes: Mapping[str, Mapping[str, Any]], wrong: Sequence[str]) -> dict[str, Any]:
-    """Show what the recipes can do on one and two Sparks. wrong: recipes that cannot be read. Raises AnsibleActionFail for those."""
+    """Show what the recipes can do on one to eight Sparks. wrong: recipes that cannot be read. Raises AnsibleActionFail for those."""
     if wrong:
         raise AnsibleActionFail("\n- ".join(["recipes that cannot be read:", *wrong]))
     rows, references = model_table.model_rows(known_recipes), model_table.reference_rows(known_recipes)

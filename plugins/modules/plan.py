@@ -76,7 +76,7 @@ options:
     default: short
   models:
     description:
-      - Instead of planning, show what every recipe, with its variants and images, can do on one and on two Sparks.
+      - Instead of planning, show what every recipe, with its variants and images, can do on one to eight Sparks.
       - Needs no host; recipes in C(spark_recipe_dirs) and C(spark_recipe_sources) of hosts that there are count too.
     type: bool
     default: false

@@ -291,11 +291,11 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
 
     Neighbours with one id and one fix are one paragraph, a line each.
 
-    notes: print those of severity C(info); else they are counted by C(notes_text).
+    notes: print all of severity C(info); else all but C(ALWAYS) are left to C(notes_text).
     """
     paragraphs: list[str] = []
     last: tuple[str, ...] = ()
-    for group in same_findings([finding for finding in findings if notes or finding["severity"] != "info"]):
+    for group in same_findings([finding for finding in findings if notes or not _is_note(finding)]):
         finding, fix = group.first, str(group.first.get("fix") or "")
         says = f"{group.where}: {finding['message']}"
         alike = (finding["severity"], finding["rule"], fix)
@@ -318,9 +318,13 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
     return "\n".join(paragraphs)
 
 
+def _is_note(finding: Mapping[str, Any]) -> bool:
+    return finding["severity"] == "info" and finding["rule"] not in ALWAYS
+
+
 def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
-    """Count the findings of severity C(info) by their ids, the most frequent first; empty where there are none."""
-    counts = Counter(group.first["rule"] for group in same_findings(findings) if group.first["severity"] == "info")
+    """Count the notes that were not printed by their ids, the most frequent first; empty where there are none."""
+    counts = Counter(group.first["rule"] for group in same_findings(findings) if _is_note(group.first))
     if not counts:
         return ""
     total = sum(counts.values())
@@ -331,6 +335,9 @@ def notes_text(findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 # The whole plan
+
+ALWAYS = ("secret.missing", "memory.image")
+"""Notes about something that has to be there, or is asked, before the services run: printed with errors and warnings."""
 
 HEADER = ("service", "image", "vLLM", "port", "util", "weights", "KV", "requests", "headroom")
 

@@ -57,7 +57,7 @@ class Fleet:
         """Run the two actions with these settings and receipts of the test's own."""
         tasks = [
             {
-                "dgxspark.vllm.plan": {"show": False, "fail_on_error": False},
+                "dgxspark.vllm.plan": {"show": "none", "fail_on_error": False},
                 "run_once": True,
                 "register": "spark_planned",
             },

@@ -25,7 +25,7 @@ SERVICE = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002, "im
 UNIT = "spark-fast.service"
 IMAGES = {REF: {"present": True, "id": RUNS, "repo_digests": [], "os": "linux", "architecture": "arm64"}}
 PLAN: dict[str, Any] = {
-    "dgxspark.vllm.plan": {"show": False, "fail_on_error": False, "images_from": "spark_images"},
+    "dgxspark.vllm.plan": {"show": "none", "fail_on_error": False, "images_from": "spark_images"},
     "run_once": True,
     "register": "spark_planned",
 }

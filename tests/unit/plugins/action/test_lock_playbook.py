@@ -22,7 +22,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SERVICE = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002, "image": REF}
 REPO = "Qwen/Qwen3-4B-Instruct-2507"
 TASKS = [
-    {"dgxspark.vllm.plan": {"locked": False, "show": False}, "run_once": True, "register": "made"},
+    {"dgxspark.vllm.plan": {"locked": False, "show": "none"}, "run_once": True, "register": "made"},
     {
         "dgxspark.vllm.lock": {
             "planned": "{{ made.hosts }}",
@@ -150,11 +150,11 @@ def test_the_image_of_a_gateway_is_locked_and_deployed_by_its_digest(controller:
     image["repo_digests"] = [f"ghcr.io/berriai/litellm@{DIGEST}"]
     gateway = {"image": ref, "aliases": {"chat": {"backends": ["spark-1/fast"]}}}
     hosts = {"spark-1": {**said(), "spark_gateway": gateway, "beside": {"images": {ref: image}}}}
-    code, text = controller.run(hosts, playbook="dgxspark.vllm.plan")
+    code, text = controller.run(hosts, "-v", playbook="dgxspark.vllm.plan")
     assert code == 0 and f"{ref} is deployed by tag" in text, text
     code, text = controller.run(hosts)
     assert code == 0 and f"image {ref}: added {'d' * 12}" in text, text
-    code, text = controller.run(hosts, playbook="dgxspark.vllm.plan")
+    code, text = controller.run(hosts, "-v", playbook="dgxspark.vllm.plan")
     assert code == 0 and "deployed by tag" not in text, text
     plan = json.loads((controller.folder / "plan.json").read_text())
     assert plan["addons"]["spark-1"]["gateway"]["image"] == f"{ref}@{DIGEST}"

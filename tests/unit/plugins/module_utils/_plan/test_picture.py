@@ -213,6 +213,9 @@ def test_notes_are_counted_where_they_are_not_printed() -> None:
     full = picture.plan_text({"hosts": {"spark-1": HEAVY}}, notes)
     assert "INFO    heavy on spark-1..2: Too much. [memory.x]" in full and "notes, shown" not in full
     assert "notes" not in picture.plan_text({"hosts": {"spark-1": HEAVY}}, notes[-1:], notes=False)
+    # A key that is still to be made is no error of a plan, and not left out either.
+    key = picture.plan_text({"hosts": {}}, [finding(severity="info", rule="secret.missing")], notes=False)
+    assert "INFO    spark-1/heavy: Too much. [secret.missing]" in key and "notes" not in key
 
 
 def test_findings_that_differ_in_figures_are_merged_only_when_they_are_many() -> None:
