@@ -129,7 +129,7 @@ def test_a_recipe_by_reference_is_planned_and_listed(tmp_path: Path, referenced:
     code, text = run(tmp_path, *options, "--tags", "models")
     assert code == 0, text
     assert re.search(r"^other:quick +Qwen/Qwen3-8B +1 ", text, re.MULTILINE)
-    assert re.search(r"^other:quick +[\d.]+ +[\d.]+ +\d+ +yes ", text, re.MULTILINE)
+    assert re.search(r"^other:quick +1 +[\d.]+ +[\d.]+ +\d+ +yes ", text, re.MULTILINE)
 
 
 def test_a_reference_that_leads_nowhere_stops_the_plan(tmp_path: Path, referenced: dict[str, Any]) -> None:
