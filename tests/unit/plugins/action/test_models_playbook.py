@@ -49,7 +49,9 @@ def recipe(tmp_path: Path) -> Path:
 def test_the_models_need_no_inventory(tmp_path: Path) -> None:
     code, text = run(tmp_path, "--tags", "models")
     assert code == 0, text
-    assert re.search(r"^qwen3.5-122b-a10b-nvfp4 +1 +[\d.]+ +[\d.]+ +262144 +yes +yes +yes +yes +16$", text, re.MULTILINE)
+    assert re.search(
+        r"^qwen3.5-122b-a10b-nvfp4 +1 +[\d.]+ +[\d.]+ +262144 +yes +yes +yes +yes +16$", text, re.MULTILINE
+    )
     assert re.search(r"^qwen3-235b-a22b-gptq-int4 +2 +[\d.]+ +[\d.]+ +40960 +no +yes +yes +yes +17", text, re.MULTILINE)
     assert "Plan from the inventory" not in text
 
