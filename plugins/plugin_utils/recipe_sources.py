@@ -17,12 +17,13 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import urllib.request
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from ansible.module_utils.urls import open_url
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
@@ -298,7 +299,7 @@ def read_archive(source: Source) -> Content:
 def _downloaded(url: str, place: Path) -> Path:
     """Fetch an archive, as much of it as one may have."""
     try:
-        with urllib.request.urlopen(url, timeout=FETCH_SECONDS) as answer, place.open("wb") as file:
+        with open_url(url, timeout=FETCH_SECONDS) as answer, place.open("wb") as file:
             left = MOST_ARCHIVE + 1
             while left > 0 and (part := answer.read(min(left, 1024 * 1024))):
                 left -= file.write(part)

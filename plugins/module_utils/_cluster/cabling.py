@@ -539,7 +539,7 @@ def _judge_own(cabling: Cabling) -> list[Finding]:
             "Move one end of it to another Spark.",
         )
         for pair in sorted(sorted(pair) for pair in cabling.links.own)
-        for host in {pair[0][0]}
+        for host in [pair[0][0]]
         if not any(set(pair) & set(other) for other in cabling.links.pairs if set(other) != set(pair))
     ]
 
