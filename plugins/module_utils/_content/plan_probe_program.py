@@ -415,6 +415,12 @@ def pretend_platform(device: dict[str, Any], nvml: bool) -> None:
     members: dict[str, Any] = {name: classmethod(answer) for name, answer in answers.items()}
     platform = type("Spark", (base,), members)()
     vars(platforms).update(current_platform=platform, _current_platform=platform)
+    # Up to 0.19 the platform is not asked how many GPUs there are.
+    for name in ("vllm.utils.torch_utils", "vllm.config.parallel"):
+        with contextlib.suppress(ImportError):
+            module = load(name)
+            if hasattr(module, "cuda_device_count_stateless"):
+                module.cuda_device_count_stateless = lambda: device["count"]
 
 
 def without_gpu(torch: Any) -> None:
@@ -445,6 +451,29 @@ def without_gpu(torch: Any) -> None:
                         assumed[f"{name}.{change}"] = "True"
     registry = load("vllm.model_executor.models.registry")
     registry._run_in_subprocess = lambda call: call()
+    without_headers()
+
+
+def without_headers() -> None:
+    """Have GPTQ and AWQ quantise what their configuration says, where there are no weights to look into.
+
+    They list the layers that are quantised by the headers of the safetensors files. Up to 0.27, a list without any says that none is.
+    """
+    for name in ("gptq", "gptq_marlin", "auto_gptq", "awq", "awq_marlin", "auto_awq"):
+        with contextlib.suppress(ImportError):
+            module = load(f"vllm.model_executor.layers.quantization.{name}")
+            for each in list(vars(module).values()):
+                if isinstance(each, type) and "maybe_update_config" in vars(each):
+                    each.maybe_update_config = as_configured
+
+
+def as_configured(self: Any, *_args: Any, **_options: Any) -> None:
+    """Stand for C(maybe_update_config): a list of lists becomes one list, and where there is none every name with a dot matches."""
+    if hasattr(self, "modules_in_block_to_quantize"):
+        given = self.modules_in_block_to_quantize or ["."]
+        blocks = [block if isinstance(block, list) else [block] for block in given]
+        self.modules_in_block_to_quantize = [name for block in blocks for name in block]
+    assumed["quantised layers"] = "all but those that the configuration spares"
 
 
 pinned: list[Any] = []

@@ -427,14 +427,18 @@ def _qwen2_vision(vision: Config, newer: bool) -> Iterator[Module]:
 
 
 def _gemma4_vision(vision: Config, out: int) -> Iterator[Module]:
+    """The tower of Gemma 4, which is a model of Transformers: every rank has all of it (gemma4_mm.py)."""
     hidden = field(vision, "hidden_size")
     yield Module("vision_tower.patch_embedder.input_proj", hidden, 3 * field(vision, "patch_size") ** 2)
     yield Module("vision_tower.patch_embedder.positions", 2 * field(vision, "position_embedding_size"), hidden)
     for index in range(field(vision, "num_hidden_layers", MAX_LAYERS)):
         block = f"vision_tower.encoder.layers.{index}"
-        yield linear(f"{block}.self_attn", 4 * hidden, hidden)
+        whole = (
+            linear(f"{block}.self_attn", 4 * hidden, hidden),
+            *gated_mlp(f"{block}.mlp", hidden, field(vision, "intermediate_size")),
+        )
+        yield from (replace(module, split=False) for module in whole)
         yield Module(f"{block}.norms", 4 * hidden + 2 * field(vision, "head_dim"))
-        yield from gated_mlp(f"{block}.mlp", hidden, field(vision, "intermediate_size"))
     yield Module("embed_vision.embedding_projection", out, hidden)
 
 
@@ -499,9 +503,11 @@ def _vision(config: Config, family: str) -> Iterator[Module]:
     vision = config.get("vision_config")
     if config.get("audio_config"):
         raise Refusal("config.audio_config", "the weights of the audio tower are not known", GIVE)
-    if not isinstance(vision, dict):
+    kind = str(config.get("model_type"))
+    # Llama 4 has a tower also where its config says nothing of it: Transformers has defaults.
+    if not isinstance(vision, dict) and kind != "llama4":
         return
-    kind, out = str(config.get("model_type")), field(text_config(config), "hidden_size")
+    vision, out = vision if isinstance(vision, dict) else {}, field(text_config(config), "hidden_size")
     if kind in _QWEN3_VISION:
         yield from _qwen3_vision(vision)
     elif kind in _QWEN2_VISION:

@@ -38,6 +38,15 @@ class _OpNamespace:
     "vllm/model_executor/__init__.py": "",
     "vllm/model_executor/models/__init__.py": "",
     "vllm/model_executor/models/registry.py": "",
+    "vllm/model_executor/layers/__init__.py": "",
+    "vllm/model_executor/layers/quantization/__init__.py": "",
+    "vllm/model_executor/layers/quantization/gptq_marlin.py": """
+class GPTQMarlinConfig:
+    def __init__(self, blocks): self.modules_in_block_to_quantize = blocks
+    def maybe_update_config(self, model): self.modules_in_block_to_quantize = []
+""",
+    "vllm/config/__init__.py": "",
+    "vllm/config/parallel.py": "def cuda_device_count_stateless(): return 0",
     "vllm/usage/__init__.py": "",
     "vllm/usage/usage_lib.py": "class UsageContext: OPENAI_API_SERVER = 1",
     "vllm/utils/__init__.py": "",
@@ -63,6 +72,14 @@ class EngineArgs:
         if "who" in text:
             raise ValueError(f"{platform.get_device_name()} {platform.get_device_capability()} {platform.has_device_capability(120)} "
                              f"{platform.has_device_capability((12, 2))} {os.environ['HF_HUB_OFFLINE']} {self.load_format} {self.trust_remote_code}")
+        if "gptq" in text:
+            from vllm.model_executor.layers.quantization.gptq_marlin import GPTQMarlinConfig
+            made = [GPTQMarlinConfig(blocks) for blocks in (None, [["q_proj"], ["o_proj"]], ["experts"])]
+            for each in made: each.maybe_update_config(self.model)
+            raise ValueError(str([each.modules_in_block_to_quantize for each in made]))
+        if "ranks" in text:
+            from vllm.config import parallel
+            raise ValueError(parallel.cuda_device_count_stateless())
         if "driver" in text:
             raise RuntimeError("Found no NVIDIA driver on your system")
         if "memory" in text:
@@ -138,6 +155,19 @@ def test_it_finds_a_gb10_and_several_questions_are_answered_one_by_one(site: Pat
     first, second = ask(site, question("who"), question("who", "--trust-remote-code"))
     assert first["failure"]["text"] == "NVIDIA GB10 (12, 1) True False 1 dummy False"
     assert second["failure"]["text"].endswith("True")
+
+
+def test_without_headers_of_weights_gptq_quantises_what_its_configuration_says(site: Path) -> None:
+    """A dot is part of every name of a layer, and of no name of a head."""
+    found = ask(site, question("gptq"))[0]
+    assert found["failure"]["text"] == "[['.'], ['q_proj', 'o_proj'], ['experts']]"
+    assert "quantised layers" in found["assumed"]
+
+
+def test_until_0_19_it_counts_the_gpus_that_were_asked_about(site: Path) -> None:
+    asked = question("ranks")
+    asked["device"]["count"] = 8
+    assert ask(site, asked)[0]["failure"]["text"] == "8"
 
 
 def test_until_0_32_the_memory_of_a_gb10_is_not_read(site: Path) -> None:

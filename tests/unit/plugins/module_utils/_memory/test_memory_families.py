@@ -185,6 +185,18 @@ def test_the_batch_rules_the_price_of_a_request_of_v4() -> None:
     assert (small.blocks_per_request(32768), large.blocks_per_request(32768)) == (1818, 6810)
 
 
+@pytest.mark.parametrize(("version", "block"), [("0.22.1", 1051776), ("0.23.0", 1039680)])
+def test_blocks_of_v4_with_a_draft_layer(version: str, block: int) -> None:
+    """Up to 0.22 a block has tensors of every size as often as of the commonest one (kv_cache_utils.py of both)."""
+    geometry = read_geometry(config("DeepSeek-V4-Flash"))
+    drafts = geometry.draft_caches(3)
+    made = plan_kv_cache(
+        geometry,
+        settings_of(version, batch=8192, kv_cache_dtype="fp8", num_speculative_tokens=3, draft_layers=drafts),
+    )
+    assert made.bytes_per_block == block
+
+
 @pytest.mark.parametrize(
     ("model", "fields", "key"),
     [

@@ -108,6 +108,19 @@ def test_the_vision_tower_can_be_left_out() -> None:
     assert (whole.vision, text.vision) == (whole.target - text.target, 0)
 
 
+def test_every_rank_has_the_whole_tower_of_gemma_4() -> None:
+    """Read off vLLM 0.19.1 with two ranks: the tower is a model of Transformers, which is not divided."""
+    one, two = (count("Gemma-4-31B", tensor_parallel=ranks) for ranks in (1, 2))
+    assert one.vision == two.vision == 1_151_482_464
+    assert one.target - one.vision > 1.9 * (two.target - two.vision)
+
+
+def test_a_config_of_llama_4_without_its_tower_is_refused() -> None:
+    found = {**config("Qwen3-8B"), "model_type": "llama4"}
+    with pytest.raises(Refusal, match=r"config\.vision_config.*'llama4'"):
+        weights_bytes(found, read_geometry(found))
+
+
 def test_quantisation_at_run_time_loads_16_bits_first() -> None:
     found = count("Gemma-4-26B-A4B", runtime_quantization="fp8")
     assert found.load_peak / GIB == pytest.approx(48.1, abs=0.05)
