@@ -174,6 +174,12 @@ options:
             model with recurrent state needs a block for each request, is the largest number chosen that it accepts.
         type: dict
         default: {}
+      env:
+        description:
+          - Environment variables of the engine. E(VLLM_USE_V2_MODEL_RUNNER) alone is looked at; it decides which of vLLM's model
+            runners serves, where it is set.
+        type: dict
+        default: {}
       available_kv_bytes:
         description:
           - Plan with exactly this much memory for the KV cache, in bytes, for example what a log reports.
@@ -485,6 +491,7 @@ def main() -> None:
         "starts": {"type": "list", "elements": "dict", "default": []},
         "vllm_version": {"type": "str"},
         "args": {"type": "dict", "default": {}},
+        "env": {"type": "dict", "default": {}},
         "available_kv_bytes": {"type": "int"},
         "overheads": {"type": "dict", "default": {}},
         "share": {"type": "float", "default": 1.0},

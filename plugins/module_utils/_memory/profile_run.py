@@ -64,7 +64,8 @@ class Launch:
 
     batch: C(max-num-batched-tokens). sequences: C(max-num-seqs). ranks: C(tensor-parallel-size).
     drafts: tokens that are drafted at a time. eager: no graphs, no compilation. v2: the V2 runner supports what is asked of it.
-    quantised: the weights are.
+    quantised: the weights are. runner: the one that C(VLLM_USE_V2_MODEL_RUNNER) asks for, 1 or 2, or 0 where it does not.
+    captures: for how many sizes of batches graphs are captured, -1 for vLLM's own choice. compiles: torch compiles the model.
     """
 
     release: Release
@@ -75,6 +76,9 @@ class Launch:
     eager: bool = False
     v2: bool = True
     quantised: bool = False
+    runner: int = 0
+    captures: int = -1
+    compiles: bool = True
 
 
 @dataclass(frozen=True)
@@ -107,13 +111,15 @@ def _whole(text: Config, *keys: str) -> int:
 
 
 def is_v2_runner(config: Config, hybrid: bool, launch: Launch) -> bool:
-    """Tell whether the V2 model runner serves a model where no variable of the environment says otherwise.
+    """Tell whether the V2 model runner serves a model.
 
     :param config: of the model
     :param hybrid: it has recurrent layers
-    :param launch: its release, whether its weights are quantised, and whether V2 supports what else is asked
+    :param launch: its release, whether its weights are quantised, whether V2 supports what else is asked, and what is asked for
     :returns: as C(VllmConfig.use_v2_model_runner)
     """
+    if launch.runner:
+        return launch.runner == 2
     if not launch.v2:
         return False
     release, listed = launch.release, config.get("architectures")
@@ -132,7 +138,36 @@ def is_v2_runner(config: Config, hybrid: bool, launch: Launch) -> bool:
 def capture_sizes(launch: Launch, model_type: str = "") -> int:
     """Count the sizes of batches that graphs are captured for by default (VllmConfig._set_cudagraph_sizes)."""
     usual = min(launch.sequences * (1 + launch.drafts) * 2, _LARGEST_CAPTURE)
-    largest = min(_FAMILY_CAPTURE.get(model_type, usual), launch.batch)
+    return _sizes_up_to(min(_FAMILY_CAPTURE.get(model_type, usual), launch.batch))
+
+
+def asked_captures(compilation: Config, batch: int) -> int:
+    """Count the sizes of batches that C(compilation-config) has graphs captured for; -1 where it leaves that to vLLM.
+
+    :param compilation: the mapping; names of its modes in any case
+    :param batch: C(max-num-batched-tokens); no graph is larger
+    :returns: how many
+    """
+    if str(compilation.get("cudagraph_mode", "")).upper() in ("NONE", "0"):
+        return 0
+    # Without compilation there are no graphs of pieces; a mode that has no others is vLLM's own NONE then.
+    if not is_compiled(compilation) and str(compilation.get("cudagraph_mode", "")).upper() == "PIECEWISE":
+        return 0
+    sizes, most = compilation.get("cudagraph_capture_sizes"), compilation.get("max_cudagraph_capture_size")
+    if isinstance(sizes, list):
+        return len({size for size in sizes if isinstance(size, int) and 0 < size <= batch})
+    if isinstance(most, int) and not isinstance(most, bool):
+        return _sizes_up_to(min(most, batch)) if most > 0 else 0
+    return -1
+
+
+def is_compiled(compilation: Config) -> bool:
+    """Tell whether torch compiles a model: modes 0 to 3 or their names, of which vLLM's own, 3, is the default."""
+    mode = compilation.get("mode", compilation.get("level"))
+    return mode is None or str(mode).upper() not in ("0", "NONE")
+
+
+def _sizes_up_to(largest: int) -> int:
     small = sum(size <= largest for size in (1, 2, 4))
     return small + len(range(8, min(largest + 1, 256), 8)) + len(range(256, largest + 1, 16))
 
@@ -218,11 +253,12 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     peak = CUBLAS_WORKSPACE + launch.batch * kept + max(launch.batch * token, sampled)
     graphs = inside = 0
     compiled = peak
-    if not launch.eager:
+    if not launch.eager and launch.compiles:
         # The first part that torch compiles holds the embedding; it is copied once.
         compiled = max(peak, vocabulary // launch.ranks * hidden * width + 2 * states)
-        layers = len(geometry.layers)
-        graphs = GRAPHS_BYTES + GRAPH_BYTES * layers * capture_sizes(launch, geometry.model_type)
+    captures = launch.captures if launch.captures >= 0 else capture_sizes(launch, geometry.model_type)
+    if not launch.eager and captures:
+        graphs = GRAPHS_BYTES + GRAPH_BYTES * len(geometry.layers) * captures
         counts = launch.release.since(_V2_COUNTS_GRAPHS if runner == 2 else _V1_COUNTS_GRAPHS)
         inside = int(GRAPHS_ESTIMATED * graphs) if counts else 0
     # V2 counts the tokens of every request that it may have.
@@ -238,4 +274,15 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     )
 
 
-__all__ = ["Launch", "ProfileRun", "by_batch", "capture_sizes", "is_v2_runner", "profile_run"]
+__all__ = [
+    *(
+        "Launch",
+        "ProfileRun",
+        "asked_captures",
+        "by_batch",
+        "capture_sizes",
+        "is_compiled",
+        "is_v2_runner",
+        "profile_run",
+    ),
+]

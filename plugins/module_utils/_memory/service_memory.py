@@ -35,7 +35,7 @@ from .kv_cache import (
     parse_release,
     plan_kv_cache,
 )
-from .profile_run import Launch, ProfileRun, by_batch, profile_run
+from .profile_run import Launch, ProfileRun, asked_captures, by_batch, is_compiled, profile_run
 from .tensors import tensors_bytes
 from .weights import Split, Weights, drafter_bytes, weights_bytes
 
@@ -88,6 +88,7 @@ _SERVICE_KEYS = (
     "starts",
     "vllm_version",
     "args",
+    "env",
     "available_kv_bytes",
     "overheads",
     "share",
@@ -123,11 +124,13 @@ TEXT_ARGS = (
 _OTHER_ARGS = (
     "gpu-memory-utilization",
     "max-model-len",
-    "speculative-config",
     "kv-cache-dtype-skip-layers",
     "limit-mm-per-prompt",
     "kv-transfer-config",
 )
+_MAPPING_ARGS = ("speculative-config", "compilation-config")
+# The variable of the environment that names a model runner.
+RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
 _STATED_KEYS = ("weights_gib", "kv_gib", "other_gib")
 _START_KEYS = (
     *("exact", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
@@ -142,7 +145,7 @@ _UNPLANNED_ARGS = (
     "mamba-block-size",
     "disable-sliding-window",
 )
-_MEMORY_ARGS = (*POSITIVE_ARGS, *FLAG_ARGS, *TEXT_ARGS, *_OTHER_ARGS, *_UNPLANNED_ARGS)
+_MEMORY_ARGS = (*POSITIVE_ARGS, *FLAG_ARGS, *TEXT_ARGS, *_MAPPING_ARGS, *_OTHER_ARGS, *_UNPLANNED_ARGS)
 # Left out or C(auto), these are worked out (max-num-seqs only for C(auto)).
 _OPEN_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs")
 
@@ -191,7 +194,7 @@ class ServiceInput:
 
     starts: of the same launch, or of one that differs in its lengths or its batch alone.
     stated: GiB of weights, KV cache and the rest that replace all arithmetic; the last two may be open. asked: what the image said of
-    this very launch; asked_reason: why it said nothing.
+    this very launch; asked_reason: why it said nothing. runner: the model runner that the environment asks for, 1 or 2, else 0.
     Two that are written alike are equal and have one hash, so that the same model on many hosts is read once.
     """
 
@@ -215,6 +218,7 @@ class ServiceInput:
     last: int = 0
     exclusive: str = ""
     misspelt: tuple[tuple[str, str], ...] = ()
+    runner: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_text", repr(self))
@@ -373,12 +377,14 @@ def _read_args(args: Config, reader: _Reader, where: str) -> Config:
         del kept[key]
     for key in POSITIVE_ARGS:
         reader.whole(kept, key, where)
-    for key in FLAG_ARGS:
-        if key in kept and not isinstance(kept[key], bool):
-            reader.wrong(where, key, f"expected true or false, got {kept[key]!r}")
-    for key in TEXT_ARGS:
-        if key in kept and not isinstance(kept[key], str):
-            reader.wrong(where, key, f"expected a text, got {kept[key]!r}")
+    for keys, kind, expected in (
+        (FLAG_ARGS, bool, "true or false"),
+        (TEXT_ARGS, str, "a text"),
+        (_MAPPING_ARGS, Mapping, "a mapping or its JSON text"),
+    ):
+        for key in keys:
+            if key in kept and not isinstance(kept[key], kind):
+                reader.wrong(where, key, f"expected {expected}, got {kept[key]!r}")
     utilization = reader.number(kept, "gpu-memory-utilization", where, above=True)
     if utilization is not None and utilization > 1:
         reader.wrong(where, "gpu-memory-utilization", f"is a share of all memory, at most 1, got {utilization:g}")
@@ -388,14 +394,11 @@ def _read_args(args: Config, reader: _Reader, where: str) -> Config:
     if length is not None and (isinstance(length, bool) or not isinstance(length, int) or length < 1):
         reader.wrong(where, "max-model-len", f"expected a whole number of tokens, or auto, got {length!r}")
     spec = kept.get("speculative-config")
-    if "speculative-config" in kept:
-        if not isinstance(spec, Mapping):
-            reader.wrong(where, "speculative-config", f"expected a mapping or its JSON text, got {spec!r}")
-        else:
-            reader.whole(spec, "num_speculative_tokens", f"{where}speculative-config.")
-            if not isinstance(spec.get("method", ""), str):
-                reader.wrong(where, "speculative-config.method", f"expected a text, got {spec['method']!r}")
-            reader.whole(spec, "draft_tensor_parallel_size", f"{where}speculative-config.")
+    if isinstance(spec, Mapping):
+        reader.whole(spec, "num_speculative_tokens", f"{where}speculative-config.")
+        if not isinstance(spec.get("method", ""), str):
+            reader.wrong(where, "speculative-config.method", f"expected a text, got {spec['method']!r}")
+        reader.whole(spec, "draft_tensor_parallel_size", f"{where}speculative-config.")
     skip = kept.get("kv-cache-dtype-skip-layers")
     if skip is not None:
         items = skip if isinstance(skip, list) else [skip]
@@ -441,6 +444,7 @@ def _read_service(
         exclusive=str(value.get("exclusive") or ""),
         misspelt=_misspelt(args),
         starts=_read_starts(value, reader, where),
+        runner=_asked_runner(reader.mapping(value, "env", where) or {}),
         **_read_asked(value, reader, where),
     )
     if read.stated is not None and read.memory_gib is not None:
@@ -450,6 +454,12 @@ def _read_service(
             where, "config", "give the config of the model, or memory_gib for a service that is no vLLM engine"
         )
     return read
+
+
+def _asked_runner(env: Mapping[str, Any]) -> int:
+    """Return the model runner that an environment asks for, 0 where it does not (maybe_convert_bool of vllm/envs.py)."""
+    asked = str(env.get(RUNNER_VARIABLE) if env.get(RUNNER_VARIABLE) is not None else "").strip().lower()
+    return {"1": 2, "true": 2, "0": 1, "false": 1}.get(asked, 0)
 
 
 def _read_stated(
@@ -928,7 +938,7 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
             skip_layers=args.get("kv-cache-dtype-skip-layers", ()),
             hybrid_manager=not args.get("disable-hybrid-kv-cache-manager", False),
             async_scheduling=_async_scheduling(args, method, release),
-            v2_runner=_v2_runner(method, stages, release),
+            v2_runner=item.runner == 2 if item.runner else _v2_runner(method, stages, release),
             reads_hidden_states=_reads_hidden_states(method, release),
             multi_module_mtp=mtp and min(geometry.mtp_modules, drafts) > 1,
         ),
@@ -1027,7 +1037,7 @@ def _profile_run(item: ServiceInput, config: Config, geometry: Geometry, release
     args = item.args
     method, stages = (args.get("speculative-config") or {}).get("method"), args.get("pipeline-parallel-size", 1)
     quantised = item.quant_config or config.get("quantization_config") or args.get("quantization")
-    sequences = args.get("max-num-seqs")
+    sequences, compilation = args.get("max-num-seqs"), args.get("compilation-config") or {}
     launch = Launch(
         release=release,
         batch=batch,
@@ -1037,6 +1047,9 @@ def _profile_run(item: ServiceInput, config: Config, geometry: Geometry, release
         eager=bool(args.get("enforce-eager")),
         v2=_v2_runner(method, stages, release),
         quantised=bool(quantised),
+        runner=item.runner,
+        captures=asked_captures(compilation, batch),
+        compiles=is_compiled(compilation),
     )
     return profile_run(config, geometry, launch)
 

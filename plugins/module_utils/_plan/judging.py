@@ -12,6 +12,7 @@ from .._common import validation
 from .._common.findings import Finding
 from .._compat import compat
 from .._memory.budget import memory_budget
+from .._memory.service_memory import RUNNER_VARIABLE
 from . import image_check, image_questions, lora, measured_starts, service_files, variables
 from .container_argv import own_docker_args
 from .service import Host, PlacedService, ServiceSpec, Sources
@@ -208,6 +209,9 @@ def budget_request(
                 "args": {
                     **launches[service.name]["args"],
                     **{key: "auto" for key, value in service.args.items() if is_open(key, value)},
+                },
+                "env": {
+                    name: value for name, value in launches[service.name]["env"].items() if name == RUNNER_VARIABLE
                 },
                 "share": service.memory_share,
                 "exclusive": service.exclusive,

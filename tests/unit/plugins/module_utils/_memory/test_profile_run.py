@@ -18,8 +18,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache imp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.profile_run import (
     Launch,
     ProfileRun,
+    asked_captures,
     by_batch,
     capture_sizes,
+    is_compiled,
     is_v2_runner,
     profile_run,
 )
@@ -152,6 +154,46 @@ def test_who_gets_the_v2_runner(architecture: str, text: dict[str, Any], hybrid:
 def test_sizes_of_batches_that_are_captured(sequences: int, drafts: int, batch: int, family: str, sizes: int) -> None:
     asked = Launch(parse_release("0.26.0"), batch, sequences, drafts=drafts)
     assert capture_sizes(asked, family) == sizes
+
+
+@pytest.mark.parametrize(
+    ("compilation", "sizes", "compiled"),
+    [
+        ({}, -1, True),
+        ({"mode": 3}, -1, True),
+        ({"cudagraph_mode": "none"}, 0, True),
+        ({"cudagraph_mode": "FULL_DECODE_ONLY"}, -1, True),
+        ({"cudagraph_mode": "PIECEWISE", "mode": "NONE"}, 0, False),
+        ({"mode": 0}, -1, False),
+        ({"cudagraph_capture_sizes": [1, 2, 4, 4, 8, 4096]}, 4, True),
+        ({"max_cudagraph_capture_size": 16}, 5, True),
+        ({"max_cudagraph_capture_size": 0}, 0, True),
+    ],
+)
+def test_graphs_that_a_launch_asks_for(compilation: dict[str, Any], sizes: int, compiled: bool) -> None:
+    assert (asked_captures(compilation, 2048), is_compiled(compilation)) == (sizes, compiled)
+
+
+def test_a_service_says_which_graphs_and_which_runner() -> None:
+    row = next(row for row in ROWS if not row["arguments"].get("enforce-eager"))
+    plain = planned(row)
+    few = planned(row, **{"compilation-config": {"cudagraph_capture_sizes": [1, 2, 4]}})
+    none = planned(row, **{"compilation-config": '{"cudagraph_mode": "NONE"}'})
+    held = [each["beside_gib"]["typical"] + each["overhead_gib"]["typical"] for each in (plain, few, none)]
+    assert held[0] > held[1] > held[2]
+    runners = {
+        value: planned_with({"VLLM_USE_V2_MODEL_RUNNER": value}, row)["model_runner"]
+        for value in ("0", "1", 1, "", "2x")
+    }
+    assert runners == {"0": 1, "1": 2, 1: 2, "": plain["model_runner"], "2x": plain["model_runner"]}
+
+
+def planned_with(env: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """Plan a launch with variables of the environment."""
+    given = {"name": "a", "config": LAUNCHES["models"][row["model"]], "vllm_version": LAUNCHES["vllm"], "env": env}
+    found = memory_budget({"total_gib": 119.67, "services": [{**given, "args": row["arguments"]}]})
+    made: dict[str, Any] = found["services"]["a"]
+    return made
 
 
 def test_ranks_share_what_is_split() -> None:

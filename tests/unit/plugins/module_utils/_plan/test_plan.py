@@ -559,3 +559,13 @@ def test_which_one_of_an_exclusive_set_runs_has_to_be_known() -> None:
     told = errors(plan_of(host(*services, measured=facts)))
     assert [finding["rule"] for finding in told] == ["host.not_known"]
     assert "which of" in told[0]["message"] and "runs is not known" in told[0]["message"]
+
+
+def test_the_environment_of_a_service_names_its_model_runner() -> None:
+    runners = {
+        value: plan_of(host({**HEAVY, "env": {"VLLM_USE_V2_MODEL_RUNNER": value}}))["services"][0]["memory"][
+            "model_runner"
+        ]
+        for value in ("0", "1")
+    }
+    assert runners == {"0": 1, "1": 2}
