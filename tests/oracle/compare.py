@@ -13,6 +13,7 @@ FOLDER has a config.json per model, named MODEL.json, with MODEL.hf_quant_config
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -23,35 +24,39 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "collections"))
+sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests/unit/plugins")]
+
+import launches_fixture
+from launches_fixture import Answer, Case
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content.plan_probe_program import PLAN_MARK
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer, kv_cache
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import launch
 
 GIB = 1 << 30
-TOTAL_GIB = 119.67
+NEWEST = f"0.{kv_cache.NEWEST_MINOR}.0"
 # Packages of kernels that an image for a Spark has; an unpacked package stands alone.
 PRESENT = ("cuda", "cutlass", "deep_gemm", "humming", "quack", "tilelang")
-PAIRS = (
-    ("block_size", "block_size"),
-    ("bytes_per_block", "bytes_per_block"),
-    ("num_blocks", "blocks"),
-    ("gpu_kv_cache_size_tokens", "tokens"),
-    ("needed_bytes_one_request", "needed"),
+# Models that draft tokens by themselves; Qwen3-Next says nothing of it.
+DRAFTS = re.compile(r'"(?:num_nextn_predict_layers|mtp_num_hidden_layers|num_mtp_modules)": *[1-9]|qwen3_next')
+# Characters of a refusal, and of the reason why there is no answer.
+MOST_TEXT, MOST_REASON = 300, 160
+# Where the model's files lay.
+FOLDER = re.compile(r"[\w./:-]*/asked/model")
+NO_CLASS = re.compile(
+    r"are not supported for now|Unknown ModelOpt quant algo|does not recognize this architecture|failed to be inspected"
 )
-"""What is compared: as the budget calls it, and as the image's answer does."""
 
 
-def make_args(rng: random.Random) -> dict[str, Any]:
-    """Make up the arguments of a launch."""
+def make_args(rng: random.Random, drafts: bool) -> dict[str, Any]:
+    """Make up the arguments of a launch; C(drafts): the model can draft tokens by itself."""
     args: dict[str, Any] = {
         "max-model-len": rng.choice((4096, 16384, 40960)),
         "max-num-seqs": rng.choice((4, 16, 64)),
@@ -62,68 +67,117 @@ def make_args(rng: random.Random) -> dict[str, Any]:
         args["kv-cache-dtype"] = "fp8"
     if rng.random() < 0.3:
         args["tensor-parallel-size"] = rng.choice((2, 4))
-    if rng.random() < 0.3:
+    if rng.random() < 0.4 and drafts:
         args["speculative-config"] = {"method": "mtp", "num_speculative_tokens": rng.choice((1, 2, 3))}
     return args
 
 
-def cases(
-    folder: Path, count: int, seed: int, models: str
-) -> Iterator[tuple[str, dict[str, str], dict[str, Any], int]]:
-    """Yield model, its files, arguments and bytes of the cache; every model comes up before one does again."""
+def read_files(folder: Path, name: str) -> dict[str, str]:
+    """Return the files of a model that say what it is, by the names that vLLM looks for."""
+    files = {"config.json": (folder / f"{name}.json").read_text(encoding="utf-8")}
+    quantised = folder / f"{name}.hf_quant_config.json"
+    if quantised.exists():
+        files["hf_quant_config.json"] = quantised.read_text(encoding="utf-8")
+    return files
+
+
+def cases(folder: Path, count: int, seed: int, models: str) -> Iterator[Case]:
+    """Make up launches; every model comes up before one does again."""
     rng = random.Random(seed)
     names = [path.stem for path in sorted(folder.glob("*.json")) if re.search(models, path.stem)]
-    names = [name for name in names if not name.endswith(".hf_quant_config") and name.upper() != name]
+    # Of the other files in such a folder none says what kind of model it is.
+    names = [name for name in names if '"model_type"' in (folder / f"{name}.json").read_text(encoding="utf-8")]
     if not names:
         raise SystemExit(f"{folder} has no MODEL.json")
     order: list[str] = []
     for _case in range(count):
         order = order or rng.sample(names, len(names))
         name = order.pop()
-        files = {"config.json": (folder / f"{name}.json").read_text(encoding="utf-8")}
-        quantised = folder / f"{name}.hf_quant_config.json"
-        if quantised.exists():
-            files["hf_quant_config.json"] = quantised.read_text(encoding="utf-8")
-        yield name, files, make_args(rng), rng.choice((8, 20, 40, 76)) * GIB + rng.randrange(1 << 20)
+        drafts = bool(DRAFTS.search((folder / f"{name}.json").read_text(encoding="utf-8")))
+        yield name, make_args(rng, drafts), rng.choice((8, 20, 40, 76)) * GIB + rng.randrange(1 << 20)
 
 
-def ours(name: str, files: dict[str, str], args: dict[str, Any], available: int, version: str) -> dict[str, Any] | str:
-    """Return what the arithmetic says, or why it says nothing."""
-    service: dict[str, Any] = {
-        **{"name": "x", "config": json.loads(files["config.json"]), "vllm_version": version},
-        **{"args": {"gpu-memory-utilization": 0.9, **args}, "available_kv_bytes": available},
-    }
-    if "hf_quant_config.json" in files:
-        service["quant_config"] = json.loads(files["hf_quant_config.json"])
-    found = memory_budget({"total_gib": TOTAL_GIB, "services": [service]})
-    made = found["services"].get("x") or {}
-    if made.get("num_blocks") is None:
-        return "; ".join(each["message"] for each in found["findings"] if each["severity"] == "error") or "no plan"
-    return {**made, "messages": [each["message"] for each in found["findings"]]}
-
-
-def differences(mine: dict[str, Any] | str, answer: image_answer.Answer, available: int) -> tuple[str, list[str]]:
-    """Return how a case ended (equal, different, only image, only arithmetic, neither) and what differs."""
+def told(answer: image_answer.Answer, available: int) -> Answer:
+    """Return an answer in the form of the fixture, see C(launches_fixture)."""
     cut = answer.at(available)
-    if not isinstance(cut, image_answer.Cut):
-        why = [f"image, {cut.kind} ({cut.stage}): {cut.text[:300]}"] if cut else ["image: not asked about this size"]
-        if isinstance(mine, str):
-            return "neither", [f"arithmetic: {mine}", *why]
-        # The budget has vLLM's sentence among its findings where it refuses.
-        if cut and cut.kind == image_answer.REFUSED and any(cut.text[:60] in text for text in mine["messages"]):
-            return "equal", []
-        return ("different" if cut and cut.kind == image_answer.REFUSED else "only arithmetic"), why
-    if isinstance(mine, str):
-        return "only image", [f"arithmetic: {mine}"]
-    found = [
-        f"{name}: arithmetic {mine.get(name)}, image {getattr(cut, other)}"
-        for name, other in PAIRS
-        if mine.get(name) != getattr(cut, other)
-    ]
-    weights = answer.ranks[0].target.bytes
-    if mine.get("weights_bytes") != weights:
-        found.append(f"weights_bytes: arithmetic {mine.get('weights_bytes')}, image {weights}")
-    return ("different" if found else "equal"), found
+    if isinstance(cut, image_answer.Cut):
+        groups = sorted([group["layers"], group["block"]] for group in cut.groups)
+        weights = answer.ranks[0].target.bytes
+        return [groups, cut.bytes_per_block, cut.blocks, cut.tokens, cut.needed, weights]
+    if cut is None:
+        return {"unknown": "not asked about this size"}
+    text = FOLDER.sub("MODEL", " ".join(cut.text.split()))[:MOST_TEXT]
+    # Of another release of Transformers, or of a vLLM before the model: says nothing of memory.
+    if cut.kind != image_answer.REFUSED or NO_CLASS.search(text):
+        return {"unknown": f"{cut.stage}: {text}"[:MOST_REASON]}
+    return text
+
+
+class Record:
+    """The fixture of the tests, to which the answers of a version are added."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.data: dict[str, Any] = {
+            "about": "Launches of models, planned by vLLM's own planner and model classes for a GB10, without a GPU; "
+            "configs: the fields of config.json that the arithmetic reads",
+            **{"configs": {}, "quant_configs": {}, "cases": [], "versions": {}},
+        }
+        if place.exists():
+            self.data = launches_fixture.load(place)
+
+    def add(
+        self, folder: Path, version: str, packages: dict[str, str], made: list[Case], answers: list[Answer]
+    ) -> None:
+        """Add the answers of a version to all cases, and what the arithmetic reads of the configurations."""
+        self.data["cases"] = [list(case) for case in made]
+        self.data["versions"][version] = {"packages": packages, "answers": answers}
+        for name in sorted({case[0] for case, answer in zip(made, answers) if not isinstance(answer, dict)}):
+            if name not in self.data["configs"]:
+                self.keep(folder, name)
+        launches_fixture.save(self.data, self.place)
+
+    def keep(self, folder: Path, name: str) -> None:
+        """Keep the fields of a configuration that change an answer of the arithmetic to one of the cases."""
+        files = read_files(folder, name)
+        config = json.loads(files["config.json"])
+        quant = json.loads(files["hf_quant_config.json"]) if "hf_quant_config.json" in files else None
+        asked = [case for case in self.data["cases"] if case[0] == name]
+
+        def answers(config: dict[str, Any], quant: dict[str, Any] | None) -> str:
+            with contextlib.suppress(Exception):
+                return json.dumps(
+                    [
+                        launches_fixture.planned(config, quant, case, version, weights)
+                        for case in asked
+                        for version, weights in (
+                            *((f"0.{minor}.0", 0) for minor in (kv_cache.OLDEST_MINOR, 23, kv_cache.NEWEST_MINOR)),
+                            (NEWEST, GIB),
+                        )
+                    ]
+                )
+            return "an error"
+
+        self.data["configs"][name] = reduced(config, lambda given: answers(given, quant))
+        if quant:
+            kept = self.data["configs"][name]
+            self.data["quant_configs"][name] = reduced(quant, lambda given: answers(kept, given))
+
+
+def reduced(config: dict[str, Any], answers: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+    """Return a configuration without the fields that change no answer."""
+    right = answers(config)
+
+    def shrink(part: dict[str, Any]) -> None:
+        for key in list(part):
+            value = part.pop(key)
+            if answers(config) != right:
+                part[key] = value
+                if isinstance(value, dict):
+                    shrink(value)
+
+    shrink(config)
+    return config
 
 
 def fetched(version: str) -> str:
@@ -193,20 +247,29 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--models", default="", help="a pattern of models")
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--record", type=Path, help="a fixture to add the answers to; its cases are asked, if it has any"
+    )
     options = parser.parse_args(argv)
     if options.version and not options.image and not options.source:
         options.source = fetched(options.version)
     if bool(options.image) == bool(options.source):
         parser.error("give one of --image, --source and --version")
-    results: dict[str, int] = {}
-    seconds, peak, version = 0.0, 0, "?"
+    record = Record(options.record) if options.record else None
+    made = [(name, args, available) for name, args, available in record.data["cases"]] if record else []
+    made = made or list(cases(options.configs, options.count, options.seed, options.models))
+    results: Counter[str] = Counter()
+    answers: list[Answer] = []
+    seconds, peak, version, packages = 0.0, 0, "?", {}
     with tempfile.TemporaryDirectory() as folder:
         run, environment = command(options, Path(folder))
         with subprocess.Popen(
             run, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
         ) as child:
             assert child.stdin and child.stdout
-            for name, files, args, available in cases(options.configs, options.count, options.seed, options.models):
+            for case in made:
+                name, args, available = case
+                files = read_files(options.configs, name)
                 asked = plan_probe.question(files, launch.render(args), [available])
                 asked["device"]["count"] = 8  # ranks of a cluster, counted without a choice of executor
                 if options.source:
@@ -216,19 +279,28 @@ def main(argv: Sequence[str]) -> int:
                 line = child.stdout.readline()
                 if not line.startswith(PLAN_MARK):
                     raise SystemExit(f"no answer about {name}: {line or 'it ended'}")
-                answer = image_answer.read(json.loads(line[len(PLAN_MARK) :]))
+                found = json.loads(line[len(PLAN_MARK) :])
+                answer = image_answer.read(found)
+                packages = {each: text for each, text in found["packages"].items() if each in ("torch", "transformers")}
                 version, peak, seconds = answer.version, max(peak, answer.peak), max(seconds, answer.seconds)
-                result, why = differences(ours(name, files, args, available, version), answer, available)
-                results[result] = results.get(result, 0) + 1
+                answers.append(told(answer, available))
+                config, quant = (
+                    json.loads(files[each]) if each in files else None
+                    for each in ("config.json", "hf_quant_config.json")
+                )
+                result, why = launches_fixture.judge(config, quant, case, version, answers[-1])
+                results[result] += 1
                 if result != "equal":
                     print(
                         json.dumps({"model": name, "args": args, "available": available, "result": result, "why": why}),
                         flush=True,
                     )
             child.stdin.close()
-    told = ", ".join(f"{number} {result}" for result, number in sorted(results.items()))
-    print(f"vLLM {version}: {told}; at most {seconds:.0f} s and {peak / GIB:.1f} GiB for one", file=sys.stderr)
-    return 1 if results.get("different") else 0
+    if record:
+        record.add(options.configs, version, packages, made, answers)
+    ended = ", ".join(f"{number} {result}" for result, number in sorted(results.items()))
+    print(f"vLLM {version}: {ended}; at most {seconds:.0f} s and {peak / GIB:.1f} GiB for one", file=sys.stderr)
+    return 1 if results["different"] else 0
 
 
 if __name__ == "__main__":

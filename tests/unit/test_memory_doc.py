@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import oracle_fixture
 import pytest
 import yaml
+from launches_fixture import asked, compared
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
@@ -183,48 +183,6 @@ def versions() -> str:
             ]
         )
     return table("vLLM | block | `GPU KV cache size` | concurrency | one request, GiB", *rows)
-
-
-def asked() -> dict[str, tuple[int, list[str]]]:
-    """Return by version how many made-up rows vLLM's planner answered, and the models of the launches that a whole vLLM did."""
-    rows = json.loads((FIXTURES / "oracle_rows.json").read_text(encoding="utf-8"))["answers"]
-    launches = [
-        (row[columns.index("version")], row[columns.index("model")])
-        for name in ("memory_rows", "memory_rows_2026_11")
-        for data in [json.loads((FIXTURES / f"{name}.json").read_text(encoding="utf-8"))]
-        for columns in [data["columns"]]
-        for row in data["rows"]
-    ]
-    found = sorted({*rows, *(version for version, _model in launches)}, key=lambda text: [*map(int, text.split("."))])
-    return {
-        version: (
-            sum(row is not None for row in rows.get(version, [])),
-            [model for each, model in launches if each == version],
-        )
-        for version in found
-    }
-
-
-def compared() -> str:
-    """The differences are counted anew."""
-    data = oracle_fixture.load()
-    differing = {
-        version: sum(
-            truth is not None and oracle_fixture.answer(case, version) != truth
-            for case, truth in zip(data["cases"], rows, strict=True)
-        )
-        for version, rows in data["answers"].items()
-    }
-    return table(
-        "vLLM | rows | differ | launches | models | `exact`",
-        *(
-            [
-                *(version, rows, differing.get(version, 0), len(models), len(set(models))),
-                "true" if parse_release(version).exact else "false",
-            ]
-            for version, (rows, models) in asked().items()
-        ),
-    )
 
 
 def families() -> str:
@@ -416,7 +374,7 @@ def test_the_text_says_what_the_engine_computes() -> None:
 
 
 def test_exact_are_the_versions_that_were_asked_enough() -> None:
-    """Made-up rows speak for the planner, launches for model classes and defaults."""
+    """Made-up rows speak for the planner, launches for model classes and defaults (those of test_launches.py among them)."""
     counted: dict[int, list[int]] = {}
     for version, (rows, models) in asked().items():
         counts = counted.setdefault(parse_release(version).minor, [0, 0])

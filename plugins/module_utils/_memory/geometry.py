@@ -462,6 +462,7 @@ def read_geometry(config: Config) -> Geometry:
     count = number(text, "num_hidden_layers", maximum=MAX_LAYERS)
     read = _read_layers(config, text, model_type, count)
     vision = any(isinstance(config.get(key), dict) for key in ("vision_config", "audio_config", "visual"))
+    vision = vision or config.get("model_type") == "llama4"  # Transformers has defaults for its tower
     longest = "model_max_length" if model_type == "inkling_model" else "max_position_embeddings"
     return Geometry(
         model_type=model_type,

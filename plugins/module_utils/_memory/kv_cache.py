@@ -28,7 +28,7 @@ NEWEST_MINOR = 33
 # The first minor release with the unified-memory code of GB10 that this engine knows.
 OLDEST_MINOR = 15
 # The minor releases whose planner was compared row by row, and that were asked about whole models often enough, too.
-COMPARED_MINORS = (19, 23, 24, 30, 31, 33)
+COMPARED_MINORS = (15, 19, 23, 24, 30, 31, 33)
 
 # Tokens of an attention block when nothing else decides (vllm/config/cache.py, all backends of sm_121).
 DEFAULT_BLOCK_SIZE = 16

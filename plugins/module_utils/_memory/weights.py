@@ -504,7 +504,7 @@ def _vision(config: Config, family: str) -> Iterator[Module]:
     if config.get("audio_config"):
         raise Refusal("config.audio_config", "the weights of the audio tower are not known", GIVE)
     kind = str(config.get("model_type"))
-    # Llama 4 has a tower also where its config says nothing of it: Transformers has defaults.
+    # Llama 4 has a tower also where its config does not say so (geometry.py).
     if not isinstance(vision, dict) and kind != "llama4":
         return
     vision, out = vision if isinstance(vision, dict) else {}, field(text_config(config), "hidden_size")

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Write the table of docs/memory.md that says with which versions of vLLM the memory arithmetic was compared.
+
+Run with PYTHONPATH=collections. tests/unit/test_memory_doc.py compares the page with the same table.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "unit" / "plugins"))
+
+from launches_fixture import compared
+
+PAGE = ROOT / "docs" / "memory.md"
+BLOCK = re.compile(r"(?<=^<!-- computed: compared -->\n\n)(?:\|.*\n)+", re.MULTILINE)
+
+
+def main() -> int:
+    """Write the page; returns the exit code."""
+    new, found = BLOCK.subn(f"{compared()}\n", PAGE.read_text(encoding="utf-8"))
+    if not found:
+        print(f"{PAGE.name} has no table below <!-- computed: compared -->.")
+        return 1
+    PAGE.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Launches of models that whole vLLM releases planned (tests/oracle/compare.py), and what the arithmetic says of the same ones.
+
+The fixture has the cases once and, for each version, an answer to each of them: a list of C(COLUMNS); a text, with which vLLM refuses the
+launch; or C({unknown}), why vLLM did not answer: it has no class for the model, or its packages do not read the configuration.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import oracle_fixture
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions import parse_version
+
+FIXTURES = Path(__file__).parent / "fixtures"
+PLACE = FIXTURES / "compared_launches.json"
+COLUMNS = ("kv_groups", "bytes_per_block", "num_blocks", "gpu_kv_cache_size_tokens", "needed_bytes_one_request")
+"""What is compared to the last digit, as the budget calls it; the sixth column is C(weights_bytes)."""
+WEIGHTS_SHARE = 0.0015
+"""How far weights may be off: scales of a whole tensor, and routers that GPTQ quantises, are not counted (docs/memory.md)."""
+TOTAL_GIB = 119.67
+RESULTS = ("equal", "refused", "different", "arithmetic does not know", "vLLM does not know")
+
+Case = tuple[str, dict[str, Any], int]
+"""Model, arguments, bytes of the cache."""
+Answer = list[Any] | str | dict[str, str]
+
+
+def load(place: Path = PLACE) -> dict[str, Any]:
+    """Read the fixture; answers are given in full."""
+    data: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
+    for version in data["versions"].values():
+        version["answers"] = [data["answers"][number] for number in version["answers"]]
+    return data
+
+
+def save(data: dict[str, Any], place: Path = PLACE) -> None:
+    """Write the fixture; an answer that several versions give stands in it once."""
+    texts: dict[str, int] = {}
+    versions = {
+        version: {
+            **each,
+            "answers": [
+                texts.setdefault(json.dumps(answer, separators=(",", ":")), len(texts)) for answer in each["answers"]
+            ],
+        }
+        for version, each in sorted(data["versions"].items(), key=lambda pair: order(pair[0]))
+    }
+
+    def lines(values: Any) -> str:
+        return ",\n".join(json.dumps(value, separators=(",", ":")) for value in values)
+
+    def members(values: dict[str, Any]) -> str:
+        return ",\n".join(
+            f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'))}" for name, value in values.items()
+        )
+
+    place.write_text(
+        f'{{"about":{json.dumps(data["about"])},\n"configs":{{\n{members(data["configs"])}\n}},\n'
+        f'"quant_configs":{{\n{members(data["quant_configs"])}\n}},\n"cases":[\n{lines(data["cases"])}\n],\n'
+        f'"answers":[\n' + ",\n".join(texts) + f'\n],\n"versions":{{\n{members(versions)}\n}}}}\n',
+        encoding="utf-8",
+    )
+
+
+def order(version: str) -> tuple[int, ...]:
+    """Return what versions are sorted by."""
+    parsed = parse_version(version)
+    assert parsed is not None, version
+    return parsed.release
+
+
+def planned(
+    config: dict[str, Any], quant_config: dict[str, Any] | None, case: Case, version: str, weights: int = 0
+) -> dict[str, Any]:
+    """Plan a launch; returns the service of the budget with C(messages), what its findings say, and C(error), why there is no plan.
+
+    weights: bytes of the weights, where the arithmetic does not know them.
+    """
+    _model, args, available = case
+    service: dict[str, Any] = {
+        **{"name": "x", "config": config, "vllm_version": version},
+        **{"args": {"gpu-memory-utilization": 0.9, **args}, "available_kv_bytes": available},
+    }
+    if quant_config:
+        service["quant_config"] = quant_config
+    if weights:
+        service["weights_gib"] = weights / (1 << 30)
+    found = memory_budget({"total_gib": TOTAL_GIB, "services": [service]})
+    made: dict[str, Any] = found["services"].get("x") or {}
+    errors = [each["message"] for each in found["findings"] if each["severity"] == "error"]
+    if made.get("num_blocks") is None:
+        made = {**made, "error": "; ".join(errors) or "no plan"}
+    texts = [each[key] for each in found["findings"] for key in ("message", "vllm_error") if each.get(key)]
+    return {**made, "messages": texts}
+
+
+def judge(
+    config: dict[str, Any], quant_config: dict[str, Any] | None, case: Case, version: str, answer: Answer
+) -> tuple[str, list[str]]:
+    """Return how a case ended, one of C(RESULTS), and why."""
+    mine = planned(config, quant_config, case, version)
+    if isinstance(answer, dict):
+        return "vLLM does not know", [answer["unknown"]]
+    if isinstance(answer, str):
+        # The budget has vLLM's sentence among its findings where it refuses.
+        if any(answer[:60] in text for text in mine["messages"]):
+            return "equal", []
+        return ("refused" if "error" in mine else "different"), [
+            f"arithmetic: {mine.get('error', 'planned')}",
+            f"vLLM: {answer}",
+        ]
+    found: list[str] = []
+    if "error" in mine and "the weights of" in mine["error"]:
+        # The cache can be compared without them.
+        mine = planned(config, quant_config, case, version, answer[-1])
+    elif "error" not in mine and abs(mine["weights_bytes"] - answer[-1]) > WEIGHTS_SHARE * answer[-1]:
+        found.append(f"weights_bytes: arithmetic {mine['weights_bytes']}, vLLM {answer[-1]}")
+    if "error" in mine:
+        return "arithmetic does not know", [mine["error"]]
+    mine["kv_groups"] = sorted([group["layers"], group["block_size"]] for group in mine["kv_groups"])
+    found += [
+        f"{name}: arithmetic {mine[name]}, vLLM {right}"
+        for name, right in zip(COLUMNS, answer[:-1], strict=True)
+        if mine[name] != right
+    ]
+    return ("different" if found else "equal"), found
+
+
+@cache
+def results() -> dict[str, list[tuple[str, list[str]]]]:
+    """Compare the whole fixture anew; returns by version how each case ended."""
+    data = load()
+    return {
+        version: [
+            judge(data["configs"].get(case[0]) or {}, data["quant_configs"].get(case[0]), case, version, answer)
+            for case, answer in zip(data["cases"], each["answers"], strict=True)
+        ]
+        for version, each in data["versions"].items()
+    }
+
+
+def counted(version: str) -> Counter[str]:
+    """Return how often each of C(RESULTS) came up."""
+    return Counter(result for result, _why in results().get(version, []))
+
+
+def asked() -> dict[str, tuple[int, list[str]]]:
+    """Return by version how many made-up rows vLLM's planner answered, and the models of the launches that a whole vLLM planned.
+
+    Those are rows of the older fixtures, which tests of their own compare one by one, and the launches of this one.
+    """
+    rows = json.loads((FIXTURES / "oracle_rows.json").read_text(encoding="utf-8"))["answers"]
+    launches: dict[str, list[str]] = {version: [] for version in rows}
+    for name in ("memory_rows", "memory_rows_2026_11"):
+        data = json.loads((FIXTURES / f"{name}.json").read_text(encoding="utf-8"))
+        version, model = data["columns"].index("version"), data["columns"].index("model")
+        for row in data["rows"]:
+            launches.setdefault(row[version], []).append(row[model])
+    cases = load()["cases"]
+    for version, found in results().items():
+        planned_of = [
+            case[0] for case, (result, _why) in zip(cases, found, strict=True) if result in ("equal", "different")
+        ]
+        launches.setdefault(version, []).extend(planned_of)
+    return {
+        version: (sum(row is not None for row in rows.get(version, [])), launches[version])
+        for version in sorted(launches, key=order)
+    }
+
+
+def compared() -> str:
+    """Return the table of docs/memory.md that says what was compared; the differences are counted anew."""
+    data = oracle_fixture.load()
+    differing = {
+        version: sum(
+            truth is not None and oracle_fixture.answer(case, version) != truth
+            for case, truth in zip(data["cases"], rows, strict=True)
+        )
+        for version, rows in data["answers"].items()
+    }
+    head = (
+        "vLLM",
+        "rows",
+        "differ",
+        "launches",
+        "models",
+        "differ",
+        "both refuse",
+        "vLLM cannot",
+        "not known",
+        "`exact`",
+    )
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for version, (rows, models) in asked().items():
+        ended = counted(version)
+        cells = (
+            *(version, rows, differing.get(version, 0), len(models), len(set(models)), ended["different"]),
+            *(ended["refused"], ended["vLLM does not know"], ended["arithmetic does not know"]),
+            str(parse_release(version).exact).lower(),
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
