@@ -464,7 +464,7 @@ def without_headers() -> None:
             module = load(f"vllm.model_executor.layers.quantization.{name}")
             for each in list(vars(module).values()):
                 if isinstance(each, type) and "maybe_update_config" in vars(each):
-                    each.maybe_update_config = as_configured
+                    each.maybe_update_config = as_configured  # type: ignore[attr-defined]
 
 
 def as_configured(self: Any, *_args: Any, **_options: Any) -> None:
