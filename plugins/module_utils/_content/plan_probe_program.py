@@ -633,12 +633,30 @@ def build(torch: Any, config: Any, rank: int) -> dict[str, Any]:
 # --- asking -----------------------------------------------------------------------------------------------------------
 
 
+def freed_of(model: Any) -> set[int]:
+    """Return the parameters that vLLM frees after loading: places of experts in GPTQ for what the checkpoint does not have.
+
+    These are the order of rows (C(desc_act)) and, from 0.27, biases (C(process_weights_after_loading)).
+    """
+    found: set[int] = set()
+    for module in model.modules():
+        method: Any = getattr(module, "quant_method", None)
+        if type(method).__name__ not in ("AutoGPTQMoEMethod", "GPTQMarlinMoEMethod"):
+            continue
+        ordered = bool(getattr(method.quant_config, "desc_act", True))
+        biased = bool(getattr(getattr(method, "moe", None), "has_bias", False))
+        for name, tensor in module.named_parameters(recurse=False):
+            if ("g_idx" in name and not ordered) or (name.endswith("_bias") and not biased):
+                found.add(id(tensor))
+    return found
+
+
 def weights_of(model: Any) -> dict[str, Any]:
-    """Return bytes of a model's parameters as they are loaded: C({bytes, host_bytes, buffer_bytes, dtypes, modules}).
+    """Return bytes of a model's parameters as they stay loaded: C({bytes, host_bytes, buffer_bytes, dtypes, modules}).
 
     host_bytes: those in pinned host memory, which are part of C(bytes). modules: by name, layers taken together as C(*).
     """
-    seen: set[int] = set()
+    seen = freed_of(model)
     host = {storage._cdata for storage in pinned}
     # Some do not pin on the meta device, but say that they would.
     owners = [module for module in model.modules() if getattr(module, "cpu_offload", None) is True]

@@ -844,7 +844,9 @@ def _stated(size: int, counted: Callable[[bool], Weights], draft: int, runtime: 
     return Weights(target, draft, peak, load_layerwise=int(scale * made.load_layerwise))
 
 
-def _weights(item: ServiceInput, config: Config, geometry: Geometry, vision: bool, mtp: bool) -> Weights:
+def _weights(
+    item: ServiceInput, config: Config, geometry: Geometry, vision: bool, mtp: bool, minor: int | None = None
+) -> Weights:
     """What the model and its drafter take on one rank: from the tensors, else the stated size, else the config."""
     args = item.args
     split = Split(
@@ -865,6 +867,7 @@ def _weights(item: ServiceInput, config: Config, geometry: Geometry, vision: boo
             runtime_quantization=runtime,
             vision=with_vision,
             mtp=mtp,
+            minor=minor,
         )
 
     drafts = mtp and item.draft_weights_gib is None
@@ -1233,15 +1236,16 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     releases = (
         [parse_release(item.vllm_version)]
         if item.vllm_version
-        else [Release("", minor, False) for minor in COMPARED_MINORS]
+        else [Release("", each, False) for each in COMPARED_MINORS]
     )
+    minor = releases[0].minor if item.vllm_version else None
     try:
         plans = _plans(item, geometry, config, releases, batch)
     except PlanFailure as failure:
-        weights = _weights(item, config, geometry, vision, mtp)
+        weights = _weights(item, config, geometry, vision, mtp, minor)
         seconds = start_seconds(item.overheads, weights.target + weights.draft, "kv_cache")
         raise NoCommonPage(str(failure), seconds) from failure
-    weights = _weights(item, config, geometry, vision, mtp)
+    weights = _weights(item, config, geometry, vision, mtp, minor)
     plan = max(plans, key=lambda each: each.needed_bytes(length or limit))
     release = plan.settings.release
     aligned = next(filter(error_align, plans), plan)

@@ -56,6 +56,11 @@ _ALGORITHMS = {
     "FP8_PB_WO": _FP8_BLOCKS,
     "FP8_BLOCK_SCALES": _FP8_BLOCKS,
 }
+# What ModelOpt's mixed checkpoints store and an older vLLM makes in 16 bits, by the first minor release that does not
+# (ModelOptMixedPrecisionConfig.get_quant_method: of 4 bits beside activations of 16, 0.22; of the head, 0.23).
+_MIXED_SINCE = {"W4A16_NVFP4": 22, "lm_head": 23}
+# Up to 0.26 the zero points of experts in GPTQ took the 16 bits of the model for the 32 of a packed word (auto_gptq.py).
+_PACKED_ZEROS_SINCE = 27
 # --quantization on a checkpoint that has none: vLLM loads 16 bits and converts.
 RUNTIME_FORMATS = {
     "fp8": _FP8_TENSOR,
@@ -166,7 +171,13 @@ class _Names:
 class Quantization:
     """Answers in which format a module is stored."""
 
-    def __init__(self, config: Config, quant_config: Config | None, runtime: str) -> None:
+    def __init__(self, config: Config, quant_config: Config | None, runtime: str, minor: int | None = None) -> None:
+        """Read the formats.
+
+        config, quant_config: C(config.json) and C(hf_quant_config.json). runtime: C(--quantization).
+        minor: the 23 of vLLM 0.23, C(None) for the newest.
+        """
+        self._minor = 1 << 30 if minor is None else minor
         quantization, where = quantization_of(config, quant_config)
         self._default: Format | None = None
         self._groups: list[tuple[_Names, Format | None]] = []
@@ -219,6 +230,8 @@ class Quantization:
             "auto_round",
         ):
             self._default = _packed(quantization, where)
+            if "gptq" in method and self._minor < _PACKED_ZEROS_SINCE:
+                self._experts = replace(self._default, zero_bits=self._default.zero_bits // 2)
             self._read_exceptions(quantization, where)
         elif method in ("mxfp4", "gpt_oss_mxfp4"):
             self._default, self._only_experts, self.padded_experts = _MXFP4, True, True
@@ -243,6 +256,9 @@ class Quantization:
         if isinstance(layers, dict):
             for name, entry in layers.items():
                 algorithm = entry.get("quant_algo") if isinstance(entry, dict) else entry
+                since = max(_MIXED_SINCE.get(key, 0) for key in (str(algorithm).upper(), _plain_name(str(name))))
+                if self._minor < since:
+                    continue
                 stored = self._algorithm(algorithm, f"{where}.quantized_layers.{name}")
                 if _EXPERT.search(str(name)):
                     self._layers[_plain_name(_EXPERT.sub(".experts", str(name)))] = stored
@@ -285,11 +301,11 @@ class Quantization:
         found = self._layers.get(module.name)
         if found is not None:
             return found
-        if self._experts and module.experts:
-            return self._experts
         for names, stored in self._groups:
             if module.name in names:
                 return stored
+        if self._experts and module.experts:
+            return self._experts
         if self._default is None or module.name in self._spared:
             return None
         if module.name == "lm_head" and not self._head:

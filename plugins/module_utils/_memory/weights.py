@@ -600,6 +600,7 @@ def weights_bytes(
     runtime_quantization: str = "",
     vision: bool = True,
     mtp: bool = False,
+    minor: int | None = None,
 ) -> Weights:
     """Count the bytes of the weights of one rank, of the fullest pipeline stage.
 
@@ -607,12 +608,13 @@ def weights_bytes(
     expert_parallel: C(--enable-expert-parallel).
     runtime_quantization: C(--quantization); only read where the checkpoint itself is not quantised.
     vision: count the vision tower. mtp: count the multi-token-prediction layers.
+    minor: the 23 of vLLM 0.23, C(None) for the newest; older ones make some formats in 16 bits.
     Raises C(Refusal) for a family or a format that is not known.
     """
     family = geometry.model_type
     _check_family(family)
     text = plain_text(text_config(config), family)
-    quantization = Quantization(config, quant_config, runtime_quantization)
+    quantization = Quantization(config, quant_config, runtime_quantization, minor)
     dtype_bytes = 4 if geometry.dtype == "float32" else 2
     split = Split(tensor_parallel, pipeline_parallel, expert_parallel)
     stages = _stages(config, text, geometry, split, quantization.padded_experts)

@@ -298,3 +298,56 @@ def test_files_that_are_not_given_to_an_image(files: dict[str, str], trust: bool
 def test_what_docker_gives(rc: int, out: str, err: str, why: str) -> None:
     found, reason = plan_probe.parse(rc, out, err, 9)
     assert reason == why and (found == {}) is (why == "")
+
+
+class Tensor:
+    """A parameter of 1 byte for each element."""
+
+    dtype = "torch.int8"
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def numel(self) -> int:
+        return self.size
+
+    def element_size(self) -> int:
+        return 1
+
+    def untyped_storage(self) -> Any:
+        return type("Storage", (), {"_cdata": id(self)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "ordered", "biased", "total"),
+    [
+        ("AutoGPTQMoEMethod", False, False, 1),
+        ("AutoGPTQMoEMethod", True, False, 1 + 10 + 100),
+        ("GPTQMarlinMoEMethod", False, True, 1 + 1000),
+        ("UnquantizedFusedMoEMethod", False, False, 1111),
+    ],
+)
+def test_what_gptq_frees_after_loading_is_not_counted(kind: str, ordered: bool, biased: bool, total: int) -> None:
+    method = type(kind, (), {})()
+    method.quant_config = type("Config", (), {"desc_act": ordered})
+    method.moe = type("Moe", (), {"has_bias": biased})
+    tensors = {
+        "w13_qweight": Tensor(1),
+        "w13_g_idx": Tensor(10),
+        "w2_g_idx_sort_indices": Tensor(100),
+        "w2_bias": Tensor(1000),
+    }
+
+    class Model:
+        quant_method = method
+
+        def modules(self) -> list[Any]:
+            return [self]
+
+        def named_parameters(self, recurse: bool = True) -> list[tuple[str, Tensor]]:
+            return list(tensors.items())
+
+        def named_buffers(self) -> list[Any]:
+            return []
+
+    assert plan_probe_program.weights_of(Model())["bytes"] == total

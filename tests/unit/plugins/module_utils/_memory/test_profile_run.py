@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.profile_run import (
@@ -190,7 +191,7 @@ def test_a_service_says_which_graphs_and_which_runner() -> None:
 
 def planned_with(env: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
     """Plan a launch with variables of the environment."""
-    given = {"name": "a", "config": LAUNCHES["models"][row["model"]], "vllm_version": LAUNCHES["vllm"], "env": env}
+    given = {"name": "a", "config": LAUNCHES["models"][row["model"]], "vllm_version": row["vllm"], "env": env}
     found = memory_budget({"total_gib": 119.67, "services": [{**given, "args": row["arguments"]}]})
     made: dict[str, Any] = found["services"]["a"]
     return made

@@ -25,6 +25,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights impo
 MORE: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "weights_rows.json").read_text(encoding="utf-8")
 )
+MLP = ("gate", "up", "down")
 
 
 def count(model: str, quantization: str | None = None, **fields: Any) -> Weights:
@@ -322,3 +323,37 @@ def test_unknown_quantisation_at_run_time_is_refused() -> None:
 )
 def test_bytes_of_a_matrix_by_its_format(stored: Format, total: int) -> None:
     assert stored.size(256, 512) == total
+
+
+@pytest.mark.parametrize(("minor", "plain"), [(21, ("mlp", "lm_head")), (22, ("lm_head",)), (23, ()), (None, ())])
+def test_mixed_checkpoints_of_modelopt_in_16_bits_where_the_release_does_not_know_them(
+    minor: int | None, plain: tuple[str, ...]
+) -> None:
+    found = {**config("Qwen3-8B"), "tie_word_embeddings": False}
+    text = found.get("text_config") or found
+    sizes = {
+        "mlp": 3 * text["num_hidden_layers"] * text["hidden_size"] * text["intermediate_size"],
+        "lm_head": text["vocab_size"] * text["hidden_size"],
+    }
+    names = [f"model.layers.{index}.mlp.{part}_proj" for index in range(text["num_hidden_layers"]) for part in MLP]
+    found["quantization_config"] = {
+        "quant_method": "modelopt",
+        "quantized_layers": {name: {"quant_algo": "W4A16_NVFP4"} for name in (*names, "lm_head")},
+    }
+
+    def target(release: int | None) -> int:
+        return weights_bytes(found, read_geometry(found), minor=release).target
+
+    # 16 bits for 4 and the 8 of a scale for 16.
+    assert target(minor) - target(None) == sum(sizes[part] * 23 // 16 for part in plain)
+
+
+@pytest.mark.parametrize(("method", "halved"), [("gptq", True), ("awq", False)])
+def test_zero_points_of_experts_in_gptq_took_half_up_to_0_26(method: str, halved: bool) -> None:
+    found = config("Qwen3-30B-A3B")
+    found = {**found, "quantization_config": {"quant_method": method, "bits": 4, "group_size": 128}}
+    geometry = read_geometry(found)
+    groups = found["num_hidden_layers"] * found["num_experts"] * 3
+    groups *= found["hidden_size"] * found["moe_intermediate_size"] // 128
+    old, new = (weights_bytes(found, geometry, minor=minor).target for minor in (26, 27))
+    assert new - old == (groups // 4 if halved else 0)
