@@ -253,7 +253,7 @@ def _sparse_latent(text: Config, count: int) -> Read:
         tuple((index,) if _indexes(text, layer) else () for layer in range(count)),
         ((main, index),) * _mtp_layers(text),
         mtp_modules=_mtp_layers(text),
-        rules=Rules(block=64, dtypes=_DS_MLA),
+        rules=Rules(block=64, dtypes=_DS_MLA, kernels_since=24),
     )
 
 
@@ -268,7 +268,8 @@ def _minimax_m3(text: Config, count: int) -> Read:
         [main] * count,
         tuple((index,) if flag else () for flag in flags[:count]),
         ((main, index),) * _mtp_layers(text, "num_mtp_modules"),
-        rules=Rules(block=number(sparse, "sparse_block_size"), block_since=25, oldest=24),
+        # Up to 0.30 the platform asks the first layer alone, which is dense (_find_non_ssm_backend).
+        rules=Rules(block=number(sparse, "sparse_block_size"), block_since=31, oldest=24),
     )
 
 
@@ -277,7 +278,7 @@ def _kimi_linear(text: Config, count: int) -> Read:
     linear = _inner(text, "linear_attn_config")
     state = _layer_ids(linear, "kda_layers", count)
     latent = Attention("mla", 1, number(text, "kv_lora_rank") + number(text, "qk_rope_head_dim"), 0)
-    delta = _kimi_delta(text, 28)
+    delta = _kimi_delta(text, 29)
     if state & _layer_ids(linear, "full_attn_layers", count) or 0 in state:
         raise Refusal("config.linear_attn_config.kda_layers", "expected layers counted from 1, of one kind each")
     return Read(

@@ -28,7 +28,7 @@ NEWEST_MINOR = 33
 # The first minor release with the unified-memory code of GB10 that this engine knows.
 OLDEST_MINOR = 15
 # The minor releases whose planner was compared row by row, and that were asked about whole models often enough, too.
-COMPARED_MINORS = (15, 19, 23, 24, 30, 31, 33)
+COMPARED_MINORS = (15, 19, 23, 24, 27, 28, 30, 31, 33)
 
 # Tokens of an attention block when nothing else decides (vllm/config/cache.py, all backends of sm_121).
 DEFAULT_BLOCK_SIZE = 16
@@ -490,6 +490,14 @@ class _Planner:
             raise PlanFailure(
                 "AssertionError: DeepseekV4 FlashMLA fp8 layout only supports fp8 kv-cache, got auto"
             )  # deepseek_v4/attention.py of 0.23
+        if not release.since(rules.kernels_since):  # FLASHINFER_MLA_SPARSE_SM120 (platforms/cuda.py)
+            if not release.text:  # any version: one of those that can is in use
+                raise Refusal(
+                    "vllm_version", f"no kernels of {family!r} for sm_121 before vLLM 0.{rules.kernels_since}"
+                )
+            raise PlanFailure(
+                "ValueError: No valid attention backend found for cuda with AttentionSelectorConfig(use_mla=True, use_sparse=True)"
+            )
         if family == "qwen4_exp_text" and dtype in _FP8 and not release.since(30):
             raise PlanFailure("NotImplementedError: Qwen4Exp QSA requires a BF16 main KV cache")
 

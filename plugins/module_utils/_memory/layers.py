@@ -135,7 +135,8 @@ class Rules:
     state_unit: tokens by which a block grows until it holds a state, 0 for the default. state_token: bytes of a token
     there, 0 for those of the attention. multiple: tokens that such a block is at last a multiple of.
     stride: bytes that a block of all layers is a multiple of, from 0.32 on.
-    oldest: the minor release from which it is known. fp8_since: the one from which an FP8 cache is smaller than one of 16 bits.
+    oldest: the minor release from which it is known. kernels_since: the one from which sparse latent attention runs on sm_121.
+    fp8_since: the one from which an FP8 cache is smaller than one of 16 bits.
     """
 
     packed: bool = False
@@ -147,6 +148,7 @@ class Rules:
     multiple: int = 1
     stride: int = 1
     oldest: int = 0
+    kernels_since: int = 0
     fp8_since: int = 0
 
 

@@ -255,6 +255,35 @@ def test_index_layers_of_sparse_latent_attention() -> None:
     assert indexes(index_topk_freq=None, indexer_types=["full"] + ["shared"] * 77) == 1
 
 
+# What only some releases do ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "asked", "block"), [("0.30.0", 0, 16), ("0.30.0", 128, 128), ("0.31.0", 0, 128)])
+def test_blocks_of_minimax_m3_before_the_platform_asked_all_layers(version: str, asked: int, block: int) -> None:
+    settings = KVSettings(parse_release(version), 2048, block_size=asked)
+    assert plan_kv_cache(read_geometry(config("MiniMax-M3-noquant")), settings).block_size == block
+
+
+@pytest.mark.parametrize(("version", "spare"), [("0.28.0", 0), ("0.29.0", 1)])
+def test_kimi_k3_keeps_a_checkpoint_of_a_prefill_from_0_29(version: str, spare: int) -> None:
+    geometry = read_geometry(config("Kimi-K3"))
+    found = plan_kv_cache(geometry, KVSettings(parse_release(version), 2048, prefix_caching=True))
+    states = [group for group in found.groups if group.kind == "kda"]
+    attention = -(-4096 // found.block_size)
+    assert found.blocks_per_request(4096) == attention + len(states) * (2 + spare)
+
+
+def test_sparse_latent_attention_has_no_kernel_for_gb10_before_0_24() -> None:
+    geometry = read_geometry(config("GLM-5.2"))
+    with pytest.raises(PlanFailure, match=r"^ValueError: No valid attention backend found for cuda"):
+        plan_kv_cache(geometry, KVSettings(parse_release("0.23.0"), 2048))
+    assert plan_kv_cache(geometry, KVSettings(parse_release("0.24.0"), 2048)).block_size == 64
+    # Where the version is not known, those that can are planned.
+    service = {"name": "x", "config": config("GLM-5.2"), "args": {"max-model-len": 4096}, "weights_gib": 20}
+    found = memory_budget({"total_gib": 119.67, "services": [service]})
+    assert found["services"]["x"]["block_size"] == 64
+
+
 # Packing ----------------------------------------------------------------------------------------------------------------
 
 
