@@ -28,7 +28,7 @@ NEWEST_MINOR = 33
 # The first minor release with the unified-memory code of GB10 that this engine knows.
 OLDEST_MINOR = 15
 # The minor releases whose planner was compared row by row, and that were asked about whole models often enough, too.
-COMPARED_MINORS = (15, 19, 23, 24, 27, 28, 30, 31, 33)
+COMPARED_MINORS = tuple(range(15, 34))
 
 # Tokens of an attention block when nothing else decides (vllm/config/cache.py, all backends of sm_121).
 DEFAULT_BLOCK_SIZE = 16
@@ -498,7 +498,7 @@ class _Planner:
             raise PlanFailure(
                 "ValueError: No valid attention backend found for cuda with AttentionSelectorConfig(use_mla=True, use_sparse=True)"
             )
-        if family == "qwen4_exp_text" and dtype in _FP8 and not release.since(30):
+        if family == "qwen4_exp_text" and dtype in _FP8 and not release.since(31):
             raise PlanFailure("NotImplementedError: Qwen4Exp QSA requires a BF16 main KV cache")
 
     def _token(self, layer: Attention, dtype: str) -> int:

@@ -159,9 +159,9 @@ def test_a_refusal_of_vllm_in_the_image_is_an_error_in_its_own_words(hidden: Non
 
 def test_a_version_that_was_not_compared_is_planned_by_its_image() -> None:
     own, args = config("qwen3-4b-instruct-2507"), DENSE_ARGS
-    plain, _findings = plan(args, config=own, vllm_version="0.32.0")
+    plain, _findings = plan(args, config=own, vllm_version="0.32.1.dev1")
     assert plain["sources"]["kv_cache"] == "arithmetic, not compared" and not plain["exact"]
-    found, findings = plan(args, config=own, vllm_version="0.32.0", image_plan=said("dense"))
+    found, findings = plan(args, config=own, vllm_version="0.32.1.dev1", image_plan=said("dense"))
     assert found["sources"] == {"weights": "image", "kv_cache": "image"} and found["exact"]
     assert "memory.version" not in rules(findings) and "memory.differs" not in rules(findings)
 
@@ -176,7 +176,7 @@ def test_where_both_plan_a_difference_is_said_and_names_both() -> None:
     found, findings = plan(DENSE_ARGS, config=own, image_plan=other)
     assert "tokens of a block 16 and 32" in rules(findings)["memory.differs"]
     assert "those of the arithmetic" in rules(findings)["memory.differs"] and found["block_size"] == 16
-    found, findings = plan(DENSE_ARGS, config=own, image_plan=other, vllm_version="0.32.0")
+    found, findings = plan(DENSE_ARGS, config=own, image_plan=other, vllm_version="0.32.1.dev1")
     assert "those of the image" in rules(findings)["memory.differs"] and found["block_size"] == 32
     _found, findings = plan(DENSE_ARGS, config=own, image_plan=said("refused"))
     assert "the image refuses the launch" in rules(findings)["memory.differs"]

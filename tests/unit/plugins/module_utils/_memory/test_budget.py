@@ -455,7 +455,7 @@ def test_an_unknown_version_is_planned_for_the_worst() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "exact"), [("0.19.0", True), ("0.21.0", False), ("0.23.1", True), ("0.25.0", False)]
+    ("version", "exact"), [("0.19.0", True), ("0.21.0rc1", False), ("0.23.1", True), ("0.25.0.dev2", False)]
 )
 def test_the_answer_says_whether_it_is_exact(version: str, exact: bool) -> None:
     found = budget(service("one", "Qwen3-8B", None, version, max_model_len=4096))

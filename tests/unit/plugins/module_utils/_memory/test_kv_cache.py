@@ -341,7 +341,7 @@ def test_a_state_that_cannot_be_divided_is_refused() -> None:
         ("0.20.2rc1.dev49+g9b4e83934", 20, False),
         ("0.23.1.dev5", 23, False),
         ("0.24.0", 24, True),
-        ("0.25.1", 25, False),
+        ("0.25.1", 25, True),
         ("0.15", 15, True),
         ("0.41.0", 33, False),
     ],

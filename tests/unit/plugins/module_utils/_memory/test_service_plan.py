@@ -209,4 +209,4 @@ def test_a_cache_of_4_bits_needs_0_32() -> None:
 
 
 def test_a_version_that_is_not_known_is_one_that_can() -> None:
-    assert plan("Qwen3-8B", "", kv_cache_dtype="nvfp4").settings.release.minor == 33
+    assert plan("Qwen3-8B", "", kv_cache_dtype="nvfp4").settings.release.minor >= 32

@@ -152,7 +152,7 @@ def test_a_part_of_a_config_is_not_asked_about() -> None:
 
 def test_a_version_that_was_not_compared_is_asked_and_planned_meanwhile() -> None:
     config = {**RECIPES["qwen3-4b-instruct-2507"]["config"], "transformers_version": "5.0"}
-    service = {**NEW, "config": config, "image": {"ref": REF, "vllm_version": "0.32.0", "entrypoint": "serve"}}
+    service = {**NEW, "config": config, "image": {"ref": REF, "vllm_version": "0.32.1.dev1", "entrypoint": "serve"}}
     body = planned({"a": spark(service)})["a"]
     (question,) = body["image_questions"]
     assert not question["refused"] and errors(body) == []
