@@ -498,7 +498,7 @@ class _Planner:
             raise PlanFailure(
                 "ValueError: No valid attention backend found for cuda with AttentionSelectorConfig(use_mla=True, use_sparse=True)"
             )
-        if family == "qwen4_exp_text" and dtype in _FP8 and not release.since(31):
+        if family == "qwen4_exp_text" and dtype in _FP8 and release.text and not release.since(31):
             raise PlanFailure("NotImplementedError: Qwen4Exp QSA requires a BF16 main KV cache")
 
     def _token(self, layer: Attention, dtype: str) -> int:
