@@ -195,15 +195,7 @@ class Quantization:
         self._spared = _Names(spared)
         self._head = bool(quantization.get("lm_head"))
         if not quantization:
-            if runtime:
-                if runtime not in RUNTIME_FORMATS:
-                    raise Refusal(
-                        "args.quantization",
-                        f"quantisation {runtime!r} of a checkpoint that has none is not known",
-                        GIVE,
-                    )
-                self._default, self.runtime = RUNTIME_FORMATS[runtime], True
-                self._only_experts = runtime == "experts_int8"
+            self._quantize_at_load(runtime)
             return
         method = str(quantization.get("quant_method") or "modelopt").lower()
         if method in ("modelopt", "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed", "compressed-tensors"):
@@ -238,6 +230,17 @@ class Quantization:
         else:
             reason = _UNSETTLED.get(method, "is not known")
             raise Refusal(f"{where}.quant_method", f"quantisation {method!r} {reason}", GIVE)
+
+    def _quantize_at_load(self, runtime: str) -> None:
+        """Take the format of C(--quantization) for a checkpoint that has none; empty leaves it as it is."""
+        if not runtime:
+            return
+        if runtime not in RUNTIME_FORMATS:
+            raise Refusal(
+                "args.quantization", f"quantisation {runtime!r} of a checkpoint that has none is not known", GIVE
+            )
+        self._default, self.runtime = RUNTIME_FORMATS[runtime], True
+        self._only_experts = runtime == "experts_int8"
 
     def _read_exceptions(self, quantization: Config, where: str) -> None:
         """Read what GPTQModel (C(dynamic)) and AutoRound (C(extra_config)) store in another way."""
