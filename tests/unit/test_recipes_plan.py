@@ -165,9 +165,9 @@ def test_memory_that_a_recipe_states_is_planned_with() -> None:
     assert problems == [] and found is not None
     assert found.memory == {"weights_gib": 80.8, "kv_gib": 11, "other_gib": 10}
     # The variant's statement replaces the recipe's whole, and the service's that of both.
-    eight, _ = recipes.resolve_service(service("deepseek-v4.1-flash", "eight-sparks"), "test", RECIPES)
+    eight, _problems = recipes.resolve_service(service("deepseek-v4.1-flash", "eight-sparks"), "test", RECIPES)
     assert eight is not None and (eight.memory, eight.memory_gib) == (None, 95.7)
-    own, _ = recipes.resolve_service(service("deepseek-v4-flash", memory_gib=90), "test", RECIPES)
+    own, _problems = recipes.resolve_service(service("deepseek-v4-flash", memory_gib=90), "test", RECIPES)
     assert own is not None and (own.memory, own.memory_gib) == (None, 90)
 
 

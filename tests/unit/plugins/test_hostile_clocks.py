@@ -67,9 +67,11 @@ def test_who_changes_a_host_waits_and_gives_up_by_a_clock_that_nobody_sets(
     """The lock of transfers and fetches of models as well: each such module takes it."""
     monkeypatch.setattr(host_lock, "DEADLINE_SECONDS", 1.0)
     said: list[str] = []
-    module = types.SimpleNamespace(
-        check_mode=False, params={}, _name="x.model_snapshot", fail_json=lambda msg: said.append(msg)
-    )
+
+    def fail_json(msg: str) -> None:
+        said.append(msg)
+
+    module = types.SimpleNamespace(check_mode=False, params={}, _name="x.model_snapshot", fail_json=fail_json)
     holder = subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"

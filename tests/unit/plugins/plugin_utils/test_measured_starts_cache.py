@@ -39,7 +39,9 @@ def variables(folder: Path, host: str = "a") -> dict[str, Any]:
     }
 
 
-def said(start: Any = START) -> dict[str, Any]:
+def said(**other: Any) -> dict[str, Any]:
+    """Return the answer of a proof of two services, of which one was measured; other: C(start), what it has in place of START."""
+    start = other.get("start", START)
     return {"changed": True, "receipts": {"x": {"receipt": {"service": "x", "start": start}}, "y": {"receipt": {}}}}
 
 
@@ -73,7 +75,7 @@ def test_a_proof_keeps_what_it_measured_and_the_next_plan_reads_it(
 
 
 @pytest.mark.parametrize(
-    ("answer", "check"), [(said(), True), ({"failed": True, "msg": "x"}, False), (said(None), False)]
+    ("answer", "check"), [(said(), True), ({"failed": True, "msg": "x"}, False), (said(start=None), False)]
 )
 def test_a_check_run_and_a_failed_proof_write_nothing(
     answer: dict[str, Any], check: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -85,7 +87,7 @@ def test_a_check_run_and_a_failed_proof_write_nothing(
 def test_where_the_controller_may_not_write_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".spark").write_text("a file in the way")
     warned: list[str] = []
-    monkeypatch.setattr(service_proof.display, "warning", lambda text: warned.append(text))
+    monkeypatch.setattr(service_proof.display, "warning", warned.append)
     assert prove(tmp_path, monkeypatch, said())["changed"] is True
     assert "what a measured is on its receipts alone" in warned[0]
 
@@ -103,7 +105,7 @@ def test_where_the_controller_may_not_write_is_a_warning(tmp_path: Path, monkeyp
 )
 def test_what_a_host_says_is_checked(change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AnsibleActionFail, match="invalid answer"):
-        prove(tmp_path, monkeypatch, said({**START, **change}))
+        prove(tmp_path, monkeypatch, said(start={**START, **change}))
     assert files(tmp_path) == []
 
 

@@ -21,12 +21,12 @@ PINNED: dict[str, Any] = {**FAST, "args": {"gpu-memory-utilization": 0.25, "max-
 
 
 def spark(
-    service: dict[str, Any] = PINNED, image_id: str = ID, driver: str = DRIVER, **variables: Any
+    service: dict[str, Any] | None = None, image_id: str = ID, driver: str = DRIVER, **variables: Any
 ) -> dict[str, Any]:
     said = measured(gpu={"name": "NVIDIA GB10", "driver_version": driver})
     ref = RECIPES[FAST["recipe"]]["images"][0]["ref"]
     images = {ref: {"present": True, "id": image_id, "repo_digests": []}} if image_id else {}
-    return host(service, measured=said, images=images, **variables)
+    return host(service or PINNED, measured=said, images=images, **variables)
 
 
 def plan(hosts: dict[str, Any], starts: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
