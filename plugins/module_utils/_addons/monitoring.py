@@ -248,7 +248,8 @@ def plan_exporters(
     sums = settings["gpu_sha256"] or (GPU_EXPORTER_SHA256 if settings["gpu_version"] == GPU_EXPORTER_VERSION else {})
     planned = {}
     for service in services:
-        expected = ((service.get("memory") or {}).get("residency_gib") or {}).get("typical")
+        memory = service.get("memory") or {}
+        expected = memory.get("assumed_residency_gib", (memory.get("residency_gib") or {}).get("typical"))
         if isinstance(expected, NUMBER):
             planned[str(service["name"])] = round(float(expected), 3)
     outcome = {

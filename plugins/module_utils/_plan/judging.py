@@ -147,7 +147,7 @@ def budget_of(
     if memory.get("available_gib") is None or {"docker", "nvidia-smi", "systemctl"} & set(
         (measured or {}).get("unknown") or {}
     ):
-        return solved  # what is free says nothing without who holds the rest
+        return _with_assumed(request, solved)  # what is free says nothing without who holds the rest
     for entry in request["services"]:
         entry["args"] = {**entry.get("args", {}), **solved_args(solved["services"][entry["name"]])}
     wanted = {service.name for service in services}
@@ -174,6 +174,23 @@ def budget_of(
         if "solved" in figures:
             figures["solved"] = solved["services"][name]["solved"]
     judged["findings"] += [finding for finding in solved["findings"] if finding["rule"] == "memory.solved"]
+    return _with_assumed(request, judged)
+
+
+def _with_assumed(request: Mapping[str, Any], judged: dict[str, Any]) -> dict[str, Any]:
+    """Add C(assumed_residency_gib), what engines would be planned to hold without what was measured of their starts.
+
+    Files of hosts go by it, as the first proof of a launch is not to change them.
+
+    :param request: that was judged
+    :param judged: the budget
+    :returns: C(judged)
+    """
+    if any(entry.get("starts") for entry in request["services"]):
+        bare = [{key: value for key, value in entry.items() if key != "starts"} for entry in request["services"]]
+        for name, figures in memory_budget({**request, "services": bare})["services"].items():
+            if name in judged["services"] and "residency_gib" in figures:
+                judged["services"][name]["assumed_residency_gib"] = figures["residency_gib"]["typical"]
     return judged
 
 

@@ -72,6 +72,20 @@ def test_the_next_plan_goes_by_what_the_launch_took_and_starts_nothing_else() ->
     assert rests_on(plan({"a": host(PINNED)}, known)["a"]) == NARROWED
 
 
+@pytest.mark.parametrize("facts", [{}, {"memory": {"available_gib": 100.0}}])
+def test_a_proof_changes_no_file_of_its_host(facts: dict[str, Any]) -> None:
+    """The exporters show what is planned beside what is held; a second run would install them anew."""
+    hosts = {"a": spark(spark_exporters={})}
+    hosts["a"]["measured"] |= facts
+    first = engine.make_plan(copy.deepcopy(hosts), RECIPES)
+    known = {"a": kept(took(first["hosts"]["a"], inside=3.0))}
+    second = engine.make_plan(copy.deepcopy(hosts), RECIPES, starts=known)
+    before, after = (memory(each["hosts"]["a"])["residency_gib"]["typical"] for each in (first, second))
+    assert abs(before - after) > 0.1
+    assert second["addons"]["a"]["exporters"]["planned_gib"] == {"fast": before}
+    assert second["addons"] == first["addons"]
+
+
 @pytest.mark.parametrize(
     ("change", "found"),
     [
