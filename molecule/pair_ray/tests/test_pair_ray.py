@@ -74,6 +74,7 @@ def test_an_image_without_ray_that_cannot_be_given_one_leaves_the_pair_as_it_is(
     pair.refused(
         SCENARIO, "Its image has no Ray; one with Ray", "could not be put into the image",
         "With an index of your own: spark_ray_pip_env", "Without Ray: spark_cluster.executor: mp",
+        options=["-v"],  # that Ray is put into an image is a note
         spark_cluster=pair.cluster(SCENARIO, image=ref),
         spark_ray_pip_env={"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"},
     )  # fmt: skip
