@@ -151,9 +151,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner, says_missing
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import failing, runner, says_missing
 
 UNITS = Path("/etc/systemd/system")
 NOTES = Path("/var/lib/dgxspark/adopted")
@@ -197,7 +197,8 @@ class Host:
         rc, out, err = self.run(["docker", "ps", "--quiet", "--no-trunc"])
         if rc != 0:
             self.module.fail_json(msg=f"what runs cannot be told: docker ps: {err.strip()}")
-        return str(out).split()
+        with failing(self.module):
+            return docker_facts.read_ids(out)
 
     def inspect(self, what: str, names: list[str]) -> list[dict[str, Any]]:
         """Return C(docker inspect) of containers or images, without those that are not there."""
@@ -206,10 +207,8 @@ class Host:
         rc, text, err = self.run(["docker", what, "inspect", "--", *names])
         if rc not in (0, 127) and not says_missing(err):
             self.module.fail_json(msg=f"what runs cannot be told: docker {what} inspect: {err.strip()}")
-        try:
-            return [entry for entry in json.loads(text) if isinstance(entry, dict)]
-        except ValueError:
-            return []
+        with failing(self.module):
+            return docker_facts.read_inspected(text) if rc != 127 else []
 
     def is_there(self, note: dict[str, Any]) -> bool:
         """Tell whether a launch that was stopped could come back."""

@@ -131,8 +131,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import cleanup
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner, says_missing
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, runner, says_missing
 
 REMOVE_SECONDS = 600.0  # Docker takes long over the layers of a large image
 
@@ -158,26 +158,26 @@ class Host:
 
     def inspect(self, what: str, listing: list[str]) -> list[dict[str, Any]]:
         """Return C(docker inspect) of all that a list names; fail when Docker does not answer: nothing could be told then."""
+        untold = "what is in use cannot be told, so nothing is removed: "
         rc, out, err = self.run(listing)
         if rc != 0:
-            self.module.fail_json(
-                msg=f"what is in use cannot be told, so nothing is removed: {' '.join(listing)}: {err.strip()}"
-            )
-        ids = sorted(set(out.split()))
+            self.module.fail_json(msg=f"{untold}{' '.join(listing)}: {err.strip()}")
+        try:
+            ids = sorted(set(docker_facts.read_ids(out)))
+        except NoAnswer as nothing:
+            self.module.fail_json(msg=f"{untold}{' '.join(listing)}: {nothing}")
         if not ids:
             return []
         # One that is gone between the two calls makes inspect fail, but it still prints the others.
         rc, text, err = self.run(["docker", what, "inspect", "--", *ids])
-        why = "" if rc == 0 or says_missing(err) else err.strip() or f"exit code {rc}"
+        if rc != 0 and not says_missing(err):
+            self.module.fail_json(msg=f"{untold}docker {what} inspect: {err.strip() or f'exit code {rc}'}")
+        found: list[dict[str, Any]] = []
         try:
-            found = json.loads(text)
-        except ValueError:
-            found, why = [], why or "it printed no JSON"
-        if why:
-            self.module.fail_json(
-                msg=f"what is in use cannot be told, so nothing is removed: docker {what} inspect: {why}"
-            )
-        return [entry for entry in found if isinstance(entry, dict)]
+            found = docker_facts.read_inspected(text)
+        except NoAnswer as nothing:
+            self.module.fail_json(msg=f"{untold}docker {what} inspect: {nothing}")
+        return found
 
     @staticmethod
     def programs() -> str:

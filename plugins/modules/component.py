@@ -633,7 +633,8 @@ class Component:
         rc, out, err = self.run(show_command(names))
         if rc:
             self.fail(f"systemd cannot be asked about {', '.join(names)}: {(err or out).strip()}")
-        return read_units(names, out, time.clock_gettime(time.CLOCK_MONOTONIC), time.time())
+        with command.failing(self.module):
+            return read_units(names, out, time.clock_gettime(time.CLOCK_MONOTONIC), time.time())
 
     def systemctl(self, verb: str, names: list[str], wait: bool = True) -> None:
         if not names:

@@ -175,7 +175,7 @@ def main() -> None:
     params, run = module.params, reader(LOOK_SECONDS)
     unknown: dict[str, str] = {}
     rc, text, _err = noted(unknown, (124, "", ""), run, docker_facts.INFO_COMMAND)
-    docker = docker_facts.parse_info(text) if rc != 127 else {}
+    docker = noted(unknown, {}, docker_facts.parse_info, text) if rc != 127 else {}
     boxes = noted(unknown, [], gb10.read_containers, run)
     running = {item["name"] for item in boxes if item["state"] == "running"}
     with ThreadPoolExecutor(max_workers=max(len(params["services"]), 1)) as pool:
@@ -293,11 +293,9 @@ def synchronized(run: Any) -> bool | None:
 
 def helpers(run: Any) -> dict[str, dict[str, Any]]:
     """State of other units that matter; those that are not there are left out."""
-    rc, out, err = run(units.show_command(list(HELPERS)))
-    answered("systemctl", rc, err)
     return {
         unit["name"]: {"active": unit["active_state"] == "active", "enabled": unit["enabled"]}
-        for unit in (units.parse_show(out) if rc == 0 else [])
+        for unit in units.ask(run, list(HELPERS))
         if unit["load_state"] == "loaded"
     }
 
@@ -376,6 +374,7 @@ def unused_images(run: Any) -> list[dict[str, Any]]:
     names: dict[str, str] = {}
     for line in out.splitlines() if rc == 0 else []:
         image_id, _space, name = line.partition(" ")
+        docker_facts.read_ids(image_id)
         names.setdefault(image_id, name)
     if not names:
         return []

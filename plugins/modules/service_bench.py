@@ -168,7 +168,8 @@ class Bench:
     def conditions(self) -> dict[str, Any]:
         """Return what decides whether two measurements can be compared, as it is on the host now."""
         rc, out, _err = self.run(["docker", "container", "inspect", str(self.task["container"])])
-        known = docker_facts.parse_containers(out) if rc == 0 else []
+        unknown: dict[str, str] = {}
+        known = command.noted(unknown, [], docker_facts.parse_containers, out) if rc == 0 else []
         container = known[0] if known else {}
         rc, out, _err = self.run(benchmark.GPU_QUERY)
         gpu = (benchmark.parse_gpu(out) if rc == 0 else None) or {}

@@ -183,12 +183,8 @@ def deployed(etc: str) -> dict[str, dict[str, Any]]:
 
 def unit_states(run: Run, names: list[str]) -> dict[str, dict[str, Any]]:
     """Ask systemd for the units of the named services, by name of the service."""
-    if not names:
-        return {}
-    rc, out, err = run(units.show_command([f"spark-{name}.service" for name in names]))
-    if rc != 0:
-        raise NoAnswer("systemctl", f"systemctl show failed: {err.strip() or f'exit code {rc}'}")
-    return {unit["name"][len("spark-") : -len(".service")]: unit for unit in units.parse_show(out)}
+    shown = units.ask(run, [f"spark-{name}.service" for name in names])
+    return {unit["name"][len("spark-") : -len(".service")]: unit for unit in shown}
 
 
 def containers_of(settings: dict[str, Any]) -> list[str]:

@@ -117,8 +117,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
     spread_files,
     spreading,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, gb10
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, docker_facts, gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import failing, runner
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
 IP_QUERY = ["ip", "-json", "-4", "address", "show", "up"]
@@ -136,7 +136,9 @@ def look_at_images(module: AnsibleModule, run: Run, refs: list[str], locked: dic
             if rc == 127:
                 module.fail_json(msg="there is no docker on this host; install the Docker engine (DGX OS ships it)")
             if rc == 0:
-                found[ref] = {**spread_files.describe(json.loads(out)[0]), "name": name}
+                with failing(module):
+                    items = docker_facts.read_inspected(out)
+                    found[ref] = {**spread_files.describe(items[0]), "name": name}
                 break
             if "no such image" not in err.lower():
                 module.fail_json(msg=f"docker image inspect {name} failed: {err.strip() or f'exit code {rc}'}")

@@ -92,7 +92,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import unmanaged
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, host_lock
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
@@ -123,7 +123,8 @@ class Unmanaged:
             rc, out, err = self.run(["docker", "container", "inspect", "--", self.container])
             if rc not in (0, 127) and not says_missing(err):
                 module.fail_json(msg=f"{self.name}: docker does not say whether it is there: {err.strip()}")
-            self.box = next(iter(json.loads(out)), None) if rc == 0 else None
+            with failing(module):
+                self.box = next(iter(docker_facts.read_inspected(out)), None) if rc == 0 else None
             if self.box is None and not self.unit:
                 module.fail_json(
                     msg=f"{self.name}: there is no such container on this host: {err.strip()}. One that was removed cannot come "

@@ -20,7 +20,7 @@ from typing import Any
 
 from .._content import snapshots
 from .._host import component, file_times, staging
-from .._runtime.command import Run, says_missing
+from .._runtime.command import NoAnswer, Run, says_missing
 from .._vllm.image_catalogue import names_of_image
 from . import generations as engine
 
@@ -127,7 +127,10 @@ class Host:
         rc, out, err = self.run(component.show_command(names))
         if rc:
             raise Refused(f"systemd cannot be asked about {', '.join(names)}: {(err or out).strip()}")
-        seen = component.read_units(names, out, *self.clocks)
+        try:
+            seen = component.read_units(names, out, *self.clocks)
+        except NoAnswer as nothing:
+            raise Refused(f"systemd cannot be asked about {', '.join(names)}: {nothing}") from nothing
         self.began = {name: unit.began for name, unit in seen.items()}
         files = dict(zip(names, out.strip().split("\n\n")))
         at_boot = {

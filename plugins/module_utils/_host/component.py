@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._runtime import command
+
 SHOWN = (
     "Id",
     "LoadState",
@@ -65,11 +67,15 @@ def read_units(names: list[str], text: str, monotonic_now: float, now: float) ->
     :param monotonic_now: CLOCK_MONOTONIC in seconds; the run of a unit is dated by it, which a wall clock that
         was set at boot does not disturb
     :param now: the wall clock at the same moment, in seconds since 1970
-    :returns: by name; units that systemd did not describe are unknown
+    :returns: by name
+    :raises NoAnswer: where it printed something else, or less: a unit that is not there is described, too
     """
-    found = {name: Seen(name) for name in names}
-    for name, block in zip(names, text.strip().split("\n\n")):
+    found = {}
+    blocks = text.strip().split("\n\n")
+    for name, block in zip(names, blocks):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if "LoadState" not in values or len(blocks) != len(names):
+            raise command.unreadable("systemctl", block)
         since = values.get("InactiveExitTimestampMonotonic", "0")
         microseconds = int(since) if since.isdigit() else 0
         found[name] = Seen(

@@ -1,7 +1,10 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the Docker engine says about itself, its containers and its images: pure parsers of its JSON."""
+"""What the Docker engine says about itself, its containers and its images: pure parsers of its JSON.
+
+An answer that is none, of a client that prints something else with exit code 0, raises C(NoAnswer): it is not an empty answer.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import re
 from typing import Any
 
 from .._common import redaction
+from .._runtime import command
 
 INFO_COMMAND = ["docker", "info", "--format", "{{json .}}"]
 LIST_COMMAND = ["docker", "ps", "--all", "--quiet", "--no-trunc"]
@@ -20,6 +24,7 @@ FINGERPRINT_LABEL = "dgxspark.fingerprint"
 NAME_PREFIX = "spark-"
 
 _ENV_NAMES = re.compile(r"(VLLM|CUDA|NV|NVIDIA|NCCL|TORCH_CUDA|TRITON)[A-Z0-9_]*\Z")
+_ID = re.compile(r"(sha256:)?[0-9a-f]{12,64}")
 _VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:[-.+a-z0-9]*)?)\Z")
 
 
@@ -36,6 +41,22 @@ def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def read_ids(text: str) -> list[str]:
+    """Read what lists of containers and images print with C(--quiet --no-trunc). Raises C(NoAnswer) for anything but ids."""
+    ids = text.split()
+    if not all(_ID.fullmatch(each) for each in ids):
+        raise command.unreadable("docker", text)
+    return ids
+
+
+def read_inspected(text: str) -> list[dict[str, Any]]:
+    """Read what C(docker inspect) prints: a JSON list, empty where nothing of what was asked for is there. Raises C(NoAnswer)."""
+    items = _json(text, list)
+    if items is None or not all(isinstance(item, dict) for item in items):
+        raise command.unreadable("docker", text)
+    return list(items)
+
+
 def _texts(value: Any) -> list[str]:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
@@ -43,9 +64,12 @@ def _texts(value: Any) -> list[str]:
 def parse_info(text: str) -> dict[str, Any]:
     """Parse C(INFO_COMMAND): C({version, reachable, cgroup_version, cgroup_driver, runtimes, root_dir, error}).
 
-    The client answers with an empty version and C(ServerErrors) when no engine can be reached.
+    The client answers with an empty version and C(ServerErrors) when no engine can be reached; one that failed before that
+    prints nothing. Raises C(NoAnswer) for anything else that is no JSON.
     """
-    info = _json(text, dict) or {}
+    info = _json(text, dict) if text.strip() else {}
+    if info is None:
+        raise command.unreadable("docker", text)
     version = info.get("ServerVersion") or None
     errors = _texts(info.get("ServerErrors"))
     runtimes = info.get("Runtimes")
@@ -65,12 +89,10 @@ def parse_containers(text: str) -> list[dict[str, Any]]:
 
     service: the label of the collection, or the name without its prefix, for managed containers; else None.
     fingerprint: the label that says which plan the container was started from, else None.
-    ports: host ports that the container publishes.
+    ports: host ports that the container publishes. Raises C(NoAnswer) for what is not such a list.
     """
     found = []
-    for item in _json(text, list) or []:
-        if not isinstance(item, dict):
-            continue
+    for item in read_inspected(text):
         config, state = _mapping(item.get("Config")), _mapping(item.get("State"))
         labels = {key: value for key, value in _mapping(config.get("Labels")).items() if isinstance(value, str)}
         name = str(item.get("Name") or "").lstrip("/")

@@ -20,13 +20,12 @@ import platform
 import re
 import shutil
 import socket
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from .._runtime import hostmem
-from .._runtime.command import NoAnswer, answered, noted, says_missing
+from .._runtime.command import NoAnswer, answered, noted, says_missing, unreadable
 from . import docker_facts, units
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
@@ -227,7 +226,7 @@ def _pci_ids(root: str, path: str) -> tuple[str, str] | None:
 def parse_gpu_query(text: str) -> list[dict[str, Any]]:
     """Parse what C(GPU_QUERY) prints, one dict per GPU; [N/A], [Not Supported] and the like become None.
 
-    Messages such as C(No devices were found) give an empty list.
+    The message that there is no device gives an empty list. Raises NoAnswer for text without a line of a GPU.
     """
     found = []
     for line in text.splitlines():
@@ -250,6 +249,8 @@ def parse_gpu_query(text: str) -> list[dict[str, Any]]:
                 "utilization_percent": _whole(values["utilization.gpu"]),
             }
         )
+    if not found and text.strip() and not hostmem.NONE_THERE.search(text):
+        raise unreadable("nvidia-smi", text)
     return found
 
 
@@ -849,7 +850,7 @@ def read_containers(run: Run) -> list[dict[str, Any]]:
     """List all containers, running or not; see C(docker_facts.parse_containers)."""
     rc, out, err = run(docker_facts.LIST_COMMAND)
     answered("docker", rc, err)
-    ids = out.split() if rc == 0 else []
+    ids = docker_facts.read_ids(out) if rc == 0 else []
     if not ids:
         return []
     # A container that ends between the two calls makes inspect fail, but it still prints the others.
@@ -861,9 +862,7 @@ def read_containers(run: Run) -> list[dict[str, Any]]:
 def read_units(run: Run, unit_dir: str = "/etc/systemd/system") -> list[dict[str, Any]]:
     """List the units of services, loaded or only on the disk; see C(units.parse_show)."""
     on_disk = [name for name in _names(unit_dir, "") if name.startswith("spark-") and name.endswith(".service")]
-    rc, out, err = run(units.show_command([*on_disk, units.UNIT_GLOB]))
-    answered("systemctl", rc, err)
-    shown = units.parse_show(out, time.clock_gettime(time.CLOCK_MONOTONIC)) if rc == 0 else []
+    shown = units.ask(run, [*on_disk, units.UNIT_GLOB])
     return [unit for unit in shown if unit["load_state"] != "not-found"]
 
 
@@ -886,7 +885,7 @@ def _look_at_docker(run: Run, unknown: dict[str, str]) -> tuple[dict[str, Any] |
     docker = None
     containers: list[dict[str, Any]] = []
     if rc != 127:
-        docker = docker_facts.parse_info(info)
+        docker = noted(unknown, None, docker_facts.parse_info, info) or docker_facts.parse_info("")
         if docker["reachable"]:
             containers = noted(unknown, [], read_containers, run)
         elif "docker" in unknown:

@@ -1,13 +1,17 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What systemd says about the units of the services: pure parsers and the commands to feed them."""
+"""What systemd says about the units of the services: parsers, the commands to feed them, and the question itself."""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
+
+from .._runtime import command
 
 UNIT_GLOB = "spark-*.service"
 
@@ -29,6 +33,8 @@ PROPERTIES = (
 
 UP = ("active", "reloading")
 
+_PATTERN = re.compile(r"[*?\[]")
+
 
 def show_command(units: list[str]) -> list[str]:
     """Return the one call that describes C(units); names and patterns may be mixed.
@@ -44,6 +50,23 @@ def journal_command(unit: str, lines: int) -> list[str]:
     return ["journalctl", "--no-pager", "--quiet", "--output=cat", f"--lines={lines}", f"--unit={unit}"]
 
 
+def ask(run: command.Run, names: list[str]) -> list[dict[str, Any]]:
+    """Ask systemd for units and return C(parse_show) of its answer; [] on a host without systemd, and for no names.
+
+    :param run: runs a program
+    :param names: of units and patterns; a unit that systemd does not know comes back with C(load_state=not-found)
+    :raises NoAnswer: where systemctl fails, prints something else, or says nothing of units that were named
+    """
+    rc, out, err = run(show_command(names)) if names else (127, "", "")
+    command.answered("systemctl", rc, err)
+    if rc != 0:
+        return []
+    shown = parse_show(out, time.clock_gettime(time.CLOCK_MONOTONIC))
+    if not shown and not all(_PATTERN.search(name) for name in names):
+        raise command.unreadable("systemctl", out)
+    return shown
+
+
 def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, Any]]:
     """Parse the output of C(show_command).
 
@@ -52,7 +75,7 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
     active_since is a UTC time in ISO form or None; active_seconds is the time since then by the monotonic clock, which nobody
     sets, None where that clock is not given; queued tells that a job waits for its turn, as a start does behind C(After=);
     status_text is what the unit itself says of its state, as C(Type=notify) units do. Units that do not exist come back
-    with C(load_state=not-found).
+    with C(load_state=not-found). Raises NoAnswer for text that describes something else.
 
     :param text: what systemctl printed
     :param monotonic_now: CLOCK_MONOTONIC of the host in seconds, read after systemctl was asked
@@ -62,6 +85,8 @@ def parse_show(text: str, monotonic_now: float | None = None) -> list[dict[str, 
     for block in text.strip().split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         name = values.get("Id")
+        if not name and block.strip():
+            raise command.unreadable("systemctl", block)
         if not name or name in found:
             continue
         restarts, pid = values.get("NRestarts", ""), values.get("MainPID", "")

@@ -109,7 +109,9 @@ def check(plan: Mapping[str, Any]) -> dict[str, Any]:
         "hosts": len(plan["hosts"]),
         "services": len(placed),
         "without_replica": [
-            {"service": one.name, "model": one.model, "hosts": one.hosts} for one in without_replica(placed)
+            # A folder of the controller is nothing that a reader of the plan knows the model by.
+            {"service": one.name, "model": one.served if one.model.startswith("/") else one.model, "hosts": one.hosts}
+            for one in without_replica(placed)
         ],
         "over_committed": over_committed(plan),
     }

@@ -18,6 +18,7 @@ from typing import Any
 
 from .._cluster import ray_cluster
 from .._host import beneath, units
+from .._runtime.command import noted
 
 # systemd tells the second, and the clocks of the two are read one after the other.
 SLACK = timedelta(seconds=5)
@@ -125,8 +126,7 @@ KNOWN = (
 
 def read_units(run: Any, names: list[str]) -> dict[str, str | None]:
     """Since when each unit has been active, as far as it is."""
-    rc, out, _err = run(units.show_command(names)) if names else (0, "", "")
-    shown = units.parse_show(out) if rc == 0 else []
+    shown = noted({}, [], units.ask, run, names)
     return {unit["name"]: unit["active_since"] for unit in shown if unit["active_state"] == "active"}
 
 

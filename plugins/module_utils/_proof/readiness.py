@@ -59,7 +59,7 @@ class _Behind:
         rc, out, err = self._ask(units.show_command([str(self.unit)]))
         if rc == 127:  # a host without systemd has no units
             out, rc = f"Id={self.unit}\nLoadState=not-found", 0
-        shown = units.parse_show(out) if rc == 0 else []
+        shown = noted(self.unknown, [], units.parse_show, out) if rc == 0 else []
         if not shown:
             self.unknown.setdefault("systemctl", f"systemctl show failed: {err.strip() or f'exit code {rc}'}")
         return shown[0] if shown else None

@@ -308,6 +308,18 @@ def answered(program: str, rc: int, said: str = "") -> None:
         raise NoAnswer(program, f"{program} failed: {last[0].strip()}")
 
 
+def unreadable(program: str, said: str) -> NoAnswer:
+    """Return what is raised for an answer of another form than the program gives: what it was asked is not known.
+
+    :param program: its name
+    :param said: what it printed
+    """
+    first = next(iter(said.strip().splitlines()), "").strip()
+    return NoAnswer(
+        program, f"{program} printed {first[:80]!r} where it was to answer" if first else f"{program} printed nothing"
+    )
+
+
 def says_missing(errors: str) -> bool:
     """Whether docker says that there is no such object, which is an answer; any other failure is none."""
     return re.search(r"no such (object|container|image|volume|network)", errors, re.IGNORECASE) is not None

@@ -7,7 +7,7 @@ On GB10 the GPU has no memory of its own, so C(/proc/meminfo) is the only accoun
 vLLM compares its share with C(MemAvailable), the driver allocates from C(MemFree); the page cache is what lies
 between the two, which is why it is dropped before an engine loads.
 
-This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library and its neighbours.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from . import command
 
 KIB_PER_GIB = 1024 * 1024
 
@@ -158,6 +160,9 @@ def wait_for_memory(
         sleep(min(interval_seconds, max(timeout_seconds - waited, 0.05)))
 
 
+NONE_THERE = re.compile(r"no (devices|running (compute )?processes)", re.IGNORECASE)
+"""How nvidia-smi says that there is no GPU, or nothing that uses one."""
+
 COMPUTE_APPS_QUERY = [
     "nvidia-smi",
     "--query-compute-apps=pid,process_name,used_memory",
@@ -169,7 +174,8 @@ def parse_compute_apps(text: str) -> list[dict[str, Any]]:
     """Parse what C(COMPUTE_APPS_QUERY) prints into C([{pid, name, used_mib}]), biggest first.
 
     C(used_mib) is None where nvidia-smi says [N/A]. Lines that are no process (messages) are left out. A process name
-    may hold commas, so it is what lies between the first and the last field.
+    may hold commas, so it is what lies between the first and the last field. Raises NoAnswer for text without a process
+    that does not say that there is none.
     """
     found: list[dict[str, Any]] = []
     for line in text.splitlines():
@@ -184,4 +190,6 @@ def parse_compute_apps(text: str) -> list[dict[str, Any]]:
                 "used_mib": int(used) if used.isdigit() else None,
             }
         )
+    if not found and text.strip() and not NONE_THERE.search(text):
+        raise command.unreadable("nvidia-smi", text)
     return sorted(found, key=lambda app: (-(app["used_mib"] or 0), app["pid"]))

@@ -296,7 +296,7 @@ class Collector:
         rc, out, err = self.call(["docker", "ps", "--quiet", "--no-trunc"])
         if rc not in (0, 127):
             raise Failed(f"docker ps ended with {rc}: {err.strip() or 'no message'}")
-        ids = out.split() if rc == 0 else []
+        ids = docker_facts.read_ids(out) if rc == 0 else []
         new = [each for each in ids if each not in self.known]
         if new:
             rc, text, err = self.call(["docker", "container", "inspect", "--", *new])

@@ -30,7 +30,7 @@ class Docker:
         if self.down:
             return 1, "", "Cannot connect to the Docker daemon"
         if argv[:2] == ["docker", "ps"]:
-            return 0, "\n".join(str(number) for number in range(len(self.containers))), ""
+            return 0, "\n".join(f"{number:064x}" for number in range(len(self.containers))), ""
         if argv[:3] == ["docker", "container", "inspect"] and self.inspected:
             return self.inspected
         if argv[:3] == ["docker", "container", "inspect"]:

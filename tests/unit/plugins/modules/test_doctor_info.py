@@ -19,8 +19,8 @@ from ansible_collections.dgxspark.vllm.plugins.modules import doctor_info
 INSPECT = [
     {
         "Name": "/spark-heavy",
-        "Id": "abc",
-        "Image": "sha256:used",
+        "Id": "abcdefabcdef",
+        "Image": "sha256:0123456789ab",
         "Config": {"Labels": {"dgxspark.managed": "true"}},
         "State": {"Status": "running", "Pid": 1},
     }
@@ -29,11 +29,11 @@ SCRIPTS = {
     "docker": """#!/bin/sh
 case "$1 $2" in
 "info "*) echo '{"ServerVersion": "29.2.1", "Runtimes": {"nvidia": {}}, "DockerRootDir": "/"}' ;;
-"ps "*) echo abc ;;
+"ps "*) echo abcdefabcdef ;;
 "container inspect") cat "$SPARK_TEST_INSPECT" ;;
 "logs "*) echo 'ok'; echo 'torch.OutOfMemoryError: CUDA out of memory' >&2 ;;
-"image ls") printf 'sha256:used vllm:1\\nsha256:old vllm:0\\nsha256:old vllm:alias\\n' ;;
-"image inspect") printf 'sha256:used 1073741824\\nsha256:old 2147483648\\n' ;;
+"image ls") printf 'sha256:0123456789ab vllm:1\\nsha256:ba9876543210 vllm:0\\nsha256:ba9876543210 vllm:alias\\n' ;;
+"image inspect") printf 'sha256:0123456789ab 1073741824\\nsha256:ba9876543210 2147483648\\n' ;;
 esac
 """,
     "journalctl": """#!/bin/sh

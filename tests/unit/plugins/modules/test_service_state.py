@@ -73,7 +73,7 @@ class Spark:
             for unit in argv[3:]:
                 self.enabled[unit[len("spark-") : -len(".service")]] = argv[1] == "enable"
         elif argv[:2] == ["docker", "ps"]:
-            out = "\n".join(self.held)
+            out = "\n".join(f"{ord(name[0]):064x}" for name in self.held)
         elif argv[:3] == ["docker", "container", "inspect"]:
             out = json.dumps([{"Name": f"/spark-{name}", "Id": f"{ord(name[0]):064x}"} for name in self.held])
         elif argv[0] == "nvidia-smi" and any("compute-apps" in word for word in argv):

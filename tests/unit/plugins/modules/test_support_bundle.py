@@ -37,7 +37,7 @@ PLANTED = [
 DOCKER = f"""#!/bin/sh
 case "$1 $2" in
 "info "*) echo '{{"ServerVersion": "29.2.1", "DockerRootDir": "/"}}' ;;
-"ps --all") echo abc ;;
+"ps --all") echo abcdefabcdef ;;
 "container inspect") cat "$SPARK_TEST_INSPECT" ;;
 "logs "*) echo 'Authorization: Bearer {FILE_KEY}'; echo 'env has {CONTAINER_KEY}'; echo '{{"api_key": "{PASSWORD}"}}'; echo 'useful line of the engine' >&2 ;;
 esac
@@ -45,7 +45,7 @@ esac
 INSPECT = [
     {
         "Name": "/spark-heavy",
-        "Id": "abc",
+        "Id": "abcdefabcdef",
         "Image": "sha256:x",
         "Config": {
             "Labels": {"dgxspark.managed": "true"},

@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.component import Seen, outdated, read_units, steps
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.file_times import WRITTEN, stamp_written, written_at
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 
 SHOWN = """Id=spark-a.service
 LoadState=loaded
@@ -49,8 +50,10 @@ def test_units_are_read_and_dated_by_the_monotonic_clock() -> None:
     assert seen["spark-b.service"] == Seen("spark-b.service")
 
 
-def test_a_unit_that_nothing_is_said_of_is_unknown() -> None:
-    assert read_units(["x"], "", 1.0, 1.0) == {"x": Seen("x")}
+@pytest.mark.parametrize("text", ["", "hello\n", "Id=x\nLoadState=loaded\n\nId=y\nLoadState=loaded\n"])
+def test_an_answer_about_something_else_is_none(text: str) -> None:
+    with pytest.raises(NoAnswer, match="systemctl printed"):
+        read_units(["x"], text, 1.0, 1.0)
 
 
 def test_only_a_running_unit_is_outdated() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 
 CONTAINER: dict[str, Any] = {
     "Id": "1" * 64,
@@ -66,6 +67,24 @@ def test_an_image_of_another_shape(path: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(
     "text", ["", "null", "{}", "[[]]", "[" * 100_000, "\x00", '{"ServerErrors": 7}', '{"ServerErrors": [null]}']
 )
-def test_what_is_no_answer(text: str) -> None:
-    assert docker_facts.parse_containers(text) == []
+def test_what_is_no_list_of_containers(text: str) -> None:
+    with pytest.raises(NoAnswer, match="docker printed"):
+        docker_facts.parse_containers(text)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"ServerErrors": 7}', '{"ServerErrors": [null]}'])
+def test_a_client_without_an_engine(text: str) -> None:
     assert docker_facts.parse_info(text)["reachable"] is False
+
+
+@pytest.mark.parametrize("text", ["null", "[[]]", "[" * 100_000, "\x00", "hello"])
+def test_what_says_nothing_of_an_engine(text: str) -> None:
+    with pytest.raises(NoAnswer, match="docker printed"):
+        docker_facts.parse_info(text)
+
+
+def test_ids() -> None:
+    assert docker_facts.read_ids("") == []
+    assert docker_facts.read_ids("0123456789ab\nsha256:" + "f" * 64 + "\n") == ["0123456789ab", "sha256:" + "f" * 64]
+    with pytest.raises(NoAnswer, match="docker printed 'usage: docker"):
+        docker_facts.read_ids("usage: docker COMMAND\n")

@@ -568,7 +568,7 @@ def test_docker_info() -> None:
     assert found["runtimes"] == ["nvidia", "runc"] and found["error"] == ""
 
 
-@pytest.mark.parametrize("text", ['{"ServerVersion": "", "ServerErrors": ["Cannot connect"]}', "", "Cannot connect"])
+@pytest.mark.parametrize("text", ['{"ServerVersion": "", "ServerErrors": ["Cannot connect"]}', ""])
 def test_docker_without_an_engine(text: str) -> None:
     found = docker_facts.parse_info(text)
     assert found["reachable"] is False and found["version"] is None and found["error"]
@@ -621,6 +621,27 @@ def test_units_on_the_disk_are_named_in_the_one_call(tmp_path: Any, fake_run: An
 
 
 # --- all together
+
+
+def test_a_host_that_prints_something_else_is_not_known(tmp_path: Any, fake_run: Any) -> None:
+    fake_run.on("docker info", '{"ServerVersion": "29.2.1"}')
+    fake_run.on("docker ps", "Usage:  docker [OPTIONS] COMMAND\n")
+    fake_run.on("systemctl show", "hello\n")
+    fake_run.on("nvidia-smi", "hello\n")
+    spark = gb10.collect(fake_run, str(tmp_path), etc=str(tmp_path), unit_dir=str(tmp_path))
+    assert spark["unknown"] == {
+        "docker": "docker printed 'Usage:  docker [OPTIONS] COMMAND' where it was to answer",
+        "systemctl": "systemctl printed 'hello' where it was to answer",
+        "nvidia-smi": "nvidia-smi printed 'hello' where it was to answer",
+    }
+
+
+def test_an_engine_that_inspects_nothing_is_not_one_without_containers(tmp_path: Any, fake_run: Any) -> None:
+    fake_run.on("docker info", '{"ServerVersion": "29.2.1"}')
+    fake_run.on("docker ps", "0123456789abcdef\n")
+    fake_run.on("docker container inspect", "")
+    spark = gb10.collect(fake_run, str(tmp_path), etc=str(tmp_path), unit_dir=str(tmp_path))
+    assert spark["unknown"]["docker"] == "docker printed nothing" and spark["containers"] == []
 
 
 def test_host_where_everything_is_missing(tmp_path: Any, fake_run: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 
 UNIT = "spark-qwen235.service"
 
@@ -112,3 +113,15 @@ def test_silence_of_systemd_is_no_news_of_the_unit() -> None:
     result = clock.wait(10.0)
     assert result["ready"] is False and 0 < clock.now <= 10.0
     assert f"whether the unit {UNIT} is active is not known after 10 s" in result["error"]
+
+
+@pytest.mark.parametrize("out", ["", "hello\n", "Id=spark-heavy.service\nLoadState=loaded\n\nhello\n"])
+def test_an_answer_about_something_else_is_none(out: str) -> None:
+    with pytest.raises(NoAnswer, match="systemctl printed"):
+        units.ask(lambda _argv, **_options: (0, out, ""), [UNIT])
+
+
+def test_a_host_without_systemd_or_without_units() -> None:
+    assert units.ask(lambda _argv, **_options: (127, "", "no such file"), [UNIT]) == []
+    assert units.ask(lambda _argv, **_options: (0, "", ""), [units.UNIT_GLOB]) == []
+    assert units.ask(lambda _argv, **_options: (0, "", ""), []) == []

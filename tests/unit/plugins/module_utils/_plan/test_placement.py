@@ -65,6 +65,12 @@ def test_ranks_are_one_service_with_all_its_hosts() -> None:
     assert names(plan) == []
 
 
+def test_a_model_in_a_folder_is_named_as_clients_know_it() -> None:
+    local = {**service("local"), "model": {"source": "/srv/controller/models/m"}}
+    plan = {"hosts": {"a": host(local), "b": host(service("fast"))}}
+    assert "no other host serves local:" in placement.findings(plan)[0]["message"]
+
+
 def test_over_committed_hosts_name_what_could_move() -> None:
     plan = {
         "hosts": {

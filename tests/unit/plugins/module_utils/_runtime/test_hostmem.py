@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, hostmem
 
 GIB_KB = 1024 * 1024
 
@@ -117,3 +117,9 @@ def test_compute_apps_of_gb10() -> None:
 def test_files_that_are_copied_to_hosts_import_nothing_but_the_standard_library(name: str) -> None:
     text = Path(hostmem.__file__).with_name(f"{name}.py").read_text()
     assert "ansible" not in text
+
+
+def test_text_that_speaks_of_no_process_is_no_answer() -> None:
+    assert hostmem.parse_compute_apps("") == hostmem.parse_compute_apps("No running processes found\n") == []
+    with pytest.raises(command.NoAnswer, match="nvidia-smi printed 'Usage: nvidia-smi'"):
+        hostmem.parse_compute_apps("Usage: nvidia-smi\n")
