@@ -361,7 +361,7 @@ def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any
     page = dest.with_name(f"{dest.stem}.html")
     write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
     write(page, plan_page.page(plan, findings))
-    return page
+    return page.resolve()
 
 
 def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: Path | None, how: str) -> None:

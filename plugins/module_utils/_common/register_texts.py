@@ -152,8 +152,8 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
     },
     "troubleshooting.md#the-host": {
         "host.not_known": (
-            "a program on the host (docker, nvidia-smi, systemctl, ip) did not answer in time; its facts count as not measured",
-            "find out why the host is slow (`uptime`, `journalctl --boot`), then run again",
+            "a program on the host (docker, nvidia-smi, systemctl, ip) did not answer in time, or printed something else; its facts count as not measured",
+            "find out what keeps it from answering (`uptime`, `journalctl --boot`), then run again",
         ),
         "host.docker": (
             "no Docker engine answers on the host",

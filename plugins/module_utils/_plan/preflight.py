@@ -247,7 +247,7 @@ def not_known(facts: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -
                 rule="host.not_known",
                 severity="error" if needed else "warning",
                 message=f"{why}; {then}.",
-                fix="See why the host is slow (uptime, journalctl --boot, systemctl status docker), and run again when it answers.",
+                fix="See what keeps the program from answering (uptime, journalctl --boot, systemctl status docker), and run again.",
                 basis="measured",
             )
         )
