@@ -146,7 +146,8 @@ def items(table: str) -> dict[str, Item]:
                 span, _bar, value = rest.partition("|")
                 (kinds if token == ":" else defaults).append((value, parse_span(span)))
             else:
-                tokens.append((token, parse_span(rest) if rest else head[1]))
+                own = parse_span(rest) if rest else head[1]
+                tokens += ((word, own) for word in token.split())
             continue
         if head is not None:
             found[head[0]] = Item(*head, tuple(kinds), tuple(defaults), tuple(tokens))

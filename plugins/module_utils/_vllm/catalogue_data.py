@@ -8,7 +8,7 @@ C(VERSIONS). Not to be edited.
 
 A line is C(name|span|kind|default); lines with a blank in front belong to the name above: C(:|span|kind) and
 C(>|span|default) where these differ between versions, C(-x) another spelling, C(=x) a choice that the parser enforces,
-C(~x) one that it only shows, C(!x) a remark, each with C(|span) behind it unless it is there as long as the name is.
+C(~x) one that it only shows, C(!x) a remark, several on a line with C(|span) behind them unless they are there as long as the name is.
 C(@table) as a choice stands for all names of that table.
 
 A span is C(first-last) with either left open, several with commas between; no span is every version.
@@ -18,43 +18,8 @@ from __future__ import annotations
 
 # Every version read, oldest first.
 VERSIONS = """\
-0.10.1.1
-0.10.2
-0.11.0
-0.11.1
-0.11.2
-0.12.0
-0.13.0
-0.14.0
-0.14.1
-0.15.0
-0.15.1
-0.16.0
-0.17.0
-0.17.1
-0.18.0
-0.18.1
-0.19.0
-0.19.1
-0.20.0
-0.20.1
-0.20.2
-0.21.0
-0.22.0
-0.22.1
-0.23.0
-0.24.0
-0.25.0
-0.25.1
-0.26.0
-0.27.0
-0.27.1
-0.28.0
-0.29.0
-0.30.0
-0.31.0
-0.32.0
-0.33.0
+0.10.1.1 0.10.2 0.11.0 0.11.1 0.11.2 0.12.0 0.13.0 0.14.0 0.14.1 0.15.0 0.15.1 0.16.0 0.17.0 0.17.1 0.18.0 0.18.1 0.19.0 0.19.1 0.20.0
+0.20.1 0.20.2 0.21.0 0.22.0 0.22.1 0.23.0 0.24.0 0.25.0 0.25.1 0.26.0 0.27.0 0.27.1 0.28.0 0.29.0 0.30.0 0.31.0 0.32.0 0.33.0
 """
 
 # Kinds of options: flag (cannot be negated), switch (has a --no- form), int, float, size (takes 64k, 64K), size-auto,
@@ -74,19 +39,8 @@ all2all-backend|0.11.1-|text
  >|0.11.1-0.13.0|null
  >|0.14.0-|"allgather_reducescatter"
  =@all2all_backends|0.14.0-0.31.0
- =allgather_reducescatter|0.11.1-0.13.0,0.32.0-
- =deepep_high_throughput|0.11.1-0.13.0,0.32.0-
- =deepep_low_latency|0.11.1-0.13.0,0.32.0-
- =deepep_v2|0.32.0-
- =flashinfer_all2allv|0.11.1-0.13.0,0.32.0-
- =flashinfer_nvlink_one_sided|0.32.0-
- =flashinfer_nvlink_two_sided|0.32.0-
- =moonep|0.32.0-
- =mori_high_throughput|0.32.0-
- =mori_low_latency|0.32.0-
- =naive|0.11.1-0.13.0,0.32.0-
- =nixl_ep|0.32.0-
- =pplx|0.11.1-0.13.0,0.32.0-
+ =allgather_reducescatter =deepep_high_throughput =deepep_low_latency =flashinfer_all2allv =naive =pplx|0.11.1-0.13.0,0.32.0-
+ =deepep_v2 =flashinfer_nvlink_one_sided =flashinfer_nvlink_two_sided =moonep =mori_high_throughput =mori_low_latency =nixl_ep|0.32.0-
 allow-credentials||switch|false
 allow-deprecated-quantization|0.14.0-|switch|false
 allowed-headers||json/int|["*"]
@@ -97,13 +51,7 @@ allowed-origins||json/int
  >|-0.31.0|["*"]
  >|0.32.0-|[]
 anthropic-disabled-thinking-effort|0.31.0-|text|"auto"
- =auto
- =high
- =low
- =max
- =medium
- =none
- =xhigh
+ =auto =high =low =max =medium =none =xhigh
 api-key||text/none+|null
 api-server-count||int
  >|-0.14.1|1
@@ -117,51 +65,30 @@ attention-config|0.13.0-|json/class|"..."
  -ac
 aux-output-config|0.31.0-|json/class|"..."
 block-size||int|null
- =1|-0.17.1
- =128|-0.17.1
- =16|-0.17.1
+ =1 =128 =16 =32 =64 =8|-0.17.1
  =256|0.11.1-0.17.1
- =32|-0.17.1
- =64|-0.17.1
- =8|-0.17.1
 calculate-kv-scales|-0.27.1|switch|false
 chat-template||text/none|null
 chat-template-content-format||text|"auto"
- =auto
- =openai
- =string
+ =auto =openai =string
 code-revision||text/none|null
 cohere-format|0.27.0-|text|"cmd4"
 cohere-is-reasoning-model|0.27.0-|switch|true
 collect-detailed-traces|||null
  :|-0.30.0|text+
  :|0.31.0-|text/none+
- =all
- =all,model|-0.30.0
- =all,worker|-0.30.0
- =model
- =model,all|-0.30.0
- =model,worker|-0.30.0
- =worker
- =worker,all|-0.30.0
- =worker,model|-0.30.0
+ =all =model =worker
+ =all,model =all,worker =model,all =model,worker =worker,all =worker,model|-0.30.0
 compilation-config||json/class|"..."
  -O|-0.11.2
  -cc|0.12.0-
 config||text|null
 config-format||text|"auto"
- =auto|0.10.1.1
- =hf|0.10.1.1
- =mistral|0.10.1.1
- ~auto|0.10.2-
- ~hf|0.10.2-
- ~mistral|0.10.2-
+ =auto =hf =mistral|0.10.1.1
+ ~auto ~hf ~mistral|0.10.2-
 convert||text|"auto"
- =auto
- =classify
- =embed
+ =auto =classify =embed =none
  =mm_encoder_only|0.14.0-0.15.1
- =none
  =reward|-0.15.1
 cp-kv-cache-interleave-size|0.12.0-|int
  >|0.12.0-0.29.0|1
@@ -208,8 +135,7 @@ dcp-comm-backend|0.18.0-
  :|0.31.0-|text/none
  >|0.18.0-0.28.0|"ag_rs"
  >|0.29.0-|null
- =a2a
- =ag_rs
+ =a2a =ag_rs
 dcp-kv-cache-interleave-size|0.11.1-|int|1
 dcp-q-replicate|0.29.0-|switch|null
 decode-context-parallel-size|0.10.2-|int|1
@@ -245,14 +171,8 @@ disable-uvicorn-access-log||switch|false
 distributed-executor-backend|||null
  :|0.10.1.1|text
  :|0.10.2-|text/none
- =external_launcher|0.10.1.1
- =mp|0.10.1.1
- =ray|0.10.1.1
- =uni|0.10.1.1
- ~external_launcher|0.10.2-
- ~mp|0.10.2-
- ~ray|0.10.2-
- ~uni|0.10.2-
+ =external_launcher =mp =ray =uni|0.10.1.1
+ ~external_launcher ~mp ~ray ~uni|0.10.2-
 distributed-timeout-seconds|0.18.0-|int/none|null
 download-dir||text/none|null
 dp-supervisor-probe-failure-threshold|0.22.0-|int|3
@@ -260,12 +180,7 @@ dp-supervisor-probe-interval-s|0.22.0-|float|5.0
 dp-supervisor-probe-timeout-s|0.22.0-|float|5.0
 dp-sync-interval|0.30.0-|int|16
 dtype||text|"auto"
- =auto
- =bfloat16
- =float
- =float16
- =float32
- =half
+ =auto =bfloat16 =float =float16 =float32 =half
 ec-manager-config|0.28.0-|json/class|"..."
 ec-transfer-config|0.11.1-|json/class/none|null
 elastic-ep-max-dp-size|0.30.0-|int|null
@@ -338,23 +253,18 @@ eplb-window-size|-0.11.2|int
  !deprecated|0.10.2-0.11.2
 exclude-tools-when-tool-choice-none||switch|false
 expert-placement-strategy|0.11.0-|text|"linear"
- =linear
- =round_robin
+ =linear =round_robin
 fail-on-environ-validation|0.17.0-|switch|false
 fault-tolerance-config|0.27.0-|json/class|"..."
 fingerprint-mode|0.21.0-|text|"full"
- =custom
- =full
- =hash
- =none
+ =custom =full =hash =none
 fingerprint-value|0.21.0-|text/none|null
 fully-sharded-loras||switch|false
 gdn-prefill-backend|0.18.0-|text|null
  =aiter_flydsl|0.32.0-
  =cutedsl|0.22.0-
- =flashinfer
+ =flashinfer =triton
  =sycl|0.33.0-
- =triton
 generation-config||text|"auto"
 gpu-memory-utilization||float
  >|-0.19.1|0.9
@@ -366,11 +276,8 @@ guided-decoding-backend|-0.11.2|text
  >|-0.10.2|"auto"
  >|0.11.0-0.11.2|null
  !deprecated|0.11.0-0.11.2
- =auto|-0.10.2
- =guidance|-0.10.2
+ =auto =guidance =outlines =xgrammar|-0.10.2
  =lm-format-enforcer|0.10.2
- =outlines|-0.10.2
- =xgrammar|-0.10.2
 guided-decoding-disable-additional-properties|-0.11.2
  :|-0.10.2|switch
  :|0.11.0-0.11.2|text
@@ -405,20 +312,13 @@ interleave-mm-strings||switch|false
 io-processor-plugin|0.10.2-|text/none|null
 ir-op-priority|0.20.0-|json/class|"..."
 jit-monitor-mode|0.25.0-|text|"warn"
- =error
- =warn
+ =error =warn
 jit-monitor-verbose|0.24.0-|switch|false
 kda-decode-backend|0.30.0-|text|null
- =auto
- =flashinfer
- =native
- =triton
+ =auto =flashinfer =native =triton
 kda-prefill-backend|0.27.0-|text|null
- =auto
- =flashinfer|0.30.0-
- =flashkda
- =fused|0.30.0-
- =triton
+ =auto =flashkda =triton
+ =flashinfer =fused|0.30.0-
 kernel-config|0.16.0-|json/class|"..."
 kv-cache-dtype||text|"auto"
  =@kv_cache_dtypes|-0.32.0
@@ -431,8 +331,7 @@ kv-events-config||json/class/none|null
 kv-offloading-backend|0.11.1-|text
  >|0.11.1-0.13.0|null
  >|0.14.0-|"native"
- =lmcache
- =native
+ =lmcache =native
 kv-offloading-size|0.11.1-|float/none|null
 kv-sharing-fast-prefill||switch|false
 kv-transfer-config||json/class/none|null
@@ -448,59 +347,42 @@ log-config-file
  >|0.31.0-|"==SUPPRESS=="
 log-error-stack|0.10.2-|switch|false
 log-level|0.31.0-|text|"==SUPPRESS=="
- =CRITICAL
- =DEBUG
- =ERROR
- =INFO
- =NOTSET
- =WARNING
+ =CRITICAL =DEBUG =ERROR =INFO =NOTSET =WARNING
 logging-config|0.31.0-|json/class|"==SUPPRESS=="
 logits-processor-pattern|-0.16.0|text/none|null
 logits-processors||text/none+|null
 logprobs-mode||text
  >|0.10.1.1,0.11.0-|"raw_logprobs"
  >|0.10.2|"RAW_LOGPROBS"
- =processed_logits
- =processed_logprobs
- =raw_logits
- =raw_logprobs
+ =processed_logits =processed_logprobs =raw_logits =raw_logprobs
 long-prefill-token-threshold||int|0
 long-prefill-token-threshold-adaptive|0.31.0-|switch|false
 lora-dtype||text|"auto"
- =auto
- =bfloat16
- =float16
+ =auto =bfloat16 =float16
 lora-extra-vocab-size|-0.11.2|int|256
- =256|0.11.1-0.11.2
- =512|0.11.1-0.11.2
+ =256 =512|0.11.1-0.11.2
 lora-modules||text/none+|null
 lora-target-modules|0.19.0-|text/none+|null
 mamba-backend|0.20.0-|text|"TRITON"
 mamba-block-size|0.11.1-|int/none|null
 mamba-cache-dtype||text|"auto"
- =auto
+ =auto =float32
  =bfloat16|0.22.0-
  =float16|0.13.0-
- =float32
 mamba-cache-mode|0.15.0-|text
  >|0.15.0-0.32.0|"none"
  >|0.33.0-|null
- =align
+ =align =none
  =all|0.15.0-0.31.0
- =none
 mamba-cache-philox-rounds|0.20.0-|int|0
 mamba-ssm-cache-dtype||text|"auto"
- =auto
+ =auto =float32
  =bfloat16|0.22.0-
  =float16|0.13.0-
- =float32
 mamba-ssu-algorithm|0.27.0-||null
  :|0.27.0-0.30.0|text
  :|0.31.0-|text/none
- =auto
- =horizontal
- =simple
- =vertical
+ =auto =horizontal =simple =vertical
 master-addr|0.11.1-|text|"127.0.0.1"
 master-port|0.11.1-|int|29501
 max-cpu-loras||int/none|null
@@ -512,15 +394,7 @@ max-logprobs||int|20
 max-long-partial-prefills|-0.26.0|int|1
 max-lora-cls-labels|0.31.0-|int/none|null
 max-lora-rank||int|16
- =1|0.11.1-
- =128|0.11.1-
- =16|0.11.1-
- =256|0.11.1-
- =32|0.11.1-
- =320|0.11.1-
- =512|0.11.1-
- =64|0.11.1-
- =8|0.11.1-
+ =1 =128 =16 =256 =32 =320 =512 =64 =8|0.11.1-
 max-loras||int|1
 max-model-len|||null
  :|-0.13.0|size
@@ -547,39 +421,27 @@ mm-encoder-fp8-scale-save-margin|0.21.0-|float|1.5
 mm-encoder-fp8-scale-save-path|0.21.0-|text/none|null
 mm-encoder-only|0.15.0-|switch|false
 mm-encoder-tp-mode|0.10.2-|text|"weights"
- =data
- =weights
+ =data =weights
 mm-hasher-algorithm|0.27.0-|text|"blake3"
- =blake3
- =sha256
- =sha512
+ =blake3 =sha256 =sha512
 mm-ipc-gpu-memory-gb|0.25.0-|float|0
 mm-processor-cache-gb|||4
  :|0.10.1.1|int
  :|0.10.2-|float
 mm-processor-cache-type|0.11.0-|text|"lru"
- =lru
- =shm
+ =lru =shm
 mm-processor-device|0.28.0-|text|"auto"
- =auto
- =cpu
- =cuda
+ =auto =cpu =cuda
 mm-processor-kwargs||json/int/none|null
 mm-shm-cache-max-object-size-mb|0.11.0-|int|128
 mm-tensor-ipc|0.19.0-|text|"direct_rpc"
- =direct_rpc
- =torch_shm
+ =direct_rpc =torch_shm
 model||text|"Qwen/Qwen3-0.6B"
 model-class-overrides|0.25.0-|json/int|{}
 model-impl||text|"auto"
- =auto|-0.10.2
+ =auto =transformers =vllm|-0.10.2
  =terratorch|0.10.2
- =transformers|-0.10.2
- =vllm|-0.10.2
- ~auto|0.11.0-
- ~terratorch|0.11.0-
- ~transformers|0.11.0-
- ~vllm|0.11.0-
+ ~auto ~terratorch ~transformers ~vllm|0.11.0-
 model-loader-extra-config||json-text|{}
 moe-backend|0.17.0-|text/lower_|"auto"
  =@moe_backends
@@ -598,9 +460,7 @@ numa-bind|0.20.0-|switch|false
 numa-bind-cpus|0.20.0-|text/none+|null
 numa-bind-nodes|0.20.0-|int/none+|null
 offload-backend|0.17.0-|text|"auto"
- =auto
- =prefetch
- =uva
+ =auto =prefetch =uva
 offload-group-size|0.17.0-|int|0
 offload-num-in-group|0.17.0-|int|1
 offload-params|0.17.0-|text+|"..."
@@ -615,20 +475,15 @@ override-pooler-config|-0.11.2||null
  :|0.11.0-0.11.2|json/class/none
  !deprecated|0.11.0-0.11.2
 per-request-spec-decode-metrics|0.29.0-|text|"none"
- =detailed
- =none
- =summary
+ =detailed =none =summary
 performance-mode|0.17.0-|text|"balanced"
- =balanced
- =interactivity
- =throughput
+ =balanced =interactivity =throughput
 pipeline-parallel-size||int|1
  -pp
 pooler-config|0.11.0-|json/class/none|null
 port||int|8000
 preemption-mode|-0.10.2|text|null
- =recompute
- =swap
+ =recompute =swap
 prefill-context-parallel-size|0.12.0-|int|1
  -pcp
 prefill-schedule-interval|0.24.0-|int|1
@@ -638,12 +493,10 @@ prefix-cache-retention-interval|0.29.0-|int/none
 prefix-caching-hash-algo||text
  >|0.10.1.1|"builtin"
  >|0.10.2-|"sha256"
- =builtin|0.10.1.1
+ =builtin =sha256_cbor_64bit|0.10.1.1
  =sha256
  =sha256_cbor|0.10.2-
- =sha256_cbor_64bit|0.10.1.1
- =xxhash|0.13.0-
- =xxhash_cbor|0.13.0-
+ =xxhash =xxhash_cbor|0.13.0-
 prefix-match-unit|0.26.0-|int/none|null
 profiler-config|0.13.0-|json/class|"..."
 pt-load-map-location||json-text|"cpu"
@@ -655,15 +508,9 @@ reasoning-config|0.19.0-|json/class/none|null
 reasoning-effort-map|0.33.0-|json/int|null
 reasoning-parser||text|""
  =GptOss|0.10.1.1
- =deepseek_r1|-0.11.0
- =glm45|-0.11.0
- =granite|-0.11.0
- =hunyuan_a13b|-0.11.0
- =mistral|-0.11.0
+ =deepseek_r1 =glm45 =granite =hunyuan_a13b =mistral =qwen3 =step3|-0.11.0
  =openai_gptoss|0.10.2-0.11.0
- =qwen3|-0.11.0
  =seed_oss|0.11.0
- =step3|-0.11.0
 reasoning-parser-plugin|0.11.1-|text|""
 renderer-num-workers|0.19.0-|int|1
 replayssm-buffer-len|0.27.0-|int|16
@@ -675,19 +522,13 @@ root-path||text/none|null
 rope-scaling|-0.11.0|json/int|{}
 rope-theta|-0.11.0|float/none|null
 runner||text|"auto"
- =auto
- =draft
- =generate
- =pooling
+ =auto =draft =generate =pooling
 safetensors-load-strategy|0.10.2-
  :|0.10.2-0.18.1,0.24.0-0.30.0|text
  :|0.19.0-0.23.0,0.31.0-|text/none
  >|0.10.2-0.18.1|"lazy"
  >|0.19.0-|null
- =eager|0.24.0-
- =lazy|0.24.0-
- =prefetch|0.24.0-
- =torchao|0.24.0-
+ =eager =lazy =prefetch =torchao|0.24.0-
 safetensors-prefetch-block-size|0.21.0-|size|16777216
 safetensors-prefetch-num-threads|0.21.0-|int|8
 scheduler-cls
@@ -698,8 +539,7 @@ scheduler-cls
 scheduler-delay-factor|-0.10.2|float|0.0
 scheduler-reserve-full-isl|0.19.0-|switch|true
 scheduling-policy||text|"fcfs"
- =fcfs
- =priority
+ =fcfs =priority
 seed
  :|-0.11.2|int/none
  :|0.12.0-|int
@@ -715,13 +555,7 @@ sleep-mode-offload-cudagraph|0.32.0-|switch|false
 sleep-preserve-parameter-names|0.31.0-|text+|[]
 sparse-indexer-topk-backend|0.30.0-|text/lower_|"auto"
  =aiter|0.32.0-
- =auto
- =cooperative
- =deep_select
- =flashinfer
- =per_row
- =persistent
- =torch
+ =auto =cooperative =deep_select =flashinfer =per_row =persistent =torch
 spec-method|0.22.0-||null
  :|0.22.0-0.30.0|text
  :|0.31.0-|text/none
@@ -742,34 +576,19 @@ structured-outputs-config|0.11.0-|json/class|"..."
 swa-bounded-replay|0.31.0-|switch|true
 swap-space|-0.17.1|float|4
 task|-0.12.0|text|null
- !deprecated
- =auto
- =classify
- =draft
- =embed
- =embedding
- =generate
- =reward
- =score
- =transcription
+ !deprecated =auto =classify =draft =embed =embedding =generate =reward =score =transcription
 tensor-parallel-size||int|1
  -tp
 tokenizer||text|null
 tokenizer-mode||text|"auto"
- =auto|-0.11.2
- =custom|-0.11.2
- =mistral|-0.11.2
- =slow|-0.11.2
+ =auto =custom =mistral =slow|-0.11.2
  ~alpamayo2_super|0.33.0-
- ~auto|0.12.0-
- ~cohere|0.27.0-
+ ~auto ~hf ~mistral|0.12.0-
+ ~cohere ~kimi_k3|0.27.0-
  ~deepseek_v32|0.13.0-
  ~deepseek_v4|0.20.0-
  ~fastokens|0.21.0
- ~hf|0.12.0-
  ~inkling|0.26.0-
- ~kimi_k3|0.27.0-
- ~mistral|0.12.0-
  ~slow|0.12.0-0.30.0
 tokenizer-revision||text/none|null
 tokens-only|0.11.1-|switch|false
@@ -781,9 +600,7 @@ tool-strict-level|0.31.0-
  :|0.33.0-|text/none
  >|0.31.0-0.32.0|"auto"
  >|0.33.0-|null
- =auto
- =function
- =parameter
+ =auto =function =parameter
 trust-remote-code||switch|false
 trust-request-chat-template|0.11.0-|switch|false
 trust-request-mm-kwargs|0.31.0-|switch|false
@@ -794,15 +611,9 @@ use-gpu-for-pooling-score|0.17.0-0.17.1|switch|false
 use-replayssm|0.27.0-|switch|false
 use-tqdm-on-load||switch|true
 uvicorn-log-level||text|"info"
- =critical
- =debug
- =error
- =info
- =trace
- =warning
+ =critical =debug =error =info =trace =warning
 video-pruning-method|0.27.0-|text|"evs"
- =evs
- =vidcom2
+ =evs =vidcom2
 video-pruning-rate|0.11.0-|float/none|null
 watchdog-config|0.33.0-|json/class|"..."
 watermark|0.24.0-|float|0.0
@@ -815,16 +626,12 @@ worker-extension-cls||text|""
     "environment": r"""
 AITER_SITUV2_A8W4|0.27.0-0.27.1|bool
 CMAKE_BUILD_TYPE||text
- =Debug|0.11.0-
- =RelWithDebInfo|0.11.0-
- =Release|0.11.0-
+ =Debug =RelWithDebInfo =Release|0.11.0-
 CUDA_HOME||text
 CUDA_VISIBLE_DEVICES||text
 FORCE_COLOR|0.31.0-|bool
 GPT_OSS_SYSTEM_TOOL_MCP_LABELS|0.11.0|text
- =code_interpreter
- =container
- =web_search_preview
+ =code_interpreter =container =web_search_preview
 K_SCALE_CONSTANT|-0.27.1|int
 LD_LIBRARY_PATH||text
 LOCAL_RANK||int
@@ -840,13 +647,8 @@ S3_SECRET_ACCESS_KEY||text
 VERBOSE||bool
 VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN|0.28.0-|int
 VLLM_ALL2ALL_BACKEND|-0.15.1|text
- =allgather_reducescatter|0.11.0-0.15.1
- =deepep_high_throughput|0.11.0-0.15.1
- =deepep_low_latency|0.11.0-0.15.1
- =flashinfer_all2allv|0.11.0-0.15.1
+ =allgather_reducescatter =deepep_high_throughput =deepep_low_latency =flashinfer_all2allv =naive =pplx|0.11.0-0.15.1
  =mori|0.15.0-0.15.1
- =naive|0.11.0-0.15.1
- =pplx|0.11.0-0.15.1
 VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE||bool
 VLLM_ALLOW_INSECURE_SERIALIZATION||bool
 VLLM_ALLOW_LONG_MAX_MODEL_LEN||bool
@@ -874,8 +676,7 @@ VLLM_CHAT_TEMPLATE_RENDER_TIMEOUT|0.32.0-|float
 VLLM_CI_USE_S3|-0.25.1|text
 VLLM_COHERE2_ATTN_MOE_DUAL_STREAM_TOKEN_THRESHOLD|0.33.0-|int
 VLLM_COMPILE_CACHE_SAVE_FORMAT|0.11.1-|text
- =binary
- =unpacked
+ =binary =unpacked
 VLLM_COMPUTE_NANS_IN_LOGITS||bool
 VLLM_CONFIGURE_LOGGING
  :|-0.12.0|int
@@ -911,9 +712,7 @@ VLLM_DEEPEP_V2_ALLOW_HYBRID_MODE|0.24.0-|bool
 VLLM_DEEPEP_V2_ALLOW_MULTIPLE_REDUCTION|0.24.0-|bool
 VLLM_DEEPEP_V2_PREFER_OVERLAP|0.24.0-|bool
 VLLM_DEEP_GEMM_WARMUP|0.11.1-|text
- =full
- =relax
- =skip
+ =full =relax =skip
 VLLM_DISABLED_KERNELS||text
 VLLM_DISABLE_COMPILE_CACHE||bool
 VLLM_DISABLE_DSV4_MEGAMOE_SHARED_EXPERT_FUSION|0.29.0-|bool
@@ -959,9 +758,7 @@ VLLM_ENGINE_READY_TIMEOUT_S|0.14.0-|int
 VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS||int
 VLLM_FASTSAFETENSORS_QUEUE_SIZE|0.24.0-|int
 VLLM_FLASHINFER_ALLREDUCE_BACKEND|0.17.0-|text
- =auto
- =mnnvl
- =trtllm
+ =auto =mnnvl =trtllm
 VLLM_FLASHINFER_ALLREDUCE_FUSION_THRESHOLDS_MB|0.10.2-0.25.1|text
 VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR|0.22.0-|text
 VLLM_FLASHINFER_AUTOTUNE_SKIP_OPS|0.26.0-|text
@@ -969,34 +766,28 @@ VLLM_FLASHINFER_DISABLE_Q_QUANTIZATION|0.10.2-0.14.1|bool
 VLLM_FLASHINFER_FORCE_TENSOR_CORES|0.10.1.1|bool
 VLLM_FLASHINFER_MOE_A2A_LOW_PRECISION_COMBINE|0.32.0-|bool
 VLLM_FLASHINFER_MOE_BACKEND|-0.23.0|text
- =latency|0.11.0-0.21.0
+ =latency =throughput|0.11.0-0.21.0
  =masked_gemm|0.12.0-0.21.0
- =throughput|0.11.0-0.21.0
 VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE|0.11.1-|int
 VLLM_FLASH_ATTN_MAX_NUM_SPLITS_FOR_CUDA_GRAPH|0.11.0-0.14.1|int
 VLLM_FLASH_ATTN_VERSION|-0.14.1|int
 VLLM_FLAT_LOGPROBS|0.11.1-0.11.2|bool
 VLLM_FLOAT32_MATMUL_PRECISION|0.13.0-|text
- =high|0.14.0-
- =highest|0.14.0-
- =ieee|0.13.0
- =medium|0.14.0-
- =tf32|0.13.0
+ =high =highest =medium|0.14.0-
+ =ieee =tf32|0.13.0
 VLLM_FORCE_AOT_LOAD|0.11.1-|bool
 VLLM_FUN_AUDIOCHAT_DEBUG|0.16.0|direct
 VLLM_FUN_AUDIOCHAT_DUMP_PATH|0.16.0|direct
 VLLM_FUSED_MOE_CHUNK_SIZE|-0.17.1|int
 VLLM_GC_DEBUG|0.11.1-|text
 VLLM_GDN_DECODE_KERNEL|0.28.0-|text
- =cuda
- =triton
+ =cuda =triton
 VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS|0.10.2-|bool
 VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS|0.11.1-|text
 VLLM_GPT_OSS_USE_CONTAINER_TOOL|0.10.2|bool
 VLLM_GPU_NIC_PCIE_MAPPING|0.23.0-|text
 VLLM_GPU_SYNC_CHECK|0.25.0-|text
- =error
- =warn
+ =error =warn
 VLLM_HAS_FLASHINFER_CUBIN|0.10.2-|bool
 VLLM_HOST_IP||text
 VLLM_HTTP_MAX_REQUEST_BODY_SIZE|0.33.0-|int
@@ -1013,14 +804,8 @@ VLLM_KIMI_K3_GEMM_AR|0.29.0-|bool
 VLLM_KIMI_K3_GEMM_RS|0.28.0-0.30.0|bool
 VLLM_KIMI_K3_SHARD_SP_SHARED_EXPERT|0.27.0-|bool
 VLLM_KV_CACHE_LAYOUT||text
- =BHLNC|0.29.0-
- =BLHNC|0.29.0-
- =BLNHC|0.29.0-
- =HND|0.11.0-
- =LBHNC|0.29.0-
- =LBNHC|0.29.0-
- =LHBNC|0.29.0-
- =NHD|0.11.0-
+ =BHLNC =BLHNC =BLNHC =LBHNC =LBNHC =LHBNC|0.29.0-
+ =HND =NHD|0.11.0-
 VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES|0.10.2-|bool
 VLLM_KV_OFFLOAD_MAX_BATCH_DESCRIPTORS|0.29.0-|int
 VLLM_LOGGING_COLOR|0.12.0-|text
@@ -1039,8 +824,7 @@ VLLM_LORA_RESOLVER_CACHE_DIR||text
 VLLM_LORA_RESOLVER_HF_REPO_LIST|0.16.0-|text
 VLLM_MAIN_CUDA_VERSION|0.11.0-|text
 VLLM_MARLIN_INPUT_DTYPE|0.12.0-|text
- =fp8
- =int8
+ =fp8 =int8
 VLLM_MARLIN_USE_ATOMIC_ADD||bool
 VLLM_MAX_AUDIO_CLIP_FILESIZE_MB||int
 VLLM_MAX_AUDIO_DECODE_BYTES|0.28.0-|int
@@ -1068,9 +852,7 @@ VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS|0.18.0-|bool
 VLLM_MINIMAX_M3_MSA_CUTLASS_MIN_BATCH|0.33.0-|direct
 VLLM_MLA_DISABLE||bool
 VLLM_MM_HASHER_ALGORITHM|0.15.0-0.29.0|text
- =blake3
- =sha256
- =sha512
+ =blake3 =sha256 =sha512
 VLLM_MM_INPUT_CACHE_GIB|-0.12.0|int
 VLLM_MODEL_REDIRECT_PATH||text
 VLLM_MOE_DP_CHUNK_SIZE|-0.19.1|int
@@ -1104,11 +886,8 @@ VLLM_NIXL_SIDE_CHANNEL_HOST||text
 VLLM_NIXL_SIDE_CHANNEL_PORT||int
 VLLM_NO_USAGE_STATS||bool
 VLLM_NVFP4_GEMM_BACKEND|0.11.1-0.23.0|text
- =cutlass|0.11.1-0.21.0
+ =cutlass =flashinfer-cudnn =flashinfer-cutlass =flashinfer-trtllm|0.11.1-0.21.0
  =emulation|0.20.0-0.21.0
- =flashinfer-cudnn|0.11.1-0.21.0
- =flashinfer-cutlass|0.11.1-0.21.0
- =flashinfer-trtllm|0.11.1-0.21.0
  =marlin|0.15.0-0.21.0
 VLLM_NVTX_SCOPES_FOR_PROFILING|0.11.0-|bool
 VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME|0.11.0-|text
@@ -1145,13 +924,10 @@ VLLM_REQUEST_BODY_LOG_LEVEL|0.33.0-|text
 VLLM_RINGBUFFER_WARNING_INTERVAL||int
 VLLM_ROCM_AITER_MEGA_MOE_FUSE_SHARED_EXPERTS|0.32.0|bool
 VLLM_ROCM_AITER_MLA_ASM_PADDING|0.28.0-|text
- =asm
- =auto
- =gluon
+ =asm =auto =gluon
 VLLM_ROCM_AITER_MLA_DCP_VERIFY|0.31.0-0.32.0|text
- =asm
+ =asm =segmented
  =auto|0.32.0
- =segmented
 VLLM_ROCM_AITER_MOE_DISPATCH_POLICY|0.23.0-|int
 VLLM_ROCM_CUSTOM_PAGED_ATTN|-0.18.1|bool
 VLLM_ROCM_FP8_MFMA_PAGE_ATTN|0.11.0-|bool
@@ -1164,12 +940,8 @@ VLLM_ROCM_QUICK_REDUCE_CAST_BF16_TO_FP16||bool
 VLLM_ROCM_QUICK_REDUCE_MAX_SIZE_BYTES_MB||int
 VLLM_ROCM_QUICK_REDUCE_MIN_SIZE_BYTES_MB|0.22.0-|int
 VLLM_ROCM_QUICK_REDUCE_QUANTIZATION||text
- =FP|0.11.0-
+ =FP =INT4 =INT6 =INT8 =NONE|0.11.0-
  =INT3|0.25.0-
- =INT4|0.11.0-
- =INT6|0.11.0-
- =INT8|0.11.0-
- =NONE|0.11.0-
 VLLM_ROCM_QUICK_REDUCE_QUANTIZATION_MIN_SIZE_KB|0.22.0-|int
 VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT|0.15.0-|bool
 VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE|0.11.1-|int
@@ -1186,12 +958,7 @@ VLLM_ROCM_USE_AITER_MLA||bool
 VLLM_ROCM_USE_AITER_MOE||bool
 VLLM_ROCM_USE_AITER_MOE_A4W4_DSV4|0.32.0-|bool
 VLLM_ROCM_USE_AITER_MOE_SITUV2|0.31.0-|text
- =0
- =1
- =a16w4
- =a4w4
- =a8w4
- =auto
+ =0 =1 =a16w4 =a4w4 =a8w4 =auto
 VLLM_ROCM_USE_AITER_MOE_SITUV2_A8W4|0.28.0-0.30.0|bool
 VLLM_ROCM_USE_AITER_PAGED_ATTN|-0.25.1|bool
 VLLM_ROCM_USE_AITER_RMSNORM||bool
@@ -1215,8 +982,7 @@ VLLM_SLEEP_WHEN_IDLE|-0.17.1|bool
 VLLM_SNAPSHOT_TIMEOUT_S|0.31.0-|direct
 VLLM_SPARSE_INDEXER_MAX_LOGITS_MB|0.19.0-|int
 VLLM_SSM_CONV_STATE_LAYOUT|0.20.0-|text
- =DS
- =SD
+ =DS =SD
 VLLM_STEP5_SHARD_SP_SHARED_EXPERT|0.33.0-|bool
 VLLM_SYSTEM_START_DATE|0.17.0-|text
 VLLM_TARGET_DEVICE||text
@@ -1298,9 +1064,7 @@ VLLM_USE_PRECOMPILED||bool
 VLLM_USE_PRECOMPILED_RUST|0.22.0-|bool
 VLLM_USE_RAY_COMPILED_DAG|-0.11.0|bool
 VLLM_USE_RAY_COMPILED_DAG_CHANNEL_TYPE|-0.32.0|text
- =auto|0.11.0-0.32.0
- =nccl|0.11.0-0.32.0
- =shm|0.11.0-0.32.0
+ =auto =nccl =shm|0.11.0-0.32.0
 VLLM_USE_RAY_COMPILED_DAG_OVERLAP_COMM|-0.32.0|bool
 VLLM_USE_RAY_SPMD_WORKER|-0.11.0|bool
 VLLM_USE_RAY_V2_EXECUTOR_BACKEND|0.20.0-0.32.0|bool
@@ -1328,8 +1092,7 @@ VLLM_VIDEO_LOADER_BACKEND||text
 VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY|0.17.0-|bool
 VLLM_WEIGHT_OFFLOADING_DISABLE_UVA|0.17.0-|bool
 VLLM_WORKER_MULTIPROC_METHOD||text
- =fork|0.11.0-
- =spawn|0.11.0-
+ =fork =spawn|0.11.0-
 VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS|0.24.0-|int
 VLLM_WSL2_ENABLE_PIN_MEMORY|0.24.0-|bool
 VLLM_XGRAMMAR_CACHE_MB||int
@@ -1339,10 +1102,7 @@ VLLM_XLA_USE_SPMD||bool
 VLLM_XPU_ENABLE_XPU_GRAPH|0.19.0-0.30.0|bool
 VLLM_XPU_FORCE_N_CONTIG_WEIGHT|0.29.0-|bool
 VLLM_XPU_INC_WNA16_BACKEND|0.29.0-|text
- =ark
- =auto
- =w4a16
- =w4a8
+ =ark =auto =w4a16 =w4a8
 VLLM_XPU_PP_MICROBATCH|0.31.0-|bool
 VLLM_XPU_USE_SAMPLER_KERNEL|0.21.0-|bool
 VLLM_ZENTORCH_WEIGHT_PREPACK|0.18.0-|bool
@@ -2313,24 +2073,19 @@ attention-config.flex_attn_q_block_size|0.22.0-
 attention-config.hisparse_config|0.30.0-
 attention-config.indexer_kv_dtype|0.24.0-
  =auto|0.28.0-0.32.0
- =bf16|0.24.0-0.32.0
- =fp8|0.24.0-0.32.0
- =mxfp4|0.24.0-0.32.0
- =nvfp4|0.24.0-0.32.0
+ =bf16 =fp8 =mxfp4 =nvfp4|0.24.0-0.32.0
 attention-config.indexer_sparse_logits|0.31.0-
 attention-config.indexer_tp_shard_min_rows|0.33.0-
 attention-config.minimax_m3_indexer_cp|0.33.0-
 attention-config.minimax_m3_msa_decode_backend|0.27.0-
- =cutlass
- =triton
+ =cutlass =triton
 attention-config.mla_prefill_backend|0.21.0-
 attention-config.sparse_mla_force_mqa|0.26.0-
 attention-config.sparse_mla_prefill_workspace_factor|0.32.0-
 attention-config.tokenspeed_mla_min_split_kv|0.32.0-
 attention-config.tq_max_kv_splits_for_cuda_graph|0.20.0-
 attention-config.trtllm_ragged_backend|0.33.0-
- =cute-dsl
- =trtllm-gen
+ =cute-dsl =trtllm-gen
 attention-config.use_cudnn_prefill|0.13.0-0.21.0
 attention-config.use_fp4_indexer_cache|0.20.0-0.29.0
 attention-config.use_non_causal|0.21.0-
@@ -2344,8 +2099,7 @@ compilation-config.*|-0.12.0
 compilation-config.backend
 compilation-config.cache_dir
 compilation-config.compile_cache_save_format|0.11.1-
- =binary
- =unpacked
+ =binary =unpacked
 compilation-config.compile_mm_encoder|0.11.1-
 compilation-config.compile_ranges_endpoints|0.18.0-
 compilation-config.compile_ranges_split_points|0.13.0-0.17.1
@@ -2395,8 +2149,7 @@ ec-transfer-config.ec_port|0.11.1-
 ec-transfer-config.ec_rank|0.11.1-0.31.0
 ec-transfer-config.ec_role|0.11.1-
  =ec_both|0.17.0-
- =ec_consumer
- =ec_producer
+ =ec_consumer =ec_producer
 ec-transfer-config.engine_id|0.11.1-
 engram-config.cpu_offload|0.30.0-
 engram-config.dp_shared_memory|0.30.0-
@@ -2404,10 +2157,7 @@ engram-config.embedding_across_dp|0.30.0-
 engram-config.use_thp|0.31.0-
 eplb-config.*|0.10.2-0.15.1
 eplb-config.communicator|0.20.0-
- =nixl
- =pynccl
- =torch_gloo
- =torch_nccl
+ =nixl =pynccl =torch_gloo =torch_nccl
  =torch_xccl|0.31.0-
 eplb-config.enable_migration_batching|0.32.0-
 eplb-config.log_balancedness|0.10.2-
@@ -2436,13 +2186,7 @@ kernel-config.moe_backend|0.17.0-
 kernel-config.monokernel|0.33.0-
 kernel-config.sparse_indexer_topk_backend|0.30.0-
  =aiter|0.32.0-
- =auto
- =cooperative
- =deep_select
- =flashinfer
- =per_row
- =persistent
- =torch
+ =auto =cooperative =deep_select =flashinfer =per_row =persistent =torch
 kv-events-config.*|-0.15.1
 kv-events-config.buffer_steps
 kv-events-config.enable_kv_cache_events
@@ -2450,8 +2194,7 @@ kv-events-config.endpoint
 kv-events-config.hwm
 kv-events-config.max_queue_size
 kv-events-config.publisher
- =null|0.11.1-
- =zmq|0.11.1-
+ =null =zmq|0.11.1-
 kv-events-config.replay_endpoint
 kv-events-config.topic
 kv-transfer-config.*|-0.15.1
@@ -2464,26 +2207,17 @@ kv-transfer-config.kv_connector_extra_config
 kv-transfer-config.kv_connector_module_path
 kv-transfer-config.kv_ip|-0.31.0
 kv-transfer-config.kv_load_failure_policy|0.13.0-
- =fail
- =recompute
+ =fail =recompute
 kv-transfer-config.kv_parallel_size|-0.31.0
 kv-transfer-config.kv_port
 kv-transfer-config.kv_rank|-0.31.0
 kv-transfer-config.kv_role
- =kv_both
- =kv_consumer
- =kv_producer
+ =kv_both =kv_consumer =kv_producer
 logging-config.configure_logging|0.31.0-
 logging-config.formatter|0.32.0-
- =json
- =text
+ =json =text
 logging-config.log_level|0.31.0-
- =CRITICAL
- =DEBUG
- =ERROR
- =INFO
- =NOTSET
- =WARNING
+ =CRITICAL =DEBUG =ERROR =INFO =NOTSET =WARNING
 logging-config.pylogging_config_file|0.31.0-
 override-pooler-config.*|0.11.0-0.11.2
 override-pooler-config.activation|0.11.0-0.11.2
@@ -2509,28 +2243,16 @@ pooler-config.logit_sigma|0.20.0-
 pooler-config.max_embed_len|0.11.0-
 pooler-config.normalize|0.11.0-0.15.1
 pooler-config.pooling_type|0.11.0-
- =ALL|0.12.0-0.13.0
- =CLS|0.12.0-0.13.0
- =LAST|0.12.0-0.13.0
- =MEAN|0.12.0-0.13.0
- =STEP|0.12.0-0.13.0
+ =ALL =CLS =LAST =MEAN =STEP|0.12.0-0.13.0
 pooler-config.returned_token_ids|0.11.0-
 pooler-config.seq_pooling_type|0.14.0-
- =CLS
- =LAST
- =MEAN
+ =CLS =LAST =MEAN
 pooler-config.softmax|0.11.0-0.15.1
 pooler-config.step_tag_id|0.11.0-
 pooler-config.task|0.19.0-
- =classify
- =embed
- =embed&token_classify
- =plugin
- =token_classify
- =token_embed
+ =classify =embed =embed&token_classify =plugin =token_classify =token_embed
 pooler-config.tok_pooling_type|0.14.0-
- =ALL
- =STEP
+ =ALL =STEP
 pooler-config.use_activation|0.11.1-
 profiler-config.*|0.13.0-0.15.1
 profiler-config.active_iterations|0.18.0-
@@ -2540,25 +2262,20 @@ profiler-config.detailed_trace_annotation|0.26.0-
 profiler-config.ignore_frontend|0.13.0-
 profiler-config.max_iterations|0.13.0-
 profiler-config.profiler|0.13.0-
- =cuda
+ =cuda =torch
  =proton|0.28.0-
- =torch
 profiler-config.proton_backend|0.28.0-
  =cupti
 profiler-config.proton_context|0.28.0-
- =python
- =shadow
+ =python =shadow
 profiler-config.proton_data|0.28.0-
- =trace
- =tree
+ =trace =tree
 profiler-config.proton_graph_attribution|0.30.0-
 profiler-config.proton_hook|0.28.0-
  =triton
 profiler-config.proton_mode|0.28.0-
 profiler-config.proton_output_format|0.28.0-
- =chrome_trace
- =hatchet
- =hatchet_msgpack
+ =chrome_trace =hatchet =hatchet_msgpack
 profiler-config.proton_profiler_dir|0.28.0-
 profiler-config.torch_profiler_activities|0.31.0-
 profiler-config.torch_profiler_dir|0.13.0-
@@ -2587,8 +2304,7 @@ speculative-config.disable_logprobs|-0.11.0
 speculative-config.disable_lookahead_block_hashes|0.33.0-
 speculative-config.disable_padded_drafter_batch|0.11.0-
 speculative-config.draft_lm_head_quantization|0.33.0-
- =fp8
- =nvfp4
+ =fp8 =nvfp4
 speculative-config.draft_load_config|0.17.0-
 speculative-config.draft_model_config
 speculative-config.draft_parallel_config
@@ -2619,48 +2335,23 @@ speculative-config.parallel_drafting|0.16.0-
 speculative-config.prompt_lookup_max
 speculative-config.prompt_lookup_min
 speculative-config.quantization
- =auto-round|-0.14.1
- =awq|-0.18.1
- =awq_marlin|-0.18.1
- =bitblas|-0.15.1
- =bitsandbytes|-0.18.1
- =compressed-tensors|-0.18.1
+ =auto-round =deepspeedfp =hqq =rtn|-0.14.1
+ =awq =awq_marlin =bitsandbytes =compressed-tensors =experts_int8 =fbgemm_fp8 =fp8 =gguf =gptq =gptq_marlin =inc =modelopt =modelopt_fp4|-0.18.1
+ =moe_wna16 =mxfp4 =ptpc_fp8 =quark =torchao|-0.18.1
+ =bitblas =gptq_bitblas =gptq_marlin_24 =ipex|-0.15.1
  =cpu_awq|0.12.0-0.18.1
  =cpu_gptq|0.12.0-0.13.0
- =deepspeedfp|-0.14.1
- =experts_int8|-0.18.1
- =fbgemm_fp8|-0.18.1
- =fp8|-0.18.1
  =fp_quant|0.11.1-0.18.1
- =gguf|-0.18.1
- =gptq|-0.18.1
- =gptq_bitblas|-0.15.1
- =gptq_marlin|-0.18.1
- =gptq_marlin_24|-0.15.1
- =hqq|-0.14.1
- =inc|-0.18.1
- =ipex|-0.15.1
- =marlin|0.10.1.1
- =modelopt|-0.18.1
- =modelopt_fp4|-0.18.1
+ =marlin =neuron_quant =qqq|0.10.1.1
  =modelopt_mixed|0.17.0-0.18.1
  =modelopt_mxfp8|0.16.0-0.18.1
- =moe_wna16|-0.18.1
- =mxfp4|-0.18.1
- =neuron_quant|0.10.1.1
  =petit_nvfp4|0.10.2-0.18.1
- =ptpc_fp8|-0.18.1
- =qqq|0.10.1.1
- =quark|-0.18.1
- =rtn|-0.14.1
- =torchao|-0.18.1
  =tpu_int8|-0.13.0
 speculative-config.rejection_sample_method|0.18.0-
  =block|0.25.0-
  =fly|0.33.0-
- =probabilistic|0.18.0-0.20.2
+ =probabilistic =strict|0.18.0-0.20.2
  =standard|0.21.0-
- =strict|0.18.0-0.20.2
  =synthetic|0.19.0-
 speculative-config.revision
 speculative-config.speculative_token_tree|-0.20.2
@@ -2679,11 +2370,7 @@ speculative-config.use_local_argmax_reduction|0.17.0-
 speculative-config.xpress_topc|0.33.0-
 structured-outputs-config.*|0.11.0-0.15.1
 structured-outputs-config.backend|0.11.0-
- =auto
- =guidance
- =lm-format-enforcer
- =outlines
- =xgrammar
+ =auto =guidance =lm-format-enforcer =outlines =xgrammar
 structured-outputs-config.disable_additional_properties|0.11.0-
 structured-outputs-config.disable_any_whitespace|0.11.0-
 structured-outputs-config.disable_fallback|0.11.0-0.17.1
@@ -2694,15 +2381,12 @@ watchdog-config.check_interval|0.33.0-
 watchdog-config.dump_dir|0.33.0-
 watchdog-config.timeout|0.33.0-
 watermark-config.algorithm|0.30.0-
- =dual_key_gumbel
- =gumbel
+ =dual_key_gumbel =gumbel
 watermark-config.allow_target_only_watermarking|0.30.0-
 watermark-config.alpha|0.30.0-
 watermark-config.context_width|0.30.0-
 watermark-config.deduplicate_contexts|0.30.0-
- =all
- =none
- =single_turn
+ =all =none =single_turn
 watermark-config.deduplicate_contexts_max_history|0.30.0-
 watermark-config.key|0.30.0-
 watermark-config.prf|0.30.0-
