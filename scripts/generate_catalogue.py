@@ -328,7 +328,7 @@ def check(text: str, found: Mapping[str, Any], tables: Snapshot, before: Snapsho
     for names in tables.values():
         for name, said in names.items():
             for _sign, word in said:
-                if "\n" in word or (not _sign and ("|" in word or " " in word)) or "|" in name:
+                if "\n" in word or (not _sign and ("|" in word or " " in word)) or re.search(r"[| ]", name):
                     problems.append(f"{name}: {word!r} cannot be written down")
     if problems:
         raise Failed(f"vLLM {text} is not understood:\n  " + "\n  ".join(problems))
@@ -382,14 +382,30 @@ def render(snapshots: Mapping[str, Snapshot]) -> str:
     for table in FEWEST:
         parts.append(f'    # {TITLES[table]}\n    "{table}": r"""\n')
         names = sorted({name for one in snapshots.values() for name in one[table]})
+        alike: dict[str, list[str]] = {}
+        detailed = []
         for name in names:
-            parts += render_item(name, [snapshots[text][table].get(name) for text in texts], texts)
+            head, *details = render_item([snapshots[text][table].get(name) for text in texts], texts)
+            if details:
+                detailed += [f"{name}{head}", *details]
+            else:
+                alike.setdefault(head, []).append(name)
+        parts += [*side_by_side(alike, ""), *detailed]
         parts.append('""",\n')
     return "".join([*parts, "}\n"])
 
 
-def render_item(name: str, said: list[frozenset[tuple[str, str]] | None], texts: list[str]) -> Iterable[str]:
-    """Yield the lines of one name."""
+def side_by_side(alike: Mapping[str, list[str]], indent: str) -> list[str]:
+    """Return lines of words that have the same behind them. alike: what is behind them to words."""
+    return [
+        f"{indent}{line}{rest.rstrip()}\n"
+        for rest, words in alike.items()
+        for line in textwrap.wrap(" ".join(words), WIDTH - len(rest), break_long_words=False, break_on_hyphens=False)
+    ]
+
+
+def render_item(said: list[frozenset[tuple[str, str]] | None], texts: list[str]) -> Iterable[str]:
+    """Yield the lines of one name, the first without the name."""
     having = [one is not None for one in said]
     span = render_span(having, texts)
     heads = {}
@@ -406,10 +422,8 @@ def render_item(name: str, said: list[frozenset[tuple[str, str]] | None], texts:
     for token in sorted({text for one in said if one for kind, text in one if not kind}):
         mine = [one is not None and ("", token) in one for one in said]
         alike.setdefault("" if mine == having else f"|{render_span(mine, texts)}", []).append(token)
-    for of_tokens, tokens in alike.items():
-        words = textwrap.wrap(" ".join(tokens), WIDTH, break_long_words=False, break_on_hyphens=False)
-        lines += [f" {line}{of_tokens}\n" for line in words]
-    yield f"{name}|{span}|{heads.get(':', '')}|{heads.get('>', '')}".rstrip("|") + "\n"
+    lines += side_by_side(alike, " ")
+    yield f"|{span}|{heads.get(':', '')}|{heads.get('>', '')}".rstrip("|") + "\n"
     yield from lines
 
 
@@ -439,10 +453,10 @@ HEADER = '''\
 Written by scripts/generate_catalogue.py (make catalogue), which asks the parser and the tables of every version in
 C(VERSIONS). Not to be edited.
 
-A line is C(name|span|kind|default); lines with a blank in front belong to the name above: C(:|span|kind) and
-C(>|span|default) where these differ between versions, C(-x) another spelling, C(=x) a choice that the parser enforces,
-C(~x) one that it only shows, C(!x) a remark, several on a line with C(|span) behind them unless they are there as long as the name is.
-C(@table) as a choice stands for all names of that table.
+A line is C(name|span|kind|default), with several names where the rest is the same; lines with a blank in front belong to
+the name above: C(:|span|kind) and C(>|span|default) where these differ between versions, C(-x) another spelling, C(=x) a
+choice that the parser enforces, C(~x) one that it only shows, C(!x) a remark, several on a line with C(|span) behind them
+unless they are there as long as the name is. C(@table) as a choice stands for all names of that table.
 
 A span is C(first-last) with either left open, several with commas between; no span is every version.
 """
