@@ -18,21 +18,21 @@ def compile_source(path, source):
     :param path: of the file, that of the archive included
     :param source: its bytes
     """
+    # Programs that use no archive do without these.
     import _imp
+    from pathlib import Path
 
-    kept = f"{FOLDER}/{_imp.source_hash(len(source), path.rpartition('.zip')[2].encode() + source).hex()}"
+    kept = Path(FOLDER, _imp.source_hash(len(source), path.rpartition(".zip")[2].encode() + source).hex())
     try:
-        with open(kept, "rb") as stream:
-            return marshal.load(stream)
+        return marshal.loads(kept.read_bytes())
     except (OSError, EOFError, ValueError, TypeError):
         code = compile_anew(path, source)
     if os.geteuid() == 0:  # who is not root could leave something for root to run
         try:
-            os.makedirs(FOLDER, mode=0o755, exist_ok=True)
-            fresh = f"{kept}.{os.getpid()}"
-            with open(fresh, "wb") as stream:
-                stream.write(marshal.dumps(code))
-            os.replace(fresh, kept)
+            kept.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            fresh = kept.with_suffix(f".{os.getpid()}")
+            fresh.write_bytes(marshal.dumps(code))
+            fresh.replace(kept)
         except OSError:  # a disk that a test has filled
             pass
     return code
