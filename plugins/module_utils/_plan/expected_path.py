@@ -15,25 +15,24 @@ from typing import Any
 from .._compat.rulebook import SELECTION, Launch
 from .._proof.fast_path import KERNELS, attention, kernel
 from .._vllm import versions
-from .service import ServiceSpec
+from .service import JudgedLaunch, ServiceSpec
 
 
-def of_service(service: ServiceSpec, args: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str, Any]:
+def of_service(service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaunch) -> dict[str, Any]:
     """Return what a planned service should run.
 
-    service: as C(recipes.resolve_service) returns it. args: the options that it is started with. launch: C(vllm_version)
-    and C(env) as C(compat.check) returns them.
+    service: as C(recipes.resolve_service) returns it. args: the options that it is started with. launch: as it
+    is judged.
     """
-    known = launch.get("vllm_version")
     of = Launch(
         image="",
         entry={},
-        version=versions.parse_version(known) if known else None,
+        version=versions.parse_version(launch.vllm_version) if launch.vllm_version else None,
         entrypoint="serve",
         entrypoint_known=True,
         args=args,
         problems=[],
-        env={str(key): str(value) for key, value in (launch.get("env") or {}).items()},
+        env={str(key): str(value) for key, value in launch.env.items()},
         repo=str(service.model.get("repo") or ""),
         config=service.config,
         quant_config=service.quant_config or {},

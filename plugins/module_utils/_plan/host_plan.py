@@ -39,7 +39,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         for position, name in enumerate(order, start=1)
     ]
     planned = verbs.choose_states(planned, measured, list(services))
-    findings = [finding for launch in launches.values() for finding in launch["findings"]]
+    findings = [finding for launch in launches.values() for finding in launch.findings]
     findings += budget["findings"]
     told = _check_host(host, planned) if measured else []
     for service in planned:
@@ -56,7 +56,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         utilization_sum=budget["utilization_sum"],
         total_gib=budget["total_gib"],
         findings=[finding for finding in findings if finding["rule"] not in settings["spark_ignore_rules"]],
-        autofix=[{"service": name, **change} for name in order for change in launches[name]["autofix"]],
+        autofix=[{"service": name, **change} for name in order for change in launches[name].autofix],
         memory_map=budget["memory_map"],
         image_questions=budget["questions"],
         basis="measured" if measured else "inventory",

@@ -16,7 +16,7 @@ from .._memory.service_memory import NOT_COMPARED
 from .._vllm import launch
 from . import lock as lock_file
 from .planned import PlannedHost
-from .service import Host, PlacedService, Sources
+from .service import Host, JudgedLaunch, PlacedService, Sources
 
 FREE_GIB = plan_probe.MEMORY_GIB + 4.0
 """Memory that a Spark must have available to be asked: what the container may take, and room for what else runs."""
@@ -32,7 +32,7 @@ _WHY = {
 def solve(
     request: dict[str, Any],
     services: Sequence[PlacedService],
-    launches: Mapping[str, Mapping[str, Any]],
+    launches: Mapping[str, JudgedLaunch],
     host: Host,
     sources: Sources,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -73,7 +73,7 @@ def solve(
 
 
 def _question(
-    service: PlacedService, judged: Mapping[str, Any], host: Host, sources: Sources, refused: bool
+    service: PlacedService, judged: JudgedLaunch, host: Host, sources: Sources, refused: bool
 ) -> dict[str, Any]:
     """Return what an image is asked of a service, and by which names (C(keys)) its answer is known.
 
@@ -87,9 +87,9 @@ def _question(
         files["hf_quant_config.json"] = json.dumps(service.quant_config, sort_keys=True)
     draft = {"config.json": json.dumps(service.draft_config, sort_keys=True)} if service.draft_config else {}
     args = plan_probe.relevant(
-        launch.render({key: value for key, value in judged["args"].items() if key not in service.solved})
+        launch.render({key: value for key, value in judged.args.items() if key not in service.solved})
     )
-    if judged["args"].get("trust-remote-code"):
+    if judged.args.get("trust-remote-code"):
         args.append("--trust-remote-code")
     asked = plan_probe.question(files, args, ASKED_BYTES, draft)
     image_id = str(image["id"]) if there else ""

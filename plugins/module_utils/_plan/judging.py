@@ -15,7 +15,7 @@ from .._memory.budget import memory_budget
 from .._memory.service_memory import RUNNER_VARIABLE
 from . import image_check, image_questions, lora, measured_starts, service_files, variables
 from .container_argv import own_docker_args
-from .service import Host, PlacedService, ServiceSpec, Sources
+from .service import Host, JudgedLaunch, PlacedService, ServiceSpec, Sources
 
 # What an engine's host-side processes hold beside its GPU memory; nvidia-smi does not list it (13.8 - 11.97 GiB for
 # the 4B of "Two Qwen3 models on one DGX Spark").
@@ -34,11 +34,11 @@ def judge(service: ServiceSpec) -> dict[str, Any]:
     placed = service_files.place(settings, placed, lambda _path: None)
     launch = check_launch(placed, settings, None, {})
     budget = budget_of(settings, [placed], {placed.name: launch}, None)
-    findings = [*launch["findings"], *budget["findings"]]
+    findings = [*launch.findings, *budget["findings"]]
     refused = any(finding["severity"] == "error" for finding in findings)
     return {
         "verdict": "fails" if refused else budget["verdict"],
-        "vllm_version": launch["vllm_version"],
+        "vllm_version": launch.vllm_version,
         "memory": budget["services"].get(placed.name) or {},
         "findings": findings,
     }
@@ -49,7 +49,7 @@ def check_launch(
     settings: Mapping[str, Any],
     measured: Mapping[str, Any] | None,
     images: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> JudgedLaunch:
     """Ask the compatibility engine about one launch; a probed fact beats what the recipe or the catalogue says."""
     image = service.image
     there = images.get(image["ref"]) or {}
@@ -88,19 +88,19 @@ def check_launch(
     if gpu.get("driver_version"):
         request["driver_version"] = gpu["driver_version"]
     result = compat.check_launch(request)
-    result["env"], result["autofix"] = service.env, []
+    args, env, changes, findings = result["args"], service.env, [], result["findings"]
     if settings["spark_autofix"]:
         fixed = result["fixed"]
-        repairs = [repaired(change).to_dict() for change in fixed["changes"]]
-        result.update(args=fixed["args"], env=fixed["env"], autofix=fixed["changes"])
-        result["findings"] = [*fixed["findings"], *repairs]
-    told = image_check.findings(image["ref"], there, measured or {}, image.get("vllm_version"), service.env)
-    for finding in result["findings"]:
+        args, env, changes = fixed["args"], fixed["env"], fixed["changes"]
+        findings = [*fixed["findings"], *(repaired(change).to_dict() for change in changes)]
+    for finding in findings:
         finding["basis"] = "probed" if probe and image_check.rests_on_image(finding["rule"]) else "inventory"
-    result["findings"] += [finding.to_dict() for finding in told if finding.rule not in request["ignore"]]
-    for finding in result["findings"]:
+    told = image_check.findings(image["ref"], there, measured or {}, image.get("vllm_version"), service.env)
+    findings += [finding.to_dict() for finding in told if finding.rule not in request["ignore"]]
+    for finding in findings:
         finding["service"] = service.name
-    return result
+    known, source, entrypoint = (result[key] for key in ("vllm_version", "version_source", "entrypoint"))
+    return JudgedLaunch(args, env, known, source, entrypoint, findings, changes)
 
 
 def repaired(change: Mapping[str, str]) -> Finding:
@@ -127,7 +127,7 @@ def is_open(key: str, value: Any) -> bool:
 def budget_of(
     settings: Mapping[str, Any],
     services: Sequence[PlacedService],
-    launches: Mapping[str, Mapping[str, Any]],
+    launches: Mapping[str, JudgedLaunch],
     measured: Mapping[str, Any] | None,
     asked: tuple[Host, Sources] | None = None,
 ) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def solved_args(figures: Mapping[str, Any]) -> dict[str, Any]:
 def budget_request(
     settings: Mapping[str, Any],
     services: Sequence[PlacedService],
-    launches: Mapping[str, Mapping[str, Any]],
+    launches: Mapping[str, JudgedLaunch],
     measured: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     request: dict[str, Any] = {
@@ -222,14 +222,12 @@ def budget_request(
                 "overheads": lora.overheads(
                     service.lora, service.config, service.overheads, settings["spark_overheads"] or {}
                 ),
-                "vllm_version": launches[service.name]["vllm_version"],
+                "vllm_version": launches[service.name].vllm_version,
                 "args": {
-                    **launches[service.name]["args"],
+                    **launches[service.name].args,
                     **{key: "auto" for key, value in service.args.items() if is_open(key, value)},
                 },
-                "env": {
-                    name: value for name, value in launches[service.name]["env"].items() if name == RUNNER_VARIABLE
-                },
+                "env": {name: value for name, value in launches[service.name].env.items() if name == RUNNER_VARIABLE},
                 "share": service.memory_share,
                 "exclusive": service.exclusive,
                 # Behind the host's own services, which are not to wait for another host; and in one order everywhere.

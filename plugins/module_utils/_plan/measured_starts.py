@@ -12,7 +12,7 @@ from typing import Any
 
 from .._content import plan_probe
 from . import lock as lock_file
-from .service import Host, PlacedService, Sources
+from .service import Host, JudgedLaunch, PlacedService, Sources
 
 SIZES = ("max-model-len", "max-num-seqs", "max-num-batched-tokens")
 """Options by which near launches may differ: what they change is worked out."""
@@ -32,7 +32,7 @@ def options_of(args: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def launch_of(service: PlacedService, judged: Mapping[str, Any], host: Host, sources: Sources) -> dict[str, Any]:
+def launch_of(service: PlacedService, judged: JudgedLaunch, host: Host, sources: Sources) -> dict[str, Any]:
     """Return what tells a launch from others: image, model, and what else changes the memory that it takes.
 
     :param service: of the host
@@ -45,7 +45,7 @@ def launch_of(service: PlacedService, judged: Mapping[str, Any], host: Host, sou
     image = host.images.get(ref) or {}
     there = str(image.get("id") or "") if image.get("present") else ""
     locked = lock_file.ids_of(sources.applied_lock, ref, host.machine)
-    about = [options_of(judged["args"]), service.env, list(service.pip), service.nodes]
+    about = [options_of(judged.args), service.env, list(service.pip), service.nodes]
     return {
         "image_id": there or (locked[0] if len(locked) == 1 else ""),
         "image_ref": ref,
@@ -125,7 +125,7 @@ def merged(before: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any
 
 
 def described(
-    services: Iterable[PlacedService], launches: Mapping[str, Mapping[str, Any]], host: Host, sources: Sources
+    services: Iterable[PlacedService], launches: Mapping[str, JudgedLaunch], host: Host, sources: Sources
 ) -> list[dict[str, Any]]:
     """Return what was measured of the services of a host, with what it is of, for C(measurement_rows.export).
 
@@ -141,7 +141,7 @@ def described(
         starts = sources.starts.measured(host.name, launch) if sources.starts else ()
         if starts:
             configs = {key: getattr(service, key) for key in ("config", "quant_config", "draft_config")}
-            args = options_of(launches[service.name]["args"])
+            args = options_of(launches[service.name].args)
             found.append({"repo": service.model.get("repo"), **configs, "args": args, "starts": starts})
     return found
 
@@ -175,7 +175,7 @@ def _identity(start: Mapping[str, Any]) -> tuple[Any, ...]:
 def add(
     request: dict[str, Any],
     services: Sequence[PlacedService],
-    launches: Mapping[str, Mapping[str, Any]],
+    launches: Mapping[str, JudgedLaunch],
     host: Host,
     sources: Sources,
 ) -> None:

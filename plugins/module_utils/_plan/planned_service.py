@@ -35,7 +35,7 @@ from .planned import (
     Secret,
     UnitSettings,
 )
-from .service import Host, PlacedService
+from .service import Host, JudgedLaunch, PlacedService
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME
 
 MEMORY_WAIT_SECONDS = 240
@@ -47,7 +47,7 @@ RESTART_SECONDS = 10
 def plan_service(
     host: Host,
     service: PlacedService,
-    launch: Mapping[str, Any],
+    launch: JudgedLaunch,
     memory: Mapping[str, Any],
     position: int,
     before: Sequence[str],
@@ -58,7 +58,7 @@ def plan_service(
     position: its place in the order of starts, from 1. before: names of those that start before it.
     """
     settings, name = host.settings, service.name
-    args = {**launch["args"], **solved_args(memory)}
+    args = {**launch.args, **solved_args(memory)}
     if is_open("max-model-len", service.args.get("max-model-len")):
         args.setdefault("max-model-len", "auto")  # could not be worked out: vLLM knows the word, too
     ref, cache_dir = service.image["ref"], f"{settings['spark_cache_dir']}/{name}"
@@ -87,11 +87,11 @@ def plan_service(
         model=model,
         image=image,
         ray_image=ray_image,
-        vllm_version=launch["vllm_version"],
-        version_source=launch["version_source"],
-        entrypoint=launch["entrypoint"],
+        vllm_version=launch.vllm_version,
+        version_source=launch.version_source,
+        entrypoint=launch.entrypoint,
         args=args,
-        env=_environment(service, launch["env"], launch["vllm_version"]),
+        env=_environment(service, launch.env, launch.vllm_version),
         env_file=f"/etc/dgxspark/env/{name}.env",
         secrets=secrets,
         files=service.files,
@@ -107,7 +107,7 @@ def plan_service(
         folders=service_files.folders_of(service, cache_dir),
         memory=dict(memory),
         fast_path=expected_path.of_service(service, args, launch),
-        command=_command(service, model, launch["entrypoint"], {**args, "host": listen}),
+        command=_command(service, model, launch.entrypoint, {**args, "host": listen}),
         probe=probe,
         settings=_unit_settings(settings, service, probe, memory.get("requested_bytes")),
     )

@@ -115,6 +115,23 @@ class PlacedService(ServiceSpec):
 
 
 @dataclass(frozen=True)
+class JudgedLaunch:
+    """A launch as the rules judge it, with what they repaired; see C(judging.check_launch).
+
+    args, env: of the engine. version_source: where the version is from. entrypoint: C(serve) or C(passthrough). autofix: changes, of
+    C(compat.check_launch).
+    """
+
+    args: Mapping[str, Any]
+    env: Mapping[str, str]
+    vllm_version: str | None
+    version_source: str
+    entrypoint: str
+    findings: Sequence[dict[str, Any]]
+    autofix: Sequence[Mapping[str, str]]
+
+
+@dataclass(frozen=True)
 class Host:
     """A host of the inventory, with what it said of itself.
 

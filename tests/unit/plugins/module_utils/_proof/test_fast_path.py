@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat import rulebook
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import expected_path, recipes
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service import ServiceSpec
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service import JudgedLaunch, ServiceSpec
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import fast_path
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof.fast_path import Counted, Running
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import versions
@@ -566,7 +566,7 @@ def spec(**more: Any) -> ServiceSpec:
 def test_of_service_reads_what_the_plan_has() -> None:
     stated = [{"what": "linear", "linear_kernel": ["cutlass", "flashinfer-cutlass"], "source": "a guide"}]
     service = spec(config=NVFP4, expect=stated)
-    launch = {"vllm_version": "0.24.0", "env": {"X": 1}}
+    launch = JudgedLaunch({}, {"X": "1"}, "0.24.0", "given", "serve", [], [])
     expected = expected_path.of_service(service, {"kv-cache-dtype": "fp8"}, launch)
     assert expected["linear_kernel"]["any_of"] == ["cutlass", "flashinfer_cutlass"]
     assert expected["attention_backend"]["any_of"] == ["FLASHINFER"]
@@ -576,7 +576,7 @@ def test_of_service_reads_what_the_plan_has() -> None:
         "required": False,
         "format": "nvfp4",
     }
-    assert expected_path.of_service(spec(), {}, {"vllm_version": None})["draft"] is None
+    assert expected_path.of_service(spec(), {}, replace(launch, vllm_version=None))["draft"] is None
 
 
 def test_sources_are_named_as_rules_name_them() -> None:
