@@ -150,7 +150,7 @@ def items(table: str) -> dict[str, Item]:
                 tokens += ((word, own) for word in token.split())
             continue
         if head is not None:
-            item = Item(*head, tuple(kinds), tuple(defaults), tuple(tokens))
+            item = Item(*head, tuple(kinds), tuple(defaults), tuple(sorted(tokens, key=lambda token: token[0])))
             found.update({name: item._replace(name=name) for name in item.name.split()})
         if line:
             alike, span, kind, default = (*line.split("|", 3), "", "", "")[:4]

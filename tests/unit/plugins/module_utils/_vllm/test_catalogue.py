@@ -131,6 +131,15 @@ def test_every_option_has_a_kind_of_its_version(text: str) -> None:
         json.loads(option.default)
 
 
+def test_choices_are_in_one_order_however_they_are_written() -> None:
+    """Those of a span stand on one line; what is said of a wrong choice does not depend on that."""
+    for table in catalogue_data.TABLES:
+        for item in catalogue.items(table).values():
+            assert [token for token, _span in item.tokens] == sorted(token for token, _span in item.tokens)
+    choices = catalogue.options(version("0.24.0"))["mamba-cache-dtype"].choices
+    assert list(choices) == ["auto", "bfloat16", "float16", "float32"]
+
+
 def test_every_span_can_be_said() -> None:
     for table in catalogue_data.TABLES:
         assert all(span.text() for span in catalogue.names(table).values())
