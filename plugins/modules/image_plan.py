@@ -155,6 +155,9 @@ answer:
     seconds:
       description: What asking took.
       type: float
+    cpu_seconds:
+      description: What it took of a processor.
+      type: float
     peak_bytes:
       description: Most memory of the program that asked.
       type: int

@@ -77,6 +77,7 @@ ON_PURPOSE = ("ValueError", "AssertionError", "NotImplementedError", "Validation
 REFUSES = ("arguments", "config", "model", "block size", "specs", "plan")
 NO_GPU = re.compile(
     r"CUDA|cuda driver|NVIDIA driver|libcuda|nvcc|meta tensor|device 'meta'|stand-in|[Oo]ffline|huggingface\.co"
+    r"|failed to be inspected"  # its class could not be imported, for whatever reason
 )
 MOST_LINES = 40
 
@@ -886,6 +887,8 @@ def failure(stage: str, error: BaseException) -> dict[str, Any]:
     """Return C({stage, kind, type, text, where}); kind: C(refused) where vLLM says no to the launch, C(unknown) for all else."""
     frames = traceback.extract_tb(error.__traceback__)
     text = str(error).strip() or repr(error)
+    if "failed to be inspected" in text:  # the log alone says why
+        text = "; ".join([*(line for line in heard if line.startswith("Error in inspecting")), text])
     kinds = {base.__name__ for base in type(error).__mro__}
     refuses = stage in REFUSES and bool(kinds.intersection(ON_PURPOSE)) and raised_by_vllm(error)
     return {
@@ -1103,7 +1106,8 @@ class Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(Exception):
-            self.lines.append(record.getMessage())
+            error = record.exc_info[1] if record.exc_info else None
+            self.lines.append(f"{record.getMessage()}: {error!r}" if error else record.getMessage())
 
 
 def surroundings() -> None:
@@ -1129,7 +1133,7 @@ def versions_of() -> dict[str, str]:
 
 def answer_of(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the answer to one question."""
-    started = time.monotonic()
+    started, spent = time.monotonic(), time.process_time() if "triton" in ready else 0.0
     lines: list[str] = heard
     step = ["import"]
     answer: dict[str, Any] = {"packages": versions_of(), "ranks": [], "sizes": [], "log": [], "failure": None}
@@ -1143,6 +1147,7 @@ def answer_of(asked: dict[str, Any]) -> dict[str, Any]:
         answer["log"] = told(lines)
     answer["assumed"] = {name: text[:400] for name, text in sorted(assumed.items())}
     answer["seconds"] = round(time.monotonic() - started, 2)
+    answer["cpu_seconds"] = round(time.process_time() - spent, 2)
     status = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
     answer["peak_bytes"] = int(status.group(1)) * 1024 if status else 0
     return answer

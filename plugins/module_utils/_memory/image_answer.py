@@ -89,7 +89,7 @@ _NEEDED = {
 }
 raw = record(
     _NEEDED,
-    {"resolved": maybe(_RESOLVED, {}), "triton": flag, "front_end": listing(_words, 1000)},
+    {"resolved": maybe(_RESOLVED, {}), "triton": flag, "front_end": listing(_words, 1000), "cpu_seconds": number},
 )
 """Parser of an answer as the program prints it; raises C(Untrusted)."""
 

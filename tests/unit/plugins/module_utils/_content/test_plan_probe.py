@@ -82,6 +82,13 @@ class EngineArgs:
             raise ValueError(parallel.cuda_device_count_stateless())
         if "driver" in text:
             raise RuntimeError("Found no NVIDIA driver on your system")
+        if "inspect" in text:
+            import logging
+            try:
+                import a_package_that_is_not_there
+            except ImportError:
+                logging.getLogger("vllm").exception("Error in inspecting model architecture 'MadeUp'")
+            raise ValueError("Model architectures ['MadeUp'] failed to be inspected. Please check the logs for more details.")
         if "memory" in text:
             return platform.get_device_total_memory()
         if "kernel" in text:
@@ -131,6 +138,14 @@ def site(tmp_path: Path) -> Path:
 def test_an_image_without_vllm_is_not_known(tmp_path: Path) -> None:
     found = ask(tmp_path, question())[0]
     assert (found["failure"]["kind"], found["failure"]["text"]) == ("unknown", "there is no vLLM in the image")
+
+
+def test_a_class_that_cannot_be_imported_is_not_known_with_the_reason_of_the_log(site: Path) -> None:
+    """vLLM raises an error of its own about it, as if it refused the model."""
+    failure = ask(site, question("inspect"))[0]["failure"]
+    assert (failure["kind"], failure["stage"]) == ("unknown", "config")
+    assert "No module named 'a_package_that_is_not_there'" in failure["text"]
+    assert failure["text"].endswith("failed to be inspected. Please check the logs for more details.")
 
 
 def test_vllms_own_refusal_is_told_with_its_text(site: Path) -> None:
