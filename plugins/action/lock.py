@@ -19,6 +19,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import doc
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import lock_path, read_lock
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -48,9 +49,9 @@ class ActionModule(ActionBase):
             images.setdefault(host, {}).update(said)
         for host, named in beside.items():
             planned.setdefault(host, {"services": []})["addon_images"] = named
-        new, refusals, notes = engine.collect(
-            planned, [host for host in images if host not in silent], images, models, old
-        )
+        answered = [host for host in images if host not in silent]
+        said_before = ImagePlans(variables, False, old).text
+        new, refusals, notes = engine.collect(planned, answered, images, models, old, said_before)
         notes += [f"{host} did not answer; what the lock file has of it stays." for host in silent]
         if refusals:
             raise AnsibleActionFail(

@@ -128,7 +128,7 @@ class ActionModule(ActionBase):
                 args["locked"],
                 self._upstream(args["upstream_from"], hosts, task_vars),
                 lambda name: resolve(self._known_as(name, task_vars)),
-                self._image_plans(args["image_plans_from"], hosts, task_vars),
+                self._image_plans(args["image_plans_from"], hosts, task_vars, locked),
                 task_vars.get("ansible_play_batch"),
                 MeasuredStarts(task_vars).of_hosts(hosts),
                 bool(args["measurements"]),
@@ -205,9 +205,15 @@ class ActionModule(ActionBase):
             }
         return hosts, messages
 
-    def _image_plans(self, name: str, hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any]) -> ImagePlans:
+    def _image_plans(
+        self,
+        name: str,
+        hosts: dict[str, dict[str, Any]],
+        task_vars: dict[str, Any],
+        locked: Mapping[str, Any] | None,
+    ) -> ImagePlans:
         """Return what images said of launches, in this run and before. name: of the variable of what hosts registered."""
-        plans = ImagePlans(task_vars, not self._task.check_mode)
+        plans = ImagePlans(task_vars, not self._task.check_mode, locked)
         for host in hosts if name else ():
             plans.hear(host, plain(task_vars["hostvars"][host].get(name)))
         return plans

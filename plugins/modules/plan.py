@@ -38,7 +38,7 @@ options:
     description:
       - Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.image_plan) in a loop over C(image_questions) of RV(hosts).
       - An answer about another image is not used. What was said is kept in C(.spark/image_plans) of the inventory folder of the first Spark, by
-        image id, configuration and arguments, and is used from there without asking.
+        image id, configuration and arguments, and is used from there, or from the lock file, without asking.
     type: str
     default: ''
   ask:

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What images said of launches, as the controller keeps it: a file per image and launch in C(.spark/image_plans) of the inventory folder."""
+"""What images said of launches, as the controller keeps it: in the lock file, and a file per image and launch in C(.spark/image_plans)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ NO_ANSWER_SECONDS = 24 * 3600
 class ImagePlans:
     """What was said: in this run, and before."""
 
-    def __init__(self, task_vars: Mapping[str, Any], keep: bool) -> None:
+    def __init__(self, task_vars: Mapping[str, Any], keep: bool, locked: Mapping[str, Any] | None = None) -> None:
         """Read nothing yet.
 
         :param task_vars: as an action has them
         :param keep: whether what is heard is written
+        :param locked: the lock file, None where there is none
         """
+        self.locked: Mapping[str, str] = (locked or {}).get("image_plans") or {}
         folders = controller_paths.fleet_folders(task_vars)
         self.folder = Path(folders[0], controller_paths.STATE, FOLDER) if folders else None
         self.keep = keep
@@ -46,6 +48,24 @@ class ImagePlans:
         return self.known[key]
 
     def _read(self, key: str) -> dict[str, Any] | None:
+        for said in (self._locked(key), self._kept(key)):
+            try:
+                if said and said["answer"] is None:
+                    return {"answer": None, "reason": said["reason"]}
+                if said:
+                    return {"answer": image_answer.read(said["answer"]), "reason": ""}
+            except Untrusted:  # an answer of another release is asked for again
+                continue
+        return None
+
+    def _locked(self, key: str) -> dict[str, Any] | None:
+        try:
+            return {"answer": json.loads(self.locked[key]), "reason": ""} if key in self.locked else None
+        except ValueError:
+            return None
+
+    def _kept(self, key: str) -> dict[str, Any] | None:
+        """Return what the file of a question has, None where there is none, or one of an image that is to be asked again."""
         if self.folder is None:
             return None
         path = self.folder / key
@@ -53,12 +73,18 @@ class ImagePlans:
             content = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(content, dict) or content.get("schema") != plan_probe.SCHEMA:
                 return None
-            if content.get("answer") is None:
-                fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
-                return {"answer": None, "reason": str(content.get("reason") or "")} if fresh else None
-            return {"answer": image_answer.read(content["answer"]), "reason": ""}
-        except (OSError, ValueError):  # Untrusted is a ValueError: an answer of another release is asked for again
+            fresh = 0 <= time.time() - path.stat().st_mtime < NO_ANSWER_SECONDS
+        except (OSError, ValueError):
             return None
+        said = {"answer": content.get("answer"), "reason": str(content.get("reason") or "")}
+        return said if fresh or said["answer"] is not None else None
+
+    def text(self, key: str) -> str | None:
+        """Return what the lock file keeps of an answer, None where there is no answer."""
+        said = self._kept(key) or self._locked(key)
+        if not said or said["answer"] is None or not (self(key) or {}).get("answer"):
+            return None
+        return json.dumps(image_answer.brief(said["answer"]), sort_keys=True, separators=(",", ":"))
 
     def hear(self, host: str, result: Any) -> None:
         """Take over what a host registered of the module C(image_plan), in a loop over its questions.

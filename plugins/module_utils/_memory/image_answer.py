@@ -94,6 +94,11 @@ raw = record(
 """Parser of an answer as the program prints it; raises C(Untrusted)."""
 
 
+def brief(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an answer, as the program prints it, without what only people read of it: its log, and what was assumed."""
+    return {**answer, "log": [], "assumed": {}}
+
+
 @dataclass(frozen=True)
 class Failure:
     """Why there is no figure.

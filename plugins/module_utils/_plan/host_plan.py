@@ -59,6 +59,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         autofix=[{"service": name, **change} for name in order for change in launches[name].autofix],
         memory_map=budget["memory_map"],
         image_questions=budget["questions"],
+        image_answers=budget.get("image_answers", {}),
         basis="measured" if measured else "inventory",
         images=sorted({service.image.ref for service in planned}),
         # What else a recipe offers: the host is asked for all, and the first that is there serves.

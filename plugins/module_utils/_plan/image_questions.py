@@ -43,11 +43,12 @@ def solve(
     :param launches: of each service, as C(judging.check_launch) returns it
     :param host: with what it said of its images
     :param sources: with the lock file, and what was asked before
-    :returns: budget and questions
+    :returns: budget, with C(image_answers), the name of the answer that each service was planned with, and questions
     """
     solved = memory_budget(request)
     entries = {entry["name"]: entry for entry in request["services"]}
     asked, heard = [], False
+    used: dict[str, str] = {}
     for service in services:
         refused = any(
             each["rule"] == "memory.refused" and each["service"] == service.name for each in solved["findings"]
@@ -63,13 +64,18 @@ def solve(
                 heard = True
             continue
         question = _question(service, launches[service.name], host, sources, refused)
-        said = next(filter(None, map(sources.known, question.pop("keys"))), None)
-        if said is None:
+        said = {key: answer for key in question.pop("keys") if (answer := sources.known(key)) is not None}
+        if not said:
             asked.append(question)
-        else:
-            entries[service.name]["image_plan"] = said
-            heard = True
-    return (memory_budget(request) if heard else solved), asked
+            continue
+        key, entries[service.name]["image_plan"] = next(iter(said.items()))
+        heard = True
+        if entries[service.name]["image_plan"]["answer"] is not None:
+            used[service.name] = key
+    if heard:
+        solved = memory_budget(request)
+    solved["image_answers"] = used
+    return solved, asked
 
 
 def _question(

@@ -169,7 +169,7 @@ def budget_of(
             leaving += holds
     request["measured"] = {"mem_available_gib": memory["available_gib"] + leaving, "resident": resident}
     judged = memory_budget(request)
-    judged["questions"] = questions
+    judged.update(questions=questions, image_answers=solved.get("image_answers", {}))
     for name, figures in judged["services"].items():
         if "solved" in figures:
             figures["solved"] = solved["services"][name]["solved"]

@@ -4,7 +4,8 @@
 """The lock file: which bytes the fleet runs. Read, applied to a plan, made from what hosts say, and written. Pure functions.
 
 C(images) and C(models) say what a name stands for, once for the whole fleet; C(services) says what was served by which
-names when the lock was made, so that what changed since can be told.
+names when the lock was made, so that what changed since can be told. C(image_plans) has what images said of launches that the arithmetic
+does not know: texts, by the names of C(plan_probe.cache_name).
 """
 
 from __future__ import annotations
@@ -85,6 +86,11 @@ def read(data: Any, origin: str) -> tuple[dict[str, Any] | None, list[str]]:
             messages.append(f"lock file {origin}: '{part}' must be a mapping. {fix}")
             body = {}
         lock[part] = {str(key): value for key, value in body.items()}
+    answers = data.get("image_plans") or {}
+    if plain_data.misfits(answers, plain_data.MappingOf(plain_data.Required(str)), "image_plans"):
+        messages.append(f"lock file {origin}: 'image_plans' must be a mapping of texts. {fix}")
+        answers = {}
+    lock["image_plans"] = {str(key): str(text) for key, text in answers.items()}
     for ref, image in lock["images"].items():
         platforms = image.get("platforms") if isinstance(image, Mapping) else None
         version = image.get("vllm_version") if platforms else None
@@ -121,7 +127,7 @@ def _is_image(entry: Any) -> bool:
 
 
 def _is_service(entry: Any) -> bool:
-    form = {"image": str, "models": [str], "recipe": {"name": str, "sha256": str}}
+    form = {"image": str, "models": [str], "recipe": {"name": str, "sha256": str}, "image_plan": str}
     return isinstance(entry, Mapping) and not plain_data.misfits(entry, form, "service")
 
 
@@ -739,6 +745,7 @@ def collect(
     images: Mapping[str, Mapping[str, Any]],
     models: Mapping[str, Sequence[Mapping[str, Any]]],
     previous: Mapping[str, Any] | None,
+    answers: Callable[[str], str | None] = lambda _name: None,
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     """Make the lock from what the hosts of the play say; entries of other hosts stay as they are.
 
@@ -748,6 +755,7 @@ def collect(
     :param images: host to reference to what M(dgxspark.vllm.image_info) says
     :param models: host to the list of M(dgxspark.vllm.snapshot_info)
     :param previous: the lock that is there, None for the first
+    :param answers: the text of what an image said of a launch, by the name that C(image_answers) of the plan has
     :returns: the lock, refusals and notes; with refusals nothing is to be written
     """
     refusals: list[str] = []
@@ -773,10 +781,33 @@ def collect(
         "images": {ref: made_images.get(ref) or before["images"].get(ref) for ref in sorted(used_images)},
         "models": {key: made_models.get(key) or before["models"].get(key) for key in sorted(used_models)},
         "services": {key: services[key] for key in sorted(services)},
+        "image_plans": _collect_answers(services, before, answers, notes),
     }
     for part in ("images", "models"):
         lock[part] = {key: value for key, value in lock[part].items() if value}
     return lock, refusals, notes
+
+
+def _collect_answers(
+    services: Mapping[str, dict[str, Any]],
+    before: Mapping[str, Any],
+    answers: Callable[[str], str | None],
+    notes: list[str],
+) -> dict[str, str]:
+    """Return the texts of the answers that services were planned with; a service whose text is not to be had is without its name."""
+    found: dict[str, str] = {}
+    for service, entry in sorted(services.items()):
+        name = str(entry.get("image_plan") or "")
+        text = (answers(name) or (before.get("image_plans") or {}).get(name)) if name else None
+        if text and len(text.encode()) <= plain_data.LONGEST_TEXT:
+            found[name] = text
+            continue
+        entry.pop("image_plan", None)
+        if text:
+            notes.append(
+                f"service {service}: what its image said of it is too long to be locked, {len(text)} characters."
+            )
+    return dict(sorted(found.items()))
 
 
 def _asked(plan: Mapping[str, Any], play: Sequence[str]) -> _Asked:
@@ -785,7 +816,7 @@ def _asked(plan: Mapping[str, Any], play: Sequence[str]) -> _Asked:
     models: dict[str, list[str]] = {}
     for host in sorted(set(play) & set(plan)):
         for service in plan[host].get("services") or []:
-            described = service["lock"]
+            described = {**service["lock"], "image_plan": (plan[host].get("image_answers") or {}).get(service["name"])}
             services[described["key"]] = described
             images.setdefault(str(described["image"]), []).append(host)
             for key in _keys(described):
@@ -840,7 +871,7 @@ def _collect_services(
     """Return the lock's entry of each service: new for those that were asked, as before for others that are still planned."""
     every = {service["lock"]["key"] for body in plan.values() for service in body.get("services") or []}
     return {
-        **{key: value for key, value in before.items() if key in every},
+        **{key: dict(value) for key, value in before.items() if key in every},
         **{
             key: {
                 "image": described["image"],
@@ -848,6 +879,7 @@ def _collect_services(
                 "recipe": {"name": described["recipe"], "sha256": described["recipe_sha256"]}
                 if described["recipe"]
                 else None,
+                **({"image_plan": described["image_plan"]} if described["image_plan"] else {}),
             }
             for key, described in asked.items()
         },
@@ -1004,6 +1036,11 @@ def render(lock: Mapping[str, Any]) -> str:
         recipe = entry.get("recipe")
         told = f"{{name: {_text(recipe['name'])}, sha256: {_sum(recipe['sha256'])}}}" if recipe else "null"
         lines.append(f"    recipe: {told}")
+        if entry.get("image_plan"):
+            lines.append(f"    image_plan: {_text(entry['image_plan'])}")
+    answers = lock.get("image_plans") or {}
+    if answers:
+        lines += ["image_plans:", *(f"  {_text(name)}: {_text(text)}" for name, text in sorted(answers.items()))]
     return HEADER + "\n".join(lines) + "\n"
 
 

@@ -309,6 +309,7 @@ class PlannedHost:
     autofix: list[dict[str, Any]]
     memory_map: Mapping[str, Any]
     image_questions: list[dict[str, Any]]
+    image_answers: dict[str, str]
     basis: str
     images: list[str]
     image_candidates: list[str]

@@ -46,6 +46,26 @@ def test_what_was_said_is_known_and_kept(tmp_path: Path) -> None:
     assert plans(tmp_path)("other.json") is None
 
 
+def test_what_the_lock_file_has_is_known_without_a_file(tmp_path: Path) -> None:
+    first = plans(tmp_path)
+    first.hear("a", heard())
+    text = first.text("name.json")
+    assert text is not None and json.loads(text)["sizes"] == SAID["sizes"] and first.text("other.json") is None
+    (path,) = kept(tmp_path)
+    path.unlink()
+    locked = image_plans.ImagePlans({}, True, {"image_plans": {"name.json": text, "broken.json": "{"}})
+    said = locked("name.json")
+    assert said is not None and isinstance(said["answer"], Answer)
+    assert said["answer"].cuts == first("name.json")["answer"].cuts  # type: ignore[index]
+    assert locked.text("name.json") == text  # locked again as it is
+    assert locked("broken.json") is None and locked.text("broken.json") is None
+    # That of another release is asked for again; one that is kept meanwhile counts.
+    path.write_text(json.dumps({"schema": 1, "answer": SAID, "reason": ""}))
+    variables = {"groups": {"sparks": ["a"]}, "hostvars": {"a": {"inventory_dir": str(tmp_path)}}}
+    renewed = image_plans.ImagePlans(variables, True, {"image_plans": {"name.json": "{}"}})
+    assert renewed("name.json") == first("name.json")
+
+
 def test_a_check_run_and_an_image_known_by_name_alone_keep_nothing(tmp_path: Path) -> None:
     for question, keep in ((QUESTION, False), ({**QUESTION, "image_id": "", "digests": []}, True)):
         found = plans(tmp_path, keep)

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from test_plan import FAST, RECIPES, errors, host, measured
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import plan_probe
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import image_questions, picture, plan_page
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock as lock_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
 RECORDED = json.loads((Path(__file__).parents[2] / "fixtures" / "image_plans.json").read_text(encoding="utf-8"))
@@ -141,6 +143,46 @@ def test_without_facts_a_locked_image_is_known_by_its_id() -> None:
     (question,) = planned({"a": spark()})["a"]["image_questions"]
     body = planned({"a": host(NEW)}, {question["key"]: SAID}.get, lock=lock)["a"]
     assert body["services"][0]["memory"]["sources"]["kv_cache"] == "image"
+
+
+def test_answers_are_locked_and_plan_without_anything_else() -> None:
+    text = json.dumps(image_answer.brief(RECORDED["dense"]["answer"]))
+    (question,) = planned({"a": spark()})["a"]["image_questions"]
+    known = {question["key"]: SAID}.get
+    before = planned({"a": spark(), "b": spark()}, known, pin=False)
+    assert before["a"]["image_answers"] == {"new": question["key"]}
+    image = {"present": True, "id": ID, "repo_digests": [], "os": "linux", "architecture": "arm64"}
+    model = {"repo": "org/new", "revision": "main", "commit": "c" * 40, "path": "/srv/x", "problems": []}
+    model["files"] = {"config.json": {"size": 2, "sha256": "a" * 64}}
+    images, models = {name: {REF: image} for name in before}, {name: [model] for name in before}
+
+    def collect(plan: dict[str, Any], old: Any, answers: Any) -> tuple[dict[str, Any], list[str]]:
+        made, refusals, notes = lock_file.collect(plan, ["a", "b"], images, models, old, answers)
+        assert refusals == []
+        again, messages = lock_file.read(yaml.safe_load(lock_file.render(made)), "x")
+        assert messages == [] and again == made
+        return made, notes
+
+    made, notes = collect(before, None, {question["key"]: text}.get)
+    # Once for the fleet, by image, configuration and arguments.
+    assert (made["image_plans"], notes) == ({question["key"]: text}, [])
+    assert {entry["image_plan"] for entry in made["services"].values()} == {question["key"]}
+    answer = image_answer.read(json.loads(made["image_plans"][question["key"]]))
+    body = planned({"a": host(NEW)}, {question["key"]: {"answer": answer, "reason": ""}}.get, lock=made)["a"]
+    assert body["services"][0]["memory"]["sources"] == {"weights": "image", "kv_cache": "image"}
+    # Locked again without the file that it was kept in, and by a run that had no answer, or another question.
+    assert collect(before, made, lambda _key: None) == (made, [])
+    unasked, _notes = collect(planned({"a": spark(), "b": spark()}, pin=False), made, lambda _key: None)
+    assert unasked["image_plans"] == {} and "image_plans" not in lock_file.render(unasked)
+    assert all("image_plan" not in entry for entry in unasked["services"].values())
+    long, notes = collect(before, None, lambda _key: " " * 60_001)
+    assert long["image_plans"] == {} and "too long to be locked" in notes[0]
+
+
+@pytest.mark.parametrize("wrong", [5, ["a"], {"a": {"b": 1}}, {"a": None}])
+def test_a_lock_with_answers_that_are_none_is_refused(wrong: Any) -> None:
+    made, messages = lock_file.read({"schema": 1, "image_plans": wrong}, "x")
+    assert made is None and "'image_plans' must be a mapping of texts" in messages[0]
 
 
 def test_a_part_of_a_config_is_not_asked_about() -> None:
