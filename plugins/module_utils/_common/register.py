@@ -89,7 +89,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     },
     "memory": {
         "error": """
-            align_block auto_fit free_at_restart free_at_start load no_cache_memory node one_request plan refused
+            align_block auto_fit free_at_restart free_at_start kernel_block load no_cache_memory node one_request plan refused
             state_blocks stated utilization_sum
         """,
         "warning": """

@@ -47,6 +47,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "with prefix caching, a block of a hybrid model is larger than a batch; vLLM 0.17 to 0.26 refuses to start",
             "the value in the fix",
         ),
+        "memory.kernel_block": (
+            "MiniMax-M3 in vLLM 0.24 to 0.30: its sparse layers need blocks of 128 tokens, and vLLM picks 16",
+            "the value in the fix, `block-size: 128`; or use vLLM 0.31 or newer",
+        ),
         "memory.plan": (
             "vLLM cannot unify the page sizes of the layers",
             "remove the option that the fix names; or use vLLM 0.26 or newer",

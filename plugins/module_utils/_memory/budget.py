@@ -356,6 +356,19 @@ def _check_cache(report: _Report, node: Node, service: Service) -> None:
         return
     if engine.align_error:
         _check_align_block(report, service, engine.plan, engine.release)
+    if engine.kernel_error:
+        _add(
+            report,
+            service,
+            "low",
+            "kernel_block",
+            f"The sparse layers of {service.name} need blocks of {engine.kernel_block} tokens, and vLLM {engine.release.text} goes by its other "
+            f"layers, which take {engine.plan.block_size}. {_WHEN}",
+            engine.kernel_error,
+            "kv_cache",
+            lambda: iter([[_set(service.name, block_size=engine.kernel_block)]]),
+            advice=f"Set block-size of {service.name} to {engine.kernel_block}, and give it more memory; or use vLLM 0.31 or later.",
+        )
     if _check_cache_memory(report, node, service, engine.release) == "low":
         return
     # Left out and nothing fits: vLLM takes the longest that the model allows.

@@ -5,10 +5,9 @@
 
 vLLM cuts the memory that is left for the cache into blocks. A block is one page in each of a few tensors that all layers
 share; a request takes a number of blocks from every group of layers. This file restates that planning for vLLM 0.15
-to 0.33. It was compared row by row with the planners of these releases (tests/oracle; C(vllm/v1/core/kv_cache_utils.py), from
-0.33 C(kv_cache_planning.py), and C(vllm/platforms/interface.py)); a table of docs/memory.md says which, how often, and with how
-many launches of whole models. Of a release that is not in C(COMPARED_MINORS) the model classes and defaults were mostly read only:
-C(Release.exact) is false for it.
+to 0.33. It was compared row by row with the planners of all these releases (tests/oracle; C(vllm/v1/core/kv_cache_utils.py), from
+0.33 C(kv_cache_planning.py), and C(vllm/platforms/interface.py)), and with launches of whole models; a table of docs/memory.md says how
+often. C(Release.exact) is false for development builds and for what came after: they count as the nearest release that was compared.
 
 Sizes are bytes, lengths are tokens, all per rank. No I/O, no Ansible.
 """
@@ -27,7 +26,7 @@ from .packed import Page, block_bytes, classed_block_bytes, pack
 NEWEST_MINOR = 33
 # The first minor release with the unified-memory code of GB10 that this engine knows.
 OLDEST_MINOR = 15
-# The minor releases whose planner was compared row by row, and that were asked about whole models often enough, too.
+# The minor releases whose planner was compared row by row, and that were asked about whole models often enough, too: all so far.
 COMPARED_MINORS = tuple(range(15, 34))
 
 # Tokens of an attention block when nothing else decides (vllm/config/cache.py, all backends of sm_121).
@@ -964,6 +963,18 @@ def error_align(plan: KVPlan) -> str:
         f"AssertionError: In Mamba cache align mode, block_size ({smallest}) must be <= max_num_batched_tokens "
         f"({batch})."
     )
+
+
+def error_kernel_block(geometry: Geometry, settings: KVSettings) -> str:
+    """Sparse layers whose kernels take blocks of one size alone, and the release goes by those of the other layers; else empty.
+
+    vLLM plans its cache and stops when it allocates it (C(vllm/v1/worker/utils.py), select_common_block_size).
+    """
+    release, rules = settings.release, geometry.rules
+    block = settings.block_size or DEFAULT_BLOCK_SIZE
+    if not release.text or release.since(rules.block_since) or not rules.block or block % rules.block == 0:
+        return ""
+    return f"ValueError: No common block size for {block}. "
 
 
 def error_mamba_blocks(max_num_seqs: int, blocks: int) -> str:

@@ -32,6 +32,7 @@ from .kv_cache import (
     PlanFailure,
     Release,
     error_align,
+    error_kernel_block,
     parse_release,
     plan_kv_cache,
 )
@@ -599,6 +600,7 @@ class Engine:
     length_auto, sequences_auto: C(auto) stands there.
     limit: the longest context that the model allows. share: the weight by which it grows into what the node has left.
     last: its place among those that start after the others; 0 for one that does not.
+    align_error, kernel_error: why vLLM refuses its blocks, empty where it does not; align_block, kernel_block: tokens of a block then.
     exclusive: name of the set of which one runs at a time; empty for a service that is in none.
     stated: what a person says that the engine asks for, in place of C(plan).
     weights_from, cache_from, overheads_from: what the figures rest on, one of C(SOURCES), or of C(MEASURED) and C(NARROWED); overheads are
@@ -640,6 +642,8 @@ class Engine:
     needs_state_blocks: bool = False
     align_error: str = ""
     align_block: int = 0
+    kernel_error: str = ""
+    kernel_block: int = 0
 
     def overhead(self, key: str, level: str) -> float:
         """A term in bytes (or a share, as it is) at a level."""
@@ -1283,6 +1287,8 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         and not drafts,
         align_error=error_align(aligned),
         align_block=aligned.block_size,
+        kernel_error=error_kernel_block(geometry, plan.settings),
+        kernel_block=geometry.rules.block,
         weights_from=STATED if _weights_given(item) else COMPARED if release.exact else NOT_COMPARED,
         cache_from=COMPARED if release.exact and not plan.notes else NOT_COMPARED,
     )

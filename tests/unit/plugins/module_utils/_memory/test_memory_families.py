@@ -264,6 +264,28 @@ def test_blocks_of_minimax_m3_before_the_platform_asked_all_layers(version: str,
     assert plan_kv_cache(read_geometry(config("MiniMax-M3-noquant")), settings).block_size == block
 
 
+@pytest.mark.parametrize(
+    ("version", "asked", "refused"),
+    [("0.24.0", 0, True), ("0.30.0", 0, True), ("0.30.0", 128, False), ("0.31.0", 0, False), ("", 0, False)],
+)
+def test_minimax_m3_stops_where_vllm_picks_blocks_that_its_kernels_do_not_take(
+    version: str, asked: int, refused: bool
+) -> None:
+    args = {"max-model-len": 4096, "max-num-seqs": 1, "gpu-memory-utilization": 0.8}
+    args.update({"block-size": asked} if asked else {})
+    service = {"name": "m3", "config": config("MiniMax-M3-noquant"), "args": args, "weights_gib": 60}
+    service["vllm_version"] = version
+    made = memory_budget({"total_gib": 119.67, "services": [service]})
+    found = {each["rule"]: each for each in made["findings"]}
+    assert ("memory.kernel_block" in found) is refused
+    assert made["services"]["m3"]["verdict"] == ("fails" if refused else "fits")
+    if refused:
+        error = found["memory.kernel_block"]
+        assert (error["severity"], error["stage"]) == ("error", "kv_cache")
+        assert error["vllm_error"] == "ValueError: No common block size for 16. "
+        assert "set block-size of m3 to 128" in error["fix"].lower()
+
+
 @pytest.mark.parametrize(("version", "spare"), [("0.28.0", 0), ("0.29.0", 1)])
 def test_kimi_k3_keeps_a_checkpoint_of_a_prefill_from_0_29(version: str, spare: int) -> None:
     geometry = read_geometry(config("Kimi-K3"))
