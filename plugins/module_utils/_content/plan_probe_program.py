@@ -891,6 +891,8 @@ def failure(stage: str, error: BaseException) -> dict[str, Any]:
         text = "; ".join([*(line for line in heard if line.startswith("Error in inspecting")), text])
     kinds = {base.__name__ for base in type(error).__mro__}
     refuses = stage in REFUSES and bool(kinds.intersection(ON_PURPOSE)) and raised_by_vllm(error)
+    if not ready.get("triton", True) and "Model Runner V1 does not support" in text:
+        refuses = False  # it is taken for want of Triton alone, which every build for CUDA has
     return {
         **{"stage": stage, "kind": "refused" if refuses and not NO_GPU.search(text) else "unknown"},
         **{"type": type(error).__name__, "text": text[:4000]},

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from .layers import Attention, Config, Refusal
-from .modules import GIVE, Module, field, latent_attention, linear, optional
+from .modules import GIVE, Module, experts, field, gated_mlp, latent_attention, linear, optional
 
 # The values of ple_embedding_dtype: bytes of 16 values of a row, with their scales (qwen4_exp/common/ngram_embedding.py).
 _TABLE_BYTES = {"bfloat16": 32, "float8_e4m3fn": 16, "nvfp4": 9}
@@ -55,6 +55,11 @@ def ngram_rows(text: Config, table: int) -> int:
 
 def tables(text: Config, family: str) -> Iterator[Module]:
     """The n-gram tables, which vLLM keeps in pinned memory of the host unless it is told not to (EngramConfig)."""
+    if family == "deepseek_v41_text":
+        # Rows of 8 bits with a scale for every 32 values.
+        dim, rows = field(text, "engram_head_dim"), text.get("engram_num_embeddings") or []
+        for table, count in enumerate(rows):
+            yield Module(f"engram.{table}.table", field({"rows": count}, "rows"), dim + dim // 32, split=True, size=1)
     if family != "qwen4_exp_text":
         return
     wide = str(text.get("ple_embedding_dtype") or "bfloat16")
@@ -190,11 +195,134 @@ def _kimi_delta(linear_attention: Config, hidden: int, prefix: str) -> Iterator[
     yield linear(f"{prefix}.o_proj", hidden, wide)
 
 
+def _kimi_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
+    """Delta attention of Kimi-K3, or the gate of its latent attention (kimi_k3/nvidia/kda.py, mla.py)."""
+    hidden, inner, name = field(text, "hidden_size"), text["linear_attn_config"], f"{prefix}.self_attn"
+    if index + 1 not in inner["kda_layers"]:
+        if text.get("mla_use_output_gate"):
+            yield linear(f"{name}.g_proj", field(text, "num_attention_heads") * field(text, "v_head_dim"), hidden)
+        return
+    heads, dim = field(inner, "num_heads"), field(inner, "head_dim")
+    wide = heads * dim
+    gates = 4 if inner.get("use_full_rank_gate") else 3
+    yield linear(f"{name}.qkvgb_proj", gates * wide + heads, hidden)
+    yield replace(linear(f"{name}.f_a_proj", dim, hidden), split=False)
+    yield linear(f"{name}.f_b_proj", wide, dim)
+    if gates == 3:
+        yield replace(linear(f"{name}.g_a_proj", dim, hidden), split=False)
+        yield linear(f"{name}.g_b_proj", wide, dim)
+    yield Module(f"{name}.A_log_dt_bias", heads + wide, split=True, size=4)
+    yield Module(f"{name}.conv1d", 3 * wide, field(inner, "short_conv_kernel_size"), split=True, size=4)
+    yield Module(f"{name}.o_norm", dim)
+    yield linear(f"{name}.o_proj", hidden, wide)
+
+
+def _kimi_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module]:
+    """The experts of Kimi-K3, which work on a smaller hidden state (kimi_k3/nvidia/model.py)."""
+    hidden = field(text, "hidden_size")
+    if index < optional(text, "first_k_dense_replace"):
+        yield from gated_mlp(f"{prefix}.mlp", hidden, field(text, "intermediate_size"))
+        return
+    if not text.get("routed_expert_hidden_size"):
+        raise Refusal("config.routed_expert_hidden_size", "the weights of Kimi models without it are not known", GIVE)
+    name, small = f"{prefix}.block_sparse_moe", field(text, "routed_expert_hidden_size")
+    count, inner = field(text, "num_experts"), field(text, "moe_intermediate_size")
+    yield Module(f"{name}.gate", count, hidden)
+    yield Module(f"{name}.gate.e_score_correction_bias", count, size=4)
+    yield Module(f"{name}.routed_expert_down_up_proj", 2 * small, hidden)
+    if text.get("latent_moe_use_norm"):
+        yield Module(f"{name}.routed_expert_norm", small)
+    yield from experts(name, count, small, inner)
+    yield from gated_mlp(f"{name}.shared_experts", hidden, inner * field(text, "num_shared_experts"))
+
+
+def _inkling_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
+    """What a layer of Inkling has beside plain attention: positions, short convolutions (inkling/nvidia/attention.py).
+
+    Draft layers count on behind those of the model.
+    """
+    hidden, name, count = field(text, "hidden_size"), f"{prefix}.attn", field(text, "num_hidden_layers")
+    source, place = (text, index) if index < count else (text.get("mtp_config") or {}, index - count)
+    local = place in (source.get("local_layer_ids") or [])
+    swa = "swa_" if local else ""
+    heads, rows = field(text, f"{swa}num_attention_heads"), field(text, "d_rel")
+    key = field(text, f"{swa}num_key_value_heads") * field(text, f"{swa}head_dim")
+    taps = field(text, "sconv_kernel_size") if text.get("use_sconv", True) else 0
+    yield linear(f"{name}.r_proj", heads * rows, hidden)
+    yield Module(f"{name}.rel_logits_proj", rows, field(text, "sliding_window_size" if local else "rel_extent"))
+    yield Module(f"{name}.sconv", 2 * key, taps, split=True)
+    yield Module(f"{prefix}.sconv", 2 * hidden, taps, split=True)
+
+
+def _inkling_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module]:
+    """The MLP of Inkling's first layers and of those that draft, or its experts (inkling/nvidia/moe.py)."""
+    hidden, mlp = field(text, "hidden_size"), f"{prefix}.mlp"
+    scale = 1 if text.get("use_global_scale") else 0
+    if index < field(text, "dense_mlp_idx") or index >= field(text, "num_hidden_layers"):
+        yield from gated_mlp(mlp, hidden, field(text, "dense_intermediate_size"))
+        yield Module(f"{mlp}.global_scale", scale)
+        return
+    count, shared = field(text, "n_routed_experts"), optional(text, "n_shared_experts")
+    inner = field(text, "intermediate_size")
+    # Shared experts are weighed by the router, too, whose rows are a multiple of 8.
+    yield Module(f"{mlp}.gate", -(-(count + shared) // 8) * 8, hidden)
+    yield Module(f"{mlp}.gate.bias", (count if text.get("use_gate_bias") else 0) + scale, size=4)
+    yield from experts(mlp, count, hidden, inner)
+    yield from gated_mlp(f"{mlp}.sink_experts", hidden, shared * inner)
+
+
+def _v41_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
+    """The attention of DeepSeek-V4.1, its n-gram layers and its hyper-connections (deepseek_v41/attention.py, common/engram.py)."""
+    hidden, heads, dim = (field(text, key) for key in ("hidden_size", "num_attention_heads", "head_dim"))
+    rank, groups, low = (field(text, key) for key in ("q_lora_rank", "o_groups", "o_lora_rank"))
+    name, streams = f"{prefix}.self_attn", field(text, "hc_mult")
+    yield replace(linear(f"{name}.wq_a", rank + dim, hidden), split=False)
+    yield Module(f"{name}.norms", rank + dim)
+    yield linear(f"{name}.wq_b", heads * dim, rank)
+    yield linear(f"{name}.wo_a", groups * low, heads * dim // groups)
+    yield linear(f"{name}.wo_b", hidden, groups * low)
+    yield Module(f"{name}.attn_sink", heads, split=True, size=4)
+    small = field(text, "index_head_dim")
+    if index in text["kv_source_layer_ids"]:
+        # Two tokens are joined by scores of their own, a single one is not.
+        yield Module(f"{name}.compressor", (2 if text["compress_ratios"][index] > 1 else 1) * dim, hidden)
+        yield Module(f"{name}.compressor.norm", dim)
+        yield Module(f"{name}.indexer.wk", small, dim)
+        yield Module(f"{name}.indexer.k_norm", small)
+    if index in (text.get("index_source_layer_ids") or []):
+        many = field(text, "index_n_heads")
+        yield replace(linear(f"{name}.indexer.wq_b", many * small, rank), split=False)
+        yield Module(f"{name}.indexer.weights_proj", many, hidden)
+    if index in (text.get("engram_layer_ids") or []):
+        read = (
+            field(text, "engram_n_heads") * (field(text, "engram_max_ngram_size") - 1) * field(text, "engram_head_dim")
+        )
+        yield linear(f"{prefix}.engram.wkv", (streams + 1) * hidden, read)
+        yield Module(f"{prefix}.engram.norms", 2 * streams * hidden)
+    mix = (2 + streams) * streams
+    yield Module(f"{prefix}.hc", 2 * mix, streams * hidden, size=4)
+    yield Module(f"{prefix}.hc_base", 2 * (mix + 3), size=4)
+
+
+def _v41_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module]:
+    """The experts of DeepSeek-V4.1, of which each rank rounds its part up to a multiple of 128 (deepseek_v41/nvidia/model.py)."""
+    hidden, mlp = field(text, "hidden_size"), f"{prefix}.mlp"
+    drafts = index >= field(text, "num_hidden_layers")
+    count = expert_count_of_drafts(text) if drafts else field(text, "n_routed_experts")
+    inner = field(text, "moe_intermediate_size")
+    yield Module(f"{mlp}.gate", count, hidden)
+    yield Module(f"{mlp}.gate.e_score_correction_bias", count, size=4)
+    yield from (replace(module, part=inner, multiple=128) for module in experts(mlp, count, hidden, inner))
+    yield from gated_mlp(f"{mlp}.shared_experts", hidden, inner * field(text, "n_shared_experts"))
+
+
 def query_heads(text: Config, family: str, layer: Attention, index: int) -> int:
     """Return the query heads of a layer; Step and Laguna have more of them in layers with a window."""
     each = text.get("num_attention_heads_per_layer")
     if family == "laguna" and isinstance(each, list) and index < len(each):
         return field({"num_attention_heads_per_layer": each[index]}, "num_attention_heads_per_layer")
+    if family == "inkling_model" and layer.kind == "sliding":
+        return field(text, "swa_num_attention_heads")
     if family == "step3p5" and layer.kind == "sliding":
         return field(text.get("attention_other_setting") or {}, "num_attention_heads")
     return field(text, "num_attention_heads")
@@ -217,12 +345,29 @@ def beside_attention(text: Config, family: str, layer: Attention, index: int, pr
 LAYERS: dict[str, Callable[[Config, int, bool, str], Iterator[Module]]] = {
     "deepseek_v32": _index_layer,
     "deepseek_v4": _v4_layer,
+    "deepseek_v41_text": _v41_layer,
     "glm5_next_text": _glm5_layer,
     "glm_moe_dsa": _index_layer,
+    "inkling_model": _inkling_layer,
+    "kimi_linear": _kimi_layer,
     "minimax_m3": _minimax_layer,
     "minimax_m3_vl": _minimax_layer,
     "qwen4_exp_text": _qwen4_layer,
 }
+
+
+# The MLP or the experts of a layer, of families that have others than those of C(weights.py).
+FEED_FORWARDS: dict[str, Callable[[Config, int, str], Iterator[Module]]] = {
+    "deepseek_v41_text": _v41_feed_forward,
+    "inkling_model": _inkling_feed_forward,
+    "kimi_linear": _kimi_feed_forward,
+}
+
+
+def first(text: Config, family: str) -> Iterator[Module]:
+    """What stands between the embedding and the first layer."""
+    if family == "inkling_model" and text.get("use_embed_norm"):
+        yield Module("embed_norm", field(text, "hidden_size"))
 
 
 def last(text: Config, family: str, prefix: str = "") -> Iterator[Module]:
@@ -233,6 +378,44 @@ def last(text: Config, family: str, prefix: str = "") -> Iterator[Module]:
         streams = field(text, "hc_mult")
         yield Module(f"{prefix}hc_head", streams, streams * field(text, "hidden_size"), size=4)
         yield Module(f"{prefix}hc_head_base", streams + 1, size=4)
+
+
+def _inkling_draft(text: Config, index: int, prefix: str) -> Iterator[Module]:
+    """What a draft layer of Inkling has around its block (inkling/nvidia/mtp.py)."""
+    hidden = field(text, "hidden_size")
+    yield replace(linear(f"{prefix}.input_proj", hidden, 2 * hidden), split=False, linear=False)
+    yield Module(f"{prefix}.norms", 2 * hidden)
+    if index == 0 and text.get("use_embed_norm"):
+        yield Module("mtp.backbone_embed_norm", hidden)
+
+
+def _dspark(text: Config, index: int, prefix: str) -> Iterator[Module]:
+    """What the draft layers of DeepSeek-V4.1 have beside their blocks (deepseek_v41/nvidia/dspark.py)."""
+    hidden, rank = field(text, "hidden_size"), field(text, "dspark_markov_rank")
+    yield Module(f"{prefix}.mlp.gate.bias_vl", expert_count_of_drafts(text), size=4)
+    if index == 0:
+        read = len(text.get("dspark_target_layer_ids") or [])
+        yield replace(linear("mtp.main_proj", hidden, read * hidden), split=False)
+        yield Module("mtp.norms", 2 * hidden)
+        yield Module("mtp.markov_head", field(text, "vocab_size"), rank, count=2)
+        yield Module("mtp.confidence_head", hidden + rank, size=4)
+
+
+def expert_count_of_drafts(text: Config) -> int:
+    """Routed experts of a draft layer of DeepSeek-V4.1."""
+    return optional(text, "dspark_n_routed_experts") or field(text, "n_routed_experts")
+
+
+def _nothing(_text: Config, _index: int, _prefix: str) -> Iterator[Module]:
+    return iter(())
+
+
+# What a draft layer has beside its block, of families that draft in another way than those of C(weights.py).
+DRAFTS: dict[str, Callable[[Config, int, str], Iterator[Module]]] = {
+    "deepseek_v41_text": _dspark,
+    "inkling_model": _inkling_draft,
+    "qwen4_exp_text": _nothing,
+}
 
 
 def plain_text(text: Config, family: str) -> Config:

@@ -23,6 +23,7 @@ class Module:
     split: whether tensor parallelism divides it. pieces: into how many at most (kv heads), 0 for any number.
     linear: whether quantisation may apply. size: bytes of an element that is never quantised, 0 for the model's dtype.
     experts: of how many experts these are, 0 for no experts; expert parallelism hands them out whole.
+    part, multiple: the side that tensor parallelism divides, and what each rank's part of it is rounded up to; 0 for nothing.
     """
 
     name: str
@@ -34,6 +35,8 @@ class Module:
     linear: bool = False
     size: int = 0
     experts: int = 0
+    part: int = 0
+    multiple: int = 0
 
 
 def field(text: Config, key: str, maximum: int = 1 << 40) -> int:

@@ -871,6 +871,7 @@ def _weights(
             runtime_quantization=runtime,
             vision=with_vision,
             mtp=mtp,
+            draft_tokens=int((args.get("speculative-config") or {}).get("num_speculative_tokens") or 0),
             minor=minor,
         )
 

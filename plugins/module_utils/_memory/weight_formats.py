@@ -208,7 +208,8 @@ class Quantization:
             if stored == "fp4" or quantization.get("store_dtype") == "mxfp4":
                 self._experts = _MXFP4
             if stored == "fp4" and self._default is not None and quantization.get("scale_fmt") == "ue8m0":
-                self._default = replace(self._default, scale=1)  # exponents alone (deepseek_v4/quant_config.py)
+                # Exponents alone (deepseek_v4/quant_config.py); blocks of 32 rows are loaded as MXFP8, with scales for each row (V4.1).
+                self._default = _MXFP8 if self._default.block == 32 else replace(self._default, scale=1)
         elif method == "fbgemm_fp8":
             self._default = _FP8_CHANNEL
         elif method in (

@@ -16,9 +16,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
 
-from .family_modules import LAYERS, beside_attention, last, plain_text, query_heads, tables
+from .family_modules import (
+    DRAFTS,
+    FEED_FORWARDS,
+    LAYERS,
+    beside_attention,
+    first,
+    last,
+    plain_text,
+    query_heads,
+    tables,
+)
 from .geometry import (
     MAX_LAYERS,
     Attention,
@@ -31,6 +40,7 @@ from .geometry import (
     text_config,
 )
 from .modules import GIVE, Module, experts, field, gated_mlp, latent_attention, linear, optional
+from .vision_modules import vision_tower
 from .weight_formats import Quantization
 
 
@@ -81,11 +91,13 @@ _FAMILIES: dict[str, _Family] = {
     "glm": _Family(),
     "deepseek_v32": _MLA,
     "deepseek_v4": _MLA,
+    "deepseek_v41_text": _MLA,
     "glm4": _Family(norms=4),
     "glm4_moe_lite": _MLA,
     "glm_moe_dsa": _MLA,
     "mimo_v2": _Family(bias=""),
     "mimo_v2_flash": _Family(bias=""),
+    "minimax_m2": _Family(bias="", qk_norm="full"),
     "minimax_m3": _Family(bias="", qk_norm="head"),
     "minimax_m3_vl": _Family(bias="", qk_norm="head"),
     "ministral3": _LLAMA,
@@ -95,11 +107,14 @@ _FAMILIES: dict[str, _Family] = {
     "gpt_oss": _Family(out=True),
     "granite": _LLAMA,
     "granitemoe": _Family(),
+    "helium": _LLAMA,
     "hunyuan_v1_dense": _QWEN3,
     "hunyuan_v1_moe": _QWEN3,
+    "inkling_model": _Family(bias="", qk_norm="head"),
     "internlm2": _Family(bias=""),
     "internlm3": _Family(bias="qkv_bias"),
     "kimi_k2": _MLA,
+    "kimi_linear": _Family(norms=6, final=3, bias=""),
     "laguna": _QWEN3,
     "llama": _LLAMA,
     "llama4": _Family(),
@@ -148,11 +163,12 @@ _SCORE_BIAS = frozenset(
     )
 )
 # Whose router is in 32 bits.
-_WIDE_ROUTER = frozenset(("ernie4_5_moe", "glm4_moe", "glm4_moe_lite", "minimax_m3", "minimax_m3_vl", "step3p5"))
-_BLOCK_SPARSE = frozenset(("granitemoe", "mixtral", "phimoe"))  # where the experts are called block_sparse_moe
-# Qwen3-VL and what came after it share a tower; the one of Qwen2-VL is another.
-_QWEN3_VISION = frozenset(("qwen3_5", "qwen3_5_moe", "qwen4_exp", "qwen3_vl", "qwen3_vl_moe"))
-_QWEN2_VISION = frozenset(("qwen2_vl", "qwen2_5_vl"))
+_WIDE_ROUTER = frozenset(
+    ("ernie4_5_moe", "glm4_moe", "glm4_moe_lite", "minimax_m2", "minimax_m3", "minimax_m3_vl", "step3p5")
+)
+_BLOCK_SPARSE = frozenset(
+    ("granitemoe", "minimax_m2", "mixtral", "phimoe")
+)  # where the experts are called block_sparse_moe
 _PART = re.compile(r"(?:layers|blocks)\.\d+\.\w+")
 
 
@@ -202,7 +218,7 @@ def _attention(text: Config, family: str, layer: Attention, prefix: str, width: 
     if has.qk_norm == "head" or (family == "glm4_moe" and text.get("use_qk_norm")):
         yield Module(f"{prefix}.qk_norm", 2 * layer.head_dim)
     elif has.qk_norm == "full" or (family == "cohere" and text.get("use_qk_norm")):
-        yield Module(f"{prefix}.qk_norm", heads * layer.head_dim + key)
+        yield Module(f"{prefix}.qk_norm", heads * layer.head_dim + key, split=family == "minimax_m2")
 
 
 def _gated_delta_net(text: Config, family: str, layer: Recurrent, prefix: str) -> Iterator[Module]:
@@ -325,7 +341,7 @@ def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bo
         if text.get(key):
             yield from gated_mlp(f"{mlp}.shared_experts", hidden, inner * _of_layer(text, key, index))
     hashed = family == "deepseek_v4" and index < optional(text, "num_hash_layers")
-    if (family in _SCORE_BIAS and not hashed) or (family.startswith("minimax_m3") and text.get("use_routing_bias")):
+    if (family in _SCORE_BIAS and not hashed) or (family.startswith("minimax_m") and text.get("use_routing_bias")):
         yield Module(f"{mlp}.gate.e_score_correction_bias", count, size=4)
 
 
@@ -371,161 +387,10 @@ def _layer(
         heads = query_heads(text, family, layer, index)
         yield from _attention({**text, "num_attention_heads": heads}, family, layer, f"{prefix}.self_attn")
         yield from beside_attention(text, family, layer, index, f"{prefix}.self_attn")
-    yield from _feed_forward(text, family, index, prefix, padded)
-
-
-def _vision_merger(prefix: str, norm: int, merged: int, out: int) -> Iterator[Module]:
-    yield Module(f"{prefix}.norm", norm)
-    yield linear(f"{prefix}.linear_fc1", merged, merged)
-    yield linear(f"{prefix}.linear_fc2", out, merged)
-    yield Module(f"{prefix}.split_biases", merged, split=True)
-    yield Module(f"{prefix}.biases", out)
-
-
-def _qwen3_vision(vision: Config) -> Iterator[Module]:
-    hidden, inner = field(vision, "hidden_size"), field(vision, "intermediate_size")
-    patch = prod(field(vision, key) for key in ("in_channels", "temporal_patch_size", "patch_size", "patch_size"))
-    yield Module("visual.patch_embed", hidden, patch + 1)
-    yield Module("visual.pos_embed", field(vision, "num_position_embeddings"), hidden)
-    for index in range(field(vision, "depth", MAX_LAYERS)):
-        block = f"visual.blocks.{index}"
-        yield Module(f"{block}.norms", 4 * hidden)
-        yield linear(f"{block}.attn.qkv", 3 * hidden, hidden)
-        yield linear(f"{block}.attn.proj", hidden, hidden)
-        yield linear(f"{block}.mlp.linear_fc1", inner, hidden)
-        yield linear(f"{block}.mlp.linear_fc2", hidden, inner)
-        yield Module(f"{block}.split_biases", 3 * hidden + inner, split=True)
-        yield Module(f"{block}.biases", 2 * hidden)
-    merged, out = hidden * field(vision, "spatial_merge_size") ** 2, field(vision, "out_hidden_size")
-    yield from _vision_merger("visual.merger", 2 * hidden, merged, out)
-    for index in range(len(vision.get("deepstack_visual_indexes") or [])):
-        yield from _vision_merger(f"visual.deepstack_merger_list.{index}", 2 * merged, merged, out)
-
-
-def _qwen2_vision(vision: Config, newer: bool) -> Iterator[Module]:
-    """The tower of Qwen2-VL, or of Qwen2.5-VL, whose norms have no biases and whose MLP is gated."""
-    hidden = field(vision, "hidden_size" if newer else "embed_dim")
-    channels = optional(vision, "in_channels") or optional(vision, "in_chans") or 3
-    inner = field(vision, "intermediate_size") if newer else hidden * field(vision, "mlp_ratio")
-    patch = channels * prod(field(vision, key) for key in ("temporal_patch_size", "patch_size", "patch_size"))
-    yield Module("visual.patch_embed", hidden, patch)
-    for index in range(field(vision, "depth", MAX_LAYERS)):
-        block = f"visual.blocks.{index}"
-        yield Module(f"{block}.norms", (2 if newer else 4) * hidden)
-        yield linear(f"{block}.attn.qkv", 3 * hidden, hidden)
-        yield linear(f"{block}.attn.proj", hidden, hidden)
-        if newer:
-            yield from gated_mlp(f"{block}.mlp", hidden, inner)
-        else:
-            yield linear(f"{block}.mlp.fc1", inner, hidden)
-            yield linear(f"{block}.mlp.fc2", hidden, inner)
-        yield Module(f"{block}.split_biases", 3 * hidden + (2 if newer else 1) * inner, split=True)
-        yield Module(f"{block}.biases", 2 * hidden)
-    merged = hidden * field(vision, "spatial_merge_size") ** 2
-    out = field(vision, "out_hidden_size" if newer else "hidden_size")
-    yield from _vision_merger("visual.merger", (1 if newer else 2) * hidden, merged, out)
-
-
-def _gemma4_vision(vision: Config, out: int) -> Iterator[Module]:
-    """The tower of Gemma 4, which is a model of Transformers: every rank has all of it (gemma4_mm.py)."""
-    hidden = field(vision, "hidden_size")
-    yield Module("vision_tower.patch_embedder.input_proj", hidden, 3 * field(vision, "patch_size") ** 2)
-    yield Module("vision_tower.patch_embedder.positions", 2 * field(vision, "position_embedding_size"), hidden)
-    for index in range(field(vision, "num_hidden_layers", MAX_LAYERS)):
-        block = f"vision_tower.encoder.layers.{index}"
-        whole = (
-            linear(f"{block}.self_attn", 4 * hidden, hidden),
-            *gated_mlp(f"{block}.mlp", hidden, field(vision, "intermediate_size")),
-        )
-        yield from (replace(module, split=False) for module in whole)
-        yield Module(f"{block}.norms", 4 * hidden + 2 * field(vision, "head_dim"))
-    yield Module("embed_vision.embedding_projection", out, hidden)
-
-
-def _glm5_vision(vision: Config, out: int) -> Iterator[Module]:
-    """The tower of GLM-5.3 and its merger (glm5next/common/multimodal.py)."""
-    hidden, inner, patch = (field(vision, key) for key in ("hidden_size", "intermediate_size", "patch_size"))
-    merge, wide = field(vision, "spatial_merge_size"), field(vision, "projection_intermediate_size")
-    pixels = field(vision, "in_channels") * field(vision, "temporal_patch_size") * patch**2
-    yield Module("visual.patch_embed", hidden, pixels + 1)
-    for index in range(field(vision, "depth", MAX_LAYERS)):
-        block = f"visual.blocks.{index}"
-        yield _unquantised(f"{block}.attn", 4 * hidden, hidden)
-        yield _unquantised(f"{block}.mlp", 3 * inner, hidden)
-        yield Module(f"{block}.split_biases", 3 * hidden + 2 * inner, split=True)
-        yield Module(f"{block}.norms_and_biases", 4 * hidden + 2 * (hidden // field(vision, "num_heads")))
-    yield Module("visual.post_layernorm", hidden)
-    yield Module("visual.downsample", out, hidden * merge**2 + 1)
-    yield _unquantised("visual.merger.proj", out, out)
-    yield _unquantised("visual.merger.mlp", 3 * wide, out)
-    yield Module("visual.merger.post_projection_norm", 2 * out)
-
-
-def _unquantised(name: str, rows: int, columns: int) -> Module:
-    return replace(linear(name, rows, columns), linear=False)
-
-
-def _siglip(vision: Config, out: int) -> Iterator[Module]:
-    """SigLIP and the projection of Gemma 3."""
-    hidden, inner, patch = (field(vision, key) for key in ("hidden_size", "intermediate_size", "patch_size"))
-    yield Module("vision_tower.embeddings.patch_embedding", hidden, 3 * patch**2 + 1)
-    yield Module("vision_tower.embeddings.position_embedding", (field(vision, "image_size") // patch) ** 2, hidden)
-    for index in range(field(vision, "num_hidden_layers", MAX_LAYERS)):
-        block = f"vision_tower.encoder.layers.{index}"
-        yield linear(f"{block}.self_attn", 4 * hidden, hidden)
-        yield linear(f"{block}.mlp.fc1", inner, hidden)
-        yield linear(f"{block}.mlp.fc2", hidden, inner)
-        yield Module(f"{block}.split_biases", 3 * hidden + inner, split=True)
-        yield Module(f"{block}.norms_and_biases", 6 * hidden)
-    yield Module("vision_tower.post_layernorm", 2 * hidden)
-    yield Module("multi_modal_projector.mm_input_projection_weight", hidden, out)
-    yield Module("multi_modal_projector.mm_soft_emb_norm", hidden)
-
-
-def _pixtral(vision: Config, out: int, merge: int) -> Iterator[Module]:
-    """Pixtral and the projector of Mistral 3."""
-    hidden, patch = field(vision, "hidden_size"), field(vision, "patch_size")
-    yield Module("vision_tower.patch_conv", hidden, 3 * patch**2)
-    yield Module("vision_tower.ln_pre", hidden)
-    for index in range(field(vision, "num_hidden_layers", MAX_LAYERS)):
-        block = f"vision_tower.transformer.layers.{index}"
-        yield linear(f"{block}.attention", 4 * hidden, hidden)
-        yield from gated_mlp(f"{block}.feed_forward", hidden, field(vision, "intermediate_size"))
-        yield Module(f"{block}.norms", 2 * hidden)
-    yield Module("multi_modal_projector.norm", hidden)
-    yield Module("multi_modal_projector.patch_merger", hidden, hidden * merge**2)
-    yield linear("multi_modal_projector.linear_1", out, hidden)
-    yield linear("multi_modal_projector.linear_2", out, out)
-
-
-def _vision(config: Config, family: str) -> Iterator[Module]:
-    """The vision tower; only the families whose tower is known."""
-    vision = config.get("vision_config")
-    if config.get("audio_config"):
-        raise Refusal("config.audio_config", "the weights of the audio tower are not known", GIVE)
-    kind = str(config.get("model_type"))
-    # Llama 4 has a tower also where its config does not say so (geometry.py).
-    if not isinstance(vision, dict) and kind != "llama4":
-        return
-    vision, out = vision if isinstance(vision, dict) else {}, field(text_config(config), "hidden_size")
-    if kind in _QWEN3_VISION:
-        yield from _qwen3_vision(vision)
-    elif kind in _QWEN2_VISION:
-        yield from _qwen2_vision(vision, kind == "qwen2_5_vl")
-    elif kind == "glm5_next":
-        yield from _glm5_vision(vision, out)
-    elif family in _GEMMA4:
-        yield from _gemma4_vision(vision, out)
-    elif kind == "gemma3" and vision.get("model_type") == "siglip_vision_model":
-        yield from _siglip(vision, out)
-    elif kind == "mistral3" and vision.get("model_type") == "pixtral" and not config.get("multimodal_projector_bias"):
-        yield from _pixtral(vision, out, field(config, "spatial_merge_size"))
+    if family in FEED_FORWARDS:
+        yield from FEED_FORWARDS[family](text, index, prefix)
     else:
-        raise Refusal(
-            "config.vision_config",
-            f"the weights of the vision tower of {kind!r} are not known",
-            f"{GIVE}, or set language-model-only",
-        )
+        yield from _feed_forward(text, family, index, prefix, padded)
 
 
 # Sums ---------------------------------------------------------------------------------------------------------------
@@ -557,6 +422,8 @@ def _bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, 
     size = one * module.count
     if not module.split:
         return size
+    if module.multiple:
+        return size // module.part * (-(-module.part // (split.tensor * module.multiple)) * module.multiple)
     # With fewer kv heads than ranks every rank keeps one head.
     return -(-size // (min(split.tensor, module.pieces) if module.pieces else split.tensor))
 
@@ -600,6 +467,7 @@ def weights_bytes(
     runtime_quantization: str = "",
     vision: bool = True,
     mtp: bool = False,
+    draft_tokens: int = 0,
     minor: int | None = None,
 ) -> Weights:
     """Count the bytes of the weights of one rank, of the fullest pipeline stage.
@@ -608,26 +476,28 @@ def weights_bytes(
     expert_parallel: C(--enable-expert-parallel).
     runtime_quantization: C(--quantization); only read where the checkpoint itself is not quantised.
     vision: count the vision tower. mtp: count the multi-token-prediction layers.
+    draft_tokens: how many are drafted, where vLLM makes a layer for each; 0 for as many as there are layers.
     minor: the 23 of vLLM 0.23, C(None) for the newest; older ones make some formats in 16 bits.
     Raises C(Refusal) for a family or a format that is not known.
     """
     family = geometry.model_type
     _check_family(family)
-    text = plain_text(text_config(config), family)
+    text = plain_text({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
     quantization = Quantization(config, quant_config, runtime_quantization, minor)
     dtype_bytes = 4 if geometry.dtype == "float32" else 2
     split = Split(tensor_parallel, pipeline_parallel, expert_parallel)
     stages = _stages(config, text, geometry, split, quantization.padded_experts)
     ngrams = list(tables(text, family))
     stages[0] += ngrams
-    tower = list(_vision(config, family)) if vision else []
+    tower = list(vision_tower(config)) if vision else []
 
     def total(parts: list[Module], formats: Quantization | None) -> int:
         return sum(_bytes(module, formats, dtype_bytes, split) for module in parts)
 
     seen, host = total(tower, quantization), total(ngrams, quantization)
     target = max(total(stage, quantization) for stage in stages) + seen
-    draft = total(list(_mtp(text, family, geometry, quantization.padded_experts)), quantization) if mtp else 0
+    drafting = _mtp(text, family, geometry, quantization.padded_experts, draft_tokens) if mtp else ()
+    draft = total(list(drafting), quantization)
     if not quantization.runtime:
         return Weights(target, draft, target, seen, host=host)
     peak = max(total(stage, None) for stage in stages) + total(tower, None)
@@ -655,8 +525,8 @@ def _stages(config: Config, text: Config, geometry: Geometry, split: Split, padd
             layer = geometry.attention[-1]  # it reads the cache of another layer, but has weights of its own
         indexed = bool(geometry.beside) and any(isinstance(cache, Cache) for cache in geometry.beside[index])
         stages[stage] += _layer(text, family, index, layer, name, padded, indexed)
-    embedding = Module("embed_tokens", vocabulary, hidden, split=True)
-    stages[0].append(embedding)
+    embedding = Module("embed_tokens", vocabulary, hidden, split=family != "inkling_model")
+    stages[0] += [embedding, *first(text, family)]
     stages[-1] += [Module("norm", hidden * _FAMILIES[family].final), *last(text, family)]
     if not is_tied(config):
         stages[-1].append(linear("lm_head", vocabulary, hidden))
@@ -671,15 +541,20 @@ def _stages(config: Config, text: Config, geometry: Geometry, split: Split, padd
     return stages
 
 
-def _mtp(text: Config, family: str, geometry: Geometry, padded: bool) -> Iterator[Module]:
-    """The multi-token-prediction layers, without the embedding and the head that they share with the model."""
+def _mtp(text: Config, family: str, geometry: Geometry, padded: bool, tokens: int) -> Iterator[Module]:
+    """The multi-token-prediction layers, without the embedding and the head that they share with the model.
+
+    tokens: that are drafted, where each takes a layer; 0 for as many as there are layers.
+    """
     if geometry.mtp_layer is None:
         return
     hidden, count = field(text, "hidden_size"), len(geometry.layers)
     own = family in _GDN
     # With the caches of all layers, those of a draft layer that has an index, too.
     indexed = bool(geometry.beside) and any(isinstance(cache, Cache) for cache in geometry.drafts[0][1:])
-    for index in range(geometry.mtp_layers):
+    used = geometry.drafts[: tokens or None] if geometry.drafts_each else geometry.drafts
+    for index, caches in enumerate(used):
+        first_cache = caches[0] if geometry.drafts_each else geometry.mtp_layer
         # The layers count on: a checkpoint names them mtp.layers.N or layers.(last + N).
         name = f"mtp.layers.{index}" if own else f"layers.{count + index}"
         if family == "nemotron_h":
@@ -687,11 +562,12 @@ def _mtp(text: Config, family: str, geometry: Geometry, padded: bool) -> Iterato
                 layer = geometry.mtp_layer if letter == "*" else None
                 yield from _nemotron_layer(text, layer, letter, f"mtp.layers.{place}")
         else:
-            for module in _layer(text, family, count + index, geometry.mtp_layer, name, padded, indexed):
+            for module in _layer(text, family, count + index, first_cache, name, padded, indexed):
                 # The draft layers of MiMo keep this projection in 16 bits (mimo_v2.py).
                 plain = family.startswith("mimo_v2") and module.name.endswith(".o_proj")
                 yield replace(module, linear=False) if plain else module
-        if family == "qwen4_exp_text":
+        if family in DRAFTS:
+            yield from DRAFTS[family](text, index, name)
             continue
         yield Module(f"{name}.norms", 2 * hidden)
         if not own:  # every layer of DeepSeek and GLM projects for itself, those of Qwen share one

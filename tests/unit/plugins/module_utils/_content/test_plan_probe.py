@@ -89,6 +89,8 @@ class EngineArgs:
             except ImportError:
                 logging.getLogger("vllm").exception("Error in inspecting model architecture 'MadeUp'")
             raise ValueError("Model architectures ['MadeUp'] failed to be inspected. Please check the logs for more details.")
+        if "runner" in text:
+            raise ValueError("Model Runner V1 does not support: dspark speculative decoding")
         if "memory" in text:
             return platform.get_device_total_memory()
         if "kernel" in text:
@@ -146,6 +148,11 @@ def test_a_class_that_cannot_be_imported_is_not_known_with_the_reason_of_the_log
     assert (failure["kind"], failure["stage"]) == ("unknown", "config")
     assert "No module named 'a_package_that_is_not_there'" in failure["text"]
     assert failure["text"].endswith("failed to be inspected. Please check the logs for more details.")
+
+
+def test_a_runner_that_is_taken_for_want_of_triton_refuses_nothing(site: Path) -> None:
+    found = ask(site, question("runner"))[0]
+    assert not found["triton"] and found["failure"]["kind"] == "unknown"
 
 
 def test_vllms_own_refusal_is_told_with_its_text(site: Path) -> None:
