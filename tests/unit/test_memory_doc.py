@@ -19,6 +19,9 @@ import pytest
 import yaml
 from launches_fixture import asked, compared
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import families as family_readers
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import geometry as model_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import weights as model_weights
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import (
@@ -388,6 +391,16 @@ def test_exact_are_the_versions_that_were_asked_enough() -> None:
 def test_the_page_says_what_the_engine_computes(name: str) -> None:
     found = dict(MARKED.findall(PAGE))
     assert found.get(name, "").rstrip("\n") == BLOCKS[name]()
+
+
+def test_families_whose_weights_are_refused_are_named() -> None:
+    known = {*family_readers.READERS}
+    known.update(model_geometry._DECODERS, model_geometry._MLA, model_geometry._GDN, model_geometry._NEMOTRON_H)
+    # These two are names of whole models, whose text part has another.
+    refused = known - set(model_weights._FAMILIES) - {"qwen3_5", "qwen3_5_moe"}
+    assert refused == {"mimo", "mistral4"}
+    table = PAGE[PAGE.index("<!-- stated: families and towers") :].split("\n\n")[1]
+    assert all(f"`{family}`" in table for family in refused)
 
 
 def test_every_table_says_where_its_figures_come_from() -> None:

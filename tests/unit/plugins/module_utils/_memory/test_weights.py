@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from memory_fixture import GIB, config, load
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vision_modules import vision_tower
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import RUNTIME_FORMATS, Format
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import (
     Split,
@@ -107,6 +108,14 @@ def test_the_vision_tower_can_be_left_out() -> None:
     whole, text = count("Qwen3.6-35B-A3B"), count("Qwen3.6-35B-A3B", vision=False)
     assert (whole.target - text.target) / GIB == pytest.approx(0.83, abs=0.01)
     assert (whole.vision, text.vision) == (whole.target - text.target, 0)
+
+
+def test_a_tower_is_read_off_the_whole_config() -> None:
+    assert list(vision_tower(config("Qwen3-8B"))) == []
+    tower = list(vision_tower(config("Qwen3.6-35B-A3B")))
+    assert {module.name.split(".")[0] for module in tower} == {"visual"}
+    with pytest.raises(Refusal, match=r"config\.audio_config"):
+        list(vision_tower({**config("Qwen3.6-35B-A3B"), "audio_config": {"hidden_size": 8}}))
 
 
 def test_every_rank_has_the_whole_tower_of_gemma_4() -> None:
