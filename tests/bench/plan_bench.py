@@ -70,6 +70,7 @@ def write_fleet(folder: Path, hosts: int) -> Path:
         "spark_management_address": "{{ ansible_host }}",
         "spark_model_dir": str(folder),
         "spark_plan_file": str(folder / "plan.json"),
+        "spark_allow_moving": True,  # recipes name branches, and there is no lock file
     }
     (folder / "scripted").mkdir(exist_ok=True)
     (folder / "scripted" / "config.json").write_text("{}\n", encoding="utf-8")
