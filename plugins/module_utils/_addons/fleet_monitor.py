@@ -23,10 +23,11 @@ from .._runtime import fleet_state
 SECRETS = "/etc/dgxspark/secrets/fleet_monitor"
 
 KEYS: dict[str, Key] = {
-    "every_minutes": Key(int, 15, "minutes between two runs", least=1, most=1440),
+    # With two failures an endpoint that fails is told within 15 minutes: 2 x (7 min + 20 s) and the timeout of a check.
+    "every_minutes": Key(int, 7, "minutes between two runs", least=1, most=1440),
     "delay_seconds": Key(
         int,
-        60,
+        20,
         "random delay of a run in seconds, so that several monitors do not run at once",
         least=0,
         most=3600,

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import fleet_monitor
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import fleet_state
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import fleet_state
 
 ONE, TWO = ("spark-1", "192.168.1.11"), ("spark-2", "192.168.1.12")
 HEAVY = endpoints.make(*ONE, "heavy", "vllm", 8001, "0.0.0.0", api_key_file="/keys/heavy")
@@ -42,13 +44,13 @@ def planned(
 
 
 def test_the_fleet_of_two_sparks_and_two_macs() -> None:
-    """The seven endpoints of the report, every 15 minutes, told by Telegram."""
+    """The seven endpoints of the report, told by Telegram."""
     macs = [
         {"name": "M3 Ultra", "url": "http://192.168.1.10:8009/v1/models"},
         {"name": "M5 Max", "url": "http://192.168.1.18:8015/v1/models", "kind": "openai"},
     ]
     outcome, rules = planned({"notify": TELEGRAM, "extra": macs})
-    assert rules == [] and outcome["state"] == "present" and outcome["every_minutes"] == 15
+    assert rules == [] and outcome["state"] == "present" and outcome["every_minutes"] == 7
     settings = outcome["settings"]
     assert [(each["key"], each["url"] + each["health"]) for each in settings["endpoints"]] == [
         ("spark-1/heavy", "http://192.168.1.11:8001/v1/models"),
@@ -61,7 +63,7 @@ def test_the_fleet_of_two_sparks_and_two_macs() -> None:
     ]
     # A token is asked of model servers; Ollama would load its model for it, and the Macs were not offered.
     assert [each["key"] for each in settings["endpoints"] if each["complete"]] == ["spark-1/heavy", "spark-2/fast"]
-    assert (settings["completion_every"], settings["failures"]) == (4, 2)
+    assert (settings["completion_every"], settings["failures"]) == (9, 2)
     assert settings["endpoints"][0]["look"] == "journalctl -u spark-heavy.service on spark-1"
 
 
@@ -128,6 +130,21 @@ def test_findings() -> None:
 def test_a_token_is_asked_for_hourly(every: int, completion_every: int) -> None:
     assert good({"every_minutes": every})["completion_every"] == completion_every
     assert good({"every_minutes": every, "completion_every": 0})["completion_every"] == 0
+
+
+def test_by_default_an_endpoint_that_fails_is_told_within_15_minutes() -> None:
+    """Checks are at most an interval and a random delay apart; the first comes right before the fault."""
+    outcome, settings = planned({"notify": TELEGRAM})[0], planned({"notify": TELEGRAM})[0]["settings"]
+    apart = 60 * outcome["every_minutes"] + outcome["delay_seconds"]
+    state, now = fleet_state.fresh(None), 0.0
+    fleet_state.judge(state, [fleet_state.Result("spark-1/heavy", "http://h:1", True)], now, settings["failures"])
+    while True:
+        now += apart
+        failed = fleet_state.Result("spark-1/heavy", "http://h:1", False, "refused")
+        if fleet_state.judge(state, [failed], now, settings["failures"]):
+            break
+    assert now + settings["timeout_seconds"] <= 15 * 60
+    assert settings["failures"] > 1  # one lost packet is no outage
 
 
 def test_addresses_of_further_endpoints() -> None:
