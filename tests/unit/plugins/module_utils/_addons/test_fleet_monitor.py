@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import fleet_monitor
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import fleet_state
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import fleet_state
 
