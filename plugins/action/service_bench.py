@@ -17,7 +17,7 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted, validation
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import bench_compare, benchmark
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import bench_compare, benchmark, workloads
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -209,9 +209,19 @@ class ActionModule(ActionBase):
             )
         left_out = [f"prompts of {length} tokens: the context is {found['max_model_len']}" for length in left]
         self.done, self.total = 0, len(fitting) * (settings["warmup"] + settings["repeats"])
-        self.total += len(settings["concurrency"])
+        contents, prefix_tokens, more = workloads.fitting(settings, found["max_model_len"])
+        left_out += more
+        self.total += (len(contents) + bool(prefix_tokens)) * (1 + settings["repeats"])
+        self.total += len(settings["concurrency"]) + len(settings["request_rates"])
         single, gpu, sizes = self._singles(where, fitting, bool(found["conditions"]["gpu"]), left_out)
-        loads = self._loads(where, service, single[0]["prompt_tokens"], sizes[single[0]["prompt_tokens"]], left_out)
+        longest = max(sizes)
+        content_rows = self._contents(where, contents, left_out)
+        prefix = self._prefix(where, prefix_tokens, sizes[longest] / longest, left_out)
+        shortest = single[0]["prompt_tokens"]
+        paces = [{"level": level} for level in settings["concurrency"]]
+        loads = self._loads(where, service, paces, shortest, sizes[shortest], left_out)
+        paces = [{"rate": rate, "requests": settings["rate_requests"]} for rate in settings["request_rates"]]
+        rates = self._loads(where, service, paces, shortest, sizes[shortest], left_out)
         return {
             "at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "conditions": {**found["conditions"], **benchmark.gpu_under_load(gpu)},
@@ -225,7 +235,10 @@ class ActionModule(ActionBase):
                 "prompts": benchmark.PROMPTS,
             },
             "single": single,
+            "contents": content_rows,
+            "prefix_cache": prefix,
             "concurrency": loads,
+            "request_rates": rates,
             "left_out": left_out,
         }
 
@@ -285,34 +298,87 @@ class ActionModule(ActionBase):
             raise Refused(f"not one answer came within {settings['seconds']} seconds; give spark_bench more seconds")
         return rows, samples, sizes
 
+    def _stream(self, where: str, what: str, **task: Any) -> dict[str, Any] | None:
+        """Make one request and print how fast it was; None when the time is used up."""
+        seconds = self.until - time.monotonic()
+        if seconds < 1:
+            return None
+        figures: dict[str, Any] = self.step("stream", seconds=seconds, **task)["figures"]
+        self._tell(where, what, figures)
+        return figures
+
+    def _contents(self, where: str, contents: list[str], left_out: list[str]) -> list[dict[str, Any]]:
+        """Measure one request at a time by what its answer consists of."""
+        rows, repeats = [], self.settings["repeats"]
+        for content in contents:
+            asked, runs = workloads.CONTENTS[content][0], []
+            for number in range(1 + repeats):
+                what = f"content {content}, {f'{number} of {repeats}' if number else 'warm-up'}"
+                task = {"content": content, "output_tokens": asked, "characters": 0, "seed": content}
+                found = self._stream(where, what, **task)
+                if found and number:
+                    runs.append(found)
+            if len(runs) < repeats:
+                left_out.append(
+                    f"{repeats - len(runs)} repeats of content {content}: the {self.settings['seconds']} seconds were used up"
+                )
+            if runs:
+                rows.append(workloads.content_row(content, runs))
+        return rows
+
+    def _prefix(self, where: str, wanted: int, per_token: float, left_out: list[str]) -> dict[str, Any] | None:
+        """Measure requests that share a system prompt. per_token: characters a token of this model's prompts."""
+        if not wanted:
+            return None
+        repeats, runs, prefix = self.settings["repeats"], [], f"{time.time_ns():x}"
+        for number in range(1 + repeats):
+            what = f"shared prompt of {wanted}, {f'{number} of {repeats}' if number else 'first'}"
+            task = {"prefix": prefix, "number": number, "characters": round(wanted * per_token), "seed": "prefix"}
+            found = self._stream(where, what, output_tokens=workloads.PREFIX_TOKENS, **task)
+            if found:
+                runs.append(found)
+        if len(runs) < 2:
+            left_out.append(f"a shared system prompt: the {self.settings['seconds']} seconds were used up")
+            return None
+        return workloads.prefix_row(runs[0], runs[1:])
+
     def _loads(
-        self, where: str, service: dict[str, Any], prompt_tokens: int, size: int, left_out: list[str]
+        self,
+        where: str,
+        service: dict[str, Any],
+        paces: list[dict[str, Any]],
+        prompt_tokens: int,
+        size: int,
+        left_out: list[str],
     ) -> list[dict[str, Any]]:
-        """Measure several requests at once."""
+        """Measure several requests. paces: C(level) of them at once each, or C(rate) a second and how many C(requests)."""
         settings = self.settings
         rows: list[dict[str, Any]] = []
         client, told = settings["client"], ""
-        for level in settings["concurrency"]:
+        for pace in paces:
+            what = f"{pace['level']} at once" if "level" in pace else f"{pace['rate']:g} a second"
             seconds = self.until - time.monotonic()
             if seconds < 10:
-                left_out.append(f"{level} requests at once: the {settings['seconds']} seconds were used up")
+                left_out.append(f"{what}: the {settings['seconds']} seconds were used up")
                 continue
+            if "rate" in pace:
+                pace = {**pace, "requests": workloads.in_steps(pace["rate"], pace["requests"], seconds)}
             try:
                 found = self.step(
                     "load",
-                    level=level,
+                    **pace,
                     client=client,
                     prompt_tokens=prompt_tokens,
                     characters=size,
-                    seed=f"load/{level}",
+                    seed=f"load/{pace.get('level') or pace['rate']}",
                     seconds=seconds,
                     args=service.get("args") or {},
                     tokenizer=benchmark.tokenizer(service["model"], service.get("args") or {}),
                     wrapper=WITH_SECRETS if service.get("secrets") else "",
                 )
             except Refused as reason:
-                left_out.append(f"{level} requests at once: {reason}")
-                self._tell(where, f"{level} at once: {reason}", None)
+                left_out.append(f"{what}: {reason}")
+                self._tell(where, f"{what}: {reason}", None)
                 continue
             row = found["row"]
             rows.append(row)
@@ -321,7 +387,7 @@ class ActionModule(ActionBase):
                 left_out.append(f"vLLM's own client: {told}; this collection's made the requests")
             self._tell(
                 where,
-                f"{level} at once ({row['client']}): {row['output_tokens_per_second'] or 0:,.1f} tokens/s together",
+                f"{what} ({row['client']}): {row['output_tokens_per_second'] or 0:,.1f} tokens/s together",
                 None,
             )
         return rows

@@ -11,8 +11,8 @@ module: service_bench
 short_description: Benchmark the services of a host
 version_added: 0.1.0
 description:
-  - Measures prefill and decode of single requests at several prompt lengths, then several requests at once, and compares with
-    the last measurement of the service, which its receipt keeps.
+  - Measures prefill and decode of single requests at several prompt lengths, then several requests at once, and on request answers
+    of a certain content, a shared system prompt and a rate of requests; compares with the last measurement of the service, which its receipt keeps.
   - Lengths of answers are forced, no two prompts begin alike, and tokens are counted by the engine, those of the reasoning too.
   - Refuses to measure while other requests run on the host, unless told otherwise.
   - Of an engine that spans hosts only the first rank is measured, together with all the others.
@@ -119,7 +119,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, receipts, workloads
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, endpoint, hostmem
 
 SAMPLE_SECONDS = 2.0
@@ -205,10 +205,10 @@ class Bench:
 
     def answer(self, characters: int, seed: str, deadline: float, tokens: int = 0) -> dict[str, Any]:
         """Make one request and return its figures. tokens: of the answer, where it is not to be as long as the others."""
-        text = benchmark.prompt(characters, uuid.uuid4().hex, seed)
+        asked_for = workloads.messages({**self.task, "characters": characters, "seed": seed}, uuid.uuid4().hex)
         asked = tokens or int(self.task["output_tokens"])
         body = benchmark.body(
-            self.model, self.task["api"], text, asked, int(self.task["extras"]), self.task.get("thinking")
+            self.model, self.task["api"], asked_for, asked, int(self.task["extras"]), self.task.get("thinking")
         )
         path = "/v1/chat/completions" if self.task["api"] == "chat" else "/v1/completions"
         arrivals, usage = [], {}
@@ -227,7 +227,7 @@ class Bench:
         figures = benchmark.stream_figures(sent, arrivals, usage, asked)
         if figures["ttft_seconds"] is None:
             raise endpoint.Problem(f"{path} ended without a token", "see the unit's log")
-        return {**figures, "sent": sent, "characters": len(text)}
+        return {**figures, "sent": sent, "characters": sum(len(message["content"]) for message in asked_for)}
 
     def first_answer(self, deadline: float) -> dict[str, Any]:
         """Find out what the server takes: chat or plain completions, and which of the extra options. Warms up, too."""
@@ -300,7 +300,8 @@ class Bench:
 
     def warm_up(self) -> None:
         """Let the engine meet so many requests once before they count: kernels for a batch are made when it first comes."""
-        level, deadline = int(self.task["level"]), time.monotonic() + float(self.task["seconds"])
+        level = int(self.task.get("level") or workloads.WARM_AT_ONCE)
+        deadline = time.monotonic() + float(self.task["seconds"])
         with ThreadPoolExecutor(max_workers=level) as pool:
             for number in range(level):
                 pool.submit(self.answer, int(self.task["characters"]), f"warm/{number}", deadline, WARM_TOKENS)
@@ -317,16 +318,8 @@ class Bench:
                 f"vllm bench serve would load its libraries into the {free:.1f} GiB that are left; "
                 f"it is given {benchmark.LOADER_GIB:g}"
             )
-        level = int(self.task["level"])
-        options = benchmark.load_options(
-            self.url,
-            self.model,
-            level,
-            int(self.task["prompt_tokens"]),
-            int(self.task["output_tokens"]),
-            uuid.uuid4().int % 2**31,
-            self.task["args"],
-        )
+        seed = uuid.uuid4().int % 2**31
+        options = benchmark.load_options(self.url, self.model, self.task, seed, self.task["args"])
         argv = benchmark.load_command(
             str(self.task["container"]),
             str(self.task.get("wrapper") or ""),
@@ -334,22 +327,34 @@ class Bench:
             max(10, int(float(self.task["seconds"]))),
             options,
         )
-        row, reason = benchmark.parse_load(*self.run(argv, float(self.task["seconds"]) + command.WORK_SECONDS), level)
+        done = self.run(argv, float(self.task["seconds"]) + command.WORK_SECONDS)
+        row, reason = benchmark.parse_load(*done, *self.pace())
         if row and row["failed"] and self.task["client"] == "auto":
             return None, f"vllm bench serve: {row['failed']} of {row['requests']} requests failed"
         return row, self.client.redact(reason)
 
+    def pace(self) -> tuple[float, str]:
+        """Return how requests come, and what that number is: at once, or a second."""
+        rate = self.task.get("rate")
+        return (float(rate), "request_rate") if rate else (int(self.task["level"]), "concurrency")
+
     def load_by_own(self) -> dict[str, Any]:
-        """Keep so many requests under way until all are answered."""
-        level = int(self.task["level"])
+        """Keep so many requests under way until all are answered, or begin them at the moments of their rate."""
+        level, kind = self.pace()
         deadline = time.monotonic() + float(self.task["seconds"])
         size, seed = int(self.task["characters"]), str(self.task["seed"])
         runs, failed, first_problem = [], 0, None
-        with ThreadPoolExecutor(max_workers=level) as pool:
-            futures = [
-                pool.submit(self.answer, size, f"{seed}/{number}", deadline)
-                for number in range(level * benchmark.ROUNDS)
-            ]
+        if kind == "concurrency":
+            moments, workers = [0.0] * (int(level) * benchmark.ROUNDS), int(level)
+        else:
+            moments = workloads.arrivals(level, int(self.task["requests"]), seed)
+            workers = min(workloads.MOST_AT_ONCE, len(moments))
+        started = time.monotonic()
+        with ThreadPoolExecutor(max_workers=workers) as pool:
+            futures = []
+            for number, moment in enumerate(moments):
+                time.sleep(max(0.0, started + moment - time.monotonic()))
+                futures.append(pool.submit(self.answer, size, f"{seed}/{number}", deadline))
             for future in futures:
                 try:
                     runs.append(future.result())
@@ -360,7 +365,7 @@ class Bench:
         began = min(run["sent"] for run in runs)
         ended = max(run["sent"] + run["seconds"] for run in runs)
         tokens = sum((run["prompt_tokens"] or 0) + (run["completion_tokens"] or 0) for run in runs)
-        return {**benchmark.load_row(level, runs, ended - began, failed), "tokens": tokens}
+        return {**benchmark.load_row(level, runs, ended - began, failed, kind), "tokens": tokens}
 
 
 def main() -> None:

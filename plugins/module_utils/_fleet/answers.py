@@ -213,33 +213,48 @@ CONDITIONS = record(
 _PROBLEM: Mapping[str, untrusted.Parser] = {"problem": words, "fix": words, "kind": words}
 _SPREAD = maybe(record({"median": number, "low": number, "high": number}))
 _LATE = maybe(record({"median": number, "p95": number}))
-SINGLE = record(
-    {"prompt_tokens": size},
-    {
-        **dict.fromkeys(("prompt_tokens_measured", "output_tokens", "output_tokens_asked", "reasoning_tokens"), FIGURE),
-        **dict.fromkeys(("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second"), _SPREAD),
-        **dict.fromkeys(("tokens_per_arrival", "cached_share", "draft_acceptance", "tokens_per_step"), FIGURE),
-        **dict.fromkeys(("repeats", "short", "disturbed"), size),
-        "counted_by": maybe(text),
-        "inter_token_ms": _LATE,
-    },
-)
+_ROW = {
+    **dict.fromkeys(("prompt_tokens_measured", "output_tokens", "output_tokens_asked", "reasoning_tokens"), FIGURE),
+    **dict.fromkeys(("ttft_seconds", "prefill_tokens_per_second", "decode_tokens_per_second"), _SPREAD),
+    **dict.fromkeys(("tokens_per_arrival", "cached_share", "draft_acceptance", "tokens_per_step"), FIGURE),
+    **dict.fromkeys(("repeats", "short", "disturbed"), size),
+    "counted_by": maybe(text),
+    "inter_token_ms": _LATE,
+}
+SINGLE = record({"prompt_tokens": size}, _ROW)
 """A row of single requests, as a receipt keeps it."""
-LOAD = record(
+CONTENT = record({"content": one_of(*benchmark.CONTENTS), "prompt_tokens": size}, _ROW)
+"""A row of single requests whose answers have a certain content."""
+PREFIX = record(
+    {"prompt_tokens": size, "repeats": size},
+    {"hit_rate": FIGURE, "first_ttft_seconds": FIGURE, "ttft_seconds": _SPREAD, "disturbed": size},
+)
+"""Requests that share a system prompt."""
+_LOAD = record(
     {
-        "concurrency": size,
         "client": one_of("own", "vllm"),
         "requests": size,
         "failed": size,
         "output_tokens_per_second": FIGURE,
     },
     {
+        "concurrency": size,
+        "request_rate": number,
         **dict.fromkeys(("seconds", "prompt_tokens", "output_tokens", "preemptions"), FIGURE),
         **dict.fromkeys(("ttft_ms", "time_per_token_ms"), _LATE),
         "disturbed": flag,
     },
 )
-"""A row of several requests at once."""
+
+
+def load_row(value: Any, where: str) -> dict[str, Any]:
+    """A row of several requests, so many at once or so many a second."""
+    found: dict[str, Any] = _LOAD(value, where)
+    if ("concurrency" in found) == ("request_rate" in found):
+        raise Untrusted(f"{where} says neither how many requests came at once nor how many a second, or both")
+    return found
+
+
 FIGURES = record(
     {
         **dict.fromkeys(("asked_tokens", "arrivals", "characters"), size),
@@ -275,7 +290,10 @@ BASELINE = record(
         "conditions": _TERMS,
         "workload": _TERMS,
         "single": maybe(listing(SINGLE, 1000)),
-        "concurrency": maybe(listing(LOAD, 1000)),
+        "contents": maybe(listing(CONTENT, 100)),
+        "prefix_cache": maybe(PREFIX),
+        "concurrency": maybe(listing(load_row, 1000)),
+        "request_rates": maybe(listing(load_row, 1000)),
     },
 )
 """What measurements are compared with; the file is of the host."""
@@ -311,7 +329,7 @@ SERVICE_BENCH: Mapping[str, untrusted.Parser] = {
             "extras": one_of(*range(len(benchmark.EXTRAS))),
         }
     ),
-    "load": _measurement({"row": LOAD, "reason": words}),
+    "load": _measurement({"row": load_row, "reason": words}),
 }
 
 # --- what starts took ------------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ CLOCK_SHARE = 0.05
 PUBLISHED_SHARE = 0.7
 """Below this share of a published figure something is wrong with the host rather than with the comparison."""
 NOISY_SHARE = 0.15
+PARTS = ("single", "contents", "prefix_cache", "concurrency", "request_rates")
+"""What a measurement consists of. Only single requests are always there."""
 BAR = "█"
 WIDTH = 40
 
@@ -115,6 +117,8 @@ def compare(
         found.append(_other_conditions(service, decode, old, host, worse))
     if comparable:
         found += _regressions(kept, new, service, settings["regression_percent"])
+        # A part that the baseline lacks, since it was not asked for then, begins with this measurement.
+        kept.update({name: new[name] for name in PARTS if new.get(name) and not kept.get(name)})
     section = {
         "schema": SCHEMA,
         **_kept(new),
@@ -157,7 +161,7 @@ def _other_conditions(
 
 
 def _kept(new: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: new.get(name) for name in ("at", "conditions", "workload", "single", "concurrency")}
+    return {name: new.get(name) for name in ("at", "conditions", "workload", *PARTS)}
 
 
 def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
@@ -211,12 +215,13 @@ def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
                 "see what else runs on the host; with a drafter the text decides, and more repeats help",
                 "info",
             )
-    failed = [row for row in new.get("concurrency") or [] if row.get("failed")]
+    loads = (new.get("concurrency") or []) + (new.get("request_rates") or [])
+    failed = [row for row in loads if row.get("failed")]
     if failed:
         add(
             "bench.failed",
             f"{service} did not answer {failed[0]['failed']} of {failed[0]['requests']} requests at "
-            f"{failed[0]['concurrency']} at once",
+            f"{pace(failed[0])[0]}",
             "see the unit's log",
         )
     return found
@@ -255,17 +260,29 @@ def _regressions(baseline: Mapping[str, Any], new: Mapping[str, Any], service: s
             then, now = old.get(figure), row.get(figure)
             apart = bool(then and now and now["high"] < then["low"])
             check(f"bench.{word}", f"{word} at {_at(row)}", middle(old, figure), middle(row, figure), apart)
-    levels = {(row["concurrency"], row["client"]): row for row in baseline.get("concurrency") or []}
-    for row in new.get("concurrency") or []:
-        then_row = levels.get((row["concurrency"], row["client"])) or {}
+    contents = {row["content"]: row for row in baseline.get("contents") or []}
+    for row in new.get("contents") or []:
+        then, now = (contents.get(row["content"]) or {}).get(figure := "decode_tokens_per_second"), row.get(figure)
+        apart = bool(then and now and now["high"] < then["low"])
+        check("bench.decode", f"decode of {row['content']}", (then or {}).get("median"), middle(row, figure), apart)
+    levels = {pace(row): row for row in (baseline.get("concurrency") or []) + (baseline.get("request_rates") or [])}
+    for row in (new.get("concurrency") or []) + (new.get("request_rates") or []):
+        then_row = levels.get(pace(row)) or {}
         check(
             "bench.concurrency",
-            f"output at {row['concurrency']} requests at once",
+            f"output at {pace(row)[0]}",
             then_row.get("output_tokens_per_second"),
             row["output_tokens_per_second"],
             True,
         )
     return found
+
+
+def pace(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return how the requests of a row came, in words, and which client made them."""
+    if row.get("request_rate"):
+        return f"{row['request_rate']:g} requests a second", row["client"]
+    return f"{row['concurrency']} requests at once", row["client"]
 
 
 def published(
@@ -381,7 +398,7 @@ def load_table(results: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of concurrent requests."""
     header = [
         "service",
-        "at once",
+        "requests come",
         "client",
         "requests",
         "output tok/s",
@@ -391,19 +408,74 @@ def load_table(results: Sequence[Mapping[str, Any]]) -> str:
     ]
     cells = []
     for result in results:
-        for row in result.get("concurrency") or []:
-            rate = row["output_tokens_per_second"]
+        for row in (result.get("concurrency") or []) + (result.get("request_rates") or []):
+            rate, at_once = row["output_tokens_per_second"], row.get("concurrency")
             failed = f" ({row['failed']} failed)" if row["failed"] else ""
             cells.append(
                 [
                     result["where"],
-                    str(row["concurrency"]),
+                    f"{at_once} at once" if at_once else f"{row['request_rate']:g} a second",
                     row["client"],
                     f"{row['requests']}{failed}",
                     _figure(rate),
-                    _figure(None if rate is None else rate / row["concurrency"]),
+                    _figure(rate / at_once if rate is not None and at_once else None),
                     _ms(row, "ttft_ms"),
                     _ms(row, "time_per_token_ms"),
+                ]
+            )
+    return tables.table(header, cells) if cells else ""
+
+
+def content_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of answers by content, one a row: the drafter shows how well it guesses each."""
+    header = [
+        "service",
+        "content",
+        "answer",
+        "TTFT s",
+        "decode tok/s",
+        "spread",
+        "drafts accepted",
+        "tokens/step",
+        "baseline",
+    ]
+    cells = []
+    for result in results:
+        before = {row["content"]: row for row in (result.get("baseline") or {}).get("contents") or []}
+        for row in result.get("contents") or []:
+            rate, accepted = row.get("decode_tokens_per_second"), row.get("draft_acceptance")
+            old = middle(before.get(row["content"]) or {}, "decode_tokens_per_second")
+            cells.append(
+                [
+                    result["where"],
+                    row["content"],
+                    str(row.get("output_tokens") or "-"),
+                    _figure(middle(row, "ttft_seconds"), 2),
+                    _figure(middle(row, "decode_tokens_per_second")),
+                    "-" if not rate else f"{rate['low']:g}..{rate['high']:g}",
+                    "-" if accepted is None else f"{accepted:.0%}",
+                    _figure(row.get("tokens_per_step"), 2),
+                    _against(result, middle(row, "decode_tokens_per_second"), old),
+                ]
+            )
+    return tables.table(header, cells) if cells else ""
+
+
+def prefix_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of requests that share a system prompt: what the prefix cache saves them."""
+    header = ["service", "shared prompt", "from the prefix cache", "TTFT s of the first", "TTFT s of others"]
+    cells = []
+    for result in results:
+        row = result.get("prefix_cache")
+        if row:
+            rate = row.get("hit_rate")
+            cells.append(
+                [
+                    result["where"],
+                    str(row["prompt_tokens"]),
+                    "not counted" if rate is None else f"{rate:.0%}",
+                    _figure(row.get("first_ttft_seconds"), 2),
+                    _figure(middle(row, "ttft_seconds"), 2),
                 ]
             )
     return tables.table(header, cells) if cells else ""
@@ -458,7 +530,8 @@ def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, 
     """
     parts: list[str] = []
     if results:
-        parts += [single_table(results), load_table(results), *[chart(result) for result in results]]
+        parts += [single_table(results), content_table(results), prefix_table(results), load_table(results)]
+        parts += [chart(result) for result in results]
     told = []
     for result in results:
         for row in result.get("published") or []:

@@ -31,7 +31,17 @@ KEYS: dict[str, Key] = {
     "output_tokens": Key(int, 256, "length that every answer is forced to", least=16),
     "repeats": Key(int, 3, "requests that are counted at each length", least=1),
     "warmup": Key(int, 1, "requests before them that are not", least=1),
-    "concurrency": Key(list, [4, 16], "how many requests at once; an empty list measures single streams only"),
+    "concurrency": Key(list, [2, 4, 16], "how many requests at once; an empty list measures single streams only"),
+    "contents": Key(
+        list, [], "what answers consist of, measured one by one: medium, long (prose), code, reasoning; none by default"
+    ),
+    "prefix_tokens": Key(
+        int, 8192, "length of a system prompt that requests share, to measure the prefix cache; 0 for none", least=0
+    ),
+    "request_rates": Key(
+        list, [], "requests a second, begun at random moments whether or not earlier ones have ended; none by default"
+    ),
+    "rate_requests": Key(int, 100, "how many requests are made at each of these rates", least=2, most=10000),
     "client": Key(
         str,
         "auto",
@@ -49,6 +59,8 @@ KEYS: dict[str, Key] = {
 }
 """What may stand below C(spark_bench)."""
 
+CONTENTS = ("medium", "long", "code", "reasoning")
+"""Names of the contents of an answer; C(workloads.py) has what is asked."""
 PROMPTS = 1
 """Version of the texts below: figures of different ones are not compared."""
 ROUNDS = 2
@@ -120,6 +132,13 @@ def read(where: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         if wrong:
             problems.add(f"'{key}' holds {wrong[0]!r}; its entries are whole numbers from {least}.")
         settings[key] = sorted({entry for entry in settings[key] if entry not in wrong})
+    unknown = [entry for entry in settings["contents"] if entry not in CONTENTS]
+    if unknown:
+        problems.add(f"'contents' holds {unknown[0]!r}; its entries are {', '.join(CONTENTS)}.")
+    wrong = [entry for entry in settings["request_rates"] if not _finite(entry) or not 0 < entry <= 1000]
+    if wrong:
+        problems.add(f"'request_rates' holds {wrong[0]!r}; its entries are numbers above 0, at most 1000.")
+    settings["request_rates"] = sorted({entry for entry in settings["request_rates"] if entry not in wrong})
     if not settings["prompt_tokens"]:
         problems.add("'prompt_tokens' is empty; the headline figure needs one length.")
     if not 0 < settings["regression_percent"] < 100:
@@ -193,12 +212,14 @@ def characters(tokens: int, seen_characters: int | None = None, seen_tokens: int
     return max(1, round(tokens * seen_characters / seen_tokens))
 
 
-def body(model: str, api: str, text: str, max_tokens: int, extras: int, thinking: bool | None) -> dict[str, Any]:
+def body(
+    model: str, api: str, messages: Sequence[Mapping[str, str]], max_tokens: int, extras: int, thinking: bool | None
+) -> dict[str, Any]:
     """Return the request for one answer of a forced length.
 
     :param model: served name
     :param api: C(chat) or C(completions)
-    :param text: the prompt
+    :param messages: the prompt, as messages of a chat
     :param max_tokens: tokens of the answer
     :param extras: which of C(EXTRAS) to ask for, by index
     :param thinking: whether the model is to think, None to leave it to the template
@@ -216,12 +237,12 @@ def body(model: str, api: str, text: str, max_tokens: int, extras: int, thinking
         "stream_options": options,
     }
     if api == "chat":
-        request["messages"] = [{"role": "user", "content": text}]
+        request["messages"] = [dict(message) for message in messages]
         if thinking is not None:
             # Both spellings: templates know one of them and ignore the other.
             request["chat_template_kwargs"] = {"enable_thinking": thinking, "thinking": thinking}
     else:
-        request["prompt"] = text
+        request["prompt"] = "\n\n".join(message["content"] for message in messages)
     if "ignore_eos" in asked:
         request["ignore_eos"] = True
     if "min_tokens" in asked:
@@ -460,14 +481,17 @@ def seen(before: Mapping[str, Any], after: Mapping[str, Any], prompt_tokens: int
 # --- several requests at once --------------------------------------------------------------------------------------
 
 
-def load_row(level: int, runs: Sequence[Mapping[str, Any]], seconds: float, failed: int = 0) -> dict[str, Any]:
+def load_row(
+    level: float, runs: Sequence[Mapping[str, Any]], seconds: float, failed: int = 0, kind: str = "concurrency"
+) -> dict[str, Any]:
     """Return the row of several requests at once from their answers, by C(vllm bench serve)'s definitions.
 
-    :param level: requests at once
+    :param level: requests at once, or a second
     :param runs: what C(stream_figures) returned of each that was answered
     :param seconds: from the first request to the last token of all; the rate counts the tokens of the answers
         over all of it
     :param failed: requests that were not answered
+    :param kind: which of the two: C(concurrency) or C(request_rate)
     :returns: the row
     """
     done = [run for run in runs if run["ttft_seconds"] is not None]
@@ -478,7 +502,7 @@ def load_row(level: int, runs: Sequence[Mapping[str, Any]], seconds: float, fail
         if (run["completion_tokens"] or 0) > 1
     ]
     return {
-        "concurrency": level,
+        kind: level,
         "client": "own",
         "requests": len(runs) + failed,
         "failed": failed + len(runs) - len(done),
@@ -527,28 +551,31 @@ exit $code
 """
 
 
-def load_options(
-    url: str, model: str, level: int, prompt_tokens: int, output_tokens: int, seed: int, args: Mapping[str, Any]
-) -> list[str]:
+def load_options(url: str, model: str, task: Mapping[str, Any], seed: int, args: Mapping[str, Any]) -> list[str]:
     """Return the options of C(vllm bench serve), which 0.19 to 0.33 spell alike.
 
     Plain completions: their prompts are as long as was asked for, and no reasoning parser stands between.
 
     :param url: of the server, from inside its container
     :param model: served name
-    :param level: requests at once
-    :param prompt_tokens: of each request
-    :param output_tokens: of each request
+    :param task: C(prompt_tokens) and C(output_tokens) of each request, and C(level), requests at once, or C(rate),
+        requests a second, with C(requests), how many
     :param seed: a new one each time; by default all runs would ask the same, and the second would be answered
         from the prefix cache
     :param args: those of the service's launch
     :returns: words of a command line
     """
+    rate = task.get("rate")
+    pace = (
+        ("--num-prompts", str(task["requests"]), "--request-rate", f"{rate:g}")
+        if rate
+        else ("--num-prompts", str(task["level"] * ROUNDS), "--max-concurrency", str(task["level"]))
+    )
     options = [
         *("--backend", "openai", "--endpoint", "/v1/completions", "--base-url", url, "--model", model),
-        *("--dataset-name", "random", "--random-input-len", str(prompt_tokens)),
-        *("--random-output-len", str(output_tokens), "--num-prompts", str(level * ROUNDS)),
-        *("--max-concurrency", str(level), "--seed", str(seed), "--ignore-eos", "--temperature", "0"),
+        *("--dataset-name", "random", "--random-input-len", str(task["prompt_tokens"])),
+        *("--random-output-len", str(task["output_tokens"]), *pace),
+        *("--seed", str(seed), "--ignore-eos", "--temperature", "0"),
         *("--percentile-metrics", "ttft,tpot,itl", "--metric-percentiles", "95", "--disable-tqdm"),
     ]
     mode = args.get("tokenizer-mode")
@@ -592,13 +619,16 @@ def load_command(
     return ["docker", "exec", container, *([wrapper] if wrapper else []), *inner]
 
 
-def parse_load(rc: int, out: str, err: str, level: int) -> tuple[dict[str, Any] | None, str]:
+def parse_load(
+    rc: int, out: str, err: str, level: float, kind: str = "concurrency"
+) -> tuple[dict[str, Any] | None, str]:
     """Read what C(load_command) printed.
 
     :param rc: its exit code
     :param out: its output
     :param err: its errors
-    :param level: requests at once
+    :param level: requests at once, or a second
+    :param kind: which of the two: C(concurrency) or C(request_rate)
     :returns: the row, or None and why there is none
     """
     if rc in (124, 137):
@@ -633,7 +663,7 @@ def parse_load(rc: int, out: str, err: str, level: int) -> tuple[dict[str, Any] 
         return None if median is None or late is None else {"median": round(median, 2), "p95": round(late, 2)}
 
     return {
-        "concurrency": level,
+        kind: level,
         "client": "vllm",
         "requests": asked,
         "failed": asked - done,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import threading
@@ -55,6 +56,8 @@ class State:
     lock: threading.Lock = field(default_factory=threading.Lock)
     running: int = 0
     prompt_tokens: int = 0
+    cached_tokens: int = 0
+    blocks: set[str] = field(default_factory=set)
     generated: int = 0
     finished: dict[str, int] = field(default_factory=lambda: {"stop": 0, "length": 0, "abort": 0, "error": 0})
     first_token: Histogram = field(default_factory=Histogram)
@@ -104,7 +107,7 @@ class State:
             family(
                 "prefix_cache_queries_total", "counter", "Prefix cache queries.", [(labels, float(self.prompt_tokens))]
             )
-            family("prefix_cache_hits_total", "counter", "Prefix cache hits.", [(labels, 0.0)])
+            family("prefix_cache_hits_total", "counter", "Prefix cache hits.", [(labels, float(self.cached_tokens))])
             family("num_preemptions_total", "counter", "Cumulative number of preemptions.", [(labels, 0.0)])
             family(
                 "prompt_tokens_total",
@@ -178,6 +181,7 @@ class Answer:
     call: dict[str, Any] | None
     finish: str
     prompt_tokens: int
+    cached_tokens: int = 0
 
     @property
     def completion_tokens(self) -> int:
@@ -194,6 +198,19 @@ class Answer:
 
 def words_of(value: Any) -> int:
     return max(1, len(json.dumps(value).split()))
+
+
+def cached(state: State, prompt: Any) -> int:
+    """Return the tokens of a prompt that the prefix cache has: whole blocks of 16, each known by all that stands before it."""
+    if state.values.get("enable_prefix_caching") is False:
+        return 0
+    words, hits, seen = json.dumps(prompt).split(), 0, ""
+    with state.lock:
+        for begin in range(0, len(words) - 15, 16):
+            seen = hashlib.sha256((seen + " ".join(words[begin : begin + 16])).encode()).hexdigest()
+            hits += 16 if seen in state.blocks else 0
+            state.blocks.add(seen)
+    return hits
 
 
 def answer(state: State, body: dict[str, Any], chat: bool) -> Answer:
@@ -238,7 +255,7 @@ def answer(state: State, body: dict[str, Any], chat: bool) -> Answer:
         reasoning = reasoning[:limit]
         text = text[: limit - len(reasoning)]
         finish = "length"
-    return Answer(reasoning, text, call, finish, tokens)
+    return Answer(reasoning, text, call, finish, tokens, cached(state, prompt))
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -368,6 +385,7 @@ class Handler(BaseHTTPRequestHandler):
                 now = time.monotonic()
                 with state.lock:
                     state.prompt_tokens += result.prompt_tokens if last == begin else 0
+                    state.cached_tokens += result.cached_tokens if last == begin else 0
                     (state.first_token if last == begin else state.between).add(now - last)
                     state.generated += 1
                 last = now

@@ -68,6 +68,7 @@ class Fleet:
                         "output_tokens": 32,
                         "repeats": 2,
                         "concurrency": [],
+                        "prefix_tokens": 0,
                         "prompt_tokens": [64],
                         **settings,
                     },
@@ -101,11 +102,37 @@ def test_the_playbook(fleet: Fleet) -> None:
         fleet.host("spark-1", url)
         code, text = fleet.run("dgxspark.vllm.bench")
     assert code == 0, text
-    assert "spark-1/heavy: 1/6: prompt 512, warm-up" in text and "spark-1/heavy: 6/6: 16 at once (own)" in text
+    assert "spark-1/heavy: 1/7: prompt 512, warm-up" in text and "spark-1/heavy: 7/7: 16 at once (own)" in text
     assert "spark-1/heavy: decode tokens/s, one request" in text
     assert "left out: prompts of 16384 tokens: the context is 1024" in text
     assert "published 43 tokens/s" in text and "not called comparable" in text
-    assert state.generated == 4 * 256 + (4 + 16) * (16 + 2 * 256)
+    assert "left out: a shared system prompt of 8192 tokens: the context is 1024" in text
+    assert state.generated == 4 * 256 + (2 + 4 + 16) * (16 + 2 * 256)
+
+
+def test_the_table_of_a_report_can_be_repeated(fleet: Fleet) -> None:
+    """Answers of four contents, three requests at once, a shared system prompt, and a rate: one command."""
+    fleet.receipt()
+    asked = {
+        "contents": ["medium", "long", "code", "reasoning"],
+        "concurrency": [3],
+        "request_rates": [20],
+        "rate_requests": 6,
+    }
+    with standin(0.0005, max_model_len=4096) as (url, state):
+        fleet.host("spark-1", url)
+        code, text = fleet.bench({**asked, "repeats": 1, "prefix_tokens": 1024})
+    assert code == 0, text
+    kept = json.loads(fleet.receipt().read_text())["benchmark"]
+    assert [(row["content"], row["output_tokens"]) for row in kept["contents"]] == [
+        ("medium", 300), ("long", 600), ("code", 300), ("reasoning", 300)
+    ]  # fmt: skip
+    assert kept["prefix_cache"]["hit_rate"] > 0.9 and kept["prefix_cache"]["repeats"] == 1
+    assert kept["request_rates"][0]["request_rate"] == 20 and kept["concurrency"][0]["concurrency"] == 3
+    assert "content reasoning, 1 of 1" in text and "from the prefix cache" in text
+    contents = 2 * (300 + 600 + 300 + 300)
+    loads = 3 * 16 + 6 * 32 + 4 * 16 + 6 * 32
+    assert state.generated == 2 * 32 + contents + 2 * 64 + loads
 
 
 def test_check_mode_asks_nothing(fleet: Fleet) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from bench_fixture import standin
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, receipts, workloads
 from ansible_collections.dgxspark.vllm.plugins.modules import service_bench
 
 CONTAINER = {
@@ -218,6 +218,55 @@ def test_requests_at_once_are_at_once(host: Host, capsys: Any) -> None:
         done.set()
         watcher.join()
     assert max(most) == 3
+
+
+def test_an_answer_of_a_content(host: Host, capsys: Any, engine: Any) -> None:
+    for _time in range(2):
+        stream(capsys, engine.url, content="code", output_tokens=300)
+    (one, first), (_two, second) = engine.requests
+    assert one == "/v1/chat/completions" and first["max_tokens"] == 300
+    text, again = first["messages"][0]["content"], second["messages"][0]["content"]
+    assert "interval tree" in text and text != again and text[-60:] == again[-60:]
+
+
+def test_requests_that_share_a_system_prompt(host: Host, capsys: Any) -> None:
+    """The engine has a prefix cache of its own: the first request fills it, later ones differ in the question only."""
+    with standin(0.0005) as (url, _state):
+        task = {"prefix": "abc", "characters": 4000, "output_tokens": 16}
+        first, second, third = (stream(capsys, url, number=number, **task)["figures"] for number in range(3))
+        other = stream(capsys, url, number=0, **{**task, "prefix": "def"})["figures"]
+    assert first["seen"]["cached_share"] == other["seen"]["cached_share"] == 0
+    assert second["seen"]["cached_share"] > 0.9 and third["seen"]["cached_share"] > 0.9
+    row = workloads.prefix_row(first, [second, third])
+    assert row["hit_rate"] > 0.9 and row["repeats"] == 2 and row["prompt_tokens"] == first["prompt_tokens"]
+
+
+def test_requests_at_a_rate_begin_whether_or_not_others_have_ended(host: Host, capsys: Any) -> None:
+    """Answers take 32 x 0.02 s, requests come 20 times a second: several are under way although none waits for another."""
+    most: list[int] = []
+    with standin(0.02) as (url, state):
+        done = threading.Event()
+
+        def look() -> None:
+            while not done.wait(0.005):
+                most.append(state.running)
+
+        watcher = threading.Thread(target=look)
+        watcher.start()
+        row = load(capsys, url, client="own", level=None, rate=20.0, requests=12)["row"]
+        done.set()
+        watcher.join()
+    assert (row["request_rate"], row["requests"], row["failed"]) == (20.0, 12, 0) and "concurrency" not in row
+    assert max(most) > 4
+    assert row["seconds"] >= workloads.arrivals(20.0, 12, "l")[-1]
+
+
+def test_vllm_bench_at_a_rate(host: Host, capsys: Any) -> None:
+    host.has_vllm()
+    with standin(0.0005) as (url, _state):
+        row = load(capsys, url, level=None, rate=4.0, requests=50)["row"]
+    assert row["client"] == "vllm" and row["request_rate"] == 4.0
+    assert "--num-prompts\n50\n--request-rate\n4\n" in (host.folder / "words").read_text()
 
 
 def test_vllm_bench_in_the_container(host: Host, capsys: Any) -> None:

@@ -32,6 +32,7 @@ BENCH_LOAD: dict[str, Any] = {
     "concurrency": 4, "client": "vllm", "requests": 8, "failed": 0, "seconds": 20.0, "prompt_tokens": 512, "output_tokens": 256,
     "output_tokens_per_second": 120.0, "ttft_ms": {"median": 1.0, "p95": 2.0}, "time_per_token_ms": None, "disturbed": False, "preemptions": None,
 }  # fmt: skip
+BENCH_RATE = {**{name: value for name, value in BENCH_LOAD.items() if name != "concurrency"}, "request_rate": 4.0}
 BENCH_FIGURES: dict[str, Any] = {
     "asked_tokens": 32, "prompt_tokens": 70, "completion_tokens": 32, "reasoning_tokens": None, "arrivals": 32, "counted_by": "events",
     "ttft_seconds": 0.2, "prefill_tokens_per_second": 350.0, "decode_tokens_per_second": 43.0, "seconds": 1.0, "gaps_ms": [23.1],
@@ -87,7 +88,10 @@ GOOD: dict[str, tuple[Any, Any]] = {
         {"problem": "", "fix": "", "kind": "", "max_model_len": 4096, "busy": ["heavy (1 running, 0 waiting)"],
          "conditions": {"image_id": f"sha256:{SHA}", "fingerprint": "f0", "vllm_version": "0.24.0", "gpu": True, "driver": "580.1", "power_limit_watts": None},
          "receipt": {"benchmark": {"baseline": {"at": "2026-11-02T10:00:00+00:00", "conditions": {"gpu": True, "sm_clock_mhz": 2418, "driver": None},
-                                                "workload": {"api": "chat", "forced": True}, "single": [BENCH_ROW], "concurrency": [BENCH_LOAD]}}}},
+                                                "workload": {"api": "chat", "forced": True}, "single": [BENCH_ROW],
+                                                "contents": [{"content": "code", **BENCH_ROW}],
+                                                "prefix_cache": {"prompt_tokens": 8192, "repeats": 3, "hit_rate": 0.97, "disturbed": 0},
+                                                "request_rates": [BENCH_RATE], "concurrency": [BENCH_LOAD]}}}},
     ),
     "service_bench stream": (
         answers.SERVICE_BENCH["stream"],
@@ -324,6 +328,14 @@ def test_what_a_measurement_lacks_is_named_unless_it_says_what_went_wrong(step: 
         ("look", ("receipt", "benchmark", "baseline", "single", 0), {}),
         ("look", ("receipt", "benchmark", "baseline", "single", 0, "decode_tokens_per_second"), 43),
         ("look", ("receipt", "benchmark", "baseline", "concurrency", 0, "concurrency"), [4]),
+        ("look", ("receipt", "benchmark", "baseline", "concurrency", 0), {**BENCH_LOAD, "request_rate": 4.0}),
+        (
+            "look",
+            ("receipt", "benchmark", "baseline", "request_rates", 0),
+            {k: v for k, v in BENCH_RATE.items() if k != "request_rate"},
+        ),
+        ("look", ("receipt", "benchmark", "baseline", "contents", 0, "content"), "{{ 7 }}"),
+        ("look", ("receipt", "benchmark", "baseline", "prefix_cache", "hit_rate"), "all"),
         ("look", ("conditions", "gpu"), "yes"),
     ],
 )

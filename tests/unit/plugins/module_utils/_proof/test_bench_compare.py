@@ -73,6 +73,49 @@ def test_prefill_and_load_are_compared_row_by_row() -> None:
     assert rules == {"bench.prefill": "warning", "bench.concurrency": "warning"}
 
 
+def content(name: str, decode: float) -> dict[str, Any]:
+    return {"content": name, **row(60, decode, draft_acceptance=0.8, tokens_per_step=2.6)}
+
+
+def at_rate(rate: float, tokens: float) -> dict[str, Any]:
+    made = {name: value for name, value in load(4, tokens).items() if name != "concurrency"}
+    return {**made, "request_rate": rate}
+
+
+def test_contents_and_rates_are_compared_row_by_row() -> None:
+    then = measured(contents=[content("code", 60.0), content("long", 50.0)], request_rates=[at_rate(4, 100.0)])
+    base = compare(None, then)[0]
+    now = measured(contents=[content("code", 40.0), content("long", 50.0)], request_rates=[at_rate(4, 60.0)])
+    _section, findings = bench_compare.compare(base, now, "heavy", SETTINGS)
+    said = [finding["message"] for finding in findings]
+    assert len(said) == 2
+    assert said[0].startswith("decode of code of heavy is 40 tokens/s") and said[1].startswith(
+        "output at 4 requests a second"
+    )
+
+
+def test_a_part_that_was_not_measured_before_begins_its_own_baseline() -> None:
+    prefix = {"prompt_tokens": 8192, "repeats": 3, "hit_rate": 0.97, "first_ttft_seconds": 1.4, "ttft_seconds": None}
+    section, rules = compare(first(), measured(contents=[content("code", 60.0)], prefix_cache=prefix))
+    assert rules == {} and section["baseline"]["contents"][0]["content"] == "code"
+    section, rules = compare(section, measured())
+    assert section["baseline"]["contents"][0]["content"] == "code"
+    _section, rules = compare(section, measured(contents=[content("code", 30.0)]))
+    assert rules == {"bench.decode": "warning"}
+
+
+def test_the_tables_of_contents_prefixes_and_rates() -> None:
+    prefix = {"prompt_tokens": 8200, "repeats": 3, "hit_rate": 0.974, "first_ttft_seconds": 1.4, "ttft_seconds": None}
+    new = measured(contents=[content("code", 60.0)], prefix_cache=prefix, request_rates=[at_rate(4, 100.0)])
+    text = bench_compare.report(
+        [{"where": "spark-1/heavy", **compare(None, new)[0], "findings": [], "published": []}], []
+    )
+    lines = [" ".join(line.replace("|", " ").split()) for line in text.splitlines()]
+    assert any(line.startswith("spark-1/heavy code 256") and "60.0" in line and "80% 2.60" in line for line in lines)
+    assert any(line.startswith("spark-1/heavy 8200 97% 1.40") for line in lines)
+    assert any(line.startswith("spark-1/heavy 4 a second vllm") for line in lines)
+
+
 def test_another_client_is_another_figure() -> None:
     _section, rules = compare(first(), measured(concurrency=[load(4, 60.0, client="own")]))
     assert rules == {}

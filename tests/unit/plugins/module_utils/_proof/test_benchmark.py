@@ -44,6 +44,9 @@ def test_settings_are_filled_in() -> None:
         ({"prompt_tokens": []}, "'prompt_tokens' is empty"),
         ({"prompt_tokens": [512, "8k"]}, "'prompt_tokens' holds '8k'"),
         ({"concurrency": [1]}, "'concurrency' holds 1; its entries are whole numbers from 2"),
+        ({"contents": ["prose"]}, "'contents' holds 'prose'; its entries are medium, long, code, reasoning"),
+        ({"request_rates": [0]}, "'request_rates' holds 0; its entries are numbers above 0"),
+        ({"request_rates": [True]}, "'request_rates' holds True"),
         ({"output_tokens": 4}, "'output_tokens' is 4; it must be a whole number, 16 or more"),
         ({"warmup": 0}, "'warmup' is 0; it must be a whole number, 1 or more"),
         ({"regression_percent": 100}, "must lie between 0 and 100"),
@@ -97,12 +100,15 @@ def test_a_warm_up_tells_how_long_a_prompt_has_to_be() -> None:
     assert benchmark.characters(1000, 500, 125) == 4000
 
 
+HI = [{"role": "user", "content": "hi"}]
+
+
 def test_what_a_server_does_not_take_is_left_out_step_by_step() -> None:
-    full = benchmark.body("m", "chat", "hi", 64, 0, None)
+    full = benchmark.body("m", "chat", HI, 64, 0, None)
     assert full["ignore_eos"] is True and full["min_tokens"] == 64
     assert full["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert "chat_template_kwargs" not in full
-    last = benchmark.body("m", "completions", "hi", 64, len(benchmark.EXTRAS) - 1, True)
+    last = benchmark.body("m", "completions", HI, 64, len(benchmark.EXTRAS) - 1, True)
     assert set(last) == {"model", "max_tokens", "temperature", "stream", "stream_options", "prompt"}
     assert last["stream_options"] == {"include_usage": True}
     for before, after in itertools.pairwise(benchmark.EXTRAS):
@@ -110,7 +116,7 @@ def test_what_a_server_does_not_take_is_left_out_step_by_step() -> None:
 
 
 def test_thinking_is_asked_for_in_both_spellings() -> None:
-    asked = benchmark.body("m", "chat", "hi", 64, 0, False)["chat_template_kwargs"]
+    asked = benchmark.body("m", "chat", HI, 64, 0, False)["chat_template_kwargs"]
     assert asked == {"enable_thinking": False, "thinking": False}
 
 
@@ -300,10 +306,22 @@ def test_without_a_result_the_reason_is_told(rc: int, out: str, err: str, said: 
 
 def test_each_run_of_vllm_bench_asks_something_else() -> None:
     args = {"tokenizer-mode": "mistral", "trust-remote-code": True}
-    options = benchmark.load_options("http://127.0.0.1:8001", "heavy", 4, 512, 256, 77, args)
+    task = {"level": 4, "prompt_tokens": 512, "output_tokens": 256}
+    options = benchmark.load_options("http://127.0.0.1:8001", "heavy", task, 77, args)
     pairs = dict(zip(options, options[1:]))
     assert pairs["--seed"] == "77" and pairs["--num-prompts"] == "8" and pairs["--max-concurrency"] == "4"
+    assert "--request-rate" not in options
     assert pairs["--tokenizer-mode"] == "mistral" and options[-1] == "--trust-remote-code" and "--ignore-eos" in options
+
+
+def test_a_rate_of_requests_is_handed_to_vllm_bench() -> None:
+    task = {"rate": 4.0, "requests": 100, "prompt_tokens": 1024, "output_tokens": 256}
+    options = benchmark.load_options("http://127.0.0.1:8001", "heavy", task, 77, {})
+    pairs = dict(zip(options, options[1:]))
+    assert pairs["--request-rate"] == "4" and pairs["--num-prompts"] == "100" and "--max-concurrency" not in options
+    text = (FIXTURES / "serve-0.32.0.json").read_text()
+    row, _reason = benchmark.parse_load(0, f"{benchmark.MARK}\n{text}", "", 4.0, "request_rate")
+    assert row is not None and row["request_rate"] == 4.0 and "concurrency" not in row
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,144 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Workloads of a benchmark beside plain prompts: answers of a certain content, a shared beginning, a rate of requests.
+
+A drafter guesses code better than prose, so one decode rate does not describe a service with one. A prefix cache answers
+for the engine where requests share a system prompt, so its rate is measured with such requests, and with no others. And
+users do not wait for one another: at a rate of requests it is seen from which rate on they queue.
+
+Pure functions; C(plugins/modules/service_bench.py) makes the requests.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from . import benchmark
+
+CONTENTS: dict[str, tuple[int, str]] = {
+    "medium": (
+        300,
+        "Explain to a new colleague how a lending library of a town of ten thousand people works: members, loans, reminders, "
+        "purchases. Write about 300 words of plain prose.",
+    ),
+    "long": (
+        600,
+        "Write the history of a fictional harbour town from its founding to today, in at least eight paragraphs of plain prose. "
+        "Tell of its trade, its floods, its people and its quarrels.",
+    ),
+    "code": (
+        300,
+        "Write a Python class for an interval tree with insert, remove and overlap queries, with type hints and docstrings, and "
+        "then a test of each method. Answer with code only.",
+    ),
+    "reasoning": (
+        300,
+        "A train leaves at 9:40 at 84 km/h. A second one leaves the same station at 10:25 at 112 km/h on the same line and stops "
+        "for six minutes after every 70 km. Work out step by step when and where it catches up, and check the result.",
+    ),
+}
+"""What an answer is to consist of -> tokens of the answer, and the request. Lengths are those of the report on a pair of
+Sparks (June 2026), whose table has these four rows."""
+
+PREFIX_TOKENS = 64
+"""Length of the answers where the beginning of a request is what is measured: the first token tells."""
+QUESTIONS = (
+    "Which of the notes mentions water?",
+    "Which of the notes mentions a clock?",
+    "Which of the notes mentions food?",
+    "Which of the notes mentions a building?",
+    "Which of the notes mentions an animal?",
+)
+WARM_AT_ONCE = 4
+"""Requests that warm up for a rate of them."""
+MOST_AT_ONCE = 256
+"""Requests that the own client keeps under way at a rate; more than an engine of a Spark takes at once."""
+
+
+def messages(task: Mapping[str, Any], nonce: str) -> list[dict[str, str]]:
+    """Return the messages of one request.
+
+    :param task: C(content) asks for one of C(CONTENTS); C(prefix) is what a shared system prompt begins with, and
+        C(number) tells requests that share it apart; neither is a plain prompt of C(characters) and C(seed)
+    :param nonce: what a prompt begins with that shares nothing, another one for each request
+    :returns: messages in OpenAI's form
+    """
+    if task.get("content"):
+        return [{"role": "user", "content": f"Run {nonce}. {CONTENTS[str(task['content'])][1]}"}]
+    size, seed = int(task["characters"]), str(task["seed"])
+    if task.get("prefix"):
+        question = QUESTIONS[int(task.get("number") or 0) % len(QUESTIONS)]
+        return [
+            {"role": "system", "content": benchmark.prompt(size, str(task["prefix"]), seed)},
+            {"role": "user", "content": f"Run {nonce}. {question}"},
+        ]
+    return [{"role": "user", "content": benchmark.prompt(size, nonce, seed)}]
+
+
+def fitting(settings: Mapping[str, Any], max_model_len: int | None) -> tuple[list[str], int, list[str]]:
+    """Return the contents and the length of a shared prompt that fit into the context, and what is left out, in words.
+
+    :param settings: C(spark_bench) with every default, of which C(contents) and C(prefix_tokens) are used
+    :param max_model_len: tokens of the context, None where it is not known
+    :returns: contents, tokens of the shared prompt (0 for none), and a line for each that does not fit
+    """
+    contents, wanted = list(settings["contents"]), int(settings["prefix_tokens"])
+    if max_model_len is None:
+        return contents, wanted, []
+    room = max_model_len - 4 * benchmark.MARGIN  # for a chat template and the request itself
+    fit = [name for name in contents if CONTENTS[name][0] <= room]
+    left = [f"content {name}: the context is {max_model_len}" for name in contents if name not in fit]
+    if wanted and wanted * 1.05 > room - PREFIX_TOKENS:
+        left.append(f"a shared system prompt of {wanted} tokens: the context is {max_model_len}")
+        wanted = 0
+    return fit, wanted, left
+
+
+def content_row(content: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the row of one content: that of C(benchmark.single_row), with its name. runs: its counted answers."""
+    return {"content": content, **benchmark.single_row(int(runs[0]["prompt_tokens"] or 0), runs)}
+
+
+def prefix_row(first: Mapping[str, Any], later: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a prefix cache did for requests that share a system prompt.
+
+    :param first: figures of the request that met the prompt for the first time
+    :param later: of those after it
+    :returns: C(prompt_tokens), C(repeats), C(hit_rate) (of the tokens of later prompts, those that came from the
+        cache; None where the engine does not count them), C(first_ttft_seconds), C(ttft_seconds) of later ones, and
+        C(disturbed)
+    """
+    rates = [(run.get("seen") or {}).get("cached_share") for run in later]
+    known = [rate for rate in rates if rate is not None]
+    return {
+        "prompt_tokens": int(first["prompt_tokens"] or 0),
+        "repeats": len(later),
+        "hit_rate": round(sum(known) / len(known), 4) if known else None,
+        "first_ttft_seconds": None if first["ttft_seconds"] is None else benchmark.significant(first["ttft_seconds"]),
+        "ttft_seconds": benchmark.spread([run["ttft_seconds"] for run in later]),
+        "disturbed": sum(1 for run in [first, *later] if (run.get("seen") or {}).get("disturbed")),
+    }
+
+
+def arrivals(rate: float, requests: int, seed: str) -> list[float]:
+    """Return when requests of independent users begin, in seconds from the first: gaps of a Poisson process.
+
+    :param rate: requests a second, on average
+    :param requests: how many
+    :param seed: the same seed gives the same moments
+    :returns: rising numbers that begin with 0
+    """
+    order = random.Random(f"{seed}/{rate}/{requests}")
+    moments, now = [], 0.0
+    for _request in range(requests):
+        moments.append(now)
+        now += order.expovariate(rate)
+    return moments
+
+
+def in_steps(rate: float, requests: int, seconds: float) -> int:
+    """Return how many requests of a rate begin within half of the time that is left, at most so many, at least one."""
+    return max(1, min(requests, int(rate * seconds / 2)))
