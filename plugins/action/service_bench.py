@@ -17,7 +17,14 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted, validation
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import bench_compare, benchmark, workloads
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import (
+    bench_compare,
+    bench_pairs,
+    benchmark,
+    offline,
+    workloads,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import launch
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -51,6 +58,9 @@ class ActionModule(ActionBase):
                 "only": {"type": "raw", "default": []},
                 "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
                 "report_from": {"type": "str", "default": ""},
+                "against": {"type": "str", "default": ""},
+                "hosts": {"type": "list", "elements": "str", "default": []},
+                "offline": {"type": "bool", "default": False},
                 "dest": {"type": "str", "default": ""},
             },
             required_one_of=[("planned", "report_from")],
@@ -62,12 +72,34 @@ class ActionModule(ActionBase):
             )
             return result
         if args["report_from"]:
-            return {**result, "changed": False, **self.report(args["report_from"], args["dest"])}
+            self.hosts = args["hosts"] or self.variables.get("ansible_play_hosts_all") or []
+            return {**result, "changed": False, **self.report(args["report_from"], args["against"], args["dest"])}
         settings, messages = benchmark.read(f"host {host}", plain(args["settings"]))
         if messages:
             raise AnsibleActionFail("nothing was measured:\n- " + "\n- ".join(messages))
+        self.settings, self.receipts = settings, str(args["receipts"])
         planned = plain(args["planned"])
         wanted = benchmark.names(args["only"]) or benchmark.names(settings["services"])
+        services = self._services(planned, host, wanted)
+        known = self.recipes(host) if services else {}
+        results: list[dict[str, Any]] = []
+        refused: list[dict[str, str]] = []
+        for service in services:
+            cluster = service["cluster"]
+            where = f"{cluster['name'] if cluster else host}/{service['name']}"
+            try:
+                if args["offline"]:
+                    results.append(self._offline(where, service))
+                    continue
+                results.append(self._measure(where, service, beside(planned, host, service), known, planned[host]))
+            except Refused as reason:
+                display.display(f"  {where}: not measured: {reason}")
+                refused.append({"where": where, "reason": str(reason)})
+        result.update(changed=False, results=results, refused=refused)
+        return result
+
+    def _services(self, planned: dict[str, Any], host: str, wanted: list[str]) -> list[dict[str, Any]]:
+        """Return the services of a host that are to be measured. wanted: their names, empty for all."""
         everywhere = {service["name"] for body in planned.values() for service in body["services"]}
         unknown = [name for name in wanted if name not in everywhere]
         if unknown:
@@ -76,47 +108,70 @@ class ActionModule(ActionBase):
                 f"nothing was measured: no host of the inventory has a service '{unknown[0]}'{hint} "
                 f"Known: {', '.join(sorted(everywhere))}."
             )
-        self.settings, self.receipts = settings, str(args["receipts"])
-        services = [
+        return [
             service
             for service in (planned.get(host) or {}).get("services") or []
             if service["url"] and not service["rank"] and (not wanted or service["name"] in wanted)
         ]
-        known = self.recipes(host) if services else {}
-        results: list[dict[str, Any]] = []
-        refused: list[dict[str, str]] = []
-        for service in services:
-            cluster = service["cluster"]
-            where = f"{cluster['name'] if cluster else host}/{service['name']}"
-            try:
-                results.append(self._measure(where, service, beside(planned, host, service), known, planned[host]))
-            except Refused as reason:
-                display.display(f"  {where}: not measured: {reason}")
-                refused.append({"where": where, "reason": str(reason)})
-        result.update(changed=False, results=results, refused=refused)
-        return result
 
-    def report(self, name: str, dest: str) -> dict[str, Any]:
+    def report(self, name: str, against: str, dest: str) -> dict[str, Any]:
         """Print tables and charts of what the hosts of the play measured, write JSON where asked to.
 
-        name: the variable that holds each host's result of this action. dest: a file on the controller, or none.
+        :param name: the variable that holds each host's result of this action
+        :param against: another one, whose results are shown beside those, or empty
+        :param dest: a file on the controller, or empty
+        :returns: the result of the action
         """
-        results: list[dict[str, Any]] = []
-        refused: list[dict[str, str]] = []
-        for host in self.variables.get("ansible_play_hosts_all") or []:
-            measured = plain(self.variables["hostvars"][host].get(name)) or {}
-            if not measured or measured.get("unreachable") or measured.get("failed"):
-                refused.append({"where": str(host), "reason": str(measured.get("msg") or "the host did not answer")})
-            results += measured.get("results") or []
-            refused += measured.get("refused") or []
-        display.display(bench_compare.report(results, refused))
+        results, refused = self._of_hosts(name)
+        others, more = self._of_hosts(against) if against else ([], [])
+        refused += [entry for entry in more if entry not in refused]
+        pairs = [(a, b) for a in results for b in others if a["where"].split("/")[0] == b["where"].split("/")[0]]
+        display.display(bench_compare.report([*results, *others], refused))
+        if pairs:
+            display.display("\n" + bench_pairs.report(pairs))
+        results += others
         if dest:
             body = {"schema": bench_compare.SCHEMA, "services": results, "not_measured": refused}
+            if against:
+                body["pairs"] = [{"a": a["where"], "b": b["where"], "rows": bench_pairs.rows(a, b)} for a, b in pairs]
             write(Path(of_fleet(dest, self.variables)), json.dumps(body, indent=2, sort_keys=True) + "\n")
         found = {"results": results, "refused": refused, "failed": bool(refused), "_ansible_verbose_override": True}
         if refused:
             found["msg"] = f"not measured: {', '.join(entry['where'] for entry in refused)}; the reasons stand above"
         return found
+
+    def _of_hosts(self, name: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+        """Return what the hosts of the play measured, and what they did not. name: the variable of their results."""
+        results: list[dict[str, Any]] = []
+        refused: list[dict[str, str]] = []
+        for host in self.hosts:
+            measured = plain(self.variables["hostvars"][host].get(name)) or {}
+            if not measured or measured.get("unreachable") or measured.get("failed"):
+                refused.append({"where": str(host), "reason": str(measured.get("msg") or "the host did not answer")})
+            results += measured.get("results") or []
+            refused += measured.get("refused") or []
+        return results, refused
+
+    def _offline(self, where: str, service: dict[str, Any]) -> dict[str, Any]:
+        """Measure the model of a stopped service without its server."""
+        why = offline.refusal(service)
+        if why:
+            raise Refused(why)
+        self.service = {name: service["probe"].get(name) for name in ("name", "url", "model", "api_key_file")}
+        self.service.update(container=service["container"], receipts=self.receipts, beside=[])
+        seconds = int(self.settings["seconds"])
+        argv = offline.command(service, launch.render(offline.engine_args(service)), self.settings, seconds)
+        display.display(f"  {where}: loads the model without its server, up to {seconds} s")
+        row = self.step("offline", argv=argv, seconds=seconds, settings=self.settings)["row"]
+        display.display(f"  {where}: {row['tokens_per_second']:,.1f} tokens/s, prompts and answers")
+        return {
+            "where": where,
+            "service": service["name"],
+            "offline": row,
+            "findings": [],
+            "published": [],
+            "left_out": [],
+        }
 
     def recipes(self, host: str) -> dict[str, Any]:
         """Return the recipes that the inventory knows, for what is published; one that cannot be read is left out."""

@@ -40,6 +40,21 @@ options:
     description: Name of a variable that holds a result of this module on the hosts of the play, which is then shown and nothing is measured.
     type: str
     default: ''
+  against:
+    description: With O(report_from), another such variable. Both are shown beside each other, host by host.
+    type: str
+    default: ''
+  hosts:
+    description: With O(report_from), the hosts that were to measure; all of the play when empty.
+    type: list
+    elements: str
+    default: []
+  offline:
+    description:
+      - Measure the models without their servers, by C(vllm bench throughput) in a container like that of the service. It takes
+        the memory of the service, which has to be stopped. Nothing is written to receipts.
+    type: bool
+    default: false
   dest:
     description: With O(report_from), a file on the controller that gets all of it as JSON; none unless given.
     type: str
@@ -47,9 +62,9 @@ options:
   step:
     description:
       - For the action plugin. V(look) asks what the service is and whether others use it, V(stream) measures one answer,
-        V(load) several at once.
+        V(load) several at once, V(offline) the model without its server.
     type: str
-    choices: [look, stream, load]
+    choices: [look, stream, load, offline]
   task:
     description: For the action plugin. What the step needs.
     type: dict
@@ -119,7 +134,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, receipts, workloads
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark, offline, receipts, workloads
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command, endpoint, hostmem
 
 SAMPLE_SECONDS = 2.0
@@ -333,6 +348,18 @@ class Bench:
             return None, f"vllm bench serve: {row['failed']} of {row['requests']} requests failed"
         return row, self.client.redact(reason)
 
+    def offline(self) -> dict[str, Any]:
+        """Run C(vllm bench throughput) in the place of the service."""
+        rc, out, _err = self.run(["docker", "container", "inspect", str(self.task["container"])])
+        known = docker_facts.parse_containers(out) if rc == 0 else []
+        if any(entry.get("state") == "running" for entry in known):
+            raise endpoint.Problem(f"{self.task['container']} runs, and has the memory", "stop the service first")
+        seconds = float(self.task["seconds"]) + command.WORK_SECONDS
+        row, reason = offline.parse(*self.run(list(self.task["argv"]), seconds), self.task["settings"])
+        if row is None:
+            raise endpoint.Problem(reason, "see what it says; the options of the service are those that it was given")
+        return {"row": row}
+
     def pace(self) -> tuple[float, str]:
         """Return how requests come, and what that number is: at once, or a second."""
         rate = self.task.get("rate")
@@ -377,8 +404,11 @@ def main() -> None:
             "only": {"type": "raw", "default": []},
             "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
             "report_from": {"type": "str", "default": ""},
+            "against": {"type": "str", "default": ""},
+            "hosts": {"type": "list", "elements": "str", "default": []},
+            "offline": {"type": "bool", "default": False},
             "dest": {"type": "str", "default": ""},
-            "step": {"type": "str", "choices": ["look", "stream", "load"]},
+            "step": {"type": "str", "choices": ["look", "stream", "load", "offline"]},
             "task": {"type": "dict", "default": {}},
         },
     )

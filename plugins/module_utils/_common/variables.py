@@ -410,6 +410,11 @@ _SERVICES = Key(
     (str, list), "", "services by name, with commas or as a list; all of the hosts of the run when left out"
 )
 PLAYBOOKS: dict[str, dict[str, Key]] = {
+    "bench_ab": {
+        "a": Key(str, None, "service that is measured first"),
+        "b": Key(str, None, "service of the same host that is measured after it"),
+    },
+    "bench_offline": {"services": _SERVICES},
     "import": {
         "import_src": Key(str, None, "the file; env files named in it are read from its folder"),
         "import_form": Key(

@@ -330,6 +330,18 @@ SERVICE_BENCH: Mapping[str, untrusted.Parser] = {
         }
     ),
     "load": _measurement({"row": load_row, "reason": words}),
+    "offline": _measurement(
+        {
+            "row": record(
+                {
+                    **dict.fromkeys(("requests", "prompt_tokens", "output_tokens"), size),
+                    **dict.fromkeys(
+                        ("seconds", "requests_per_second", "tokens_per_second", "output_tokens_per_second"), number
+                    ),
+                }
+            )
+        }
+    ),
 }
 
 # --- what starts took ------------------------------------------------------------------------------------------------

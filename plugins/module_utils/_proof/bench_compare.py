@@ -215,15 +215,11 @@ def _quality(new: Mapping[str, Any], service: str) -> list[Finding]:
                 "see what else runs on the host; with a drafter the text decides, and more repeats help",
                 "info",
             )
-    loads = (new.get("concurrency") or []) + (new.get("request_rates") or [])
-    failed = [row for row in loads if row.get("failed")]
-    if failed:
-        add(
-            "bench.failed",
-            f"{service} did not answer {failed[0]['failed']} of {failed[0]['requests']} requests at "
-            f"{pace(failed[0])[0]}",
-            "see the unit's log",
-        )
+    for row in [row for row in (new.get("concurrency") or []) + (new.get("request_rates") or []) if row.get("failed")][
+        :1
+    ]:
+        said = f"{service} did not answer {row['failed']} of {row['requests']} requests at {pace(row)[0]}"
+        add("bench.failed", said, "see the unit's log")
     return found
 
 
@@ -481,6 +477,23 @@ def prefix_table(results: Sequence[Mapping[str, Any]]) -> str:
     return tables.table(header, cells) if cells else ""
 
 
+def offline_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of models without their server, by C(vllm bench throughput)."""
+    header = ["service", "requests", "prompt", "answer", "seconds", "requests/s", "all tok/s", "output tok/s"]
+    cells = [
+        [
+            result["where"],
+            *(str(result["offline"][name]) for name in ("requests", "prompt_tokens", "output_tokens")),
+            _figure(result["offline"]["seconds"]),
+            _figure(result["offline"]["requests_per_second"], 2),
+            _figure(result["offline"]["tokens_per_second"]),
+            _figure(result["offline"]["output_tokens_per_second"]),
+        ]
+        for result in results
+    ]
+    return tables.table(header, cells)
+
+
 def bars(title: str, rows: Sequence[tuple[str, float | None]], digits: int = 1) -> str:
     """Return a small chart: a bar of blocks a row, the longest C(WIDTH) wide.
 
@@ -529,6 +542,10 @@ def report(results: Sequence[Mapping[str, Any]], refused: Sequence[Mapping[str, 
     results: sections with C(where), C(published) and C(findings). refused: C({where, reason}).
     """
     parts: list[str] = []
+    offline = [result for result in results if result.get("offline")]
+    results = [result for result in results if not result.get("offline")]
+    if offline:
+        parts.append(offline_table(offline))
     if results:
         parts += [single_table(results), content_table(results), prefix_table(results), load_table(results)]
         parts += [chart(result) for result in results]

@@ -140,5 +140,11 @@ def arrivals(rate: float, requests: int, seed: str) -> list[float]:
 
 
 def in_steps(rate: float, requests: int, seconds: float) -> int:
-    """Return how many requests of a rate begin within half of the time that is left, at most so many, at least one."""
+    """Return how many requests of a rate begin within half of the time that is left, at least one.
+
+    :param rate: requests a second
+    :param requests: at most so many
+    :param seconds: that are left
+    :returns: requests
+    """
     return max(1, min(requests, int(rate * seconds / 2)))

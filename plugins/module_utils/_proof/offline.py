@@ -1,0 +1,136 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The throughput of a model without server, scheduler of requests and HTTP: C(vllm bench throughput) with a service's launch.
+
+The program loads the model itself, into the memory that the service had, so the service is stopped for it. Its container
+is that of the service but for its name and what it runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .benchmark import significant
+
+MARK = "dgxspark-bench-offline"
+_SERVER = (
+    "headless api-server-count config grpc lora-modules chat-template chat-template-content-format trust-request-chat-template "
+    "trust-request-mm-kwargs default-chat-template-kwargs reasoning-effort-map response-role return-tokens-as-token-ids "
+    "enable-auto-tool-choice exclude-tools-when-tool-choice-none tool-call-parser tool-parser-plugin tool-strict-level tool-server "
+    "max-log-len enable-prompt-tokens-details enable-per-request-metrics enable-server-load-tracking enable-force-include-usage "
+    "sse-keep-alive-interval enable-tokenizer-info-endpoint enable-log-outputs enable-log-deltas cohere-is-reasoning-model "
+    "cohere-format anthropic-disabled-thinking-effort log-error-stack tokens-only enable-scale-out fingerprint-mode "
+    "fingerprint-value host port grpc-port data-parallel-supervisor-port dp-supervisor-probe-interval-s "
+    "dp-supervisor-probe-timeout-s dp-supervisor-probe-failure-threshold uds uvicorn-log-level disable-uvicorn-access-log "
+    "disable-access-log-for-endpoints allow-credentials allowed-origins allowed-methods allowed-headers api-key ssl-keyfile "
+    "ssl-certfile ssl-ca-certs enable-ssl-refresh ssl-cert-reqs ssl-ciphers root-path middleware enable-request-id-headers "
+    "disable-fastapi-docs h11-max-incomplete-event-size h11-max-header-count enable-offline-docs enable-flash-late-interaction "
+    # Dropped by newer versions, or read by the engine only to serve them.
+    "disable-frontend-multiprocessing enable-reasoning reasoning-parser reasoning-parser-plugin served-model-name"
+)
+SERVER_OPTIONS = frozenset(_SERVER.split())
+"""Options of C(vllm serve) that are the server's: those that vLLM 0.33.0 declares before its engine's, and older ones."""
+# $1 seconds, then the words of the program. The result is a file, since logs are on the output too.
+SCRIPT = f"""\
+set -u
+seconds=$1
+shift
+out=$(mktemp -d) || exit 1
+timeout --kill-after=30 "$seconds" vllm bench throughput "$@" --output-json "$out/result.json" >"$out/log" 2>&1
+code=$?
+if [ $code -eq 0 ] && [ -s "$out/result.json" ]; then
+    echo "{MARK}"
+    cat "$out/result.json"
+else
+    tail -n 40 "$out/log" >&2
+    [ $code -ne 0 ] || code=1
+fi
+exit $code
+"""
+_WITH_VALUE = ("--name", "--label", "--entrypoint")
+
+
+def refusal(service: Mapping[str, Any]) -> str:
+    """Return why a planned service cannot be measured without its server, empty when it can."""
+    if service.get("cluster"):
+        return "it spans hosts: the program starts one process, and no ranks"
+    if service.get("pip"):
+        return "its container installs packages at its start, which the program would run without"
+    return ""
+
+
+def engine_args(service: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a planned service that are its engine's, by name."""
+    model = service["model"]
+    args = {name: value for name, value in service["args"].items() if name not in SERVER_OPTIONS}
+    if model.get("revision") and model.get("repo"):
+        args.setdefault("revision", model["revision"])
+    return args
+
+
+def command(
+    service: Mapping[str, Any], rendered: Sequence[str], settings: Mapping[str, Any], seconds: int
+) -> list[str]:
+    """Return the C(docker run) that measures a service's model.
+
+    :param service: of the plan: C(argv), C(image), C(entrypoint), C(model), C(container)
+    :param rendered: C(engine_args), as words
+    :param settings: C(spark_bench) with every default: the shortest of C(prompt_tokens), C(output_tokens), and
+        C(rate_requests), the number of requests
+    :param seconds: after which the program is ended
+    :returns: words of a command line on the host
+    """
+    argv = list(service["argv"])
+    kept = ["docker"]  # that of the module's PATH, as for its other questions
+    words = iter(argv[1 : argv.index(service["image"]["run"])])
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words)
+        else:
+            kept.append(word)
+    own = ["--name", f"{service['container']}-bench", "--label", "dgxspark.managed=true"]
+    lengths = ["--input-len", str(min(settings["prompt_tokens"])), "--output-len", str(settings["output_tokens"])]
+    program = [str(seconds), "--model", service["model"]["argument"], *rendered, *lengths]
+    program += ["--num-prompts", str(settings["rate_requests"])]
+    # NVIDIA's own entrypoint stays: it is what makes a newer CUDA run on an older driver.
+    shell = (["--entrypoint", "/bin/sh"], []) if service["entrypoint"] == "serve" else ([], ["/bin/sh"])
+    return [*kept, *own, *shell[0], service["image"]["run"], *shell[1], "-c", SCRIPT, "bench", *program]
+
+
+def parse(rc: int, out: str, err: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any] | None, str]:
+    """Read what C(command) printed.
+
+    :param rc: its exit code
+    :param out: its output
+    :param err: its errors
+    :param settings: as C(command) had them
+    :returns: the row (C(requests), C(prompt_tokens), C(output_tokens) of each, C(seconds), C(requests_per_second),
+        C(tokens_per_second) of prompts and answers, C(output_tokens_per_second)), or None and why there is none
+    """
+    if rc in (124, 137):
+        return None, "vllm bench throughput did not end in time"
+    _log, mark, text = out.partition(MARK + "\n")
+    lines = [line.strip() for line in err.splitlines() if line.strip()]
+    if rc or not mark:
+        said = next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else f"exit code {rc}")
+        return None, f"vllm bench throughput: {said[:300]}"
+    try:
+        found = json.loads(text)
+        seconds, requests = float(found["elapsed_time"]), int(found["num_requests"])
+        total = float(found["tokens_per_second"])
+    except (ValueError, TypeError, KeyError):
+        return None, "vllm bench throughput left no result that can be read"
+    if not (0 < seconds < 1e9 and 0 < requests < 1e9 and 0 < total < 1e12):
+        return None, "vllm bench throughput left figures that are none"
+    return {
+        "requests": requests,
+        "prompt_tokens": min(settings["prompt_tokens"]),
+        "output_tokens": settings["output_tokens"],
+        "seconds": significant(seconds),
+        "requests_per_second": significant(requests / seconds),
+        "tokens_per_second": significant(total),
+        "output_tokens_per_second": significant(requests * settings["output_tokens"] / seconds),
+    }, ""
