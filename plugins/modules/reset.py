@@ -83,6 +83,7 @@ PARTS = (
         "adopted",
         "alertmanager",
         "bundle",
+        "compile_caches",
         "firewall",
         "fleet_monitor",
         "generations",

@@ -26,6 +26,7 @@ LOOKS_AT = {
     "gb10": "a host's /proc, /sys and /etc, below a root that it is given",
     "controller": "the name of the machine and of the account that it runs on",
     "host_lock": "a lock and notes below a folder of the host, and a clock to wait by",
+    "compile_cache": "the folder of a service's caches, and the notes of the host",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
     "image_stream": "pieces of an archive, and programs that unpack and load it",
     "image_probe_program": "the inside of an image, where it runs",

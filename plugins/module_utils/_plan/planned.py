@@ -187,6 +187,8 @@ class UnitSettings:
     memory_gib: float
     memory_wait_seconds: int
     sysroot: str
+    image: str | None = field(default=None, metadata=OPTIONAL)
+    cache_dir: str | None = field(default=None, metadata=OPTIONAL)
     exclusive: str | None = field(default=None, metadata=OPTIONAL)
     load_guard: Mapping[str, Any] | None = field(default=None, metadata=OPTIONAL)
     rank: RankSettings | None = field(default=None, metadata=OPTIONAL)

@@ -109,7 +109,12 @@ def plan_service(
         fast_path=expected_path.of_service(service, args, launch),
         command=_command(service, model, launch.entrypoint, {**args, "host": listen}),
         probe=probe,
-        settings=_unit_settings(settings, service, probe, memory.get("requested_bytes")),
+        settings=replace(
+            _unit_settings(settings, service, probe, memory.get("requested_bytes")),
+            # What another image compiled is removed before the start.
+            image=image.run,
+            cache_dir=cache_dir,
+        ),
     )
     return _with_containers(host, service, planned)
 

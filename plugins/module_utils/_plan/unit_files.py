@@ -31,7 +31,10 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     "fleet_monitor": {"_runtime": ("command", "endpoint", "fleet_state", "metrics", "state_file", "systemd")},
     "gateway": {"_runtime": ("command", "endpoint")},
     "host": {
-        "_runtime": ("command", "endpoint", "hostmem", "load_guard", "ranks", "ray_nodes", "state_file", "systemd")
+        "_runtime": (
+            *("command", "compile_cache", "endpoint", "hostmem", "load_guard", "ranks", "ray_nodes"),
+            *("state_file", "systemd"),
+        )
     },
     "ollama": {"_runtime": ("command", "endpoint")},
     "speech": {"_runtime": ("command", "endpoint")},

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the units of model servers run around their container.
 
-spark-unit gate NAME      before the start: one engine loads at a time, Ollama's models unloaded, page cache dropped,
-                          enough memory there
+spark-unit gate NAME      before the start: one engine loads at a time, compile caches of another image removed, Ollama's
+                          models unloaded, page cache dropped, enough memory there
 spark-unit ready NAME     after the start: wait until the server answers with tokens, then let the next one start; until
                           then the load guard keeps memory free (load_guard.py)
                           (both note what memory the host has: the difference is what the engine took)
@@ -36,7 +36,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._runtime import command, endpoint, hostmem, load_guard, state_file
+from dgxspark_vllm._runtime import command, compile_cache, endpoint, hostmem, load_guard, state_file
 from dgxspark_vllm._runtime.systemd import notify
 
 PROGRAM = "spark-unit"  # what lines in the journal begin with
@@ -414,10 +414,29 @@ def gate_memory(service: dict[str, Any], poll: float) -> None:
         say(f"{unit}: memory is there: needs {need:.2f} GiB, {have}")
 
 
+def gate_caches(service: dict[str, Any]) -> None:
+    """Remove what another image compiled. What is not known, or cannot be removed, keeps no engine from starting."""
+    unit, folder, image = service["unit"], service.get("cache_dir"), service.get("image")
+    if not folder or not image:
+        return
+    answer = command.run(["docker", "image", "inspect", "--format", "{{.Id}}", "--", image])
+    found = answer.out.strip()
+    if answer.state != command.FINISHED or answer.rc != 0 or not found.startswith("sha256:"):
+        return
+    try:
+        removed = compile_cache.of_image(service["name"], Path(folder), found)
+    except OSError as error:
+        say(f"{unit}: warning: compile caches of another image were not removed: {error}")
+        return
+    if removed:
+        say(f"{unit}: removed what another image compiled: {', '.join(removed)}; this start compiles anew")
+
+
 def gate(service: dict[str, Any], etc: Path, run_dir: Path, poll: float) -> None:
     unit = service["unit"]
     take_lock(run_dir, unit, float(service.get("start_deadline_seconds") or 3600), poll)
     try:
+        gate_caches(service)
         unload_ollama(unit, etc, poll)
         gate_memory(service, poll)
         record_gate(service, run_dir)

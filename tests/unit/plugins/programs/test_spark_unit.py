@@ -29,7 +29,11 @@ NVIDIA_SMI = """#!{python}
 print("197277, VLLM::EngineCore, 102625")
 """
 DOCKER = """#!{python}
-import sys
+import pathlib, sys
+image = pathlib.Path({state!r}) / "image"
+if sys.argv[1:3] == ["image", "inspect"] and image.exists():
+    print(image.read_text())
+    sys.exit()
 sys.exit(f"Error response from daemon: No such container: {{sys.argv[-1]}}")
 """
 
@@ -80,7 +84,12 @@ class Host:
     def start(self, step: str, name: str, script: Path = SCRIPT, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, str(script), step, name, f"--etc={self.etc}", f"--run={self.run_dir}", "--poll=0.05"],
-            env={"PATH": f"{self.bin}:/usr/bin:/bin", "PYTHONPATH": str(REPO / "collections"), **env},
+            env={
+                "PATH": f"{self.bin}:/usr/bin:/bin",
+                "PYTHONPATH": str(REPO / "collections"),
+                "DGXSPARK_STATE_DIR": str(self.tmp / "lib"),
+                **env,
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -112,6 +121,39 @@ def test_gate_takes_the_lock_drops_the_cache_and_finds_the_memory(host: Host) ->
     assert json.loads((host.run_dir / "start.json").read_text()) == {"unit": "spark-heavy.service", "invocation": "a1"}
     assert (host.tree.root / "proc/sys/vm/drop_caches").read_text() == "3\n"
     assert "spark-heavy.service: memory is there: needs 1.00 GiB" in text
+
+
+def test_what_another_image_compiled_goes_before_the_first_start_from_a_new_one(host: Host) -> None:
+    cache = host.tmp / "cache"
+    for name in ("vllm/torch_compile_cache", "triton", "pip", ".cache/flashinfer"):
+        (cache / name).mkdir(parents=True)
+    outside = host.tmp / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("x")
+    (cache / "inductor").symlink_to(outside)
+    host.service("heavy", image="vllm/vllm-openai:v0.24.0", cache_dir=str(cache))
+    said = "removed what another image compiled"
+    rc, text = host("gate", "heavy")  # Docker knows no such image: what it cannot say changes nothing
+    assert rc == 0 and said not in text and (cache / "triton").exists()
+    for number, gone in (("1", False), ("1", False), ("2", True), ("2", False)):
+        (host.state / "image").write_text(f"sha256:{number * 64}")
+        assert host("release", "heavy")[0] == 0
+        rc, text = host("gate", "heavy")
+        assert rc == 0 and (said in text) is gone, text
+        if not gone:
+            (cache / "triton").mkdir(exist_ok=True)
+    assert sorted(path.name for path in cache.iterdir()) == ["pip", "triton"]
+    assert (outside / "file").read_text() == "x"
+
+
+def test_caches_that_cannot_be_removed_stop_no_engine(host: Host) -> None:
+    cache = host.tmp / "cache"
+    cache.mkdir()
+    host.service("heavy", image="an/image:1", cache_dir=str(cache))
+    (host.state / "image").write_text("sha256:" + "1" * 64)
+    (host.tmp / "lib").write_text("a file where the notes should be")
+    rc, text = host("gate", "heavy")
+    assert rc == 0 and "warning: compile caches of another image were not removed" in text
 
 
 def test_the_next_waits_until_the_first_lets_go(host: Host) -> None:
