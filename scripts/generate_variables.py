@@ -39,6 +39,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.schema import Key, Keys
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, SERVICE, VARIABLES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import registries
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
 
@@ -63,6 +64,7 @@ TABLES: dict[str, Keys] = {
     "spark_monitoring.thresholds": monitoring.THRESHOLDS,
     "spark_ollama": ollama.KEYS,
     "spark_recipe_sources": recipe_references.KEYS,
+    "spark_registries": registries.KEYS,
     "spark_services": SERVICE,
     "spark_speech": speech.KEYS,
     "spark_watchdog": watchdog.KEYS,

@@ -38,6 +38,7 @@ PLACES: tuple[str, ...] = (
     "spark_status_file",
     "spark_support_dir",
     "spark_recipe_dirs.*",
+    "spark_registries.*.password_file",
     "spark_recipe_sources.*.path",
     *(f"spark_defaults.{key}" for key in _SERVICE),
     *(f"spark_services.*.{key}" for key in _SERVICE),

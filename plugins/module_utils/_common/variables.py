@@ -35,6 +35,9 @@ VARIABLES: dict[str, Key] = {
         "compile and JIT caches on the host, a folder per service; without colon, comma and double quote",
     ),
     "spark_hf_token_file": Key(str, "", "file on the controller with a Hugging Face token, for gated models"),
+    "spark_registries": Key(
+        list, [], "accounts of Docker at registries, for all hosts that pull from them", page="inventory.md#registries"
+    ),
     "spark_hf_endpoint": Key(str, "", "address of a Hugging Face mirror; the public hub when left out"),
     "spark_gpu_args": Key(list, ["--gpus", "all"], "how docker run is given the GPU"),
     "spark_ulimits": Key(list, ["memlock=-1", "stack=67108864"], "ulimits of the engines' containers"),

@@ -13,11 +13,17 @@ from .._addons import addons
 from .._cluster import firewall, sockets
 from .._common import plain_data, plain_secrets, schema, validation
 from .._common import variables as schema_variables
-from .._host import host_paths
+from .._host import host_paths, registries
 from .._vllm import image_catalogue
 from . import recipes
 
-LISTS_OF_MAPPINGS = ("spark_services", "spark_sidecars", "spark_image_catalogue", "spark_recipe_sources")
+LISTS_OF_MAPPINGS = (
+    "spark_services",
+    "spark_sidecars",
+    "spark_image_catalogue",
+    "spark_recipe_sources",
+    "spark_registries",
+)
 """Variables that are lists, and not of texts."""
 RDMA_CAPABILITY = "IPC_LOCK"
 """What a rank needs to register its memory with the network interfaces, where memlock is bounded."""
@@ -44,6 +50,7 @@ def read(host: str, variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     _check_secrets(problems, settings, variables)
     _check_image_catalogue(problems, settings)
     _check_fabric(problems, settings)
+    problems.messages += registries.read(problems.where, settings["spark_registries"])[1]
     _check_firewall(problems, settings)
     _check_paths(problems, settings)
     problems.unknown(

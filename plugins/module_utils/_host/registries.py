@@ -1,0 +1,102 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Accounts of Docker at registries: what C(spark_registries) may hold, and which entries of Docker's settings are ours.
+
+A note says who was logged in where, with a mark of the password: a salted digest, so that another password is noticed, an
+entry that a person made since is left alone, and the note gives nothing away.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .._common import schema, validation
+from .._common.schema import Key
+
+KEYS: dict[str, Key] = {
+    "registry": Key(str, None, "its name, as in references of images: nvcr.io, docker.io, registry.lan:5000"),
+    "user": Key(str, "$oauthtoken", "account; $oauthtoken is that of NGC keys"),
+    "password_file": Key(str, None, "file on the controller with the password or key alone in it"),
+}
+"""Keys of an entry of C(spark_registries)."""
+NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?\Z")
+USER = re.compile(r"[^\s:\x00-\x1f\x7f-]{1,1}[^\s:\x00-\x1f\x7f]{0,254}\Z")
+# As Docker's client keeps the account of Docker Hub.
+STORED_AS = {"docker.io": "https://index.docker.io/v1/"}
+ROUNDS = 100_000
+
+
+def read(where: str, value: Any) -> tuple[list[dict[str, str]], list[str]]:
+    """Return the entries of C(spark_registries), and what is wrong with them. where: as messages name it."""
+    problems = validation.Problems(where)
+    found: list[dict[str, str]] = []
+    for number, given in enumerate(problems.mappings(value, "spark_registries")):
+        entry = schema.filled(problems, given, KEYS, f"spark_registries[{number}]")
+        for name in ("registry", "password_file"):
+            if not entry[name]:
+                problems.add(f"spark_registries[{number}] has no '{name}'.")
+        if entry["registry"] and not NAME.match(str(entry["registry"])):
+            problems.add(
+                f"spark_registries[{number}].registry is '{entry['registry']}'; write nvcr.io or registry.lan:5000."
+            )
+        if not USER.match(str(entry["user"])):
+            problems.add(f"spark_registries[{number}].user is '{entry['user']}'; it is one word without a colon.")
+        found.append(entry)
+    names = [entry["registry"] for entry in found if entry["registry"]]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        problems.add(f"'spark_registries' names {name} twice; Docker keeps one account a registry.")
+    return found, problems.messages
+
+
+def stored_as(registry: str) -> str:
+    """Return the name under which Docker's client keeps the account of a registry."""
+    return STORED_AS.get(registry, registry)
+
+
+def mark(user: str, password: str, salt: str) -> str:
+    """Return a digest of an account, which tells it from another one and does not give it away.
+
+    :param user: account
+    :param password: its password
+    :param salt: random, another one for each note
+    :returns: hexadecimal digits
+    """
+    return hashlib.pbkdf2_hmac("sha256", f"{user}:{password}".encode(), salt.encode(), ROUNDS).hex()
+
+
+def kept(config: Mapping[str, Any], registry: str) -> tuple[str, str] | None:
+    """Return the account that Docker's settings hold for a registry, as user and password; both empty in a credential store.
+
+    config: the content of Docker's config.json. None: there is no account.
+    """
+    auths = config.get("auths")
+    entry = auths.get(stored_as(registry)) if isinstance(auths, Mapping) else None
+    if not isinstance(entry, Mapping):
+        return None
+    try:
+        user, _colon, password = base64.b64decode(str(entry.get("auth") or ""), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    return user, password.rstrip("\0")
+
+
+def is_noted(config: Mapping[str, Any], note: Mapping[str, Any], registry: str) -> bool:
+    """Say whether Docker's account at a registry is the one of a note, as far as its settings show it.
+
+    :param config: the content of Docker's config.json
+    :param note: C({user, salt, mark}) of that registry
+    :param registry: its name
+    :returns: true too where a credential store has it, whose content is not looked at
+    """
+    found = kept(config, registry)
+    if found is None:
+        return False
+    if found == ("", ""):
+        return True
+    return mark(*found, str(note.get("salt"))) == note.get("mark")
