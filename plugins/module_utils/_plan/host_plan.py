@@ -97,6 +97,7 @@ def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         "hf_home": settings["spark_hf_home"],
         "cache_dir": settings["spark_cache_dir"],
         "sysroot": settings["spark_sysroot"],
+        "gpu_args": [str(arg) for arg in settings["spark_gpu_args"]],
         "hf_endpoint": settings["spark_hf_endpoint"],
         "hf_token_file": settings["spark_hf_token_file"],
         "verify": settings["spark_verify"],

@@ -1,0 +1,57 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The accounts of the role host, with the module that makes them played: who is added is told how the group is used at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from playbook_runs import ansible_playbook
+
+pytestmark = pytest.mark.slow
+
+TASKS = Path(__file__).parents[4] / "roles" / "host" / "tasks" / "accounts.yml"
+USER = """#!/usr/bin/python
+from pathlib import Path
+from ansible.module_utils.basic import AnsibleModule
+
+NAMES = ("name", "groups", "append", "system", "create_home", "home", "shell")
+module = AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=True)
+file = Path("members")
+members = file.read_text().split() if file.exists() else []
+there = module.params["name"] in members
+file.write_text(" ".join([*members, module.params["name"]]))
+module.exit_json(changed=not there)
+"""
+
+
+def run(folder: Path, people: list[str]) -> str:
+    (folder / "library").mkdir(exist_ok=True)
+    (folder / "library/played_user.py").write_text(USER)
+    (folder / "accounts.yml").write_text(TASKS.read_text().replace("ansible.builtin.user:", "played_user:"))
+    values = {
+        "host_user": "dgxspark",
+        "host_docker_users": people,
+        "__host_account": {"home": "/nonexistent", "shell": "/usr/sbin/nologin"},
+    }
+    play = {"hosts": "all", "gather_facts": False, "vars": values, "tasks": [{"import_tasks": "accounts.yml"}]}
+    (folder / "play.yml").write_text(yaml.safe_dump([play]))
+    (folder / "hosts").write_text("spark-1 ansible_connection=local\n")
+    done = ansible_playbook("-i", "hosts", "play.yml", cwd=folder, env={"ANSIBLE_LIBRARY": str(folder / "library")})
+    text = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 0, text
+    return text
+
+
+def test_who_is_added_to_the_group_is_told_how_to_use_it_at_once(tmp_path: Path) -> None:
+    text = run(tmp_path, ["ada", "grace"])
+    assert "spark-1: ada, grace may use Docker without sudo" in text and "newgrp docker" in text
+    assert "newgrp docker" not in run(tmp_path, ["ada", "grace"])
+    assert "spark-1: linus may use Docker" in run(tmp_path, ["ada", "linus"])
+
+
+def test_nobody_is_told_about_an_empty_list(tmp_path: Path) -> None:
+    assert "newgrp docker" not in run(tmp_path, [])
