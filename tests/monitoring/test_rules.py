@@ -114,6 +114,27 @@ CASES: dict[str, tuple[str, Series, str, list[Series]]] = {
             {f"dgxspark_receipt_measured{{{DECODE}}}": "38x20"},
         ],
     ),
+    "SparkResidencyDiverges": (
+        "45m",
+        {
+            f'dgxspark_gpu_memory_bytes{{{NODE},service="heavy",owner="spark-heavy"}}': f"{83 * GIB}x60",
+            f'dgxspark_service_planned_bytes{{{NODE},service="heavy"}}': f"{93 * GIB}x60",
+            f"dgxspark_unit_active{{{UNIT}}}": "1x60",
+        },
+        'host="spark-1",service="heavy"',
+        [
+            {  # within a tenth
+                f'dgxspark_gpu_memory_bytes{{{NODE},service="heavy",owner="spark-heavy"}}': f"{85 * GIB}x60",
+                f'dgxspark_service_planned_bytes{{{NODE},service="heavy"}}': f"{93 * GIB}x60",
+                f"dgxspark_unit_active{{{UNIT}}}": "1x60",
+            },
+            {  # it loads
+                f'dgxspark_gpu_memory_bytes{{{NODE},service="heavy",owner="spark-heavy"}}': f"{40 * GIB}x60",
+                f'dgxspark_service_planned_bytes{{{NODE},service="heavy"}}': f"{93 * GIB}x60",
+                f"dgxspark_unit_active{{{UNIT}}}": "0x60",
+            },
+        ],
+    ),
     "SparkResidencyOverPlan": (
         "20m",
         {

@@ -97,6 +97,10 @@ THRESHOLDS: dict[str, Key] = {
         NUMBER, 0.1, "loss of decode rate against the baseline, of a proof and of bench.yml", least=0, most=1
     ),
     "residency_gib": Key(NUMBER, 2, "GPU memory of a service above its plan, in GiB", least=0, most=10**6),
+    # The report of two models on one Spark (June 2026): beyond a tenth, in either direction, the sizing model is wrong.
+    "residency_ratio": Key(
+        NUMBER, 0.1, "GPU memory of a service above or below its plan, as a share of it", least=0, most=1
+    ),
     "disk_free_ratio": Key(NUMBER, 0.1, "lowest free share of a file system", least=0, most=1),
     "gpu_celsius": Key(NUMBER, 90, "highest temperature of the GPU", least=0, most=10**6),
     "gateway_failures_ratio": Key(
