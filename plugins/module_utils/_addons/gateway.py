@@ -283,6 +283,7 @@ class Plan:
             "check": check,
             "env": self.key_name(entry["api_key_file"]),
             "length": entry["max_model_len"],
+            "tools": entry["tools"],
         }
         self.backends.setdefault(entry["key"], found)
         return found
@@ -601,6 +602,10 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
         "config": litellm_config(names, settings),
         "settings": {
             "names": list(names),
+            # Whichever backend gets the request, it has to call tools.
+            "tools": [
+                name for name in settings["aliases"] if names.get(name) and all(row.get("tools") for row in names[name])
+            ],
             "open": not settings["master_key_file"],
             "open_metrics": not settings["metrics_key_file"],
             "keys": keys,

@@ -32,6 +32,7 @@ class Endpoint(TypedDict):
     unit: str
     container: str
     hosts: list[str]
+    tools: bool
 
 
 def make(host: str, address: str, service: str, kind: str, port: int, listen: str, **more: Any) -> Endpoint:
@@ -64,6 +65,7 @@ def make(host: str, address: str, service: str, kind: str, port: int, listen: st
         "unit": f"spark-{service}.service",
         "container": f"spark-{service}",
         "hosts": [host],
+        "tools": False,
     }
     # Keys that callers give are those of Endpoint; a TypedDict cannot say so of keyword arguments.
     made.update(more)  # type: ignore[typeddict-item]

@@ -123,6 +123,7 @@ def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) ->
             "api_key_file": service.api_key and service.api_key.source,
             "max_model_len": length if isinstance(length, int) else None,
             "memory_gib": (service.memory.get("residency_gib") or {}).get("typical"),
+            "tools": bool(service.checks.get("tools")),
             "hosts": list(service.cluster.hosts) if service.cluster else [host],
         }
         found.append(endpoints.make(host, address, service.name, "vllm", service.port, service.host, **more))

@@ -1132,6 +1132,17 @@ def one_token(client: Client, model: str, timeout: float) -> dict[str, Any]:
     return {"api": api, "seconds": round(time.monotonic() - start, 3)}
 
 
+def call_a_tool(client: Client, model: str, timeout: float) -> None:
+    """Pass when a tool that is offered to a model is called in OpenAI's form, whatever stands between.
+
+    :param client: of the server, or of a gateway in front of it
+    :param model: name, or an alias of the gateway
+    :param timeout: seconds of the one request
+    :raises Problem: with what came instead; C(kind) C(answer) or C(length) where an answer came
+    """
+    Readiness(client, model, Requests(completion_timeout=timeout), lambda: timeout, time.monotonic).tools()
+
+
 @dataclass
 class _Attempts:
     """How long, and how often, a stage is tried."""

@@ -55,6 +55,7 @@ SUPERVISOR = {
     "error": str,
 }
 CHILD = {"pid": int, "leaving": bool, "drained": [str], "running": {str: int}, "queued": int, "unhealthy": {str: str}}
+TOOLS: dict[str, Any] = {"fingerprint": str, "proved": [str]}
 DRAINED = {"since": {str: str}, "held": [str]}
 
 
@@ -436,6 +437,39 @@ def ready(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
     raise GatewayError(f"the gateway did not answer at {url} within {timeout:.0f} s: {last}")
 
 
+def prove_tools(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
+    """Have each name call a tool whose engines promise it, through the gateway, once a configuration.
+
+    An engine that calls tools may lose them on the way: by a parameter that the gateway drops, or an alias of another model.
+    Who does not answer at all says nothing of tools.
+    """
+    settings = gateway.settings()
+    names = settings.get("tools") or []
+    mark, note = fingerprint(gateway.config, gateway.secrets, gateway.code), gateway.run / "tools.json"
+    before = shaped(note, TOOLS) if note.exists() else None
+    proved = list(before["proved"]) if before and before["fingerprint"] == mark else []
+    master = next((entry["file"] for entry in settings["keys"] if entry["role"] == "master"), None)
+    client = endpoint.Client(url, endpoint.read_api_key(str(gateway.secrets / master) if master else ""))
+    unknown: dict[str, str] = {}
+    for name in sorted(set(names) - set(proved)):
+        try:
+            endpoint.call_a_tool(client, name, timeout)
+        except endpoint.Problem as problem:
+            if problem.kind == "length" or (problem.kind != "answer" and problem.status not in (400, 422)):
+                unknown[name] = plain(problem.message)
+                continue
+            raise GatewayError(
+                f"the alias {name} does not call tools: {problem.message}. Its engines were proved to do so: name one whose recipe "
+                f"promises tools as its backend, or correct what stands between ({problem.fix})"
+            ) from problem
+        proved.append(name)
+    text = json.dumps({"fingerprint": mark, "proved": sorted(set(proved) & set(names))})
+    part = note.with_name(".tools.json.new")
+    part.write_text(text, encoding="utf-8")
+    part.replace(note)
+    return {"tools": sorted(set(proved) & set(names)), "tools_unknown": unknown}
+
+
 def main(values: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="spark_gateway.py", description="Helper of spark-gateway.service.")
     parser.add_argument("--config", type=Path, default=Path("/etc/dgxspark/gateway"))
@@ -476,6 +510,7 @@ def main(values: list[str]) -> int:
             found = ready(gateway, options.url, options.timeout)
             if options.admit:
                 found.update(settle(gateway))
+                found.update(prove_tools(gateway, options.url, options.timeout))
         else:
             found = status(gateway)
             if not options.json:

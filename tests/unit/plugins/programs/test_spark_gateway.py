@@ -239,3 +239,45 @@ def test_what_the_gateway_says_cannot_steer_a_terminal(capsys: pytest.CaptureFix
     )
     shown = capsys.readouterr().out
     assert "\x1b" not in shown and "\x07" not in shown and "\\x1b[2Jgone\\n" in shown
+
+
+@pytest.fixture
+def caller(gateway: Gateway) -> Gateway:
+    """A gateway with an alias that promises tools; it asks for no key, and the engine behind it plays both."""
+    gateway.settings["tools"] = ["heavy"]
+    gateway.write()
+    gateway.engine.set(key=None)
+    return gateway
+
+
+def test_an_alias_calls_a_tool_through_the_gateway_once_a_configuration(caller: Gateway) -> None:
+    found = caller("ready", caller.engine.url, "--timeout", "20", "--admit")
+    assert found["tools"] == ["heavy"] and found["tools_unknown"] == {}
+    asked = [body for path, body in caller.engine.requests if body.get("tools")]
+    assert len(asked) == 1 and asked[0]["model"] == "heavy" and asked[0]["tool_choice"] == "auto"
+    assert caller("ready", caller.engine.url, "--timeout", "20", "--admit")["tools"] == ["heavy"]
+    assert len([body for _path, body in caller.engine.requests if body.get("tools")]) == 1
+    caller.settings["names"] = ["heavy", "heavy"]
+    caller.write()
+    caller("ready", caller.engine.url, "--timeout", "20", "--admit")
+    assert len([body for _path, body in caller.engine.requests if body.get("tools")]) == 2
+
+
+@pytest.mark.parametrize("answer", ["text", "refused"])
+def test_an_alias_that_answers_without_the_tool_is_named(caller: Gateway, answer: str) -> None:
+    caller.engine.set(tools=answer)
+    said = caller("ready", caller.engine.url, "--timeout", "20", "--admit", code=1)
+    assert "the alias heavy does not call tools" in said
+
+
+def test_an_answer_that_was_cut_off_says_nothing_of_tools(caller: Gateway) -> None:
+    caller.engine.set(thinks=10**6)
+    found = caller("ready", caller.engine.url, "--timeout", "20", "--admit")
+    assert found["tools"] == [] and list(found["tools_unknown"]) == ["heavy"]
+
+
+def test_without_a_promise_nobody_is_asked(caller: Gateway) -> None:
+    caller.settings["tools"] = []
+    caller.write()
+    assert caller("ready", caller.engine.url, "--timeout", "20", "--admit")["tools"] == []
+    assert [body for _path, body in caller.engine.requests if body.get("tools")] == []

@@ -115,6 +115,24 @@ def test_engines_of_one_name_share_the_work() -> None:
     assert leads(outcome, "chat") == [("spark-1/chat", 0), ("spark-2/chat", 0)]
 
 
+def test_aliases_promise_tools_where_all_of_their_engines_do() -> None:
+    fleet = [
+        engine("spark-1", "heavy", tools=True),
+        engine("spark-2", "fast", 8002, tools=True),
+        engine("spark-2", "plain", 8003),
+    ]
+    aliases = {
+        "writer": "spark-1/heavy",
+        "both": {"backends": ["spark-1/heavy", "spark-2/fast"]},
+        "mixed": {"backends": ["spark-1/heavy", "spark-2/plain"]},
+        "plain": "spark-2/plain",
+    }
+    settings, messages = gateway.read("forge", {"aliases": aliases, "master_key_file": "/k"})
+    assert messages == []
+    outcome, _findings = gateway.plan("forge", settings, fleet)
+    assert sorted(outcome["settings"]["tools"]) == ["both", "writer"]
+
+
 def test_balance_and_order() -> None:
     both = ["spark-1/heavy", "spark-1/fast"]
     outcome, _findings = made(
