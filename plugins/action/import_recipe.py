@@ -30,6 +30,8 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 display = Display()
 # Where a text names env files: docker's option, or a setting of a unit.
 ENV_FILES = re.compile(r"""(?:--env-file[= ]\s*|EnvironmentFile=-?)["']?([^\s,"']+)""")
+# Where a script reads settings of its own: of a file beside it, whatever names its folder.
+SOURCED = re.compile(r"""^[ \t]*(?:source|\.)[ \t]+["']?(?:[^\s"';|&]*/)?([\w.-]+\.env)["']?[ \t]*$""", re.MULTILINE)
 # What makes Ansible evaluate a text: Jinja's delimiters, and the line that would set others.
 TEMPLATE = re.compile(r"\{[{%#]|^#jinja2:")
 
@@ -73,6 +75,7 @@ def imported(args: dict[str, Any], text: str, folder: Path) -> dict[str, Any]:
     :returns: as C(importer.import_launch)
     :raises AnsibleActionFail: where there is no launch of vLLM in it
     """
+    text = with_settings(text, folder)
     known_recipes, _wrong = load_recipes([RECIPES])
     broken = document = None
     try:
@@ -178,6 +181,18 @@ def env_files(text: str, folder: Path) -> dict[str, str]:
         if path.is_file() and path.stat().st_size < 100_000:
             found[name] = path.read_text(encoding="utf-8", errors="replace")
     return found
+
+
+def with_settings(text: str, folder: Path) -> str:
+    """Return a script with the settings that it sources (C(source config.env)) in their place, where the file lies beside it."""
+
+    def content(match: re.Match[str]) -> str:
+        path = folder / match.group(1)
+        if path.is_symlink() or not path.is_file() or path.stat().st_size >= 100_000:
+            return match.group(0)
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    return SOURCED.sub(content, text)
 
 
 def _compose_env_files(document: Any) -> list[str]:

@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import container_argv, judging, recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import architecture
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import model_row, model_rows, models_text
@@ -388,3 +389,19 @@ def test_weights_of_the_table_are_those_of_the_documents() -> None:
     for name, gib in seen.items():
         row = model_row(RECIPES, name, None, RECIPES[name]["images"][0]["ref"])
         assert row["weights_gib"] == pytest.approx(gib, rel=0.01), name
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kind"),
+    [
+        ("qwen3.6-35b-a3b-nvfp4", "MoE hybrid"),
+        ("qwen3-30b-a3b", "MoE"),
+        ("qwen3.6-27b-nvfp4", "dense hybrid"),
+        ("gemma-4-31b-it-nvfp4", "dense"),
+    ],
+)
+def test_the_kind_of_a_model_is_that_of_its_config(recipe: str, kind: str) -> None:
+    """What a source calls pure MoE may be a hybrid: its layers say so."""
+    path = Path(__file__).parents[2] / "playbooks" / "recipes" / f"{recipe}.yml"
+    assert architecture(yaml.safe_load(path.read_text(encoding="utf-8"))["config"]) == kind
+    assert architecture({}) == ""

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .._common import tables
 from .._common.sizes import GIB
+from .._memory import geometry
+from .._memory.layers import Recurrent, Refusal
 from .._vllm import catalogue
 from . import judging, recipes
 from .service import ServiceSpec
@@ -149,12 +152,64 @@ def model_row(
         "longest": longest,
         "requests": service.args.get("max-num-seqs"),
         "least_vllm": least_vllm(service),
+        "architecture": architecture(known[name].get("config") or {}),
         "jobs": body.get("jobs") or known[name].get("jobs") or [],
         "published": [
             entry for entry in (body if variant else known[name]).get("expect") or [] if entry.get("tokens_per_second")
         ],
         "remark": decisive(own["findings"]),
     }
+
+
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Names of the number of experts in configs, by family."""
+ADVICE = """\
+For one user on one Spark, take an MoE with few active parameters before a dense model, hybrid or not: each token reads all
+active weights, at about 273 GB/s. Rules of thumb such as "pure MoE before dense hybrid" (Conselara Labs, May 2026) point the
+same way, for that reason: Qwen3.6-35B-A3B, which that source calls pure MoE, is a hybrid too, and is fast. Recurrent layers
+(Gated DeltaNet, Mamba) have no fast kernels of their own on sm_121 in stock images, which one report measures at 17 tokens/s for
+a hybrid of 122B and another at 51 with patched kernels; they make long contexts cheap. A drafter narrows the gap most for dense models.
+
+The fork with 136 to 200 tokens/s for Qwen3.6-27B that the same source names is one benchmark of 23 April 2026 by Mitko Vasilev
+(@iotcoi), told by a blog (donniechu.com): Qwen3.6-27B-FP8 with DFlash and DDTree drafting, 136 on average and about 200 at the peak
+with ten agents at once. No image and no command of it were found, so no recipe has it; `dflash` variants draft without the
+tree."""
+
+
+def architecture(config: Mapping[str, Any]) -> str:
+    """Return the kind of a model by its config: MoE or dense, and hybrid where some layers are recurrent; empty when not known."""
+    if not config:
+        return ""
+    text = config.get("text_config") or config.get("llm_config") or config
+    try:
+        layers = geometry.read_geometry(config).layers
+    except Refusal:
+        return ""
+    hybrid = any(isinstance(layer, Recurrent) for layer in layers)
+    return f"{'MoE' if any(text.get(key) for key in EXPERTS) else 'dense'}{' hybrid' if hybrid else ''}"
+
+
+def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table of what is published for one stream on one Spark, by kind of model, the fastest kind first."""
+    kinds: dict[str, dict[str, float]] = {}
+    for row in rows:
+        rate = _one_stream(row)
+        if row["architecture"] and row["nodes"] == 1 and rate and row["fits"][1] != "fails":
+            found = kinds.setdefault(row["architecture"], {})
+            found[row["recipe"]] = max(found.get(row["recipe"], 0.0), rate)
+    ordered = sorted(kinds.items(), key=lambda kind: -statistics.median(kind[1].values()))
+    return _table(
+        ("kind", "recipes", "median tokens/s", "each"),
+        [
+            [
+                kind,
+                f"{len(found)}",
+                f"{statistics.median(found.values()):.3g}",
+                ", ".join(f"{_link(name)} {rate:g}" for name, rate in sorted(found.items(), key=lambda one: -one[1])),
+            ]
+            for kind, found in ordered
+        ],
+    )
 
 
 def least_vllm(service: ServiceSpec) -> str:
@@ -260,6 +315,13 @@ def models_page(rows: Sequence[Mapping[str, Any]]) -> str:
     ]
     for job, title in JOBS.items():
         lines += [f"### {title}", "", *_by_job([row for row in rows if job in row["jobs"]]), ""]
+    lines += [
+        "## Which architecture",
+        "",
+        "The highest published rate of one stream on one Spark, by kind of model:",
+        "",
+    ]
+    lines += [*_by_architecture(rows), "", *ADVICE.splitlines(), ""]
     lines += ["## All recipes", ""]
     header = ("recipe", "what it is", *HEADER[2:], "least vLLM")
     lines += [*_table(header, [[*_page_cells(row, True), row["least_vllm"] or "-"] for row in first.values()]), ""]

@@ -16,6 +16,7 @@ from playbook_runs import ansible_playbook
 from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import (
     env_files,
     report,
+    with_settings,
 )
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import (
     BrokenYaml,
@@ -109,6 +110,30 @@ def test_env_files_are_read_beside_the_text(tmp_path: Path) -> None:
         assert env_files(compose, tmp_path) == {"a.env": "A=1\n", "b.env": "B=2\n"}
     assert env_files('docker run --env-file "./a.env" x', tmp_path) == {"./a.env": "A=1\n"}
     assert env_files("--env-file gone.env", tmp_path) == {}
+
+
+def test_settings_that_a_script_sources_are_read_beside_it(tmp_path: Path) -> None:
+    """A head and a worker with Ray, in the manner of vllm-dgx-spark: settings in a file, vllm serve by docker exec."""
+    (tmp_path / "start_cluster.sh").write_text((FIXTURES / "ray-head-by-exec.sh").read_text())
+    code, text = run(tmp_path, "--check", "-e", "import_src=start_cluster.sh")
+    assert code == 0, text
+    assert "openai/gpt-oss-120b" in text and "max-model-len: 8192" in text and "config.env" in text
+    (tmp_path / "config.env").write_text(
+        '# settings\nMODEL="${MODEL:-Qwen/Qwen3-8B}"\nMAX_MODEL_LEN="${MAX_MODEL_LEN:-16384}"\nTENSOR_PARALLEL="1"\n'
+    )
+    code, text = run(tmp_path, "--check", "-e", "import_src=start_cluster.sh")
+    assert code == 0, text
+    assert "Qwen/Qwen3-8B" in text and "max-model-len: 16384" in text and "gpt-oss" not in text
+
+
+def test_only_settings_of_the_scripts_own_folder_are_read(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "other.env").write_text("MODEL=x")
+    (tmp_path / "in" / "link.env").symlink_to(tmp_path / "other.env")
+    script = "source ../other.env\nsource link.env\n. /etc/hostname\nsource .venv/bin/activate"
+    assert with_settings(script, tmp_path / "in") == script
+    (tmp_path / "in" / "other.env").write_text("MODEL=y")
+    assert with_settings('  source "${HERE}/other.env"', tmp_path / "in") == "MODEL=y"
 
 
 def test_only_a_mapping_is_yaml() -> None:
