@@ -16,10 +16,14 @@ import pytest
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import container_argv, judging, recipes
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import architecture
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import model_row, model_rows, models_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table import (
+    architecture,
+    model_row,
+    model_rows,
+    models_text,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import image_catalogue
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions import version
 

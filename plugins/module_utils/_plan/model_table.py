@@ -182,7 +182,7 @@ def architecture(config: Mapping[str, Any]) -> str:
         return ""
     text = config.get("text_config") or config.get("llm_config") or config
     try:
-        layers = geometry.read_geometry(config).layers
+        layers = geometry.read_geometry(dict(config)).layers
     except Refusal:
         return ""
     hybrid = any(isinstance(layer, Recurrent) for layer in layers)
