@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._host import seccomp
-from .._vllm import catalogue, image_catalogue, versions
+from .._vllm import catalogue, image_catalogue, seccomp, versions
 from .rulebook import PACKAGES, REGISTERED, Hits, Launch, meets, numbers, rule, version
 
 # 3xx: image and platform

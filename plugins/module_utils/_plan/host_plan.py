@@ -91,7 +91,8 @@ def _needed(host: Host, sources: Sources, planned: Sequence[Mapping[str, Any]]) 
         # What another host may have: it comes from there then.
         "missing": _missing(planned, host),
         "images_locked": lock_file.locked_images(sources.applied_lock, planned),
-        "ray_images": _ray_images(planned),
+        "built_images": _made_images(planned, "built_image"),
+        "ray_images": _made_images(planned, "ray_image"),
     }
 
 
@@ -145,9 +146,9 @@ def _models(planned: Sequence[Mapping[str, Any]], lock: Mapping[str, Any] | None
     return [wanted[key] for key in sorted(wanted)]
 
 
-def _ray_images(planned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every image with Ray that the host has to make from one without, once."""
-    wanted = {service["ray_image"]["tag"]: service["ray_image"] for service in planned if service["ray_image"]}
+def _made_images(planned: Sequence[Mapping[str, Any]], key: str) -> list[dict[str, Any]]:
+    """Every image that the host has to make of another one, once; key: C(built_image) or C(ray_image) of a service."""
+    wanted = {service[key]["tag"]: service[key] for service in planned if service[key]}
     return [wanted[tag] for tag in sorted(wanted)]
 
 

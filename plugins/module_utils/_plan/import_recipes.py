@@ -56,7 +56,8 @@ def _template(draft: Draft, document: Mapping[str, Any], values: Mapping[str, An
 
 
 _RECIPE_REASONS = {
-    "mods": f"patches the container at every start, which is not done here; put the patches into {OWN_IMAGE}",
+    "mods": "patches the container at every start, which is not done here; put what it does as RUN into 'dockerfile' of an image by digest, "
+    f"or into {OWN_IMAGE}",
     "build_args": "images are pulled, not built, on the hosts: push what it builds to a registry",
     "builder": "images are pulled, not built, on the hosts: push what it builds to a registry",
     "builder_config": "images are pulled, not built, on the hosts: push what it builds to a registry",

@@ -14,6 +14,7 @@ from typing import Any
 from .._cluster import ray_cluster
 from .._cluster.clustering import PORTS, Span
 from .._common.sizes import GIB
+from .._content import built_image
 from .._host.docker_facts import FINGERPRINT_LABEL
 from .._vllm import versions
 from . import expected_path, service_files
@@ -45,7 +46,7 @@ def plan_service(
     if is_open("max-model-len", service.args.get("max-model-len")):
         args.setdefault("max-model-len", "auto")  # could not be worked out: vLLM knows the word, too
     ref, cache_dir = service.image["ref"], f"{settings['spark_cache_dir']}/{name}"
-    image, ray_image = _images(service, service_files.image_of(ref, host.images.get(ref) or {}))
+    image, built, ray_image = _images(service, service_files.image_of(ref, host.images.get(ref) or {}))
     secrets = [
         {"name": variable, "source": source, "path": f"/etc/dgxspark/secrets/{name}/{variable}"}
         for variable, source in service.secrets.items()
@@ -55,6 +56,7 @@ def plan_service(
         **_address(host, service),
         "model": service_files.model_of(settings, service),
         "image": image,
+        "built_image": built,
         "ray_image": ray_image,
         "vllm_version": launch["vllm_version"],
         "version_source": launch["version_source"],
@@ -120,17 +122,23 @@ def _address(host: Host, service: PlacedService) -> dict[str, Any]:
     return {"host": listen, "port": service.port, "url": url}
 
 
-def _images(service: PlacedService, image: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the image that a service runs from, and what has to be built for it when that is one with Ray."""
-    span = service.cluster
+def _images(
+    service: PlacedService, image: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, str] | None, dict[str, Any] | None]:
+    """Return the image that a service runs from, and what has to be built for it: by its Dockerfile, and with Ray."""
+    span, steps, of = service.cluster, service.image.get("dockerfile"), image["id"] or image["run"]
+    built = built_image.planned(image, steps) if steps else None
+    if built:
+        of = built["tag"]
+        image = {**image, "run": of}
     if not span or not service.needs_ray:
-        return image, None
+        return image, built, None
     ray_image = {
         "base": image["run"],
         "version": span.ray_version,
-        "tag": ray_cluster.derived_tag(image["id"] or image["run"], span.ray_version),
+        "tag": ray_cluster.derived_tag(of, span.ray_version),
     }
-    return {**image, "run": ray_image["tag"]}, ray_image
+    return {**image, "run": ray_image["tag"]}, built, ray_image
 
 
 def _environment(service: PlacedService, env: Mapping[str, str], version: str | None) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .._cluster import ray_cluster
 from .._common.docker_run import read_options
-from .._host import seccomp
+from .._vllm import seccomp
 from .._vllm.image_catalogue import split_image
 from . import lora, recipes
 from .service import PlacedService

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.docker_run import read_docker_run, read_options
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import seccomp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import seccomp
 
 ROOT = Path(__file__).resolve().parents[5]
 NAMES = ("qwen3.8-flash-next-nvfp4", "qwen3-4b-instruct-2507", "deepseek-v4.1-flash")
