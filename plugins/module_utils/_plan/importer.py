@@ -596,12 +596,21 @@ class _Import:
                 "the image's own entrypoint is used",
             )
         engine = import_engine.find(words, {key: value for key, value in self.outer.items() if value is not None})
+        started = import_engine.by_variables(run.image, self.outer) if engine is None and not words else None
+        if started:
+            engine, taken = started
+            self.bare = True
+            self.outer = {name: value for name, value in self.outer.items() if name not in taken}
+            self.leave(
+                "the image's own start script",
+                "its variables are read as options of vllm serve, which is typed whole here; what else the script does is not known",
+            )
         if engine is None and words[:1] == ["serve"] and not (known or {}).get("entrypoint") and self.by_docker:
             engine = Engine(words=words[1:])
             self.bare = True
             self.leave("serve", "the image runs vllm itself; 'vllm serve' is typed whole here, without its entrypoint")
         serves = (known or {}).get("entrypoint") == "serve" and entrypoint is None and self.by_docker
-        if engine is not None and serves and words[0].rpartition("/")[2] == "vllm":
+        if engine is not None and serves and words and words[0].rpartition("/")[2] == "vllm":
             self.leave(
                 "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
             )
@@ -722,6 +731,14 @@ class _Import:
     def _model(self, typed: str, args: dict[str, Any]) -> dict[str, Any]:
         """Return the model, with what else must be fetched for an engine that runs offline."""
         revision = args.pop("revision", None)
+        spec = args.get("speculative-config")
+        drafter, tokenizer = spec.get("model") if isinstance(spec, Mapping) else None, args.get("tokenizer")
+        extra: dict[str, dict[str, Any]] = {}
+        # Of a repository that is there for its tokenizer alone the weights are not fetched.
+        for other, more in ((drafter, {}), (tokenizer, {"only": list(TOKENIZER_FILES)})):
+            if isinstance(other, str) and recipes.REPO_NAME.fullmatch(other) and other != typed:
+                extra.setdefault(other, {"repo": other, **more})
+        beside = {"extra": list(extra.values())} if extra else {}
         if typed.startswith(("/", "~", ".")):
             self.leave(
                 typed, "model.path is a folder on the controller, copied from there: name it as the controller sees it"
@@ -730,20 +747,8 @@ class _Import:
             waits = shell.unknown_names(path)
             if waits:
                 raise Unreadable(f"the model's folder waits for {', '.join(waits)}: say what that is (variables)")
-            return {"path": path}
-        model: dict[str, Any] = {"repo": typed}
-        if revision:
-            model["revision"] = str(revision)
-        spec = args.get("speculative-config")
-        drafter, tokenizer = spec.get("model") if isinstance(spec, Mapping) else None, args.get("tokenizer")
-        extra: dict[str, dict[str, Any]] = {}
-        # Of a repository that is there for its tokenizer alone the weights are not fetched.
-        for other, more in ((drafter, {}), (tokenizer, {"only": list(TOKENIZER_FILES)})):
-            if isinstance(other, str) and recipes.REPO_NAME.fullmatch(other) and other != typed:
-                extra.setdefault(other, {"repo": other, **more})
-        if extra:
-            model["extra"] = list(extra.values())
-        return model
+            return {"path": path, **beside}
+        return {"repo": typed, **({"revision": str(revision)} if revision else {}), **beside}
 
     def _outside(self, path: str) -> str:
         """Return the host's path of a path in the container."""
