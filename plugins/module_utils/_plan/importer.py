@@ -18,10 +18,11 @@ from typing import Any
 
 from .._cluster import clustering
 from .._common import plain_secrets, redaction, shell
+from .._common.docker_run import read_options
 from .._compat.compat import check_launch, check_written
 from .._compat.rules_unit import Written
 from .._content.snapshots import TOKENIZER_FILES
-from .._vllm import image_catalogue, launch
+from .._vllm import image_catalogue, launch, seccomp
 from . import import_engine, recipes
 from .import_draft import OWN_IMAGE, Draft, Unreadable
 from .import_engine import Engine, brief, quiet
@@ -260,6 +261,9 @@ def _lint(service: Mapping[str, Any], nodes: int, catalogue: Sequence[Mapping[st
             own = (nodes, 0, "head", clustering.MASTER_PORT)
             args.update(zip(("nnodes", "node-rank", "master-addr", "master-port"), own))
         docker_args += CLUSTER_DOCKER_ARGS
+    given = service.get("docker_args", [])
+    if not seccomp.chosen(read_options(given)[0]) and seccomp.needed_for(args, service.get("env") or {}):
+        docker_args += ["--security-opt", "seccomp=io_uring.json"]  # as the plan gives it
     judged = check_launch(
         {
             "image": image["ref"],
@@ -271,7 +275,7 @@ def _lint(service: Mapping[str, Any], nodes: int, catalogue: Sequence[Mapping[st
             },
             "args": args,
             "env": service.get("env"),
-            "docker_args": [*docker_args, *service.get("docker_args", []), *_file_mounts(service)],
+            "docker_args": [*docker_args, *given, *_file_mounts(service)],
             "packages": service.get("pip"),
             "catalogue": list(catalogue),
             "nodes": nodes,
@@ -739,6 +743,11 @@ class _Import:
             if isinstance(other, str) and recipes.REPO_NAME.fullmatch(other) and other != typed:
                 extra.setdefault(other, {"repo": other, **more})
         beside = {"extra": list(extra.values())} if extra else {}
+        if isinstance(drafter, str) and drafter.startswith(("/", "~")):
+            self.leave(
+                f"drafter {drafter}",
+                "is a folder of the old container: name its repository in speculative-config and below model.extra",
+            )
         if typed.startswith(("/", "~", ".")):
             self.leave(
                 typed, "model.path is a folder on the controller, copied from there: name it as the controller sees it"
