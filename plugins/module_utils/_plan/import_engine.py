@@ -80,7 +80,21 @@ _QUIET = {
     *("command", "type", "which", "clear", "umask", "jobs", "disown", "exec", "hostname", "id", "whoami", "uname"),
     *("nvidia-smi", "free", "ls", "stat", "touch", "mktemp", "python3", "curl", "wget", "ip", "ibdev2netdev", "local"),
 }
-_QUIET_DOCKER = ("stop", "rm", "kill", "logs", "ps", "inspect", "wait", "start", "image", "images", "info", "version")
+_QUIET_DOCKER = (
+    "stop",
+    "rm",
+    "kill",
+    "logs",
+    "ps",
+    "inspect",
+    "wait",
+    "start",
+    "image",
+    "images",
+    "info",
+    "version",
+    "pull",
+)
 _INSTALL = re.compile(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ")
 
 

@@ -409,6 +409,7 @@ class _Import:
         if chosen:
             result["image"] = self._image(chosen, known)
         result["args"] = {key: self._moved(value) for key, value in sorted(args.items())}
+        self._own_files(args)
         for key, value in result["args"].items():
             if value != args[key]:
                 self.leave(
@@ -759,6 +760,21 @@ class _Import:
             return {"path": path, **beside}
         return {"repo": typed, **({"revision": str(revision)} if revision else {}), **beside}
 
+    def _own_files(self, args: Mapping[str, Any]) -> None:
+        """Name the files that options ask for and no mount brings: they were made in the old container."""
+        brought = [target for _source, target in self.draft.run.mounts]
+        for option in _FILE_OPTIONS:
+            value = args.get(option)
+            if (
+                isinstance(value, str)
+                and _FILE.fullmatch(value)
+                and not any(value == target or value.startswith(f"{target}/") for target in brought)
+            ):
+                self.leave(
+                    f"--{option} {value}",
+                    "is a file of the old container: put it on the controller, and name it under 'files' with an absolute path, which the option then has",
+                )
+
     def _outside(self, path: str) -> str:
         """Return the host's path of a path in the container."""
         for source, target in self.draft.run.mounts:
@@ -777,6 +793,10 @@ class _Import:
                 if value == old or value.startswith(f"{old}/"):
                     return new + value[len(old) :]
         return value
+
+
+_FILE_OPTIONS = ("chat-template", "tool-parser-plugin", "reasoning-parser-plugin")
+_FILE = re.compile(r"[\w./~-]+\.(?:jinja2?|py|txt)")
 
 
 def _texts(value: Any) -> list[str]:
