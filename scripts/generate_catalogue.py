@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import textwrap
 import venv
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -327,7 +328,7 @@ def check(text: str, found: Mapping[str, Any], tables: Snapshot, before: Snapsho
     for names in tables.values():
         for name, said in names.items():
             for _sign, word in said:
-                if "\n" in word or (not _sign and "|" in word) or "|" in name:
+                if "\n" in word or (not _sign and ("|" in word or " " in word)) or re.search(r"[| ]", name):
                     problems.append(f"{name}: {word!r} cannot be written down")
     if problems:
         raise Failed(f"vLLM {text} is not understood:\n  " + "\n  ".join(problems))
@@ -369,21 +370,42 @@ def written(data: ModuleType = catalogue_data) -> dict[str, Snapshot]:
     return found
 
 
+WIDTH = 140
+"""Characters of a line of versions or choices."""
+
+
 def render(snapshots: Mapping[str, Snapshot]) -> str:
     """Return the text of catalogue_data.py."""
     texts = sorted(snapshots, key=order)
-    parts = [HEADER, 'VERSIONS = """\\\n', *(f"{text}\n" for text in texts), '"""\n', TABLES_COMMENT, "TABLES = {\n"]
+    known = "".join(f"{line}\n" for line in textwrap.wrap(" ".join(texts), WIDTH))
+    parts = [HEADER, 'VERSIONS = """\\\n', known, '"""\n', TABLES_COMMENT, "TABLES = {\n"]
     for table in FEWEST:
         parts.append(f'    # {TITLES[table]}\n    "{table}": r"""\n')
         names = sorted({name for one in snapshots.values() for name in one[table]})
+        alike: dict[str, list[str]] = {}
+        detailed = []
         for name in names:
-            parts += render_item(name, [snapshots[text][table].get(name) for text in texts], texts)
+            head, *details = render_item([snapshots[text][table].get(name) for text in texts], texts)
+            if details:
+                detailed += [f"{name}{head}", *details]
+            else:
+                alike.setdefault(head, []).append(name)
+        parts += [*side_by_side(alike, ""), *detailed]
         parts.append('""",\n')
     return "".join([*parts, "}\n"])
 
 
-def render_item(name: str, said: list[frozenset[tuple[str, str]] | None], texts: list[str]) -> Iterable[str]:
-    """Yield the lines of one name."""
+def side_by_side(alike: Mapping[str, list[str]], indent: str) -> list[str]:
+    """Return lines of words that have the same behind them. alike: what is behind them to words."""
+    return [
+        f"{indent}{line}{rest.rstrip()}\n"
+        for rest, words in alike.items()
+        for line in textwrap.wrap(" ".join(words), WIDTH - len(rest), break_long_words=False, break_on_hyphens=False)
+    ]
+
+
+def render_item(said: list[frozenset[tuple[str, str]] | None], texts: list[str]) -> Iterable[str]:
+    """Yield the lines of one name, the first without the name."""
     having = [one is not None for one in said]
     span = render_span(having, texts)
     heads = {}
@@ -396,10 +418,12 @@ def render_item(name: str, said: list[frozenset[tuple[str, str]] | None], texts:
         else:
             by_age = sorted(values, key=lambda value: per[value].index(True))
             lines += [f" {sign}|{render_span(per[value], texts)}|{value}\n" for value in by_age]
+    alike: dict[str, list[str]] = {}
     for token in sorted({text for one in said if one for kind, text in one if not kind}):
         mine = [one is not None and ("", token) in one for one in said]
-        lines.append(f" {token}\n" if mine == having else f" {token}|{render_span(mine, texts)}\n")
-    yield f"{name}|{span}|{heads.get(':', '')}|{heads.get('>', '')}".rstrip("|") + "\n"
+        alike.setdefault("" if mine == having else f"|{render_span(mine, texts)}", []).append(token)
+    lines += side_by_side(alike, " ")
+    yield f"|{span}|{heads.get(':', '')}|{heads.get('>', '')}".rstrip("|") + "\n"
     yield from lines
 
 
@@ -429,10 +453,10 @@ HEADER = '''\
 Written by scripts/generate_catalogue.py (make catalogue), which asks the parser and the tables of every version in
 C(VERSIONS). Not to be edited.
 
-A line is C(name|span|kind|default); lines with a blank in front belong to the name above: C(:|span|kind) and
-C(>|span|default) where these differ between versions, C(-x) another spelling, C(=x) a choice that the parser enforces,
-C(~x) one that it only shows, C(!x) a remark, each with C(|span) behind it unless it is there as long as the name is.
-C(@table) as a choice stands for all names of that table.
+A line is C(name|span|kind|default), with several names where the rest is the same; lines with a blank in front belong to
+the name above: C(:|span|kind) and C(>|span|default) where these differ between versions, C(-x) another spelling, C(=x) a
+choice that the parser enforces, C(~x) one that it only shows, C(!x) a remark, several on a line with C(|span) behind them
+unless they are there as long as the name is. C(@table) as a choice stands for all names of that table.
 
 A span is C(first-last) with either left open, several with commas between; no span is every version.
 """

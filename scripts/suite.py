@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import json
 import os
 import re
@@ -17,9 +18,11 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import scenarios
 from common import BIN, CACHE, ROOT, SPARKSIM, Stopwatch, duration, environment, heading, run, tool_env
 
 COLLECTION = Path("ansible_collections") / "dgxspark" / "vllm"
@@ -513,12 +516,6 @@ def shipped_files(installed: Path) -> Result:
 
 # --- molecule -------------------------------------------------------------------------------------------------------
 
-
-def scenarios() -> list[str]:
-    """Scenarios other than `default`, which owns the nodes."""
-    return sorted(path.parent.name for path in ROOT.glob("molecule/*/molecule.yml") if path.parent.name != "default")
-
-
 # Sets of nodes, each with scenarios of its own under way: half of what a scenario takes is waiting.
 LANES = ("test", "test2", "test3")
 # These come first, so that the lanes end together.
@@ -534,80 +531,115 @@ def lane_env(lane: str) -> dict[str, str]:
         SPARKSIM_SET=lane,
         SPARKSIM_SUBNET=subnet,
         NO_COLOR="1",
+        PYTEST_ADDOPTS="--durations=8 --durations-min=5",
     )
 
 
 def molecule(thorough: bool, only: str = "") -> list[Result]:
-    """Every scenario on simulated Sparks, which are fresh at the start and gone at the end; as many at once as there are lanes.
+    """Every scenario on simulated Sparks, as many at once as there are lanes.
 
-    :param thorough: also the tests that are marked C(nightly)
+    :param thorough: also the tests that are marked C(nightly), by molecule itself
     :param only: the name of one scenario, which then runs alone
     """
     order = {name: position for position, name in enumerate(SLOWEST)}
-    waiting = [only] if only else sorted(scenarios(), key=lambda name: (order.get(name, len(order)), name))
+    waiting = [only] if only else sorted(scenarios.names(), key=lambda name: (order.get(name, len(order)), name))
     lanes = LANES[: len(waiting)]
-    remove_nodes()
+    watch = Stopwatch()
+    code = run(SPARKSIM, "build")  # directly, so that a first build is seen as it goes
+    results = [finish(Result("images of the simulated Sparks", code == 0, watch.seconds, "see above"))]
+    if not results[0].ok:
+        return results
     try:
-        results = []
-        for lane in lanes:  # directly, so that a first build is seen as it goes
-            watch = Stopwatch()
-            code = run(SPARKSIM, "up", "--set", lane)
-            results.append(
-                finish(Result(f"two simulated Sparks are up, {lane}", code == 0, watch.seconds, "see above"))
-            )
-        if all(result.ok for result in results):
-            with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
-                for done in pool.map(lambda lane: scenario_runs(lane, waiting, thorough), lanes):
-                    results += done
+        with ExitStack() as stack:
+            if thorough:
+                runs = functools.partial(scenario_runs, waiting=waiting, attempt=molecule_run)
+            else:
+                env = {**lane_env(LANES[0]), **scenarios.environment(waiting[0])}
+                quick = stack.enter_context(scenarios.quick_ansible(env, CACHE / "quick"))
+                runs = functools.partial(scenario_runs, waiting=waiting, attempt=functools.partial(direct_run, quick))
+            for done in stack.enter_context(ThreadPoolExecutor(max_workers=len(lanes))).map(runs, lanes):
+                results += done
     finally:
-        remove_nodes()
+        for lane in lanes:
+            run(SPARKSIM, "down", "--set", lane)
     return results
 
 
-def remove_nodes() -> None:
-    """Remove the nodes of all lanes."""
-    for lane in LANES:
-        run(SPARKSIM, "down", "--set", lane)
+def scenario_runs(lane: str, waiting: list[str], attempt: Callable[[str, str], Result]) -> list[Result]:
+    """Run scenarios on a lane as long as there are any that wait, each on nodes that are new.
 
-
-def scenario_runs(lane: str, waiting: list[str], thorough: bool) -> list[Result]:
-    """Run scenarios on the nodes of a lane as long as there are any that wait."""
-    env, results = lane_env(lane), []
-    env["PYTEST_ADDOPTS"] = "--durations=8 --durations-min=5"
-    if not thorough:
-        env["PYTEST_ADDOPTS"] += " -m 'not nightly'"
-        env["FAULTS_SEED"] = "1"  # the same points at each change; others every night
+    All nodes share this machine's cores. What fails twice, the second time alone on new nodes again, is broken; what
+    fails once is said at the end.
+    """
+    results = []
     while waiting:
         name = waiting.pop(0)
-        result = scenario_run(name, env, lane)
-        # All nodes share this machine's cores, and scenarios share the nodes of a lane. What fails twice, the second time on nodes
-        # that are new, is broken; what fails once is said at the end.
-        if not result.ok and all(run(SPARKSIM, verb, "--set", lane) == 0 for verb in ("down", "up")):
-            first, result = result, scenario_run(name, env, lane)
+        result = on_new_nodes(lane, name, attempt)
+        if not result.ok:
+            first, result = result, on_new_nodes(lane, name, attempt)
             result.first_output = first.output
         results.append(result)
     return results
 
 
-def scenario_run(name: str, env: dict[str, str], lane: str) -> Result:
-    """One scenario, its output shown as it comes and kept for counting."""
-    watch, output = Stopwatch(), ""
-    # Molecule takes one scenario's preparation for that of all on shared nodes: let it forget.
-    shutil.rmtree(env["MOLECULE_EPHEMERAL_DIRECTORY"], ignore_errors=True)
-    argv = [str(BIN / "molecule"), "test", "-s", name, "--destroy", "never", "--no-command-borders"]
-    with subprocess.Popen(
-        argv, cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            print(f"{lane} {name} | {line}", end="", flush=True)
-            output += line
-    if process.returncode:  # molecule leaves a failed one as it is; the next on these nodes is to begin on clean ones
-        run(BIN / "molecule", "cleanup", "-s", name, env=env)
-    result = Result(f"scenario {name}", process.returncode == 0, watch.seconds, output)
+def on_new_nodes(lane: str, name: str, attempt: Callable[[str, str], Result]) -> Result:
+    """Run a scenario on nodes of its own: making them takes less than undoing what the one before did."""
+    watch = Stopwatch()
+    if any(run(SPARKSIM, verb, "--set", lane) for verb in ("down", "up")):
+        return finish(Result(f"scenario {name}", False, watch.seconds, "its simulated Sparks are not up: see above"))
+    result = attempt(name, lane)
+    result.seconds = watch.seconds
     count_tests(result)
     print(f"   {'ok    ' if result.ok else 'FAILED'} scenario {name} ({watch}) {result.note}", flush=True)
     return result
+
+
+def direct_run(quick: Path, name: str, lane: str) -> Result:
+    """The steps of a scenario, without those of its tests that are marked C(nightly)."""
+    env = {**lane_env(lane), **scenarios.environment(name)}
+    env["PATH"] = f"{quick}{os.pathsep}{env['PATH']}"
+    env["PYTEST_ADDOPTS"] += " -m 'not nightly'"
+    env["FAULTS_SEED"] = "1"  # the same points at each change; others every night
+    output, ok = "", True
+    with tempfile.TemporaryDirectory(prefix="ssh-") as connections:
+        env["SPARKSIM_SSH"] = connections
+        for step in scenarios.steps(name):
+            # Molecule cleans up behind a failed scenario, too.
+            if not ok and step.name != "cleanup":
+                continue
+            watch = Stopwatch()
+            code, text = shown(step.argv, f"{lane} {name}", cwd=scenarios.MOLECULE / name, env=env)
+            print(f"{lane} {name} | -- {step.name} took {watch}", flush=True)
+            ok = step.holds(code, text) and ok
+            output += text
+    return Result(f"scenario {name}", ok, 0.0, output)
+
+
+def molecule_run(name: str, lane: str) -> Result:
+    """A scenario as molecule runs it, with all of its tests."""
+    env = lane_env(lane)
+    # Molecule takes one scenario's preparation for that of all on shared nodes: let it forget.
+    shutil.rmtree(env["MOLECULE_EPHEMERAL_DIRECTORY"], ignore_errors=True)
+    argv = [str(BIN / "molecule"), "test", "-s", name, "--destroy", "never", "--no-command-borders"]
+    with tempfile.TemporaryDirectory(prefix="ssh-") as connections:
+        env["SPARKSIM_SSH"] = connections
+        code, output = shown(argv, f"{lane} {name}", cwd=ROOT, env=env)
+        if code:  # molecule leaves a failed one as it is
+            run(BIN / "molecule", "cleanup", "-s", name, env=env)
+    return Result(f"scenario {name}", code == 0, 0.0, output)
+
+
+def shown(argv: list[str], label: str, cwd: Path, env: dict[str, str]) -> tuple[int, str]:
+    """Run a command whose output is shown as it comes, behind a label; returns its exit code and the output."""
+    output = ""
+    with subprocess.Popen(
+        argv, cwd=cwd, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(f"{label} | {line}", end="", flush=True)
+            output += line
+    return process.returncode, output
 
 
 # --- programs -------------------------------------------------------------------------------------------------------

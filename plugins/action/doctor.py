@@ -18,6 +18,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untru
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
+from ansible_collections.dgxspark.vllm.plugins.modules.doctor import DOCUMENTATION
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 
 display = Display()
@@ -43,15 +45,7 @@ class ActionModule(ActionBase):
         """Print findings with their fixes, the worst first."""
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(
-            {
-                "plan": {"type": "dict", "required": True},
-                "asked_from": {"type": "str", "required": True},
-                "looked_from": {"type": "str", "required": True},
-                "dest": {"type": "str", "default": ""},
-                "fail_on": {"type": "str", "default": "error", "choices": ["error", "warning", "never"]},
-            }
-        )
+        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         play = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
         plan = args["plan"]
         # Add-on services may be on hosts that are no Sparks; their plan is judged with the rest.

@@ -15,6 +15,8 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, drift
+from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum, own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
@@ -37,15 +39,7 @@ class ActionModule(ActionBase):
         """Print what differs; fail in one line where that is asked for."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(
-            {
-                "plan": {"type": "dict", "required": True},
-                "asked_from": {"type": "str", "required": True},
-                "show": {"type": "str", "default": "groups", "choices": ["groups", "lines", "none"]},
-                "dest": {"type": "str", "default": ""},
-                "fail_on": {"type": "str", "default": "never", "choices": ["error", "warning", "info", "never"]},
-            }
-        )
+        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         plan = plain(args["plan"])
         play = [str(host) for host in variables.get("ansible_play_hosts_all") or []]
         own = {host: variables["hostvars"][host] for host in play}

@@ -16,6 +16,8 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import printable
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import importer
+from ansible_collections.dgxspark.vllm.plugins.modules.import_recipe import DOCUMENTATION
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.launch_texts import (
     BrokenYaml,
     document_of,
@@ -42,23 +44,7 @@ class ActionModule(ActionBase):
         """Return the service and all that could not be carried over; fail where there is no launch of vLLM."""
         result = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(
-            {
-                "src": {"type": "path"},
-                "content": {"type": "str"},
-                "form": {"type": "str", "default": "auto", "choices": ["auto", *importer.FORMS]},
-                "name": {"type": "str"},
-                "port": {"type": "int"},
-                "image": {"type": "str"},
-                "select": {"type": "str"},
-                "variables": {"type": "dict", "default": {}},
-                "variant": {"type": "str"},
-                "features": {"type": "list", "elements": "str"},
-                "config": {"type": "dict"},
-                "catalogue": {"type": "list", "elements": "dict", "default": []},
-                "show": {"type": "bool", "default": False},
-            },
-            mutually_exclusive=[("src", "content")],
-            required_one_of=[("src", "content")],
+            documented(DOCUMENTATION), mutually_exclusive=[("src", "content")], required_one_of=[("src", "content")]
         )
         found = imported(args, *source_of(args["src"], args["content"]))
         text, lines = yaml_of(inventory_of(found)), report(found)

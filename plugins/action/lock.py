@@ -14,6 +14,8 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock as engine
+from ansible_collections.dgxspark.vllm.plugins.modules.lock import DOCUMENTATION
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -33,16 +35,7 @@ class ActionModule(ActionBase):
         """Write the file; fail with all disagreements at once, and write nothing then."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(
-            {
-                "planned": {"type": "dict", "required": True},
-                "images_from": {"type": "str", "required": True},
-                "models_from": {"type": "str", "required": True},
-                "addons": {"type": "dict", "default": {}},
-                "addons_from": {"type": "str", "default": ""},
-                "dest": {"type": "str", "default": ""},
-            }
-        )
+        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         planned = plain(args["planned"])
         dest = Path(of_fleet(args["dest"], variables)) if args["dest"] else self._dest(planned, variables)
         old, messages = read_lock(dest)

@@ -35,7 +35,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
+from ansible_collections.dgxspark.vllm.plugins.modules.plan import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, recipe_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
@@ -48,23 +50,6 @@ display = Display()
 MOST_ERRORS = 3  # in the message of the failed task; the plan shows all
 RESOLVE_SECONDS = 5.0  # for the name of a host that is known by nothing else
 
-ARGUMENTS: dict[str, Any] = {
-    "group": {"type": "str", "default": "sparks"},
-    "measured_from": {"type": "str", "default": ""},
-    "images_from": {"type": "str", "default": ""},
-    "upstream_from": {"type": "str", "default": ""},
-    "image_plans_from": {"type": "str", "default": ""},
-    "ask": {"type": "str", "default": "never", "choices": ["never", "now", "later", "both"]},
-    "dest": {"type": "str", "default": ""},
-    "missing_keys": {"type": "str", "default": "error", "choices": ["error", "info"]},
-    "show": {"type": "str", "default": "short", "choices": ["none", "short", "full", "json"]},
-    "models": {"type": "bool", "default": False},
-    "measurements": {"type": "str", "default": ""},
-    "fail_on_error": {"type": "bool", "default": True},
-    "whole_clusters": {"type": "bool", "default": False},
-    "locked": {"type": "bool", "default": True},
-}
-
 
 class ActionModule(ActionBase):
     """Gather the variables of every host in the group, call the engine, show and write what comes out."""
@@ -76,7 +61,7 @@ class ActionModule(ActionBase):
         """Return C(hosts) and C(findings); fail on malformed input, and on errors unless told otherwise."""
         result = super().run(tmp, task_vars)
         task_vars = task_vars or {}
-        _spec, args = self.validate_argument_spec(ARGUMENTS)
+        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         hosts, messages = self._read_hosts(args, task_vars)
         others = self._read_others(set(hosts), messages, task_vars)
         args["dest"] = dest_path(args["dest"], task_vars, messages)

@@ -14,6 +14,8 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import rollout
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
+from ansible_collections.dgxspark.vllm.plugins.modules.rollout import DOCUMENTATION
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum, own_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -32,23 +34,7 @@ class ActionModule(ActionBase):
         """Carry out one step."""
         result: dict[str, Any] = super().run(tmp, task_vars)
         self.variables = task_vars or {}
-        _spec, self.args = self.validate_argument_spec(
-            {
-                "step": {"type": "str", "choices": ["order", "gate", "judge", "summary"], "required": True},
-                "planned": {"type": "dict", "default": {}},
-                "addons": {"type": "dict", "default": {}},
-                "clusters": {"type": "dict"},
-                "canary": {"type": "raw", "default": ""},
-                "batch": {"type": "raw", "default": 1},
-                "bench": {"type": "dict", "default": {}},
-                "all_hosts": {"type": "bool", "default": False},
-                "group": {"type": "str", "default": "sparks"},
-                "results": {"type": "list", "elements": "dict", "default": []},
-                "percent": {"type": "float", "default": 0.0},
-                "batches": {"type": "list", "elements": "list", "default": []},
-                "notes": {"type": "dict", "default": {}},
-            }
-        )
+        _spec, self.args = self.validate_argument_spec(documented(DOCUMENTATION))
         result["changed"] = False
         result.update(getattr(self, f"step_{self.args['step']}")())
         return result

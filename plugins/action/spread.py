@@ -13,6 +13,8 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spreading
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.modules.spread import DOCUMENTATION
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -31,19 +33,7 @@ class ActionModule(ActionBase):
         """Return what each host is to do next."""
         result = super().run(tmp, task_vars)
         self.variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(
-            {
-                "step": {"type": "str", "choices": ["survey", "round"], "required": True},
-                "looks_from": {"type": "str", "required": True},
-                "keys_from": {"type": "str", "default": ""},
-                "got_from": {"type": "str", "default": ""},
-                "read_from": {"type": "str", "default": ""},
-                "state": {"type": "dict", "default": {}},
-                "verify": {"type": "str", "choices": ["moved", "all"], "default": "moved"},
-                "reserve_gb": {"type": "float", "default": 10.0},
-                "again": {"type": "bool", "default": False},
-            }
-        )
+        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         # Of a play in batches those of this batch: the others are not at this task, and what they said is from before.
         alive = [str(host) for host in self.variables.get("ansible_play_batch") or []]
         looks = {

@@ -13,6 +13,8 @@ from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables, untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, fleet_status
+from ansible_collections.dgxspark.vllm.plugins.modules.status import DOCUMENTATION
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 
 display = Display()
@@ -28,16 +30,7 @@ class ActionModule(ActionBase):
         """Print the fleet; fail, in one line, when a host is silent or a planned service is not ready."""
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
-        _spec, args = self.validate_argument_spec(
-            {
-                "planned": {"type": "dict", "required": True},
-                "asked_from": {"type": "str", "required": True},
-                "answer": {"type": "str", "default": "services"},
-                "show": {"type": "str", "default": "auto", "choices": ["auto", "table", "groups", "none"]},
-                "dest": {"type": "str", "default": ""},
-                "fail_on": {"type": "str", "default": "down", "choices": ["down", "look", "never"]},
-            }
-        )
+        _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
         rows: list[dict[str, Any]] = []
         hosts: dict[str, dict[str, Any]] = {}
         for host in variables.get("ansible_play_hosts_all") or []:

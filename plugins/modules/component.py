@@ -26,14 +26,10 @@ author:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
-  check_mode:
-    support: full
   diff_mode:
     support: full
     details:
       - Files with O(files[].secret) are named, never shown.
-  idempotent:
-    support: full
 options:
   name:
     description:

@@ -19,8 +19,6 @@ author:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
-  check_mode:
-    support: full
   diff_mode:
     support: none
   idempotent:

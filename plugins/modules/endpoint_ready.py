@@ -28,7 +28,6 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
   check_mode:
-    support: full
     details:
       - Nothing is changed in any mode. In check mode a server whose O(unit) or O(container) is not running is not waited for,
         since a check run has not started it; RV(ready) is V(null) then.
@@ -36,8 +35,6 @@ attributes:
     support: N/A
     details:
       - This module does not change anything.
-  idempotent:
-    support: full
 options:
   url:
     description:

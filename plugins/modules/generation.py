@@ -127,14 +127,10 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
-  check_mode:
-    support: full
   diff_mode:
     support: none
     details:
       - RV(steps) names what would change; contents are never shown, secrets are among them.
-  idempotent:
-    support: full
 notes:
   - Needs root.
 seealso:

@@ -49,13 +49,10 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
   check_mode:
-    support: full
     details:
       - The lists of what is available are refreshed.
   diff_mode:
     support: none
-  idempotent:
-    support: full
 notes:
   - Needs root.
 author:

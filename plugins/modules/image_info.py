@@ -23,7 +23,6 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
   check_mode:
-    support: full
     details:
       - In check mode no container is started and nothing is written; what is not in O(cache_dir) yet stays unknown, and
         RV(images.probe_from) says so.
@@ -31,8 +30,6 @@ attributes:
     support: N/A
     details:
       - This module changes nothing but its own cache.
-  idempotent:
-    support: full
 options:
   images:
     description:

@@ -25,15 +25,12 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
   check_mode:
-    support: full
     details:
       - In check mode no container is started and nothing is written; what is not in O(cache_dir) yet stays unknown, and RV(source) says so.
   diff_mode:
     support: N/A
     details:
       - This module changes nothing but its own cache.
-  idempotent:
-    support: full
 options:
   image:
     description:

@@ -43,11 +43,7 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
-  check_mode:
-    support: full
   diff_mode:
-    support: full
-  idempotent:
     support: full
 seealso:
   - module: dgxspark.vllm.plan

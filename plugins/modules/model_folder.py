@@ -58,12 +58,9 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
   check_mode:
-    support: full
     details:
       - Files of the same size and another time are hashed in check mode too.
   diff_mode:
-    support: full
-  idempotent:
     support: full
 seealso:
   - module: dgxspark.vllm.model_snapshot

@@ -102,12 +102,8 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
-  check_mode:
-    support: full
   diff_mode:
     support: none
-  idempotent:
-    support: full
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """

@@ -23,11 +23,7 @@ author:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
-  check_mode:
-    support: full
   diff_mode:
-    support: full
-  idempotent:
     support: full
 options:
   path:

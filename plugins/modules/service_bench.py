@@ -64,7 +64,6 @@ attributes:
   diff_mode:
     support: none
   idempotent:
-    support: full
     details:
       - Nothing but the figures in the receipts is changed, which count as no change.
 seealso:

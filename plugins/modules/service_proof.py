@@ -25,12 +25,9 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
   check_mode:
-    support: full
     details:
       - A server that does not run is not waited for, since a check run has not started it; C(ready) is V(null) then.
   diff_mode:
-    support: full
-  idempotent:
     support: full
 options:
   services:

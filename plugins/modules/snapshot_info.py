@@ -39,15 +39,12 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
   check_mode:
-    support: full
     details:
       - In check mode sums that were read are not kept.
   diff_mode:
     support: N/A
     details:
       - This module changes nothing but its own cache.
-  idempotent:
-    support: full
 seealso:
   - module: dgxspark.vllm.lock
   - module: dgxspark.vllm.model_snapshot

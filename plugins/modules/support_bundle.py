@@ -66,7 +66,6 @@ options:
     default: ''
 attributes:
   check_mode:
-    support: full
     details:
       - In check mode nothing is written to the controller.
   diff_mode:

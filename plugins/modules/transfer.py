@@ -69,8 +69,6 @@ attributes:
       - M(dgxspark.vllm.spread) says what would be moved.
   diff_mode:
     support: none
-  idempotent:
-    support: full
 author:
   - dgxspark.vllm contributors (@dgxspark)
 """

@@ -50,12 +50,8 @@ options:
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
-  check_mode:
-    support: full
   diff_mode:
     support: none
-  idempotent:
-    support: full
 seealso:
   - module: dgxspark.vllm.adopt_info
 author:

@@ -1,12 +1,14 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a playbook is given by C(-e), compared with the schema before anything is done."""
+"""What a playbook is given by C(-e), compared with the schema before anything is done; what an action is given, by its documentation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import schema, validation
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
@@ -49,3 +51,10 @@ def check(given: Mapping[str, Any], playbook: str = "") -> list[str]:
 def _is_template(value: Any) -> bool:
     """Whether what a value is comes out later."""
     return isinstance(value, str) and any(mark in value for mark in TEMPLATE)
+
+
+def documented(documentation: str) -> dict[str, dict[str, Any]]:
+    """Return the argument specification of an action by the C(DOCUMENTATION) of its module."""
+    keys = ("type", "elements", "required", "default", "choices")
+    options: dict[str, dict[str, Any]] = yaml.safe_load(documentation)["options"]
+    return {name: {key: option[key] for key in keys if key in option} for name, option in options.items()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -11,7 +13,9 @@ from typing import Any
 
 import demo_summary
 import pytest
+import scenarios
 import suite
+from common import ROOT, tool_env
 
 PLAN: dict[str, Any] = {
     "schema": 1,
@@ -169,7 +173,7 @@ def test_a_scenario_that_fails_is_tried_once_more_on_new_nodes(
     nodes: list[tuple[str, ...]] = []
     left = list(codes)
 
-    def attempt(name: str, env: dict[str, str], lane: str) -> suite.Result:
+    def attempt(name: str, lane: str) -> suite.Result:
         code = left.pop(0)
         return suite.Result(f"scenario {name}", code == 0, 0.0, f"FAILED attempt {len(left)}\n" if code else "")
 
@@ -177,11 +181,90 @@ def test_a_scenario_that_fails_is_tried_once_more_on_new_nodes(
         nodes.append(argv[1:])
         return 0
 
-    monkeypatch.setattr(suite, "scenario_run", attempt)
     monkeypatch.setattr(suite, "run", sparksim)
-    (result,) = suite.scenario_runs("test", ["lock"], thorough=False)
+    (result,) = suite.scenario_runs("test", ["lock"], attempt)
     assert (result.ok, bool(result.first_output), left) == (ok, first, [])
-    assert nodes == [(verb, "--set", "test") for verb in ("down", "up")] * first
+    assert nodes == [(verb, "--set", "test") for verb in ("down", "up")] * len(codes)
+
+
+def test_a_scenario_without_nodes_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "run", lambda *argv: int(argv[1] == "up"))
+    (result,) = suite.scenario_runs("test", ["lock"], lambda name, lane: pytest.fail("it was tried"))
+    assert not result.ok and "not up" in result.output
+
+
+def test_a_scenario_is_what_molecule_makes_of_its_files() -> None:
+    steps = {step.name: step for step in scenarios.steps("site")}
+    assert list(steps) == ["prepare", "check", "converge", "verify"]
+    inventories = [f"--inventory={ROOT}/molecule/{name}inventory.yml" for name in ("", "site/")]
+    assert steps["check"].argv == ["ansible-playbook", *inventories, "--diff", "--check", "converge.yml"]
+    assert steps["verify"].argv == [
+        "pytest",
+        "--hosts=ssh://spark-1,ssh://spark-2",
+        f"--ssh-config={ROOT}/molecule/ssh_config",
+        "--sudo",
+        "tests/test_site.py",
+    ]
+    # One that has no settings of its own, and what only some have.
+    assert [step.name for step in scenarios.steps("roles")] == [
+        *("prepare", "check", "converge", "idempotence", "verify", "cleanup")
+    ]
+    assert set(suite.SLOWEST) <= set(scenarios.names())
+
+
+@pytest.mark.parametrize(("changed", "holds"), [("changed=0 ", True), ("changed=3 ", False), ("changed=10 ", False)])
+def test_a_second_run_that_changes_something_fails(changed: str, holds: bool) -> None:
+    recap = f"spark-1 : ok=4 {changed} unreachable=0\n"
+    assert scenarios.Step("idempotence", []).holds(0, recap) is holds
+    assert scenarios.Step("converge", []).holds(0, recap) and not scenarios.Step("converge", []).holds(2, recap)
+
+
+QUICK = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - ansible.builtin.debug:
+        msg: "asked by {{ lookup('env', 'WHO') }}"
+    - ansible.builtin.pause: {seconds: "{{ seconds }}"}
+    - ansible.builtin.fail: {msg: the end}
+"""
+
+
+@pytest.mark.slow
+def test_a_quick_ansible_is_the_program_and_ends_with_who_asked(tmp_path: Path) -> None:
+    """Its exit code, its output, its environment; started anew where the settings are others; killed with its client."""
+    book = tmp_path / "book.yml"
+    book.write_text(QUICK, encoding="utf-8")
+    env = {**tool_env(), "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1", "WHO": "a test"}
+
+    def argv(seconds: int) -> list[str]:
+        return [
+            str(quick / "ansible-playbook"),
+            "-i",
+            "localhost,",
+            "-c",
+            "local",
+            "-e",
+            f"seconds={seconds}",
+            str(book),
+        ]
+
+    with scenarios.quick_ansible(env, tmp_path / "quick") as quick:
+        ran = subprocess.run(argv(0), env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.returncode == 2 and "asked by a test" in ran.stdout and "the end" in ran.stdout + ran.stderr
+        other = {**env, "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.minimal"}
+        cold = subprocess.run(argv(0), env=other, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert cold.returncode == 2 and "PLAY RECAP" in ran.stdout and "PLAY RECAP" not in cold.stdout
+        mark = str(tmp_path)
+        with subprocess.Popen(argv(60), env={**env, "WHO": mark}, stdout=subprocess.PIPE, text=True) as client:
+            assert client.stdout is not None
+            while mark not in (line := client.stdout.readline()):
+                assert line, "it ended before its time"
+            client.kill()
+            began = time.monotonic()
+            # The pipe is closed when the last process that writes to it has ended.
+            client.stdout.read()
+            assert time.monotonic() - began < 30
 
 
 def test_artifact_check_finds_what_is_too_much_and_what_is_missing(

@@ -53,6 +53,8 @@ timeout 5 cat >/dev/null
 echo 'ssh: connect to host 192.0.2.7 port 22: No route to host' >&2
 exit 255
 """
+# How names of variables begin that ansible-core or Python may read at their start.
+SETTINGS = ("ANSIBLE_", "PYTHON", "LC_", "LANG", "NO_COLOR", "TMPDIR", "TZ")
 # Settings that many runs have, for which a server is worth its start.
 SHARED = {"ANSIBLE_COLLECTIONS_PATH", "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"}
 
@@ -152,4 +154,4 @@ def ansible(
 
 def is_setting(name: str) -> bool:
     """Whether ansible-core may read a variable as it is imported: a server runs playbooks of one set of these."""
-    return name.startswith(("ANSIBLE_", "PYTHON", "LC_", "LANG", "NO_COLOR", "TMPDIR", "TZ"))
+    return name.startswith(SETTINGS)

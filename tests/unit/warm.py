@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import hashlib
 import importlib
@@ -95,6 +96,7 @@ def answer(connection: socket.socket, streams: list[int], request: Request, run:
             os.dup2(stream, number)
             os.close(stream)
         atexit._clear()  # what the server made is the server's to remove
+        end_with(connection)
         _argv, environment, folder, mask = request
         os.environ.clear()
         os.environ.update(environment)
@@ -107,6 +109,14 @@ def answer(connection: socket.socket, streams: list[int], request: Request, run:
         with contextlib.suppress(OSError):
             connection.sendall((code & 0xFF).to_bytes(1, "big"))
         os._exit(code & 0xFF)
+
+
+def end_with(connection: socket.socket) -> None:
+    """Have the kernel end this process when the one that asked for it is killed: nobody else would."""
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([connection], [], [], 0)[0]:  # it has gone before that
+        os._exit(137)
 
 
 def ended(run: Callable[[], None]) -> int:

@@ -237,7 +237,7 @@ class Run:
             "ANSIBLE_NOCOLOR": "1",
             "ANSIBLE_CALLBACK_PLUGINS": str(SCENARIO / "callback"),
             "ANSIBLE_CALLBACKS_ENABLED": "faults_point",
-            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder),
+            "SPARKSIM_SSH": str(folder),
             "FAULTS_FOLDER": str(self.folder),
             "FAULTS_AT": json.dumps(at or {}),
             "FAULTS_TRACE": str(trace or ""),

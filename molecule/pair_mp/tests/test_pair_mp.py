@@ -71,6 +71,7 @@ def test_the_addresses_of_the_fabric_are_not_reached_by_way_of_the_management_ne
 # --- refused before anything is touched
 
 
+@pytest.mark.nightly
 def test_one_of_two_hosts_is_refused_and_told_the_whole_limit():
     pair.refused(
         SCENARIO, "no host was touched", "cluster pair: the play has spark-1, not spark-2", "--limit spark-1,spark-2",

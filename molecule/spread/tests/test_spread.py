@@ -260,7 +260,11 @@ def staged_on(name):
 @contextmanager
 def slowly(log):
     """Let spark-4 take the model at a rate that leaves time to do something about it; goes on when a part has come."""
-    argv = playbook(kinds=["models"], spread_limit_mbs=40)
+    # The program itself, so that all of a run that is killed is gone.
+    argv = [
+        str(Path(sys.executable).with_name("ansible-playbook")),
+        *playbook(kinds=["models"], spread_limit_mbs=40)[1:],
+    ]
     with (
         log.open("w") as stream,
         subprocess.Popen(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def name(host):
 
 def run(verbs, *options, code=0):
     """Type a verb, or several one after another; return what was printed."""
-    argv = [Path(sys.executable).with_name("ansible-playbook"), *(f"dgxspark.vllm.{verb}" for verb in verbs.split())]
+    argv = ["ansible-playbook", *(f"dgxspark.vllm.{verb}" for verb in verbs.split())]
     argv += [f"--inventory={ROOT}/molecule/inventory.yml", f"--inventory={ROOT}/molecule/verbs/inventory.yml", *options]
     ran = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     text = ran.stdout + ran.stderr
@@ -74,13 +73,6 @@ def test_a_second_stop_changes_nothing(first):
     assert "changed=0" in run("stop", "--limit", "spark-1")
 
 
-def test_names_that_are_wrong_are_told_at_once_and_touch_nothing(first):
-    text = run("stop", "-e", "services=heavi,fast", "--limit", "spark-1", code=2)
-    assert "did you mean 'heavy'?" in text
-    assert "is on spark-2, which this run leaves out" in text
-    assert "PLAY [Stop services]" not in text
-
-
 def test_a_start_proves_and_enables(first):
     run("start", "-e", "services=heavy")
     assert active(first) == ["heavy"]
@@ -91,11 +83,6 @@ def test_a_start_proves_and_enables(first):
 def test_one_of_a_set_is_not_started_beside_another(first):
     text = run("start", "-e", "services=spare", code=2)
     assert "-e out=heavy -e in=spare" in text
-    assert active(first) == ["heavy"]
-
-
-def test_a_swap_in_check_mode_changes_nothing(first):
-    run("swap", "-e", "out=heavy", "-e", "in=spare", "--check")
     assert active(first) == ["heavy"]
 
 
@@ -364,10 +351,10 @@ ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), 
 """
 ASK = """\
 #!/bin/sh
-# Asks as a client does that knows both addresses: a gap is a moment when none of them answers.
+# Asks as a client does that knows both addresses, twenty times a second: a gap is a moment when none of them answers.
 while :; do
   for port in 8011 8001; do
-    curl --fail --silent --max-time 5 --output /dev/null http://127.0.0.1:$port/v1/models && echo $port && continue 2
+    curl --fail --silent --max-time 5 --output /dev/null http://127.0.0.1:$port/v1/models && echo $port && sleep 0.05 && continue 2
   done
   echo gap
 done

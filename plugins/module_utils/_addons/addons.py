@@ -94,21 +94,18 @@ def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Finding]]]:
     """Plan add-on services, for all hosts.
 
-    hosts: host to C({address, settings, planned, measured, images, gpu_args, sysroot, rails, allow_from, firewall}): its address in the inventory, what
-    C(read) returned, its part of the plan (None for a host that is no Spark), what M(dgxspark.vllm.spark_info) and
-    M(dgxspark.vllm.image_info) said or None, how docker run is given the GPU, where /proc and /sys are read, the interfaces of its
-    cluster's network to their MTU, whom the firewall admits beside hosts of the fleet, and whether there is one. Returns, by host,
-    the variables of each role without their prefix, None for a role that is not wanted, with what listens there as C(sockets); and
-    findings by host.
+    hosts: host to C({address, settings, engines, planned_gib, measured, images, gpu_args, sysroot, rails, allow_from, firewall}): its
+    address in the inventory, what C(read) returned, the endpoints of its engines (None for a host that is no Spark), what each is planned
+    to hold in GiB, what M(dgxspark.vllm.spark_info) and M(dgxspark.vllm.image_info) said or None, how docker run is given the GPU, where
+    /proc and /sys are read, the interfaces of its cluster's network to their MTU, whom the firewall admits beside hosts of the fleet, and
+    whether there is one. Returns, by host, the variables of each role without their prefix, None for a role that is not wanted, with what
+    listens there as C(sockets); and findings by host.
     """
     findings: dict[str, list[Finding]] = {host: [] for host in hosts}
     outcome: dict[str, dict[str, Any]] = {host: dict.fromkeys(ROLES) for host in hosts}
     front = [host for host, entry in hosts.items() if entry["settings"]["gateway"]]
     wanted = sockets.askers({host: entry["settings"] for host, entry in hosts.items()})
-    known: list[Endpoint] = []
-    for host, entry in sorted(hosts.items()):
-        if entry["planned"]:
-            known += fleet.of_engines(host, entry["address"], entry["planned"])
+    known: list[Endpoint] = [each for _host, entry in sorted(hosts.items()) for each in entry["engines"] or []]
     for host, entry in sorted(hosts.items()):
         known += _beside(host, entry, known, front[0] if front else "", wanted, outcome[host], findings[host])
     fronts: dict[str, clients.Gateway] = {}
@@ -121,7 +118,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
         fronts[host], door = _front(host, entry["address"], settings, outcome[host]["gateway"], known)
         doors.append(door)
     for host, entry in sorted(hosts.items()):
-        if entry["planned"]:
+        if entry["engines"] is not None:
             _watch_spark(host, entry, known, wanted, outcome[host], findings[host])
     exporters = {host: made["exporters"] for host, made in outcome.items() if made["exporters"]}
     for host, entry in sorted(hosts.items()):
@@ -144,8 +141,8 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
     own: dict[str, list[Endpoint]] = {host: [] for host in hosts}
     for each in known:
         own[each["host"]].append(each)
-    for host, entry in hosts.items():
-        outcome[host]["sockets"] = sockets.of_host(host, entry["planned"], outcome[host], own[host], wanted)
+    for host in hosts:
+        outcome[host]["sockets"] = sockets.of_host(host, outcome[host], own[host], wanted)
     return outcome, findings
 
 
@@ -235,7 +232,7 @@ def _watch_spark(
     findings: list[Finding],
 ) -> None:
     """Plan what looks at one Spark from the inside."""
-    settings, planned = entry["settings"], entry["planned"]
+    settings = entry["settings"]
     outcome["watchdog"], found = watchdog.plan(host, settings["watchdog"], known)
     findings += found
     if settings["exporters"] is not None:
@@ -244,7 +241,7 @@ def _watch_spark(
             host,
             settings["exporters"],
             entry["address"] if asked else "127.0.0.1",
-            planned["services"],
+            entry["planned_gib"],
             entry["rails"],
             entry["sysroot"],
         )
@@ -277,25 +274,6 @@ def exposure(host: str, listening: Sequence[sockets.Socket], wall: Mapping[str, 
             "password before them, or let a firewall choose who comes.",
         )
     ]
-
-
-def gateway_of(
-    outcome: Mapping[str, Mapping[str, Any]], host: str, service: Mapping[str, Any]
-) -> dict[str, str] | None:
-    """Return the gateway that gives a service requests, C({host, backend}), or None; ranks behind a head get none.
-
-    :param outcome: host to what C(plan) made for it
-    :param host: the host of the service
-    :param service: of the host's plan
-    :returns: the host of the gateway and the service's key there
-    """
-    if service["rank"]:
-        return None
-    key = f"{service['cluster']['name'] if service['cluster'] else host}/{service['name']}"
-    for front, made in outcome.items():
-        if made["gateway"] and key in made["gateway"]["settings"]["backends"]:
-            return {"host": front, "backend": key}
-    return None
 
 
 def images(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -231,7 +231,7 @@ def plan_exporters(
     host: str,
     settings: Mapping[str, Any],
     address: str,
-    services: Sequence[Mapping[str, Any]] = (),
+    planned_gib: Mapping[str, float] | None = None,
     rails: Mapping[str, int] | None = None,
     sysroot: str = "/",
 ) -> tuple[dict[str, Any], list[Finding]]:
@@ -240,18 +240,12 @@ def plan_exporters(
     :param host: name of the host
     :param settings: as C(read_exporters) returns them
     :param address: the host's management address
-    :param services: of the host's plan; what they are expected to hold in GiB is shown beside what they do
+    :param planned_gib: what each service of the host is planned to hold, in GiB; it is shown beside what they do
     :param rails: interfaces that a cluster uses on this host, with the MTU that its network was planned with
     :param sysroot: where the host's file system begins, / outside of tests
     :returns: the variables, and findings
     """
     sums = settings["gpu_sha256"] or (GPU_EXPORTER_SHA256 if settings["gpu_version"] == GPU_EXPORTER_VERSION else {})
-    planned = {}
-    for service in services:
-        memory = service.get("memory") or {}
-        expected = memory.get("assumed_residency_gib", (memory.get("residency_gib") or {}).get("typical"))
-        if isinstance(expected, NUMBER):
-            planned[str(service["name"])] = round(float(expected), 3)
     outcome = {
         "listen": settings["listen"] or address,
         "node_exporter": settings["node_exporter"],
@@ -264,7 +258,7 @@ def plan_exporters(
         "gpu_sha256": dict(sums),
         "gpu_archive": settings["gpu_archive"],
         "interval": settings["interval"],
-        "planned_gib": dict(sorted(planned.items())),
+        "planned_gib": dict(planned_gib or {}),
         "rails": dict(sorted((rails or {}).items())),
         "sysroot": sysroot,
     }

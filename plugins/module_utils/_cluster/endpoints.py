@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from typing import Any, TypedDict
 
 KINDS = ("vllm", "asr", "tts", "ollama", "external")
@@ -69,39 +68,6 @@ def make(host: str, address: str, service: str, kind: str, port: int, listen: st
     # Keys that callers give are those of Endpoint; a TypedDict cannot say so of keyword arguments.
     made.update(more)  # type: ignore[typeddict-item]
     return made
-
-
-def of_engines(host: str, address: str, planned: Mapping[str, Any]) -> list[Endpoint]:
-    """Return the endpoints of the engines that a host answers for: its own, and those of clusters that it is the head of.
-
-    :param host: name of the host
-    :param address: the host's in the inventory
-    :param planned: the host's part of the plan
-    :returns: endpoints of kind C(vllm)
-    """
-    found = []
-    for service in planned["services"]:
-        if service["rank"]:
-            continue
-        cluster = service["cluster"]
-        length = service["args"].get("max-model-len")
-        found.append(
-            make(
-                host,
-                address,
-                service["name"],
-                "vllm",
-                service["port"],
-                service["host"],
-                key=f"{cluster['name'] if cluster else host}/{service['name']}",
-                models=[service["served_model_name"]],
-                api_key_file=next((s["source"] for s in service["secrets"] if s["name"] == "VLLM_API_KEY"), None),
-                max_model_len=length if isinstance(length, int) else None,
-                memory_gib=(service["memory"].get("residency_gib") or {}).get("typical"),
-                hosts=list(cluster["hosts"]) if cluster else [host],
-            )
-        )
-    return found
 
 
 def is_loopback(listen: str) -> bool:

@@ -154,7 +154,6 @@ def watchers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def of_host(
     host: str,
-    planned: Mapping[str, Any] | None,
     made: Mapping[str, Any],
     known: Sequence[Endpoint],
     settings: Mapping[str, Mapping[str, Any]],
@@ -162,7 +161,6 @@ def of_host(
     """Return what listens on a host once the plan is carried out.
 
     :param host: its name
-    :param planned: the host's part of the plan, None for one that is no Spark
     :param made: by role, as C(addons.plan) returns it
     :param known: the endpoints of this host
     :param settings: of C(askers)
@@ -170,7 +168,7 @@ def of_host(
     """
     return [
         *_of_endpoints(host, known, settings),
-        *(_of_exporters(host, made.get("exporters") or {}, settings) if planned is not None else ()),
+        *_of_exporters(host, made.get("exporters") or {}, settings),
         *_of_front_ends(made),
     ]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from .._common import plain_secrets, redaction
@@ -104,20 +104,16 @@ def _wrong(line: str) -> list[str]:
     return found
 
 
-def planned(image: Mapping[str, Any], steps: str) -> dict[str, str]:
+def planned(ref: str, base: str, steps: str) -> dict[str, str]:
     """Return what is built for a service.
 
-    :param image: its base, as C(service_files.image_of) names it
+    :param ref: reference of the base, pinned by its digest
+    :param base: by which name the base is on the host
     :param steps: instructions without a problem
-    :returns: C(base), C(from), the name that the base gets, C(tag), the name of the result, and C(dockerfile), the whole text
+    :returns: C(base), C(base_tag), the name that the base gets, C(tag), the name of the result, and C(dockerfile), the whole text
     """
     steps = steps.strip() + "\n"
-    mark = hashlib.sha256(f"{image['ref']}\n{steps}".encode()).hexdigest()[:12]
+    mark = hashlib.sha256(f"{ref}\n{steps}".encode()).hexdigest()[:12]
     name = f"{BASES}:{mark}"
-    label = f'LABEL dgxspark.base="{image["ref"]}"\n'
-    return {
-        "base": str(image["run"]),
-        "from": name,
-        "tag": f"{NAMES}:{mark}",
-        "dockerfile": f"FROM {name}\n{steps}{label}",
-    }
+    text = f'FROM {name}\n{steps}LABEL dgxspark.base="{ref}"\n'
+    return {"base": base, "base_tag": name, "tag": f"{NAMES}:{mark}", "dockerfile": text}

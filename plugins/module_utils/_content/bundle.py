@@ -48,11 +48,11 @@ def model_file(repo: str, commit: str, name: str) -> str:
     return f"{repo_folder(repo)}/snapshots/{commit}/{name}"
 
 
-def findings(service: Mapping[str, Any]) -> list[Finding]:
-    """Return what of a planned service no bundle has."""
-    if not service["pip"]:
+def findings(name: str, pip: Sequence[str]) -> list[Finding]:
+    """Return what of a service no bundle has. name: of the service. pip: packages that it installs at each start."""
+    if not pip:
         return []
-    packages = [validation.package_name(package) for package in service["pip"]]
+    packages = [validation.package_name(package) for package in pip]
     return [
         Finding(
             "bundle.pip",
@@ -60,7 +60,7 @@ def findings(service: Mapping[str, Any]) -> list[Finding]:
             f"{', '.join(packages)} of 'pip' {'is' if len(packages) == 1 else 'are'} installed over the network at every start; a "
             "bundle has no packages, so without a network the engine does not start.",
             "Build an image that has them (FROM the present one, RUN pip install ...), name it in 'image', leave 'pip' out, and pack again.",
-            service["name"],
+            name,
         )
     ]
 

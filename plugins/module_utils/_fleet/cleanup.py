@@ -62,7 +62,7 @@ def in_use(planned: Mapping[str, Any], addons: Mapping[str, Any]) -> dict[str, A
     for service in planned.get("services") or []:
         images |= {str(value) for value in service["image"].values() if value}
         for made in (service.get("ray_image"), service.get("built_image")):
-            images |= {str(made[key]) for key in ("base", "from", "tag") if made and key in made}
+            images |= {str(made[key]) for key in ("base", "base_tag", "tag") if made and key in made}
     images |= set(_images_in(addons))
     models = {(entry["repo"], entry["revision"]) for entry in planned.get("models") or [] if entry.get("repo")}
     return {

@@ -5,19 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .._addons import addons
+from .._cluster import endpoints
+from .._cluster.endpoints import Endpoint
 from .._common.findings import Finding
 from . import lock as lock_file
+from .planned import Backend, PlannedHost, PlannedService
 from .service import Host, Sources
 
 
 def plan_add_ons(
     sparks: Mapping[str, Host],
     others: Mapping[str, Host],
-    planned: Mapping[str, dict[str, Any]],
+    planned: Mapping[str, PlannedHost],
     clusters: Mapping[str, Mapping[str, Any]],
     sources: Sources,
 ) -> dict[str, dict[str, Any]]:
@@ -44,9 +48,10 @@ def plan_add_ons(
         if name in planned:
             _add_images(planned[name], images, asked, host, sources)
     for name, body in planned.items():
-        for service in body["services"]:
-            # Before a restart it is drained there; the head's alone, since its ranks are restarted together.
-            service["gateway"] = addons.gateway_of(outcome, name, service)
+        # Before a restart it is drained there; the head's alone, since its ranks are restarted together.
+        body.services = [
+            each if each.rank else replace(each, gateway=_gateway(outcome, each.key(name))) for each in body.services
+        ]
     for name, found in findings.items():
         _add_findings(hosts[name], found, planned.get(name), outcome[name])
     return outcome
@@ -55,15 +60,19 @@ def plan_add_ons(
 def _places(
     sparks: Mapping[str, Host],
     others: Mapping[str, Host],
-    planned: Mapping[str, Mapping[str, Any]],
+    planned: Mapping[str, PlannedHost],
     clusters: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, Any]]:
     """Return the hosts as C(addons.plan) takes them."""
+    addresses = {
+        name: str(host.settings["spark_management_address"] or host.address or name) for name, host in sparks.items()
+    }
     places: dict[str, dict[str, Any]] = {
         name: {
-            "address": str(host.settings["spark_management_address"] or host.address or name),
+            "address": addresses[name],
             "settings": host.settings["addons"],
-            "planned": planned[name],
+            "engines": endpoints_of(name, addresses[name], planned[name].services),
+            "planned_gib": planned_gib(planned[name].services),
             "measured": host.measured,
             "images": host.images,
             "gpu_args": host.settings["spark_gpu_args"],
@@ -81,7 +90,8 @@ def _places(
         name: {
             "address": str(host.variables.get("spark_management_address") or host.address or name),
             "settings": host.settings["addons"],
-            "planned": None,
+            "engines": None,
+            "planned_gib": {},
             "measured": None,
             "images": None,
             "gpu_args": [],
@@ -94,6 +104,50 @@ def _places(
     }
 
 
+def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) -> list[Endpoint]:
+    """Return the endpoints of the engines that a host answers for: its own, and those of clusters that it is the head of.
+
+    :param host: its name
+    :param address: the host's in the inventory
+    :param services: of its plan
+    :returns: endpoints of kind C(vllm)
+    """
+    found = []
+    for service in services:
+        if service.rank:
+            continue
+        length = service.args.get("max-model-len")
+        more: dict[str, Any] = {
+            "key": service.key(host),
+            "models": [service.served_model_name],
+            "api_key_file": service.api_key and service.api_key.source,
+            "max_model_len": length if isinstance(length, int) else None,
+            "memory_gib": (service.memory.get("residency_gib") or {}).get("typical"),
+            "hosts": list(service.cluster.hosts) if service.cluster else [host],
+        }
+        found.append(endpoints.make(host, address, service.name, "vllm", service.port, service.host, **more))
+    return found
+
+
+def planned_gib(services: Sequence[PlannedService]) -> dict[str, float]:
+    """Return what services are planned to hold, by name; files of hosts go by what is assumed, not by what was measured since."""
+    found = {}
+    for service in services:
+        usual = (service.memory.get("residency_gib") or {}).get("typical")
+        expected = service.memory.get("assumed_residency_gib", usual)
+        if expected is not None:
+            found[service.name] = round(float(expected), 3)
+    return dict(sorted(found.items()))
+
+
+def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> Backend | None:
+    """Return the gateway that gives an engine requests. outcome: host to what C(addons.plan) made for it. key: of the engine."""
+    behind = (
+        name for name, made in outcome.items() if made["gateway"] and key in made["gateway"]["settings"]["backends"]
+    )
+    return next((Backend(name, key) for name in behind), None)
+
+
 def _reference(host: Host, sources: Sources) -> Callable[[str, str], str]:
     """Return what says by which reference a host runs an image of an add-on service, of a server's name and the image."""
 
@@ -103,23 +157,21 @@ def _reference(host: Host, sources: Sources) -> Callable[[str, str], str]:
     return reference
 
 
-def _add_images(
-    body: dict[str, Any], images: Mapping[str, str], asked: list[str], host: Host, sources: Sources
-) -> None:
+def _add_images(body: PlannedHost, images: Mapping[str, str], asked: list[str], host: Host, sources: Sources) -> None:
     """Put the images of a Spark's add-on services into its part of the plan; asked: all by which they may be there."""
     lock, machine = sources.applied_lock, host.machine
     # Bundles have them, too.
-    body["images_beside"] = sorted({lock_file.pin_ref(lock, ref, machine) for ref in images.values()})
-    body["addon_images"] = images
-    body["images_locked"] |= lock_file.addons(lock, images.values(), machine)
+    body.images_beside = sorted({lock_file.pin_ref(lock, ref, machine) for ref in images.values()})
+    body.addon_images = images
+    body.images_locked |= lock_file.addons(lock, images.values(), machine)
     if lock:
-        body["image_candidates"] = sorted({*body["image_candidates"], *asked})
+        body.image_candidates = sorted({*body.image_candidates, *asked})
 
 
-def _add_findings(host: Host, found: list[Finding], body: dict[str, Any] | None, own: dict[str, Any]) -> None:
+def _add_findings(host: Host, found: list[Finding], body: PlannedHost | None, own: dict[str, Any]) -> None:
     """Put findings of add-on services where the other findings of their host are: a Spark's into its part of the plan."""
     ignored = host.ignored if body is None else set(host.settings["spark_ignore_rules"])
     told = [finding.to_dict() for finding in found if finding.rule not in ignored]
     own["findings"] = told if body is None else []
     if body is not None:
-        body["findings"] += told
+        body.findings += told

@@ -11,6 +11,7 @@ from typing import Any
 from .._cluster import ray_cluster
 from .._host import containers
 from .._vllm.launch import render
+from .planned import Container, PlannedService
 from .recipes import HASHED
 from .service import PlacedService
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, CONTAINER_SECRETS, REQUIREMENTS, mounts, profile_option
@@ -52,36 +53,35 @@ def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: st
     return ["--network", "host", "--ipc", ipc, *shm, *rdma, *profile_option(service.files)]
 
 
-def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: Mapping[str, Any]) -> list[dict[str, Any]]:
+def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: PlannedService) -> list[Container]:
     """Return the containers of a service on this host, in the order of their start, each with its C(docker run)."""
-    span, container = service.cluster, planned["container"]
+    span, container = service.cluster, planned.container
     if span is None or span.executor != "ray":
-        return [{"container": container, "argv": docker_argv(settings, service, planned)}]
+        return [Container(container, docker_argv(settings, service, planned))]
     own, head, slot = span.address, span.addresses[span.head], span.position
     ray = ray_cluster.container_name(container)
-    parts: list[dict[str, Any]] = [
-        {
-            "container": ray,
-            "argv": [
-                *_docker_run(settings, service, planned, ray, ray_cluster.IPC),
-                *ray_cluster.mounts(service.name),
-                *(["--entrypoint", "ray"] if planned["entrypoint"] == "serve" else []),
-                planned["image"]["run"],
-                *([] if planned["entrypoint"] == "serve" else ["ray"]),
-                *ray_cluster.start_argv(service.rank == 0, own, head, slot),
-            ],
-        }
+    argv = [
+        *_docker_run(settings, service, planned, ray, ray_cluster.IPC),
+        *ray_cluster.mounts(service.name),
+        *(["--entrypoint", "ray"] if planned.entrypoint == "serve" else []),
+        planned.image.run,
+        *([] if planned.entrypoint == "serve" else ["ray"]),
+        *ray_cluster.start_argv(service.rank == 0, own, head, slot),
     ]
-    if service.rank == 0:
-        more = ray_cluster.engine_args(service.name, container, head, slot)
-        argv = docker_argv(settings, service, planned, f"container:{ray}", more)
-        wait = {"address": f"{head}:{ray_cluster.gcs_port(slot)}", "nodes": span.size, "gpus": span.size}
-        parts.append({"container": container, "argv": argv, "after": {"ray": wait}})
-    return parts
+    if service.rank:
+        return [Container(ray, argv)]
+    more = ray_cluster.engine_args(service.name, container, head, slot)
+    engine = docker_argv(settings, service, planned, f"container:{ray}", more)
+    wait: dict[str, str | int] = {
+        "address": f"{head}:{ray_cluster.gcs_port(slot)}",
+        "nodes": span.size,
+        "gpus": span.size,
+    }
+    return [Container(ray, argv), Container(container, engine, {"ray": wait})]
 
 
 def _docker_run(
-    settings: Mapping[str, Any], service: PlacedService, planned: Mapping[str, Any], container: str, ipc: str
+    settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, container: str, ipc: str
 ) -> list[str]:
     """Return the part of C(docker run) that all containers of a service have in common."""
     argv = [
@@ -95,7 +95,7 @@ def _docker_run(
         "--label",
         "dgxspark.managed=true",
         "--label",
-        f"dgxspark.service={planned['name']}",
+        f"dgxspark.service={planned.name}",
         *containers.restricted(containers.ENGINE_PIDS, containers.for_port(service.port)),
         *own_docker_args(settings, service, ipc),
         "--stop-timeout",
@@ -103,17 +103,17 @@ def _docker_run(
         "--log-driver",
         "local",
         "--env-file",
-        planned["env_file"],
+        planned.env_file,
     ]
     theirs = containers.mounted(given_docker_args(settings, service))
-    for mount in (f"{settings['spark_hf_home']}:{CONTAINER_HF_HOME}:ro", f"{planned['cache_dir']}:{CONTAINER_CACHE}"):
+    for mount in (f"{settings['spark_hf_home']}:{CONTAINER_HF_HOME}:ro", f"{planned.cache_dir}:{CONTAINER_CACHE}"):
         # A folder of one's own at the same place takes its place: Docker refuses two.
         if mount.split(":")[1] not in theirs:
             argv += ["--volume", mount]
     for ulimit in settings["spark_ulimits"]:
         argv += ["--ulimit", str(ulimit)]
     argv += [str(arg) for arg in settings["spark_gpu_args"]]
-    argv += mounts(planned["files"])
+    argv += mounts(planned.files)
     return [*argv, *given_docker_args(settings, service)]
 
 
@@ -125,19 +125,19 @@ def given_docker_args(settings: Mapping[str, Any], service: PlacedService) -> li
 def docker_argv(
     settings: Mapping[str, Any],
     service: PlacedService,
-    planned: Mapping[str, Any],
+    planned: PlannedService,
     ipc: str = "private",
     more: Sequence[str] = (),
 ) -> list[str]:
     """Return the whole C(docker run) of a planned engine, one argument per list item."""
-    argv = [*_docker_run(settings, service, planned, planned["container"], ipc), *more]
-    if planned["secrets"]:
+    argv = [*_docker_run(settings, service, planned, planned.container, ipc), *more]
+    if planned.secrets:
         argv += [
             "--mount",
-            f"type=bind,src=/etc/dgxspark/secrets/{planned['name']},dst={CONTAINER_SECRETS},readonly",
+            f"type=bind,src=/etc/dgxspark/secrets/{planned.name},dst={CONTAINER_SECRETS},readonly",
             "--mount",
             f"type=bind,src={WITH_SECRETS},dst={WITH_SECRETS},readonly",
         ]
-    if planned["entrypoint"] == "serve" and (planned["pip"] or planned["secrets"]):
-        argv += ["--entrypoint", "/bin/sh" if planned["pip"] else WITH_SECRETS]
-    return [*argv, planned["image"]["run"], *planned["command"]]
+    if planned.entrypoint == "serve" and (planned.pip or planned.secrets):
+        argv += ["--entrypoint", "/bin/sh" if planned.pip else WITH_SECRETS]
+    return [*argv, planned.image.run, *planned.command]

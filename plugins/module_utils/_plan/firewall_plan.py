@@ -11,6 +11,7 @@ from typing import Any
 from .._addons import addons
 from .._cluster import firewall
 from . import preflight
+from .planned import PlannedHost
 from .service import Host
 from .service_findings import reached
 
@@ -18,7 +19,7 @@ from .service_findings import reached
 def plan_firewalls(
     sparks: Mapping[str, Host],
     others: Mapping[str, Host],
-    planned: Mapping[str, dict[str, Any]],
+    planned: Mapping[str, PlannedHost],
     clusters: Mapping[str, Mapping[str, Any]],
     add_ons: Mapping[str, dict[str, Any]],
     resolve: Callable[[str], Sequence[str]],
@@ -34,29 +35,29 @@ def plan_firewalls(
     }
     for name, host in sparks.items():
         body, listening, settings = planned[name], add_ons[name]["sockets"], host.settings
-        measured, cluster, peers, ports = host.measured or {}, body["cluster"], None, []
+        measured, cluster, peers, ports = host.measured or {}, body.cluster, None, []
         if cluster:
             network = clusters[cluster["name"]]["fabric"] or {}
             peers = (network.get("hosts") or {}).get(name, {}).get("firewall") or {}
-            ports = [service["port"] for service in body["services"] if service["cluster"]]
+            ports = [service.port for service in body.services if service.cluster]
         wall, found = firewall.plan(name, settings, listening, names, resolve, ports, peers, unasked)
         # What an earlier run has closed is opened again.
-        body["firewall"] = wall or (firewall.ABSENT if cluster or measured.get("firewall") else None)
+        body.firewall = wall or (firewall.ABSENT if cluster or measured.get("firewall") else None)
         if wall:
             found += firewall.blocked_listeners(
                 measured.get("listening") or [], wall["allowed"], wall["closed"], wall["ranges"]
             )
             found += preflight.check_nft(measured)
         else:
-            rays = [s["name"] for s in body["services"] if s["cluster"] and s["cluster"]["executor"] == "ray"]
+            rays = [each.name for each in body.services if each.cluster and each.cluster.executor == "ray"]
             found += [firewall.ray_open(name, rays)] if rays and not settings["spark_firewall"] else []
         found += addons.exposure(name, listening, wall)
         ignored_by = {service.name: service.ignore for service in host.services}
-        for service in body["services"]:
+        for service in body.services:
             told = reached(service, settings, bool(wall))
-            found += [finding for finding in told if finding.rule not in ignored_by[service["name"]]]
+            found += [finding for finding in told if finding.rule not in ignored_by[service.name]]
         ignored = settings["spark_ignore_rules"]
-        body["findings"] += [finding.to_dict() for finding in found if finding.rule not in ignored]
+        body.findings += [finding.to_dict() for finding in found if finding.rule not in ignored]
     for name, host in others.items():
         found = addons.exposure(name, add_ons[name]["sockets"], None)
         add_ons[name]["findings"].extend(finding.to_dict() for finding in found if finding.rule not in host.ignored)

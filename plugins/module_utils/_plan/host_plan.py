@@ -13,12 +13,13 @@ from .._common.sizes import GIB
 from . import lock as lock_file
 from . import measured_starts, preflight, service_findings, verbs
 from .judging import budget_of, check_launch
+from .planned import BuiltImage, ExtraModel, PlannedHost, PlannedModel, PlannedService, RayImage
 from .planned_service import plan_service
 from .service import Host, Sources
 from .service_files import place
 
 
-def plan_host(host: Host, sources: Sources) -> dict[str, Any]:
+def plan_host(host: Host, sources: Sources) -> PlannedHost:
     """Return the part of a host of the plan; clusters, add-on services and firewall come later.
 
     Raises C(InputError) for figures of a model that nothing can be worked out from.
@@ -37,63 +38,53 @@ def plan_host(host: Host, sources: Sources) -> dict[str, Any]:
         plan_service(host, services[name], launches[name], memories[name], position, order[: position - 1])
         for position, name in enumerate(order, start=1)
     ]
-    verbs.choose_states(planned, measured, list(services))
+    planned = verbs.choose_states(planned, measured, list(services))
     findings = [finding for launch in launches.values() for finding in launch["findings"]]
     findings += budget["findings"]
     told = _check_host(host, planned) if measured else []
     for service in planned:
-        told += service_findings.check(host, sources, service, services[service["name"]])
+        told += service_findings.check(host, sources, service, services[service.name])
     findings += [finding.to_dict() for finding in told]
-    return {
-        "services": planned,
-        "verdict": budget["verdict"],
-        "start_order": order,
-        "utilization_sum": budget["utilization_sum"],
-        "total_gib": budget["total_gib"],
-        "findings": [finding for finding in findings if finding["rule"] not in settings["spark_ignore_rules"]],
-        "autofix": [{"service": name, **change} for name in order for change in launches[name]["autofix"]],
-        "memory_map": budget["memory_map"],
-        "image_questions": budget["questions"],
-        "basis": "measured" if measured else "inventory",
-        **_needed(host, sources, planned),
-        "cluster": None,
-        "firewall": None,
-        "settings": _settings(settings),
-        **(
-            {"measurements": measured_starts.described(services.values(), launches, host, sources)}
-            if sources.measurements
-            else {}
-        ),
-    }
+    measurements = None
+    if sources.measurements:
+        measurements = measured_starts.described(services.values(), launches, host, sources)
+    offered = {ref for service in host.services for ref in service.alternatives}
+    return PlannedHost(
+        services=planned,
+        verdict=budget["verdict"],
+        start_order=order,
+        utilization_sum=budget["utilization_sum"],
+        total_gib=budget["total_gib"],
+        findings=[finding for finding in findings if finding["rule"] not in settings["spark_ignore_rules"]],
+        autofix=[{"service": name, **change} for name in order for change in launches[name]["autofix"]],
+        memory_map=budget["memory_map"],
+        image_questions=budget["questions"],
+        basis="measured" if measured else "inventory",
+        images=sorted({service.image.ref for service in planned}),
+        # What else a recipe offers: the host is asked for all, and the first that is there serves.
+        image_candidates=sorted({*offered, *lock_file.candidates(sources.lock, offered, host.machine)}),
+        models=_models(planned, sources.lock, sources.pin),
+        # What another host may have: it comes from there then.
+        missing=_missing(planned, host),
+        images_locked=lock_file.locked_images(sources.applied_lock, (service.image.ref for service in planned)),
+        built_images=_built_images(planned),
+        ray_images=_ray_images(planned),
+        settings=_settings(settings),
+        measurements=measurements,
+    )
 
 
-def _check_host(host: Host, planned: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def _check_host(host: Host, planned: Sequence[PlannedService]) -> list[Finding]:
     """Compare what a host says of itself with what is to be put there."""
     facts, settings = host.measured or {}, host.settings
-    models = [each for service in planned for each in (service["model"], *service["model"]["extra"])]
+    models = [each for service in planned for each in service.model.parts]
     wants = {
         "uses_gpu": any("--gpus" in str(arg) or arg == "--runtime" for arg in settings["spark_gpu_args"]),
         "hf_home": settings["spark_hf_home"],
         "download_gib": _download_gib(planned, facts),
-        "repos": sorted({each["repo"] for each in models if each["repo"]}),
+        "repos": sorted({each.repo for each in models if each.repo}),
     }
     return [*preflight.check_host(facts, planned, wants), *preflight.not_known(facts, planned)]
-
-
-def _needed(host: Host, sources: Sources, planned: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the images and models that a host needs, and what of them it does not have."""
-    offered = {ref for service in host.services for ref in service.alternatives}
-    return {
-        "images": sorted({service["image"]["ref"] for service in planned}),
-        # What else a recipe offers: the host is asked for all, and the first that is there serves.
-        "image_candidates": sorted({*offered, *lock_file.candidates(sources.lock, offered, host.machine)}),
-        "models": _models(planned, sources.lock, sources.pin),
-        # What another host may have: it comes from there then.
-        "missing": _missing(planned, host),
-        "images_locked": lock_file.locked_images(sources.applied_lock, planned),
-        "built_images": _made_images(planned, "built_image"),
-        "ray_images": _made_images(planned, "ray_image"),
-    }
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,32 +104,24 @@ def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _models(planned: Sequence[Mapping[str, Any]], lock: Mapping[str, Any] | None, pin: bool) -> list[dict[str, Any]]:
+def _models(planned: Sequence[PlannedService], lock: Mapping[str, Any] | None, pin: bool) -> list[dict[str, Any]]:
     """Every model snapshot that the host needs, once, with an image that can fetch it and the files that the lock has."""
     wanted: dict[tuple[str, str], dict[str, Any]] = {}
     for service in planned:
-        model = service["model"]
-        if model["source"]:
-            wanted[(model["path"], "")] = {"source": model["source"], "path": model["path"]}
+        model, image = service.model, service.image.run
+        if model.source:
+            wanted[(str(model.path), "")] = {"source": model.source, "path": model.path}
         else:
-            key = (model["repo"], model["revision"])
-            link = model["link"] if service["linked"] else (wanted.get(key) or {}).get("link", "")
-            wanted[key] = {
-                "repo": key[0],
-                "revision": key[1],
-                "only": [],
-                "image": service["image"]["run"],
-                "link": link,
-            }
-        for extra in model["extra"]:
-            key = (extra["repo"], extra["revision"])
-            entry = wanted.setdefault(key, {"link": "", **extra, "image": service["image"]["run"]})
-            entry["link"] = entry["link"] or extra.get("link", "")
+            key = (str(model.repo), str(model.revision))
+            link = model.link if service.linked else (wanted.get(key) or {}).get("link", "")
+            wanted[key] = {"repo": key[0], "revision": key[1], "only": [], "image": image, "link": link}
+        for extra in model.extra:
+            key = (extra.repo, extra.revision)
+            new = {"repo": key[0], "revision": key[1], "only": extra.only, "image": image, "link": ""}
+            entry = wanted.setdefault(key, new)
+            entry["link"] = entry["link"] or extra.link or ""
             # Two services may name different files of one repository; without patterns all of them are meant.
-            if entry["only"] and extra["only"]:
-                entry["only"] = sorted({*entry["only"], *extra["only"]})
-            else:
-                entry["only"] = []
+            entry["only"] = sorted({*entry["only"], *extra.only}) if entry["only"] and extra.only else []
     for entry in wanted.values():
         if "repo" in entry:
             entry["files"] = lock_file.files_of(lock, entry["repo"], entry["revision"], entry["only"]) if pin else {}
@@ -146,36 +129,47 @@ def _models(planned: Sequence[Mapping[str, Any]], lock: Mapping[str, Any] | None
     return [wanted[key] for key in sorted(wanted)]
 
 
-def _made_images(planned: Sequence[Mapping[str, Any]], key: str) -> list[dict[str, Any]]:
-    """Every image that the host has to make of another one, once; key: C(built_image) or C(ray_image) of a service."""
-    wanted = {service[key]["tag"]: service[key] for service in planned if service[key]}
+def _built_images(planned: Sequence[PlannedService]) -> list[BuiltImage]:
+    """Every image that the host has to make by a Dockerfile, once."""
+    wanted = {service.built_image.tag: service.built_image for service in planned if service.built_image}
     return [wanted[tag] for tag in sorted(wanted)]
 
 
-def _download_gib(planned: Sequence[Mapping[str, Any]], measured: Mapping[str, Any]) -> float:
+def _ray_images(planned: Sequence[PlannedService]) -> list[RayImage]:
+    """Every image with Ray that the host has to make from one without, once."""
+    wanted = {service.ray_image.tag: service.ray_image for service in planned if service.ray_image}
+    return [wanted[tag] for tag in sorted(wanted)]
+
+
+def _download_gib(planned: Sequence[PlannedService], measured: Mapping[str, Any]) -> float:
     """GiB of weights that are not on the host yet."""
-    missing = [s for s in planned if s["model"]["repo"] and not _has_model(measured, s["model"])]
-    return sum((s["memory"].get("weights_bytes") or 0) / GIB for s in missing)
+    missing = [each for each in planned if each.model.repo and not _has_model(measured, each.model)]
+    return sum((each.memory.get("weights_bytes") or 0) / GIB for each in missing)
 
 
-def _has_model(measured: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
+def _has_model(measured: Mapping[str, Any], model: PlannedModel | ExtraModel) -> bool:
     """Tell whether a host has a model at its revision; by the name alone where the host has said no more."""
     if measured.get("snapshots") is None:
-        return model["repo"] in (measured.get("models") or [])
-    own = measured["snapshots"].get(model["repo"]) or {}
-    there = [*(own.get("commits") or []), *((own.get("selected") or []) if model.get("only") else [])]
-    return (own.get("refs") or {}).get(model["revision"], model["revision"]) in there
+        return model.repo in (measured.get("models") or [])
+    own = measured["snapshots"].get(model.repo) or {}
+    selected = own.get("selected") if isinstance(model, ExtraModel) and model.only else None
+    there = [*(own.get("commits") or []), *(selected or [])]
+    return (own.get("refs") or {}).get(model.revision, model.revision) in there
 
 
-def _missing(planned: Sequence[Mapping[str, Any]], host: Host) -> dict[str, list[str]]:
+def _missing(planned: Sequence[PlannedService], host: Host) -> dict[str, list[str]]:
     """Images and models that a host that was asked does not have; nothing where it was not asked."""
     images, measured = host.images, host.measured
-    wanted = {service["image"]["ref"] for service in planned} if images else set()
-    models = [each for service in planned for each in (service["model"], *service["model"]["extra"]) if each["repo"]]
+    wanted = {service.image.ref for service in planned} if images else set()
+    models = [each for service in planned for each in service.model.parts if each.repo]
     return {
         "images": sorted(ref for ref in wanted if not (images.get(ref) or {}).get("present")),
         "models": sorted(
-            {lock_file.model_key(each["repo"], each["revision"]) for each in models if not _has_model(measured, each)}
+            {
+                lock_file.model_key(str(each.repo), str(each.revision))
+                for each in models
+                if not _has_model(measured, each)
+            }
             if measured
             else ()
         ),

@@ -15,6 +15,7 @@ from .._memory.budget import memory_budget
 from .._memory.service_memory import NOT_COMPARED
 from .._vllm import launch
 from . import lock as lock_file
+from .planned import PlannedHost
 from .service import Host, PlacedService, Sources
 
 FREE_GIB = plan_probe.MEMORY_GIB + 4.0
@@ -111,7 +112,7 @@ def _question(
 
 
 def assign(
-    sparks: Mapping[str, Host], planned: Mapping[str, dict[str, Any]], reached: Collection[str] | None = None
+    sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost], reached: Collection[str] | None = None
 ) -> None:
     """Say of each question who is asked: one host for all that have the same one.
 
@@ -121,7 +122,7 @@ def assign(
     """
     by_key: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for name, body in planned.items():
-        for question in body["image_questions"]:
+        for question in body.image_questions:
             by_key.setdefault(question["key"], []).append((name, question))
     for everyone in by_key.values():
         asked = [each for each in everyone if reached is None or each[0] in reached]
@@ -129,7 +130,7 @@ def assign(
         for name, question in everyone:
             question["state"] = ELSEWHERE if chosen and name != chosen else state
             if question["refused"] and _WHY.get(question["state"]):
-                _explain(planned[name]["findings"], question)
+                _explain(planned[name].findings, question)
 
 
 def _choose(sparks: Mapping[str, Host], everyone: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, str]:

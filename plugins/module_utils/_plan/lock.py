@@ -369,11 +369,10 @@ def files_of(
     return {}
 
 
-def locked_images(lock: Mapping[str, Any] | None, planned: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def locked_images(lock: Mapping[str, Any] | None, refs: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return what a host has to know of its locked images, by the reference that is deployed: the name, and the ids."""
     found = {}
-    for service in planned:
-        ref = service["image"]["ref"]
+    for ref in refs:
         image = _image_of(lock, ref)
         if image:
             found[ref] = {"name": _written(lock, ref), "ids": ids(image)}

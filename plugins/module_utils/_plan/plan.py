@@ -21,6 +21,7 @@ from .firewall_plan import plan_firewalls
 from .host_plan import plan_host
 from .inventory import InventoryError
 from .measured_starts import KnownStarts
+from .planned import PlannedHost, plain
 from .service import Host, Sources
 from .spanning import join_ranks, plan_cluster
 
@@ -67,15 +68,16 @@ def make_plan(
     for name, cluster in clusters.items():
         join_ranks(cluster, spanned[name], sparks, planned)
     for finding in clustering.check_addresses({name: whole["fabric"] for name, whole in spanned.items()}):
-        planned[clusters[finding.service].head]["findings"].append({**finding.to_dict(), "service": ""})
+        planned[clusters[finding.service].head].findings.append({**finding.to_dict(), "service": ""})
     for cluster in clusters.values():
         head = sparks[cluster.head]
         alike = preflight.check_alike({name: sparks[name].measured for name in cluster.hosts})
         told = [finding.to_dict() for finding in alike if finding.rule not in head.ignored]
-        planned[cluster.head]["findings"].extend(told)
+        planned[cluster.head].findings.extend(told)
     add_ons = plan_add_ons(sparks, beside, planned, spanned, sources)
     plan_firewalls(sparks, beside, planned, spanned, add_ons, resolve)
-    return {"schema": SCHEMA, "hosts": planned, "clusters": spanned, "addons": add_ons}
+    bodies = {name: plain(body) for name, body in planned.items()}
+    return {"schema": SCHEMA, "hosts": bodies, "clusters": spanned, "addons": add_ons}
 
 
 def _read(
@@ -120,7 +122,7 @@ def _with_callers(sparks: Mapping[str, Host], others: Mapping[str, Host]) -> dic
     return found
 
 
-def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, dict[str, Any]]:
+def _plan_hosts(sparks: Mapping[str, Host], sources: Sources) -> dict[str, PlannedHost]:
     """Plan each Spark by itself. Raises C(InventoryError)."""
     planned, messages = {}, []
     for name, host in sparks.items():

@@ -9,10 +9,11 @@ import hashlib
 import ipaddress
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .._cluster import ray_cluster
-from .._cluster.clustering import PORTS, Span
+from .._cluster.clustering import PORTS
 from .._common.sizes import GIB
 from .._content import built_image
 from .._host.docker_facts import FINGERPRINT_LABEL
@@ -20,6 +21,22 @@ from .._vllm import versions
 from . import expected_path, service_files
 from .container_argv import STOP_SECONDS, parts_of, render_command
 from .judging import is_open, solved_args
+from .planned import (
+    BuiltImage,
+    ClusterOf,
+    Container,
+    Limits,
+    Peer,
+    PlannedImage,
+    PlannedModel,
+    PlannedService,
+    Probe,
+    RankModel,
+    RankSettings,
+    RayImage,
+    Secret,
+    UnitSettings,
+)
 from .service import Host, PlacedService
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME
 
@@ -28,6 +45,7 @@ STARTS = 3
 RESTART_SECONDS = 10
 
 
+# Long: it says of each field of a service where it comes from.
 def plan_service(
     host: Host,
     service: PlacedService,
@@ -35,110 +53,94 @@ def plan_service(
     memory: Mapping[str, Any],
     position: int,
     before: Sequence[str],
-) -> dict[str, Any]:
+) -> PlannedService:
     """Return a service as its host will run it.
 
     service: as C(service_files.place) returns it. launch: as C(judging.check_launch) returns it. memory: its part of the memory budget.
     position: its place in the order of starts, from 1. before: names of those that start before it.
     """
-    settings, name, span = host.settings, service.name, service.cluster
+    settings, name = host.settings, service.name
     args = {**launch["args"], **solved_args(memory)}
     if is_open("max-model-len", service.args.get("max-model-len")):
         args.setdefault("max-model-len", "auto")  # could not be worked out: vLLM knows the word, too
     ref, cache_dir = service.image["ref"], f"{settings['spark_cache_dir']}/{name}"
     image, built, ray_image = _images(service, service_files.image_of(ref, host.images.get(ref) or {}))
+    model, listen = service_files.model_of(settings, service), _listen(host, service)
     secrets = [
-        {"name": variable, "source": source, "path": f"/etc/dgxspark/secrets/{name}/{variable}"}
+        Secret(variable, source, f"/etc/dgxspark/secrets/{name}/{variable}")
         for variable, source in service.secrets.items()
     ]
-    result: dict[str, Any] = {
-        **_names(service, position, before),
-        **_address(host, service),
-        "model": service_files.model_of(settings, service),
-        "image": image,
-        "built_image": built,
-        "ray_image": ray_image,
-        "vllm_version": launch["vllm_version"],
-        "version_source": launch["version_source"],
-        "entrypoint": launch["entrypoint"],
-        "args": args,
-        "env": _environment(service, launch["env"], launch["vllm_version"]),
-        "env_file": f"/etc/dgxspark/env/{name}.env",
-        "secrets": secrets,
-        "files": service.files,
-        "pip": service.pip,
-        "checks": service.checks,
-        "exclusive": service.exclusive,
+    probe = _probe(service, listen, secrets)
+    planned = PlannedService(
+        name=name,
+        unit=f"spark-{name}.service",
+        container=f"spark-{name}",
+        rank=service.rank,
+        cluster=_cluster(service),
+        order=position,
+        after=[f"spark-{earlier}.service" for earlier in before],
+        recipe=service.recipe,
+        variant=service.variant,
+        lock=service.lock,
+        served_model_name=service.served_model_name,
+        host=listen,
+        port=service.port,
+        url=probe.url,
+        model=model,
+        image=image,
+        built_image=built,
+        ray_image=ray_image,
+        vllm_version=launch["vllm_version"],
+        version_source=launch["version_source"],
+        entrypoint=launch["entrypoint"],
+        args=args,
+        env=_environment(service, launch["env"], launch["vllm_version"]),
+        env_file=f"/etc/dgxspark/env/{name}.env",
+        secrets=secrets,
+        files=service.files,
+        pip=service.pip,
+        checks=service.checks,
+        exclusive=service.exclusive,
         # What is stopped stays deployed; which one of an exclusive set is to run is seen once all are there.
-        "state": service.state,
-        "start_timeout": service.start_timeout,
-        "limits": _limits(service.start_timeout),
-        "cache_dir": cache_dir,
-        "linked": service.linked,
-        "folders": service_files.folders_of(name, cache_dir, secrets, service.files),
-        "memory": dict(memory),
-        "fast_path": expected_path.of_service(service, args, launch),
-    }
-    result["command"] = _command(service, result)
-    result["probe"] = _probe(result)
-    result["settings"] = _unit_settings(settings, result)
-    _add_containers(settings, service, result)
-    if span:
-        result["settings"]["rank"] = _rank_settings(settings, service, span, result)
-    running = _running(host.measured, name)
-    result["stale"] = running is not None and running != result["fingerprint"]
-    return result
+        state=service.state,
+        start_timeout=service.start_timeout,
+        limits=_limits(service.start_timeout),
+        cache_dir=cache_dir,
+        linked=service.linked,
+        folders=service_files.folders_of(service, cache_dir),
+        memory=dict(memory),
+        fast_path=expected_path.of_service(service, args, launch),
+        command=_command(service, model, launch["entrypoint"], {**args, "host": listen}),
+        probe=probe,
+        settings=_unit_settings(settings, service, probe, memory.get("requested_bytes")),
+    )
+    return _with_containers(host, service, planned)
 
 
-def _names(service: PlacedService, position: int, before: Sequence[str]) -> dict[str, Any]:
-    """Return what a service is called, where it comes from, and when it starts; see C(plan_service)."""
-    span = service.cluster
-    return {
-        "name": service.name,
-        "unit": f"spark-{service.name}.service",
-        "container": f"spark-{service.name}",
-        "rank": service.rank,
-        "cluster": span
-        and {
-            "name": span.name,
-            "size": span.size,
-            "head": span.head,
-            "hosts": span.hosts,
-            "executor": span.executor,
-        },
-        "order": position,
-        "after": [f"spark-{earlier}.service" for earlier in before],
-        "recipe": service.recipe,
-        "variant": service.variant,
-        "lock": service.lock,
-        "served_model_name": service.served_model_name,
-    }
-
-
-def _address(host: Host, service: PlacedService) -> dict[str, Any]:
-    """Return where a service answers; only the first rank does, the others are given the options of the same engine."""
-    listen = "127.0.0.1" if service.rank else _listen(host, service)
+def _probe(service: PlacedService, listen: str, secrets: Sequence[Secret]) -> Probe:
+    """Return what asks a service for an answer goes by; only the first rank answers, the others have the options of the same engine."""
     url = None if service.rank else f"http://{_probe_address(listen)}:{service.port}"
-    return {"host": listen, "port": service.port, "url": url}
+    keys = (secret.path for secret in secrets if secret.name == "VLLM_API_KEY")
+    return Probe(service.name, url, service.served_model_name, next(keys, None))
 
 
-def _images(
-    service: PlacedService, image: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, str] | None, dict[str, Any] | None]:
+def _cluster(service: PlacedService) -> ClusterOf | None:
+    """Return the cluster that a service spans, None for one of a single host."""
+    span = service.cluster
+    return ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None
+
+
+def _images(service: PlacedService, image: PlannedImage) -> tuple[PlannedImage, BuiltImage | None, RayImage | None]:
     """Return the image that a service runs from, and what has to be built for it: by its Dockerfile, and with Ray."""
-    span, steps, of = service.cluster, service.image.get("dockerfile"), image["id"] or image["run"]
-    built = built_image.planned(image, steps) if steps else None
+    span, steps, of = service.cluster, service.image.get("dockerfile"), image.id or image.run
+    built = BuiltImage(**built_image.planned(image.ref, image.run, steps)) if steps else None
     if built:
-        of = built["tag"]
-        image = {**image, "run": of}
+        of = built.tag
+        image = replace(image, run=of)
     if not span or not service.needs_ray:
         return image, built, None
-    ray_image = {
-        "base": image["run"],
-        "version": span.ray_version,
-        "tag": ray_cluster.derived_tag(of, span.ray_version),
-    }
-    return {**image, "run": ray_image["tag"]}, built, ray_image
+    ray_image = RayImage(image.run, span.ray_version, ray_cluster.derived_tag(of, span.ray_version))
+    return replace(image, run=ray_image.tag), built, ray_image
 
 
 def _environment(service: PlacedService, env: Mapping[str, str], version: str | None) -> dict[str, str]:
@@ -174,56 +176,53 @@ def _environment(service: PlacedService, env: Mapping[str, str], version: str | 
     }
 
 
-def _command(service: PlacedService, planned: Mapping[str, Any]) -> list[str]:
-    """Return what follows the name of the image."""
-    model = planned["model"]
-    args = {
-        **planned["args"],
-        "host": planned["host"],
-        "port": planned["port"],
-        "served-model-name": planned["served_model_name"],
-    }
-    if model["revision"] and model["repo"]:
-        args.setdefault("revision", model["revision"])
-    return render_command(planned["entrypoint"], model["argument"], args, bool(planned["secrets"]), service.pip)
+def _command(service: PlacedService, model: PlannedModel, entrypoint: str, args: Mapping[str, Any]) -> list[str]:
+    """Return what follows the name of the image. args: options of the engine, with the address that it listens on."""
+    args = {**args, "port": service.port, "served-model-name": service.served_model_name}
+    if model.revision and model.repo:
+        args.setdefault("revision", model.revision)
+    return render_command(entrypoint, model.argument, args, bool(service.secrets), service.pip)
 
 
-def _probe(planned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what asks a service for an answer goes by."""
-    keys = (secret["path"] for secret in planned["secrets"] if secret["name"] == "VLLM_API_KEY")
-    return {
-        "name": planned["name"],
-        "url": planned["url"],
-        "model": planned["served_model_name"],
-        "api_key_file": next(keys, None),
-    }
-
-
-def _unit_settings(settings: Mapping[str, Any], planned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the helper of a service's unit reads on the host."""
-    requested, timeout = planned["memory"].get("requested_bytes"), planned["start_timeout"]
-    return {
-        **planned["probe"],
-        "unit": planned["unit"],
-        "container": planned["container"],
+def _unit_settings(
+    settings: Mapping[str, Any], service: PlacedService, probe: Probe, requested: int | None
+) -> UnitSettings:
+    """Return what the helper of a service's unit reads on the host. requested: bytes of memory that vLLM asks for, None where not known."""
+    timeout = service.start_timeout
+    return UnitSettings(
+        name=probe.name,
+        url=probe.url,
+        model=probe.model,
+        api_key_file=probe.api_key_file,
+        unit=f"spark-{service.name}.service",
+        container=f"spark-{service.name}",
         # The probes give up a little before systemd would, so that the journal says why.
-        "start_deadline_seconds": timeout - 30,
-        "memory_gib": round(requested / GIB, 2) if requested else 0.0,
-        "memory_wait_seconds": min(MEMORY_WAIT_SECONDS, timeout // 2),
-        "sysroot": settings["spark_sysroot"],
-        **({"exclusive": planned["exclusive"]} if planned["exclusive"] else {}),
-        **({"load_guard": settings["addons"]["load_guard"]} if "addons" in settings else {}),
-    }
+        start_deadline_seconds=timeout - 30,
+        memory_gib=round(requested / GIB, 2) if requested else 0.0,
+        memory_wait_seconds=min(MEMORY_WAIT_SECONDS, timeout // 2),
+        sysroot=settings["spark_sysroot"],
+        exclusive=service.exclusive or None,
+        load_guard=settings["addons"]["load_guard"] if "addons" in settings else None,
+    )
 
 
-def _add_containers(settings: Mapping[str, Any], service: PlacedService, planned: dict[str, Any]) -> None:
-    """Put in the containers of a service, each with the fingerprint of what all of them are started from."""
-    parts = parts_of(settings, service, planned)
-    mark = fingerprint([word for part in parts for word in part["argv"]], planned["env"])
-    for part in parts:
-        # Behind `docker run`: what the container was started from, for the next run to compare with.
-        part["argv"][2:2] = ["--label", f"{FINGERPRINT_LABEL}={mark}"]
-    planned.update(fingerprint=mark, parts=parts, argv=parts[-1]["argv"])
+def _with_containers(host: Host, service: PlacedService, planned: PlannedService) -> PlannedService:
+    """Return a service with its containers, each with the fingerprint of what all of them are started from, and what goes by them."""
+    bare = parts_of(host.settings, service, planned)
+    mark = fingerprint([word for part in bare for word in part.argv], planned.env)
+    # Behind `docker run`: what the container was started from, for the next run to compare with.
+    label = ["--label", f"{FINGERPRINT_LABEL}={mark}"]
+    parts = [replace(part, argv=[*part.argv[:2], *label, *part.argv[2:]]) for part in bare]
+    running = _running(host.measured, planned.name)
+    rank = _rank_settings(host.settings, service, planned, parts)
+    return replace(
+        planned,
+        settings=replace(planned.settings, rank=rank),
+        fingerprint=mark,
+        parts=parts,
+        argv=parts[-1].argv,
+        stale=running is not None and running != mark,
+    )
 
 
 def fingerprint(argv: Sequence[str], env: Mapping[str, str]) -> str:
@@ -232,35 +231,31 @@ def fingerprint(argv: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def _rank_settings(
-    settings: Mapping[str, Any], service: PlacedService, span: Span, planned: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return what the supervisor of a rank goes by; the mark of what all ranks run is put in once all are planned."""
-    model = planned["model"]
-    return {
-        "cluster": span.name,
-        "rank": service.rank,
-        "size": span.size,
-        "executor": span.executor,
-        "address": span.address,
-        "port": PORTS + span.position,
-        "peers": [
-            {"rank": number, "host": host, "address": span.addresses[host]}
-            for number, host in enumerate(span.hosts)
-            if number != service.rank
+    settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, parts: Sequence[Container]
+) -> RankSettings | None:
+    """Return what the supervisor of a rank goes by, None for a service of one host."""
+    span, model = service.cluster, planned.model
+    if span is None:
+        return None
+    return RankSettings(
+        cluster=span.name,
+        rank=service.rank,
+        size=span.size,
+        executor=span.executor,
+        address=span.address,
+        port=PORTS + span.position,
+        peers=[
+            Peer(number, host, span.addresses[host]) for number, host in enumerate(span.hosts) if number != service.rank
         ],
-        "fingerprint": "",
+        fingerprint="",
         # An image with Ray is built on each host, from one that is the same on all of them.
-        "image": (planned["ray_image"] or {"base": planned["image"]["run"]})["base"],
-        "model": {
-            "repo": model["repo"],
-            "revision": model["revision"],
-            "hub": f"{settings['spark_hf_home']}/hub",
-        },
-        "peer_timeout_seconds": span.peer_timeout,
-        "starts": planned["limits"]["starts"],
-        "start_interval": planned["limits"]["start_interval"],
-        "parts": planned["parts"],
-    }
+        image=planned.ray_image.base if planned.ray_image else planned.image.run,
+        model=RankModel(model.repo, model.revision, f"{settings['spark_hf_home']}/hub"),
+        peer_timeout_seconds=span.peer_timeout,
+        starts=planned.limits.starts,
+        start_interval=planned.limits.start_interval,
+        parts=parts,
+    )
 
 
 def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
@@ -275,22 +270,20 @@ def _running(measured: Mapping[str, Any] | None, name: str) -> str | None:
     return None
 
 
-def _limits(start_timeout: int) -> dict[str, int]:
+def _limits(start_timeout: int) -> Limits:
     """Return the bounds of a unit, in seconds and starts.
 
     The interval spans all starts at their longest, or a start that always times out would be tried for ever.
     """
-    return {
-        "starts": STARTS,
-        "restart_seconds": RESTART_SECONDS,
-        "stop_seconds": STOP_SECONDS,
-        "start_interval": STARTS * (start_timeout + STOP_SECONDS + RESTART_SECONDS) + 60,
-    }
+    interval = STARTS * (start_timeout + STOP_SECONDS + RESTART_SECONDS) + 60
+    return Limits(STARTS, RESTART_SECONDS, STOP_SECONDS, interval)
 
 
 def _listen(host: Host, service: PlacedService) -> str:
     """Loopback, or with a key the management address where somebody else has to come; the service and spark_listen overrule."""
     settings = host.settings
+    if service.rank:
+        return "127.0.0.1"
     if settings["spark_listen"] or service.host:
         return str(settings["spark_listen"] or service.host)
     called = service.callers or settings["spark_allow_from"]

@@ -11,6 +11,7 @@ from typing import Any
 from .._common.findings import Finding
 from .._common.plain_data import NUMBER, MappingOf, Required
 from .._host.known_bad import KEEPS_HANDOVER, against, keeps_handover, of_running
+from .planned import PlannedService
 
 DISK_MARGIN_GIB = 5.0
 """Free space that must be left after a download: logs, caches and the journal live on the same disk."""
@@ -81,9 +82,7 @@ ANSWERS: dict[str, Any] = {
 """What of a host's answers the plan reads: of C(spark_info), of C(image_info) by reference, and of the role fabric."""
 
 
-def check_host(
-    facts: Mapping[str, Any], services: Sequence[Mapping[str, Any]], wants: Mapping[str, Any]
-) -> list[Finding]:
+def check_host(facts: Mapping[str, Any], services: Sequence[PlannedService], wants: Mapping[str, Any]) -> list[Finding]:
     """Compare a host's facts with what the plan wants of it.
 
     facts: C(spark) of M(dgxspark.vllm.spark_info). services: resolved services of the host.
@@ -140,7 +139,7 @@ def _check_gpu(facts: Mapping[str, Any], add: Any) -> None:
         )
 
 
-def _check_machine(facts: Mapping[str, Any], services: Sequence[Mapping[str, Any]], add: Any) -> None:
+def _check_machine(facts: Mapping[str, Any], services: Sequence[PlannedService], add: Any) -> None:
     running = of_running(facts)
     for row in against(running):
         rule = {"branch": "host.driver", "kernel": "host.kernel", "pair": "host.driver_pair"}[row.subject]
@@ -148,7 +147,7 @@ def _check_machine(facts: Mapping[str, Any], services: Sequence[Mapping[str, Any
     if keeps_handover(facts.get("memory") or {}):
         add(
             "host.kernel_handover",
-            "error" if any(service.get("cluster") for service in services) else "warning",
+            "error" if any(service.cluster for service in services) else "warning",
             f"kernel {running['kernel']}: {KEEPS_HANDOVER.why}, and the host lacks that memory (CmaFree is above CmaTotal in /proc/meminfo).",
             KEEPS_HANDOVER.fix,
             source=KEEPS_HANDOVER.source,
@@ -230,12 +229,12 @@ def check_nft(facts: Mapping[str, Any]) -> list[Finding]:
     ]
 
 
-def not_known(facts: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def not_known(facts: Mapping[str, Any], services: Sequence[PlannedService]) -> list[Finding]:
     """Name the programs of a host that gave no answer: what they would have told is taken as not measured.
 
     Which service of an exclusive set runs is the one thing that the plan cannot do without: it would have another one started.
     """
-    sets = [str(service["name"]) for service in services if service.get("exclusive")]
+    sets = [service.name for service in services if service.exclusive]
     found = []
     for program, why in sorted((facts.get("unknown") or {}).items()):
         needed = program == "systemctl" and sets
@@ -254,13 +253,13 @@ def not_known(facts: Mapping[str, Any], services: Sequence[Mapping[str, Any]]) -
     return found
 
 
-def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[Mapping[str, Any]], add: Any) -> None:
+def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedService], add: Any) -> None:
     ours = {str(name) for name in facts.get("services") or []}
     units = {unit["name"]: unit for unit in facts.get("units") or []}
     containers = {container["name"]: container for container in facts.get("containers") or []}
     listening: dict[int, dict[str, Any]] = {int(entry["port"]): entry for entry in facts.get("listening") or []}
     for service in services:
-        name, unit, container = service["name"], service["unit"], service["container"]
+        name, unit, container = service.name, service.unit, service.container
         if unit in units and name not in ours:
             add(
                 "host.unit_foreign",
@@ -278,8 +277,8 @@ def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[Mapping[
                 name,
             )
         # Ranks of a cluster but the first answer no requests, and neither does what is stopped.
-        silent = service.get("rank") or service.get("state") == "stopped"
-        holder = None if silent else listening.get(int(service["port"]))
+        silent = service.rank or service.state == "stopped"
+        holder = None if silent else listening.get(service.port)
         own_running = name in ours and units.get(unit, {}).get("active_state") in (
             "active",
             "activating",
@@ -291,7 +290,7 @@ def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[Mapping[
             add(
                 "host.port_taken",
                 "error",
-                f"port {service['port']} is taken by {who} ({holder.get('address')}).",
+                f"port {service.port} is taken by {who} ({holder.get('address')}).",
                 "Stop that program or give the service another port.",
                 name,
             )

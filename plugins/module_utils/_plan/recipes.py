@@ -23,6 +23,7 @@ from .._content import built_image
 from .._proof import fast_path
 from .._vllm import catalogue, launch, versions
 from . import lora
+from .planned import File
 from .service import ServiceSpec
 
 CONTROL, kind = plain_data.CONTROL, plain_data.kind
@@ -399,7 +400,7 @@ def _assemble(
         model=model,
         image=image,
         alternatives=[known["ref"] for known in images],
-        files=files,
+        files=[File(entry["source"], entry["path"]) for entry in files],
         pip=packages,
         nodes=next((layer["nodes"] for layer in reversed([recipe, *variants]) if layer.get("nodes")), 1),
         least_vllm=next(

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the steps of a plan hand on to each other: hosts, and a service as it is written and as it is placed on a host."""
+"""What the steps of a plan hand on to each other: hosts, and a service as it is written and as it is placed on a host. C(planned.py) has it planned."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from .._cluster.clustering import Span
+from .planned import File
 
 if TYPE_CHECKING:
     from .measured_starts import KnownStarts
@@ -67,7 +68,7 @@ class ServiceSpec:
     env: Mapping[str, str]
     secrets: Mapping[str, str]
     checks: Mapping[str, Any]
-    files: Sequence[Mapping[str, Any]]
+    files: Sequence[File]
     pip: Sequence[str]
     nodes: int
     config: Mapping[str, Any]
@@ -102,7 +103,7 @@ class PlacedService(ServiceSpec):
 
     rank: 0 for what answers requests. cluster: None for a service of one host. needs_ray: its image has no Ray and is built with it.
     solved: options that were worked out once for all ranks. callers: hosts that have to reach it. linked: the snapshot of its model is
-    reached by a link, since files of it are named; C(files) then have C(host), where each lies, and C(sha256).
+    reached by a link, since files of it are named.
     """
 
     rank: int = 0

@@ -16,6 +16,7 @@ from .._common.docker_run import read_options
 from .._vllm import seccomp
 from .._vllm.image_catalogue import split_image
 from . import lora, recipes
+from .planned import ExtraModel, File, PlannedImage, PlannedModel
 from .service import PlacedService
 
 CONTAINER_HF_HOME = "/root/.cache/huggingface"
@@ -32,69 +33,66 @@ SNAPSHOTS = "snapshots"
 def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[[str], str | None]) -> PlacedService:
     """Say where a service's files are: those of its checkpoint, and those that the controller has."""
     model = model_of(settings, service)
-    on_host, in_container = f"{settings['spark_hf_home']}/{model['link']}", f"{CONTAINER_HF_HOME}/{model['link']}"
-    if model["path"]:
-        on_host, in_container = model["path"], model["argument"]
-    files: list[Mapping[str, Any]] = []
+    on_host, in_container = f"{settings['spark_hf_home']}/{model.link}", f"{CONTAINER_HF_HOME}/{model.link}"
+    if model.path:
+        on_host, in_container = model.path, model.argument
+    files = []
     for entry in service.files:
-        if entry["source"].startswith(recipes.MODEL_FOLDER):
-            files.append({**entry, "source": None, "sha256": None, "host": _filled(entry["source"], on_host)})
+        source = str(entry.source)
+        if source.startswith(recipes.MODEL_FOLDER):
+            files.append(replace(entry, source=None, host=_filled(source, on_host)))
             continue
-        sha256 = digest(entry["source"])
-        # The name holds the content, so a file that changes changes the unit, too, and the engine is restarted.
-        name = f"{(sha256 or 'missing')[:12]}-{posixpath.basename(entry['source'])}"
-        host = f"/etc/dgxspark/files/{service.name}/{name}"
-        files.append({**entry, "sha256": sha256, "host": host})
+        sha256 = digest(source)
+        files.append(replace(entry, sha256=sha256, host=_own_path(service, sha256 or "missing", source)))
     files += _carry_over(service) + _requirements(service) + _profile(settings, service)
     args = _filled(service.args, in_container)
-    linked = not model["path"] and (
-        args != service.args or any(entry["source"] is entry["sha256"] is None for entry in files)
-    )
-    folders = {each["repo"]: f"{CONTAINER_HF_HOME}/{each['link']}" for each in model["extra"] if each.get("link")}
+    linked = not model.path and (args != service.args or any(entry.source is entry.sha256 is None for entry in files))
+    folders = {each.repo: f"{CONTAINER_HF_HOME}/{each.link}" for each in model.extra if each.link}
     args = {**args, **lora.options(service.lora, folders)}
     return replace(service, args=args, files=files, linked=linked)
 
 
-def _carry_over(service: PlacedService) -> list[dict[str, Any]]:
+def _own_path(service: PlacedService, sha256: str, name: str) -> str:
+    """Return where a file lies on the host. The name holds the content, so a file that changes changes the unit, too, and the engine is restarted."""
+    return f"/etc/dgxspark/files/{service.name}/{sha256[:12]}-{posixpath.basename(name)}"
+
+
+def _made(service: PlacedService, path: str, content: str) -> File:
+    """Return a file that the plan has the content of."""
+    sha256 = hashlib.sha256(content.encode()).hexdigest()
+    return File(None, path, sha256, _own_path(service, sha256, path), content)
+
+
+def _carry_over(service: PlacedService) -> list[File]:
     """Return the file by which vLLM does not copy the head's own variables to the other ranks; Ray's way has need of it."""
     span = service.cluster
     if span is None or span.executor != "ray" or service.rank or not span.per_host:
         return []
     file = ray_cluster.carry_over(span.per_host)
-    sha256 = hashlib.sha256(file["content"].encode()).hexdigest()
-    host = f"/etc/dgxspark/files/{service.name}/{sha256[:12]}-{posixpath.basename(file['path'])}"
-    return [{"source": None, "content": file["content"], "path": file["path"], "sha256": sha256, "host": host}]
+    return [_made(service, file["path"], file["content"])]
 
 
-def _requirements(service: PlacedService) -> list[dict[str, Any]]:
+def _requirements(service: PlacedService) -> list[File]:
     """Return the file that pip reads a service's packages from: sums are taken from a file alone."""
     packages = [package for package in service.pip if recipes.HASHED.fullmatch(package)]
-    if not packages:
-        return []
-    content = "\n".join(packages) + "\n"
-    sha256 = hashlib.sha256(content.encode()).hexdigest()
-    host = f"/etc/dgxspark/files/{service.name}/{sha256[:12]}-{posixpath.basename(REQUIREMENTS)}"
-    return [{"source": None, "content": content, "path": REQUIREMENTS, "sha256": sha256, "host": host}]
+    return [_made(service, REQUIREMENTS, "\n".join(packages) + "\n")] if packages else []
 
 
-def _profile(settings: Mapping[str, Any], service: PlacedService) -> list[dict[str, Any]]:
+def _profile(settings: Mapping[str, Any], service: PlacedService) -> list[File]:
     """Return the seccomp profile of an engine that reads by io_uring, which Docker's own denies, unless somebody names another."""
     given, _rest = read_options([str(word) for word in (*settings["spark_docker_args"], *service.docker_args)])
     if not seccomp.needed_for(service.args, service.env) or seccomp.chosen(given):
         return []
-    content = seccomp.profile()
-    sha256 = hashlib.sha256(content.encode()).hexdigest()
-    host = f"/etc/dgxspark/files/{service.name}/{sha256[:12]}-{PROFILE}"
-    return [{"source": None, "content": content, "path": "", "sha256": sha256, "host": host}]
+    return [replace(_made(service, PROFILE, seccomp.profile()), path="")]
 
 
-def profile_option(files: Sequence[Mapping[str, Any]]) -> list[str]:
+def profile_option(files: Sequence[File]) -> list[str]:
     """Return the option of docker run by which a container gets the profile among its files, if there is one."""
     return [
         word
         for entry in files
-        if not entry["path"] and entry["host"].endswith(f"-{PROFILE}")
-        for word in ("--security-opt", f"seccomp={entry['host']}")
+        if not entry.path and entry.host.endswith(f"-{PROFILE}")
+        for word in ("--security-opt", f"seccomp={entry.host}")
     ]
 
 
@@ -107,35 +105,33 @@ def _filled(value: Any, folder: str) -> Any:
     return [_filled(item, folder) for item in value] if isinstance(value, list) else value
 
 
-def mounts(files: Sequence[Mapping[str, Any]]) -> list[str]:
+def mounts(files: Sequence[File]) -> list[str]:
     """Return the options of docker run that show an engine its files; what Docker itself reads has no path in the container."""
     return [
         word
         for entry in files
-        if entry["path"]
-        for word in ("--mount", f"type=bind,src={entry['host']},dst={entry['path']},readonly")
+        if entry.path
+        for word in ("--mount", f"type=bind,src={entry.host},dst={entry.path},readonly")
     ]
 
 
-def folders_of(
-    name: str, cache_dir: str, secrets: Sequence[Mapping[str, Any]], files: Sequence[Mapping[str, Any]]
-) -> list[dict[str, str]]:
-    """Return the folders that a service needs before its files."""
+def folders_of(service: PlacedService, cache_dir: str) -> list[dict[str, str]]:
+    """Return the folders that a service needs before its files. cache_dir: its own."""
     folders = [{"path": cache_dir, "mode": "0755", "holds": "cache"}]
-    if secrets:
-        folders.append({"path": f"/etc/dgxspark/secrets/{name}", "mode": "0700"})
-    if any(entry["source"] or entry["sha256"] for entry in files):
-        folders.append({"path": f"/etc/dgxspark/files/{name}", "mode": "0755"})
+    if service.secrets:
+        folders.append({"path": f"/etc/dgxspark/secrets/{service.name}", "mode": "0700"})
+    if any(entry.source or entry.sha256 for entry in service.files):
+        folders.append({"path": f"/etc/dgxspark/files/{service.name}", "mode": "0755"})
     return folders
 
 
-def image_of(ref: str, there: Mapping[str, Any]) -> dict[str, Any]:
+def image_of(ref: str, there: Mapping[str, Any]) -> PlannedImage:
     """Name an image by what cannot move: the digest that its registry knows it by, else its id, else as it was written."""
     repository, _tag, wanted = split_image(ref)
     digests = [digest for digest in there.get("repo_digests") or [] if split_image(digest)[0] == repository]
     exact = [digest for digest in digests if wanted and digest.endswith(f"@{wanted}")]
     digest = next(iter([*exact, *digests]), None)
-    return {"ref": ref, "id": there.get("id"), "digest": digest, "run": digest or there.get("id") or ref}
+    return PlannedImage(ref, there.get("id"), digest, digest or there.get("id") or ref)
 
 
 def _link(repo: str, revision: str) -> str:
@@ -143,36 +139,21 @@ def _link(repo: str, revision: str) -> str:
     return f"{SNAPSHOTS}/{repo.replace('/', '--')}@{revision.replace('/', '--')}"
 
 
-def model_of(settings: Mapping[str, Any], service: PlacedService) -> dict[str, Any]:
+def model_of(settings: Mapping[str, Any], service: PlacedService) -> PlannedModel:
+    """Return what a service serves, and what it needs beside it. settings: of its host."""
     model = service.model
-    extra: list[dict[str, Any]] = [
-        {"repo": e["repo"], "revision": e.get("revision") or "main", "only": list(e.get("only") or [])}
-        for e in model.get("extra") or []
-    ]
+    # An engine is given the folder of an adapter, whose name holds no commit.
     adapters = {entry["repo"] for entry in service.lora.get("adapters") or []}
-    for entry in extra:
-        if entry["repo"] in adapters:  # the engine is given its folder, whose name holds no commit
-            entry["link"] = _link(entry["repo"], entry["revision"])
+    extra = []
+    for entry in model.get("extra") or []:
+        repo, wanted = entry["repo"], entry.get("revision") or "main"
+        link = _link(repo, wanted) if repo in adapters else None
+        extra.append(ExtraModel(repo, wanted, list(entry.get("only") or []), link))
     if model.get("path"):
         path = str(model["path"])
         leaf = path.rstrip("/").rsplit("/", 1)[-1]
         source = path if path.startswith("/") else f"{settings['spark_model_dir'].rstrip('/') or '.'}/{path}"
-        return {
-            "repo": None,
-            "revision": None,
-            "source": source,
-            "extra": extra,
-            "path": f"{settings['spark_hf_home']}/local/{leaf}",
-            "link": None,
-            "argument": f"{CONTAINER_HF_HOME}/local/{leaf}",
-        }
-    revision = model.get("revision") or "main"
-    return {
-        "repo": model["repo"],
-        "revision": revision,
-        "source": None,
-        "path": None,
-        "link": _link(str(model["repo"]), revision),
-        "extra": extra,
-        "argument": model["repo"],
-    }
+        there = f"{settings['spark_hf_home']}/local/{leaf}"
+        return PlannedModel(None, None, source, there, None, f"{CONTAINER_HF_HOME}/local/{leaf}", extra)
+    repo, revision = str(model["repo"]), model.get("revision") or "main"
+    return PlannedModel(repo, revision, None, None, _link(repo, revision), repo, extra)

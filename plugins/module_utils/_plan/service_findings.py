@@ -15,13 +15,14 @@ from .._host import containers
 from .._vllm.versions import parse_version
 from . import lock as lock_file
 from .container_argv import given_docker_args
+from .planned import PlannedService
 from .recipes import HASHED
 from .service import Host, PlacedService, Sources
 from .service_files import CONTAINER_HF_HOME, mounts
 from .variables import RDMA_CAPABILITY
 
 
-def check(host: Host, sources: Sources, planned: Mapping[str, Any], placed: PlacedService) -> list[Finding]:
+def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedService) -> list[Finding]:
     """Return what is to be said of one service of a host.
 
     planned: as C(planned_service.plan_service) returns it; placed: what that was made from.
@@ -37,59 +38,59 @@ def check(host: Host, sources: Sources, planned: Mapping[str, Any], placed: Plac
         *_container_findings(settings, placed),
     ]
     if settings["spark_bundle_dir"]:
-        found += bundle.findings(planned)
+        found += bundle.findings(planned.name, planned.pip)
     return [*found, *_lock_findings(host, sources, planned)] if sources.pin else found
 
 
-def _lock_findings(host: Host, sources: Sources, service: Mapping[str, Any]) -> list[Finding]:
+def _lock_findings(host: Host, sources: Sources, service: PlannedService) -> list[Finding]:
     """Return what is to be said of a service by the lock file."""
-    name, described = service["name"], service["lock"]
-    found = lock_file.other_image(service["image"]["ref"], host.images, name, host.settings["spark_bundle_dir"])
+    name, described = service.name, service.lock
+    found = lock_file.other_image(service.image.ref, host.images, name, host.settings["spark_bundle_dir"])
     snapshots = (host.measured or {}).get("snapshots") or {}
     refs = {repo: own.get("refs") or {} for repo, own in snapshots.items()}
     # One that no registry knows is an error of its own where the locked one is not there.
     said = {ref: image for ref, image in host.said.items() if not host.images[ref].get("other_id")}
     found += lock_file.moved(sources.lock, described, said, refs, name, sources.upstream)
-    if not service["rank"]:
+    if not service.rank:
         found += lock_file.findings(sources.lock, described, name, sources.sparks, host.settings)
     return found
 
 
-def _image_alternative(service: Mapping[str, Any], placed: PlacedService) -> list[Finding]:
+def _image_alternative(service: PlannedService, placed: PlacedService) -> list[Finding]:
     """Say when a service is served from another image than the first one of its recipe."""
     first = placed.alternatives[0]
-    if service["image"]["ref"] == first:
+    if service.image.ref == first:
         return []
     return [
         Finding(
             rule="image.alternative",
             severity="info",
-            service=service["name"],
-            message=f"served from {service['image']['ref']}, which the host has; the recipe's first choice is {first}.",
+            service=service.name,
+            message=f"served from {service.image.ref}, which the host has; the recipe's first choice is {first}.",
             fix=f"Set image: {first} to have that one pulled and served instead.",
             basis="probed",
         )
     ]
 
 
-def _image_too_old(service: Mapping[str, Any], placed: PlacedService) -> list[Finding]:
+def _image_too_old(service: PlannedService, placed: PlacedService) -> list[Finding]:
     """Say when the vLLM of a service is older than the oldest that its recipe is for."""
-    has, least = parse_version(service["vllm_version"] or ""), parse_version(placed.least_vllm)
+    has, least = parse_version(service.vllm_version or ""), parse_version(placed.least_vllm)
     if has is None or least is None or has >= least or "image.too_old" in placed.ignore:
         return []
     return [
         Finding(
             rule="image.too_old",
             severity="warning",
-            service=service["name"],
-            message=f"{service['image']['ref']} has vLLM {service['vllm_version']}; recipe {placed.recipe} is for "
+            service=service.name,
+            message=f"{service.image.ref} has vLLM {service.vllm_version}; recipe {placed.recipe} is for "
             f"{placed.least_vllm} and newer.",
             fix="Leave image out, or name one that has a newer vLLM; the recipe lists images that were seen to serve it.",
         )
     ]
 
 
-def _not_taken_over(service: Mapping[str, Any], placed: PlacedService) -> list[Finding]:
+def _not_taken_over(service: PlannedService, placed: PlacedService) -> list[Finding]:
     """Say what a recipe by reference does beside the launch."""
     if not placed.left_out or placed.rank:
         return []
@@ -97,40 +98,40 @@ def _not_taken_over(service: Mapping[str, Any], placed: PlacedService) -> list[F
         Finding(
             rule="recipe.not_taken_over",
             severity="warning",
-            service=service["name"],
+            service=service.name,
             message=f"recipe {placed.recipe} does more than is done here: {'; '.join(placed.left_out)}.",
             fix="Where the engine needs it, put it into 'dockerfile' of the service's image, or build an image with it and name that.",
         )
     ]
 
 
-def _image_built(service: Mapping[str, Any]) -> list[Finding]:
+def _image_built(service: PlannedService) -> list[Finding]:
     """Show the Dockerfile of an image that is made on the host."""
-    built = service["built_image"]
+    built = service.built_image
     if not built:
         return []
-    steps = [line for line in built["dockerfile"].splitlines()[1:-1] if line.strip()]
+    steps = [line for line in built.dockerfile.splitlines()[1:-1] if line.strip()]
     return [
         Finding(
             rule="image.built",
             severity="info",
-            service=service["name"],
-            message=f"{built['tag']} is built on the host of {service['image']['ref']}: {' | '.join(steps)}",
+            service=service.name,
+            message=f"{built.tag} is built on the host of {service.image.ref}: {' | '.join(steps)}",
             fix="An image that you built and pushed yourself is the same on all hosts; name it by digest instead.",
         )
     ]
 
 
-def _moving_revisions(service: Mapping[str, Any]) -> list[Finding]:
+def _moving_revisions(service: PlannedService) -> list[Finding]:
     """Return which models of a service are taken at a branch, which moves."""
     findings = []
-    if service["model"]["repo"] and service["model"]["revision"] == "main":
+    if service.model.repo and service.model.revision == "main":
         findings.append(
             Finding(
                 rule="model.moving_revision",
                 severity="info",
-                service=service["name"],
-                message=f"{service['model']['repo']} is used at the branch 'main', which can change; a host keeps the commit that it has.",
+                service=service.name,
+                message=f"{service.model.repo} is used at the branch 'main', which can change; a host keeps the commit that it has.",
                 fix="Set model.revision to a commit; refs/main of the model below HF_HOME has the one that was downloaded.",
             )
         )
@@ -138,39 +139,39 @@ def _moving_revisions(service: Mapping[str, Any]) -> list[Finding]:
         Finding(
             rule="model.moving_revision",
             severity="info",
-            service=service["name"],
-            message=f"{extra['repo']}, which {service['name']} is served with, is used at the branch 'main', which can change; a host keeps "
+            service=service.name,
+            message=f"{extra.repo}, which {service.name} is served with, is used at the branch 'main', which can change; a host keeps "
             "the commit that it has.",
-            fix=f"Set 'revision' of {extra['repo']} below model.extra to a commit, or to a newer one for its fixes; refs/main of it below "
+            fix=f"Set 'revision' of {extra.repo} below model.extra to a commit, or to a newer one for its fixes; refs/main of it below "
             "HF_HOME has the one that was downloaded.",
         )
-        for extra in service["model"]["extra"]
-        if extra["revision"] == "main"
+        for extra in service.model.extra
+        if extra.revision == "main"
     ]
     return findings
 
 
-def _unhashed(service: Mapping[str, Any]) -> list[Finding]:
+def _unhashed(service: PlannedService) -> list[Finding]:
     """Return what a service is given from a package index without a sum of it."""
     findings = []
-    if service["ray_image"] and service["ray_image"]["version"] != clustering.RAY_VERSION:
+    if service.ray_image and service.ray_image.version != clustering.RAY_VERSION:
         findings.append(
             Finding(
                 rule="ray.unhashed",
                 severity="warning",
-                service=service["name"],
-                message=f"Ray {service['ray_image']['version']} is put into the image as the index has it: the collection has the sums of "
+                service=service.name,
+                message=f"Ray {service.ray_image.version} is put into the image as the index has it: the collection has the sums of "
                 f"{clustering.RAY_VERSION} alone.",
                 fix="Leave ray_version out, or name an image that has that Ray.",
             )
         )
-    bare = [package for package in service["pip"] if not HASHED.fullmatch(package)]
+    bare = [package for package in service.pip if not HASHED.fullmatch(package)]
     if bare:
         findings.append(
             Finding(
                 rule="pip.unhashed",
                 severity="warning",
-                service=service["name"],
+                service=service.name,
                 message=f"{', '.join(bare)} of 'pip' {'is' if len(bare) == 1 else 'are'} not pinned, so the index decides at every start which "
                 "version is installed: unverified code runs in the engine.",
                 fix="Name each package with its version and sums, NAME==VERSION --hash=sha256:..., as scripts/lock_packages.py NAME==VERSION "
@@ -228,13 +229,13 @@ def _writes_weights(service: PlacedService) -> list[Finding]:
     ]
 
 
-def reached(service: Mapping[str, Any], settings: Mapping[str, Any], filtered: bool) -> list[Finding]:
+def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool) -> list[Finding]:
     """Say who reaches an engine and what it answers without its key."""
-    if service["rank"]:
+    if service.rank:
         return []
-    name = service["name"]
-    keyed = any(secret["name"] == "VLLM_API_KEY" for secret in service["secrets"])
-    if not sockets.is_exposed(service["host"]):
+    name = service.name
+    keyed = service.api_key is not None
+    if not sockets.is_exposed(service.host):
         if not keyed or settings["spark_listen"]:
             return []
         return [
@@ -242,7 +243,7 @@ def reached(service: Mapping[str, Any], settings: Mapping[str, Any], filtered: b
                 rule="service.local",
                 severity="info",
                 service=name,
-                message=f"answers on {service['host']} only: no gateway or monitor on another host uses it, and spark_allow_from "
+                message=f"answers on {service.host} only: no gateway or monitor on another host uses it, and spark_allow_from "
                 "is empty.",
                 fix="Name the hosts that need it: spark_allow_from: [192.168.1.0/24], or a host of the inventory.",
             )
@@ -253,14 +254,14 @@ def reached(service: Mapping[str, Any], settings: Mapping[str, Any], filtered: b
                 rule="service.open",
                 severity="error",
                 service=name,
-                message=f"the engine listens on {service['host']} without an API key: whoever reaches that address uses the model.",
+                message=f"the engine listens on {service.host} without an API key: whoever reaches that address uses the model.",
                 fix="Set api_key_file, or leave 'host' and spark_listen out to keep it on loopback. Where that is meant: "
                 "ignore: [service.open].",
             )
         ]
-    paths = sockets.open_paths(service["vllm_version"], service["env"], service["args"])
+    paths = sockets.open_paths(service.vllm_version, service.env, service.args)
     use = [path for path in paths or () if path not in sockets.HARMLESS]
-    shown = f"vLLM {service['vllm_version']} answers {', '.join(use)} without it"
+    shown = f"vLLM {service.vllm_version} answers {', '.join(use)} without it"
     if paths is None:
         shown = "which paths this version leaves open is not known"
     who = "the hosts that the firewall admits" if filtered else "every host that reaches that address"
@@ -269,7 +270,7 @@ def reached(service: Mapping[str, Any], settings: Mapping[str, Any], filtered: b
             rule="service.paths",
             severity="info" if filtered else "warning",
             service=name,
-            message=f"its key is asked for on some paths only: {shown}, on {service['host']}:{service['port']} for {who}.",
+            message=f"its key is asked for on some paths only: {shown}, on {service.host}:{service.port} for {who}.",
             fix="Name few hosts in spark_allow_from, and let clients come by the gateway; docs/security.md has the paths of "
             "every version."
             if filtered

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from .._vllm import image_catalogue
 from . import image_check, image_questions, verbs
 from .inventory import claims, read_service
 from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
+from .planned import PlannedHost, PlannedService, plain
 from .service import Host, PlacedService, ServiceSpec, Sources
 from .service_files import place
 
@@ -221,7 +222,7 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
 
 
 def join_ranks(
-    cluster: Cluster, whole: dict[str, Any], sparks: Mapping[str, Host], planned: Mapping[str, dict[str, Any]]
+    cluster: Cluster, whole: dict[str, Any], sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost]
 ) -> None:
     """Put in what needs all ranks: the mark of what they run, and what is wrong with them as a whole."""
     findings: list[dict[str, Any]] = list(whole.pop("findings"))
@@ -229,29 +230,37 @@ def join_ranks(
     for about in whole["services"]:
         name = about["name"]
         ranks = {
-            host: next(service for service in planned[host]["services"] if service["name"] == name)
-            for host in cluster.hosts
+            host: next(service for service in planned[host].services if service.name == name) for host in cluster.hosts
         }
-        mark = clustering.fingerprint([[host, rank["settings"]["rank"], rank["env"]] for host, rank in ranks.items()])
-        for rank in ranks.values():
-            rank["settings"]["rank"]["fingerprint"] = mark
-            rank["memory"]["solved"] = sorted(solved[name])
-        found = clustering.check_images(cluster, name, {host: rank["image"] for host, rank in ranks.items()})
+        mark = clustering.fingerprint([[host, plain(rank.settings.rank), rank.env] for host, rank in ranks.items()])
+        for host, rank in ranks.items():
+            joined = _joined(rank, mark, sorted(solved[name]))
+            body = planned[host]
+            body.services = [joined if each is rank else each for each in body.services]
+        images = {host: plain(rank.image) for host, rank in ranks.items()}
+        found = clustering.check_images(cluster, name, images)
         findings += [finding.to_dict() for finding in found]
         findings.append(_span_finding(cluster, about, solved[name], ranks[cluster.head]).to_dict())
-    planned[cluster.head]["findings"] += findings
+    planned[cluster.head].findings += findings
     for name in cluster.hosts:
         _join_host(cluster, sparks[name], planned[name])
-    verbs.join_states([planned[host]["services"] for host in cluster.hosts])
+    verbs.join_states([planned[host].services for host in cluster.hosts])
 
 
-def _join_host(cluster: Cluster, host: Host, body: dict[str, Any]) -> None:
+def _joined(service: PlannedService, mark: str, solved: Sequence[str]) -> PlannedService:
+    """Return a rank with the mark of what all ranks run, and the options that were worked out for all of them."""
+    rank = service.settings.rank and replace(service.settings.rank, fingerprint=mark)
+    settings = replace(service.settings, rank=rank)
+    return replace(service, settings=settings, memory={**service.memory, "solved": solved})
+
+
+def _join_host(cluster: Cluster, host: Host, body: PlannedHost) -> None:
     """Put into the plan of a host what it is to its cluster."""
     for service in host.services:
         if _is_rank(service, cluster):
             wrong = clustering.check_interfaces(service.name, service.env, host.measured, host.name)
-            body["findings"] += [finding.to_dict() for finding in wrong]
-    body["cluster"] = {
+            body.findings += [finding.to_dict() for finding in wrong]
+    body.cluster = {
         "name": cluster.name,
         "hosts": cluster.hosts,
         "rank": cluster.hosts.index(host.name),
@@ -259,15 +268,15 @@ def _join_host(cluster: Cluster, host: Host, body: dict[str, Any]) -> None:
         "fabric_addresses": host.settings["spark_fabric_addresses"],
     }
     ignored = set(host.settings["spark_ignore_rules"])
-    body["findings"] = [finding for finding in body["findings"] if finding["rule"] not in ignored]
+    body.findings = [finding for finding in body.findings if finding["rule"] not in ignored]
 
 
 def _span_finding(
-    cluster: Cluster, about: Mapping[str, Any], solved: Mapping[str, Any], head: Mapping[str, Any]
+    cluster: Cluster, about: Mapping[str, Any], solved: Mapping[str, Any], head: PlannedService
 ) -> Finding:
     """Say how a service spans its hosts, and what was worked out for all of its ranks."""
     message = f"spans {', '.join(cluster.hosts)} by the executor {about['executor']}: {about['reason']}."
-    if head["ray_image"]:
+    if head.ray_image:
         message += f" Its image has no Ray; one with Ray {cluster.ray_version} is built from it on each host."
     if solved:
         values = ", ".join(f"{key} {value}" for key, value in sorted(solved.items()))

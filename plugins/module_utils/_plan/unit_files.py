@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.plain_data import CONTROL, NO_TEXT
+from .planned import File, PlannedService, RankSettings, plain
 
 LIBEXEC = "/usr/local/libexec/dgxspark"
 LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
@@ -214,20 +215,21 @@ def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root")
 def services(planned: Sequence[Mapping[str, Any]], user: str, hf_home: str) -> dict[str, Any]:
     """Return what all services of a host are made of.
 
-    planned: services as C(plan) has them, in start order. user: account that runs the units. hf_home: folder of weights that has to be
+    planned: services as a plan has them, in start order. user: account that runs the units. hf_home: folder of weights that has to be
     mounted. Returns folders, files and units. Raises ValueError for what no unit can hold; the plan refuses that by name before.
     """
-    folders: list[dict[str, Any]] = []
-    for item in planned:
-        folders += [folder for folder in item["folders"] if folder not in folders]
+    items = [PlannedService.read(each) for each in planned]
+    folders: list[Mapping[str, str]] = []
+    for item in items:
+        folders += [folder for folder in item.folders if folder not in folders]
     return {
         "folders": folders,
-        "files": [file for item in planned for file in _service_files(item, user, hf_home)],
-        "units": [_service_state(item) for item in planned],
+        "files": [file for item in items for file in _service_files(item, user, hf_home)],
+        "units": [_service_state(item) for item in items],
         # What is no longer planned goes.
         "instances": {
             "marker": "/etc/dgxspark/services/*.json",
-            "keep": [item["name"] for item in planned],
+            "keep": [item.name for item in items],
             "units": ["spark-{name}.service"],
             # What belongs to a service beside its settings and its unit. Its keys go when the state without it is recorded as proven: a run
             # that fails before takes the host back to what needs them, and generations keep no keys.
@@ -242,79 +244,78 @@ def services(planned: Sequence[Mapping[str, Any]], user: str, hf_home: str) -> d
     }
 
 
-def _own_files(item: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _own_files(item: PlannedService) -> list[File]:
     """Return the files that a service is given; those without a sum are the checkpoint's own."""
-    return [entry for entry in item.get("files") or [] if entry.get("sha256")]
+    return [entry for entry in item.files if entry.sha256]
 
 
-def _service_files(item: Mapping[str, Any], user: str, hf_home: str) -> list[dict[str, Any]]:
+def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[str, Any]]:
     """Return the files of one service: what its helper reads, its environment, its unit, its keys, and what the engine is given."""
-    text = rank_unit(item, hf_home) if "rank" in item["settings"] else service_unit(item, user, hf_home)
+    text = rank_unit(item, item.settings.rank, hf_home) if item.settings.rank else service_unit(item, user, hf_home)
     return [
-        _file(f"/etc/dgxspark/services/{item['name']}.json", json_file(item["settings"])),
-        _file(item["env_file"], environment_file(item["env"]), owner=user, group=user, mode="0600"),
-        _file(f"{SYSTEM}/{item['unit']}", text, validate=VERIFY),
-        *_secrets(item["secrets"]),
+        _file(f"/etc/dgxspark/services/{item.name}.json", json_file(plain(item.settings))),
+        _file(item.env_file, environment_file(item.env), owner=user, group=user, mode="0600"),
+        _file(f"{SYSTEM}/{item.unit}", text, validate=VERIFY),
+        *_secrets(map(plain, item.secrets)),
         *(
-            _file(entry["host"], entry["content"])
-            if entry.get("content") is not None
-            else {"path": entry["host"], "source": entry["source"]}
+            {"path": entry.host, "source": entry.source} if entry.content is None else _file(entry.host, entry.content)
             for entry in _own_files(item)
         ),
     ]
 
 
-def _service_state(item: Mapping[str, Any]) -> dict[str, Any]:
+def _service_state(item: PlannedService) -> dict[str, Any]:
     """Return the unit of one service as C(component) takes it."""
-    state = item.get("state") or "started"
-    model = item.get("model") or {}
-    repos = [model.get("repo"), *(extra.get("repo") for extra in model.get("extra") or [])]
     return {
-        "name": item["unit"],
+        "name": item.unit,
         # Stopped by its owner, or another one of its exclusive set runs: it stays in place, and down over a boot.
-        "state": state,
-        "enabled": state == "started",
+        "state": item.state,
+        "enabled": item.state == "started",
         # systemd itself holds each unit back until the one before it is active, which is when it answers.
         "wait": False,
         "defer": True,
         # Its engine still runs from what was there before a run that was cut off.
-        "outdated": bool(item["stale"]),
+        "outdated": item.stale,
         # The settings are read by the helper at each start and each stop, not by what runs.
         # Nor does an engine go on with what it has loaded from weights that turned out to be damaged.
         "restart_on": [
-            item["env_file"],
-            f"{SYSTEM}/{item['unit']}",
-            *(secret["path"] for secret in item["secrets"]),
-            *(f"/var/lib/dgxspark/models/{repo.replace('/', '--')}.repaired" for repo in repos if repo),
-            *(entry["host"] for entry in _own_files(item)),
+            item.env_file,
+            f"{SYSTEM}/{item.unit}",
+            *(secret.path for secret in item.secrets),
+            *(
+                f"/var/lib/dgxspark/models/{part.repo.replace('/', '--')}.repaired"
+                for part in item.model.parts
+                if part.repo
+            ),
+            *(entry.host for entry in _own_files(item)),
         ],
     }
 
 
-def _after(item: Mapping[str, Any]) -> list[str]:
-    if not item.get("after"):
+def _after(item: PlannedService) -> list[str]:
+    if not item.after:
         return []
     return [
         "# Co-resident engines come up one after another: each of these is active only when its model has answered.",
-        f"After={' '.join(item['after'])}",
+        f"After={' '.join(item.after)}",
     ]
 
 
-def service_unit(item: Mapping[str, Any], user: str, hf_home: str) -> str:
+def service_unit(item: PlannedService, user: str, hf_home: str) -> str:
     """Return the unit of an engine of one host."""
-    container, limits = item["container"], item["limits"]
+    container, limits = item.container, item.limits
     return _unit(
         [
             "[Unit]",
-            f"Description=vLLM {specifiers(item['name'])} on port {item['port']} (dgxspark.vllm)",
+            f"Description=vLLM {specifiers(item.name)} on port {item.port} (dgxspark.vllm)",
             PAGE,
             "Requires=docker.service",
             "Wants=network-online.target",
             "After=docker.service network-online.target nvidia-persistenced.service",
             *_after(item),
-            f"RequiresMountsFor={paths(hf_home, item['cache_dir'])}",
-            f"StartLimitIntervalSec={limits['start_interval']}",
-            f"StartLimitBurst={limits['starts']}",
+            f"RequiresMountsFor={paths(hf_home, item.cache_dir)}",
+            f"StartLimitIntervalSec={limits.start_interval}",
+            f"StartLimitBurst={limits.starts}",
             "",
             "[Service]",
             "Type=exec",
@@ -326,18 +327,18 @@ def service_unit(item: Mapping[str, Any], user: str, hf_home: str) -> str:
             f"SyslogIdentifier={container}",
             f"ExecStartPre=-/usr/bin/docker rm --force {container}",
             "# Waits for its turn, gives the page cache back, and refuses to start an engine that would not find its memory.",
-            f"ExecStartPre=+{HELPER} gate {item['name']}",
-            f"ExecStart={command_line(item['argv'])}",
+            f"ExecStartPre=+{HELPER} gate {item.name}",
+            f"ExecStart={command_line(item.argv)}",
             "# Active means: the model has answered.",
-            f"ExecStartPost=+{HELPER} ready {item['name']}",
-            f"ExecStop=/usr/bin/docker stop --time {limits['stop_seconds']} {container}",
+            f"ExecStartPost=+{HELPER} ready {item.name}",
+            f"ExecStop=/usr/bin/docker stop --time {limits.stop_seconds} {container}",
             f"ExecStopPost=-/usr/bin/docker rm --force {container}",
-            f"ExecStopPost=+{HELPER} release {item['name']}",
+            f"ExecStopPost=+{HELPER} release {item.name}",
             "# Always: `vllm serve` exits with 0 when its engine dies. A stop on purpose stays a stop.",
             "Restart=always",
-            f"RestartSec={limits['restart_seconds']}",
-            f"TimeoutStartSec={item['start_timeout']}",
-            f"TimeoutStopSec={limits['stop_seconds'] + 30}",
+            f"RestartSec={limits.restart_seconds}",
+            f"TimeoutStartSec={item.start_timeout}",
+            f"TimeoutStopSec={limits.stop_seconds + 30}",
             *INSTALL,
         ]
     )
@@ -352,18 +353,17 @@ def _ray_folder(name: str) -> list[str]:
     ]
 
 
-def rank_unit(item: Mapping[str, Any], hf_home: str) -> str:
+def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
     """Return the unit of one rank of an engine that spans hosts."""
-    rank, name = item["settings"]["rank"], item["name"]
-    stop_seconds = item["limits"]["stop_seconds"]
+    name, stop_seconds = item.name, item.limits.stop_seconds
     remove = "/usr/bin/timeout --kill-after=5 60 /usr/bin/docker rm --force " + " ".join(
-        part["container"] for part in rank["parts"]
+        part.container for part in rank.parts
     )
-    where = "" if rank["rank"] else f", on port {item['port']}"
+    where = "" if rank.rank else f", on port {item.port}"
     return _unit(
         [
             "[Unit]",
-            f"Description=vLLM {specifiers(name)}, rank {rank['rank']} of {rank['size']} of {specifiers(rank['cluster'])}{where} "
+            f"Description=vLLM {specifiers(name)}, rank {rank.rank} of {rank.size} of {specifiers(rank.cluster)}{where} "
             "(dgxspark.vllm)",
             PAGE,
             "Requires=docker.service",
@@ -376,7 +376,7 @@ def rank_unit(item: Mapping[str, Any], hf_home: str) -> str:
             "After=sysinit.target basic.target",
             "Conflicts=shutdown.target",
             "Before=shutdown.target",
-            f"RequiresMountsFor={paths(hf_home, item['cache_dir'])}",
+            f"RequiresMountsFor={paths(hf_home, item.cache_dir)}",
             "# The supervisor has a bound of its own, which failures of the other host do not use up.",
             "StartLimitIntervalSec=0",
             "",
@@ -385,10 +385,10 @@ def rank_unit(item: Mapping[str, Any], hf_home: str) -> str:
             "Type=notify",
             "NotifyAccess=main",
             "NoNewPrivileges=true",
-            f"SyslogIdentifier={item['container']}",
+            f"SyslogIdentifier={item.container}",
             "# Changes with what the ranks run, so that all of them are restarted when one of them has to be.",
-            f"Environment=SPARK_FINGERPRINT={rank['fingerprint']}",
-            *(_ray_folder(name) if rank["executor"] == "ray" else []),
+            f"Environment=SPARK_FINGERPRINT={rank.fingerprint}",
+            *(_ray_folder(name) if rank.executor == "ray" else []),
             f"ExecStartPre=-{remove}",
             f"ExecStart=/usr/bin/python3 {LIBEXEC}/spark_rank.py --stop-seconds {stop_seconds} {name}",
             f"ExecStopPost=-{remove}",
@@ -403,7 +403,7 @@ def rank_unit(item: Mapping[str, Any], hf_home: str) -> str:
             "KillMode=mixed",
             "# Waiting for another host is no failure; a start has a deadline in the supervisor.",
             "TimeoutStartSec=infinity",
-            f"TimeoutStopSec={(stop_seconds + 110) * len(rank['parts'])}",
+            f"TimeoutStopSec={(stop_seconds + 110) * len(rank.parts)}",
             "# A supervisor that stands still would leave its container in memory.",
             "WatchdogSec=120",
             "WatchdogSignal=SIGKILL",

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .._common.validation import nearest
+from .planned import PlannedService
 
 RUNNING = ("active", "activating", "reloading")
 """States of a unit that runs or comes up; one that is being stopped is on its way out."""
@@ -68,31 +70,31 @@ def select(
 
 
 def choose_states(
-    services: Sequence[dict[str, Any]], measured: Mapping[str, Any] | None, written: Sequence[str]
-) -> None:
-    """Settle which service of each exclusive set of a host is to run: C(state) of the others becomes stopped.
+    services: Sequence[PlannedService], measured: Mapping[str, Any] | None, written: Sequence[str]
+) -> list[PlannedService]:
+    """Settle which service of each exclusive set of a host is to run, and return the services: C(state) of the others becomes stopped.
 
     The one that runs goes on; where none does, or nobody has looked, it is the first in the inventory. An owner's own
     C(state: stopped) holds whatever runs. written: the names in the order of the inventory.
     """
     running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] in RUNNING}
-    sets: dict[str, list[dict[str, Any]]] = {}
-    for service in sorted(services, key=lambda each: written.index(each["name"])):
-        if service["exclusive"] and service["state"] == "started":
-            sets.setdefault(service["exclusive"], []).append(service)
-    for members in sets.values():
-        kept = next((each for each in members if each["unit"] in running), members[0])
-        for each in members:
-            each["state"] = "started" if each is kept else "stopped"
+    sets: dict[str, list[PlannedService]] = {}
+    for service in sorted(services, key=lambda each: written.index(each.name)):
+        if service.exclusive and service.state == "started":
+            sets.setdefault(service.exclusive, []).append(service)
+    kept = {next((each for each in members if each.unit in running), members[0]).name for members in sets.values()}
+    down = {each.name for members in sets.values() for each in members} - kept
+    return [replace(each, state="stopped") if each.name in down else each for each in services]
 
 
-def join_states(hosts: Sequence[Sequence[dict[str, Any]]]) -> None:
+def join_states(hosts: Sequence[list[PlannedService]]) -> None:
     """Have the ranks of an engine agree: one that is to be stopped on a host of the cluster is stopped on all of them."""
-    ranks = [service for services in hosts for service in services if service["cluster"]]
-    stopped = {service["name"] for service in ranks if service["state"] == "stopped"}
-    for service in ranks:
-        if service["name"] in stopped:
-            service["state"] = "stopped"
+    ranks = [service for services in hosts for service in services if service.cluster]
+    stopped = {service.name for service in ranks if service.state == "stopped"}
+    for services in hosts:
+        services[:] = [
+            replace(each, state="stopped") if each.cluster and each.name in stopped else each for each in services
+        ]
 
 
 def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], wanted: Sequence[str]) -> list[str]:

@@ -146,17 +146,19 @@ def items(table: str) -> dict[str, Item]:
                 span, _bar, value = rest.partition("|")
                 (kinds if token == ":" else defaults).append((value, parse_span(span)))
             else:
-                tokens.append((token, parse_span(rest) if rest else head[1]))
+                own = parse_span(rest) if rest else head[1]
+                tokens += ((word, own) for word in token.split())
             continue
         if head is not None:
-            found[head[0]] = Item(*head, tuple(kinds), tuple(defaults), tuple(tokens))
+            item = Item(*head, tuple(kinds), tuple(defaults), tuple(tokens))
+            found.update({name: item._replace(name=name) for name in item.name.split()})
         if line:
-            name, span, kind, default = (*line.split("|", 3), "", "", "")[:4]
-            head = (name, parse_span(span))
+            alike, span, kind, default = (*line.split("|", 3), "", "", "")[:4]
+            head = (alike, parse_span(span))
             kinds = [(kind, head[1])] if kind else []
             defaults = [(default, head[1])] if default else []
             tokens = []
-    return found
+    return dict(sorted(found.items()))
 
 
 @cache

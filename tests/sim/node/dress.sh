@@ -2,7 +2,8 @@
 # Runs in a container of the operating system image: make it a Spark.
 set -eu
 cp -a /sim/rootfs/. /
-chown -R 0:0 /etc/systemd/system /etc/sudoers.d /etc/ssh /etc/dgx-release /usr/local /usr/bin/nvidia-* /usr/bin/udevadm
+chown -R 0:0 /etc/systemd/system /etc/sudoers.d /etc/ssh /etc/dgx-release /usr/local /usr/bin/nvidia-* /usr/bin/udevadm \
+    /usr/lib/python3/dist-packages/spark_sim_archives.*
 install -D -m 644 /sim-common/ledger.py /usr/local/lib/spark-sim/ledger.py
 chmod 755 /usr/bin/nvidia-* /usr/bin/udevadm /usr/local/sbin/spark-sim-* /usr/local/bin/spark-sim
 chmod 440 /etc/sudoers.d/spark

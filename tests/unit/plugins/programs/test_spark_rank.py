@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planned_fixture import service
 from ports import free_port
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import Container, RankSettings
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import ranks
 
 pytestmark = pytest.mark.slow
@@ -770,16 +772,16 @@ def test_what_the_role_puts_on_a_host_is_all_it_needs(tmp_path: Path) -> None:
 def test_the_unit_and_the_supervisor_agree(pair: Pair) -> None:
     rank = pair.head.settings["rank"]
     rank["parts"] = [pair.head.part("spark-big-ray", 0), pair.head.part("spark-big", 1)]
-    item = {
-        "name": "big",
-        "port": 8000,
-        "container": "spark-big",
-        "after": ["spark-small.service"],
-        "cache_dir": "/var/cache/dgxspark/big",
-        "limits": {"stop_seconds": 60},
-        "settings": pair.head.settings,
-    }
-    lines = unit_files.rank_unit(item, "/srv/huggingface").splitlines()
+    parts = [Container(part["container"], part["argv"]) for part in rank["parts"]]
+    settings = RankSettings(**{**rank, "parts": parts})
+    item = service(
+        name="big",
+        port=8000,
+        container="spark-big",
+        after=["spark-small.service"],
+        cache_dir="/var/cache/dgxspark/big",
+    )
+    lines = unit_files.rank_unit(item, settings, "/srv/huggingface").splitlines()
     assert f"RestartPreventExitStatus={ranks.EXIT_FOR_GOOD}" in lines and "Restart=always" in lines
     assert "Environment=SPARK_FINGERPRINT=f0" in lines and "After=spark-small.service" in lines
     assert "Description=vLLM big, rank 0 of 2 of pair_a, on port 8000 (dgxspark.vllm)" in lines

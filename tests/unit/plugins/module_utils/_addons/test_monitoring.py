@@ -153,8 +153,9 @@ def test_exporters_listen_where_the_host_is_reached() -> None:
 
 def test_the_collector_is_told_what_the_plan_expects() -> None:
     settings, _wrong = monitoring.read_exporters("spark-1", {})
-    services = [{"name": "heavy", "memory": {"residency_gib": {"typical": 93.54}}}, {"name": "new", "memory": {}}]
-    outcome, findings = monitoring.plan_exporters("spark-1", settings, "a", services, {"enp1s0f0np0": 9000}, "/sim")
+    outcome, findings = monitoring.plan_exporters(
+        "spark-1", settings, "a", {"heavy": 93.54}, {"enp1s0f0np0": 9000}, "/sim"
+    )
     assert outcome["planned_gib"] == {"heavy": 93.54}
     assert outcome["rails"] == {"enp1s0f0np0": 9000} and outcome["sysroot"] == "/sim"
     assert findings == []

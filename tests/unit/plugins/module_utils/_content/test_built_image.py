@@ -83,20 +83,16 @@ def test_a_service_runs_from_what_is_built_and_the_plan_shows_the_dockerfile() -
     assert run and run.image == built["tag"] == service["image"]["run"]
     assert built["tag"].startswith("dgxspark/built:") and built["base"] == REF
     lines = built["dockerfile"].splitlines()
-    assert lines[0] == f"FROM {built['from']}" and lines[1:-1] == STEPS.strip().splitlines()
+    assert lines[0] == f"FROM {built['base_tag']}" and lines[1:-1] == STEPS.strip().splitlines()
     (said,) = [finding for finding in host["findings"] if finding["rule"] == "image.built"]
     assert "RUN sed -i" in said["message"] and REF in said["message"]
     assert host["images"] == [REF]  # the base is pulled
 
 
 def test_the_name_of_a_result_tells_base_and_instructions() -> None:
-    image = {"ref": REF, "run": REF}
-    first = built_image.planned(image, "RUN true")
-    assert first == built_image.planned(image, "\nRUN true\n\n")
-    others = [
-        built_image.planned(image, "RUN false"),
-        built_image.planned({**image, "ref": REF[:-1] + "b"}, "RUN true"),
-    ]
+    first = built_image.planned(REF, REF, "RUN true")
+    assert first == built_image.planned(REF, REF, "\nRUN true\n\n")
+    others = [built_image.planned(REF, REF, "RUN false"), built_image.planned(REF[:-1] + "b", REF, "RUN true")]
     assert first["tag"] not in [other["tag"] for other in others]
 
 
@@ -122,5 +118,5 @@ def test_ray_is_put_on_top_of_it() -> None:
 def test_cleaning_up_and_bundles_know_it() -> None:
     host = planned()
     (built,) = host["built_images"]
-    assert {built["tag"], built["from"]} <= set(cleanup.in_use(host, {})["images"])
+    assert {built["tag"], built["base_tag"]} <= set(cleanup.in_use(host, {})["images"])
     assert built["tag"] in bundle.needs_of({"h": host}, ["h"]).images

@@ -81,8 +81,8 @@ def test_what_stands_around_the_engines_is_packed_too() -> None:
 
 
 def test_packages_are_in_no_bundle() -> None:
-    assert bundle.findings({"name": "x", "pip": []}) == []
-    (found,) = bundle.findings({"name": "x", "pip": ["a==1", "b==2"]})
+    assert bundle.findings("x", []) == []
+    (found,) = bundle.findings("x", ["a==1", "b==2"])
     assert (found.rule, found.severity, found.service) == ("bundle.pip", "warning", "x")
     assert found.message.startswith("a==1, b==2 of 'pip' are installed over the network")
 

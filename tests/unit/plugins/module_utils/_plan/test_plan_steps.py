@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-import yaml
+import pytest
+from planned_fixture import FAST, SOURCES, resolved, service, spark
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster.clustering import Cluster
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
@@ -13,38 +13,16 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     firewall_plan,
     host_plan,
     inventory,
-    judging,
-    planned_service,
     service_files,
     service_findings,
     spanning,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service import Host, Sources
-
-FOLDER = Path(__file__).parents[5] / "playbooks" / "recipes"
-RECIPES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yml")}
-SOURCES = Sources(RECIPES, lambda _path: None, None, True, None, 1)
-FAST = {
-    "name": "fast",
-    "recipe": "qwen3-4b-instruct-2507",
-    "port": 8002,
-    "args": {"gpu-memory-utilization": 0.10, "max-model-len": 4096, "max-num-seqs": 2},
-}
-
-
-def spark(*services: dict[str, Any], name: str = "s1", address: str = "192.0.2.1", **variables: Any) -> Host:
-    given = {"vars": {"spark_services": list(services or (FAST,)), **variables}, "address": address}
-    messages: list[str] = []
-    host = inventory.read_spark(name, given, SOURCES, messages)
-    assert messages == []
-    return host
-
-
-def resolved(host: Host) -> dict[str, Any]:
-    """The first service of a host, resolved as the only one."""
-    placed = service_files.place(host.settings, host.services[0], SOURCES.digest)
-    launch = judging.check_launch(placed, host.settings, None, {})
-    return planned_service.plan_service(host, placed, launch, {}, 1, [])
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import (
+    ClusterOf,
+    PlannedService,
+    Secret,
+    plain,
+)
 
 
 def test_problems_of_a_spark_are_collected_and_not_raised() -> None:
@@ -56,21 +34,21 @@ def test_problems_of_a_spark_are_collected_and_not_raised() -> None:
 
 def test_a_service_without_a_key_listens_on_loopback_and_is_probed_there() -> None:
     planned = resolved(spark())
-    assert (planned["host"], planned["url"]) == ("127.0.0.1", "http://127.0.0.1:8002")
-    assert planned["settings"]["url"] == planned["probe"]["url"] == planned["url"]
+    assert (planned.host, planned.url) == ("127.0.0.1", "http://127.0.0.1:8002")
+    assert planned.settings.url == planned.probe.url == planned.url
 
 
 def test_each_container_carries_the_fingerprint_of_what_it_is_started_from() -> None:
     one, other = resolved(spark()), resolved(spark({**FAST, "env": {"SOME_SETTING": "1"}}))
-    assert f"dgxspark.fingerprint={one['fingerprint']}" in one["argv"]
-    assert one["fingerprint"] != other["fingerprint"]
+    assert f"dgxspark.fingerprint={one.fingerprint}" in one.argv
+    assert one.fingerprint != other.fingerprint
 
 
 def test_a_host_says_what_it_needs_and_nothing_is_missing_where_nobody_asked() -> None:
     planned = host_plan.plan_host(spark(), SOURCES)
-    assert planned["start_order"] == ["fast"]
-    assert [model["repo"] for model in planned["models"]] == ["Qwen/Qwen3-4B-Instruct-2507"]
-    assert planned["missing"] == {"images": [], "models": []}
+    assert planned.start_order == ["fast"]
+    assert [model["repo"] for model in planned.models] == ["Qwen/Qwen3-4B-Instruct-2507"]
+    assert planned.missing == {"images": [], "models": []}
 
 
 def test_a_branch_and_a_package_without_a_sum_are_told() -> None:
@@ -93,12 +71,12 @@ def test_ranks_stand_behind_the_own_services_of_each_host() -> None:
     assert messages == []
     assert whole["services"][0]["executor"] == "mp"
     planned = {name: host_plan.plan_host(host, SOURCES) for name, host in members.items()}
-    assert [planned[name]["start_order"] for name in cluster.hosts] == [["fast", "large"]] * 2
+    assert [planned[name].start_order for name in cluster.hosts] == [["fast", "large"]] * 2
     spanning.join_ranks(cluster, whole, members, planned)
-    marks = {body["services"][1]["settings"]["rank"]["fingerprint"] for body in planned.values()}
+    marks = {rank.fingerprint for body in planned.values() if (rank := body.services[1].settings.rank)}
     assert len(marks) == 1
     assert marks != {""}
-    assert [body["cluster"]["rank"] for body in planned.values()] == [0, 1]
+    assert [(body.cluster or {})["rank"] for body in planned.values()] == [0, 1]
 
 
 def test_hosts_of_a_cluster_that_differ_are_refused() -> None:
@@ -114,13 +92,80 @@ def test_an_open_engine_gets_a_firewall_that_admits_who_is_named() -> None:
     sparks, planned = {"s1": host}, {"s1": host_plan.plan_host(host, SOURCES)}
     around = addon_plan.plan_add_ons(sparks, {}, planned, {}, SOURCES)
     firewall_plan.plan_firewalls(sparks, {}, planned, {}, around, lambda _name: ())
-    assert planned["s1"]["firewall"]["closed"] == [8002]
-    assert "192.0.2.9" in str(planned["s1"]["firewall"])
+    wall = planned["s1"].firewall or {}
+    assert wall["closed"] == [8002] and "192.0.2.9" in str(wall)
 
 
 def test_a_service_behind_no_gateway_says_so() -> None:
     host = spark()
     planned = {"s1": host_plan.plan_host(host, SOURCES)}
     around = addon_plan.plan_add_ons({"s1": host}, {}, planned, {}, SOURCES)
-    assert planned["s1"]["services"][0]["gateway"] is None
+    assert planned["s1"].services[0].gateway is None
     assert around["s1"]["gateway"] is None
+
+
+def test_ansible_is_given_mappings_and_what_it_hands_back_is_the_service() -> None:
+    made = resolved(spark({**FAST, "api_key_file": "/keys/one", "pip": [f"a==1 --hash=sha256:{'0' * 64}"]}))
+    said = plain(made)
+    assert said["secrets"] == [
+        {"name": "VLLM_API_KEY", "source": "/keys/one", "path": "/etc/dgxspark/secrets/fast/VLLM_API_KEY"}
+    ]
+    assert "content" in said["files"][0] and "rank" not in said["settings"] and said["cluster"] is None
+    again = PlannedService.read(said)
+    assert (again, plain(again)) == (made, said)
+    with pytest.raises(TypeError, match="unheard_of"):
+        PlannedService.read({**said, "unheard_of": 1})
+
+
+@pytest.mark.parametrize("executor", ["mp", "ray"])
+def test_so_is_a_rank_of_a_cluster(executor: str) -> None:
+    cluster = Cluster(
+        "pair", ["s1", "s2"], executor, [{"name": "big", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8000}]
+    )
+    hosts = {name: spark(name=name, address=f"192.0.2.{name[1]}") for name in cluster.hosts}
+    _whole, members = spanning.plan_cluster(cluster, hosts, SOURCES, [])
+    for host in members.values():
+        for made in host_plan.plan_host(host, SOURCES).services:
+            assert PlannedService.read(plain(made)) == made
+
+
+PAIR = ClusterOf("pair_a", 2, "spark-1", ["spark-1", "spark-2"], "mp")
+HEAVY = service(
+    name="heavy",
+    port=8001,
+    host="192.168.1.11",
+    served_model_name="qwen-heavy",
+    secrets=[Secret("VLLM_API_KEY", "/keys/heavy", "/etc/x")],
+    args={"max-model-len": 65536},
+    memory={"residency_gib": {"typical": 93.54}},
+)
+
+
+def test_an_engine_is_listed_with_what_clients_need() -> None:
+    (found,) = addon_plan.endpoints_of("spark-1", "spark-1.lan", [HEAVY])
+    assert found["key"] == "spark-1/heavy" and found["url"] == "http://192.168.1.11:8001"
+    assert found["models"] == ["qwen-heavy"] and found["api_key_file"] == "/keys/heavy"
+    assert (found["max_model_len"], found["memory_gib"]) == (65536, 93.54)
+    assert (found["unit"], found["hosts"]) == ("spark-heavy.service", ["spark-1"])
+
+
+def test_a_model_over_two_hosts_is_one_endpoint_of_its_head() -> None:
+    head = addon_plan.endpoints_of("spark-1", "10.0.0.1", [replace(HEAVY, cluster=PAIR)])
+    worker = addon_plan.endpoints_of("spark-2", "10.0.0.2", [replace(HEAVY, cluster=PAIR, rank=1)])
+    assert [each["key"] for each in head] == ["pair_a/heavy"] and worker == []
+    assert head[0]["hosts"] == ["spark-1", "spark-2"]
+
+
+def test_lengths_that_the_engine_works_out_are_not_known() -> None:
+    (found,) = addon_plan.endpoints_of(
+        "s", "s", [replace(HEAVY, args={"max-model-len": "auto"}, memory={}, secrets=[])]
+    )
+    assert (found["max_model_len"], found["memory_gib"], found["api_key_file"]) == (None, None, None)
+
+
+def test_the_collector_is_told_what_the_plan_expects() -> None:
+    assumed = replace(HEAVY, name="measured", memory={**HEAVY.memory, "assumed_residency_gib": 90.0})
+    assert addon_plan.planned_gib([HEAVY, replace(HEAVY, name="new", memory={}), assumed]) == {
+        "heavy": 93.54,
+        "measured": 90.0,
+    }

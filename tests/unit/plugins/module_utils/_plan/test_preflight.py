@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from planned_fixture import service
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import preflight
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import ClusterOf
 
-SERVICE = {"name": "heavy", "unit": "spark-heavy.service", "container": "spark-heavy", "port": 8001}
+SERVICE = service(name="heavy", unit="spark-heavy.service", container="spark-heavy", port=8001)
+PAIR = ClusterOf("pair", 2, "s1", ["s1", "s2"], "mp")
 HEALTHY: dict[str, Any] = {
     "machine": {"is_spark": True},
     "kernel": "6.17.0-1018-nvidia",
@@ -67,8 +71,8 @@ def test_the_sign_of_memory_kept_for_handover_is_what_the_kernel_counts(memory: 
 
 def test_memory_kept_for_handover_stops_a_cluster_alone() -> None:
     facts = {"kernel": "7.0.0-1019-nvidia", "memory": {"cma_total_gib": 0.0, "cma_free_gib": 9.36}}
-    for cluster, severity in (({"name": "pair"}, "error"), (None, "warning")):
-        found = preflight.check_host({**HEALTHY, **facts}, [{**SERVICE, "cluster": cluster}], {})
+    for cluster, severity in ((PAIR, "error"), (None, "warning")):
+        found = preflight.check_host({**HEALTHY, **facts}, [replace(SERVICE, cluster=cluster)], {})
         assert {each.rule: each.severity for each in found}["host.kernel_handover"] == severity
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from planned_fixture import service
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import ClusterOf, PlannedService
 
 PAIR = {"name": "pair", "hosts": ["spark-2", "spark-3"]}
 PLANNED: dict[str, Any] = {
@@ -56,15 +58,17 @@ def test_a_cluster_that_is_not_asked_for_may_be_cut() -> None:
 
 
 def test_ranks_agree_to_be_stopped() -> None:
-    def rank(name: str, state: str, alone: bool = False) -> dict[str, Any]:
-        return {"name": name, "state": state, "cluster": None if alone else PAIR}
+    pair = ClusterOf("pair", 2, "spark-2", ["spark-2", "spark-3"], "mp")
+
+    def rank(name: str, state: str, alone: bool = False) -> PlannedService:
+        return service(name=name, state=state, cluster=None if alone else pair)
 
     hosts = [
         [rank("big", "started"), rank("fast", "started", alone=True)],
         [rank("big", "stopped"), rank("fast", "stopped", alone=True)],
     ]
     verbs.join_states(hosts)
-    assert [[service["state"] for service in services] for services in hosts] == [
+    assert [[each.state for each in services] for services in hosts] == [
         ["stopped", "started"],
         ["stopped", "stopped"],
     ]

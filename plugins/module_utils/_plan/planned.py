@@ -1,0 +1,337 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A service and a host as they are planned. They are mappings for Ansible alone, which C(plain) writes and C(PlannedService.read) reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+OPTIONAL: Mapping[str, Any] = {"optional": True}
+"""Metadata of a field that its mapping does not have where it is None."""
+
+
+def plain(value: Any) -> Any:
+    """Return what is planned as Ansible takes it: objects as mappings, what they hold as well."""
+    if is_dataclass(value):
+        found = ((each, getattr(value, each.name)) for each in fields(value))
+        return {each.name: plain(item) for each, item in found if item is not None or not each.metadata.get("optional")}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+@dataclass(frozen=True)
+class ExtraModel:
+    """A repository that a service needs beside its model. only: patterns of its files, all where there are none. link: as of the model."""
+
+    repo: str
+    revision: str
+    only: Sequence[str]
+    link: str | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True)
+class PlannedModel:
+    """The checkpoint of a service: a repository at a revision, or a folder of the controller.
+
+    source: the folder on the controller, path: where it lies on the host. link: below HF_HOME, to the snapshot. argument: what vLLM is given.
+    """
+
+    repo: str | None
+    revision: str | None
+    source: str | None
+    path: str | None
+    link: str | None
+    argument: str
+    extra: Sequence[ExtraModel]
+
+    @property
+    def parts(self) -> list[PlannedModel | ExtraModel]:
+        """The model, and what it needs beside it."""
+        return [self, *self.extra]
+
+
+@dataclass(frozen=True)
+class PlannedImage:
+    """An image: its reference, its id and digest on the host where they are known, and by which name it is run."""
+
+    ref: str
+    id: str | None
+    digest: str | None
+    run: str
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """An image to be made from C(base) on the host by C(dockerfile), which calls it C(base_tag)."""
+
+    base: str
+    base_tag: str
+    tag: str
+    dockerfile: str
+
+
+@dataclass(frozen=True)
+class RayImage:
+    """An image with Ray, to be made from C(base) on the host. version: of Ray."""
+
+    base: str
+    version: str
+    tag: str
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A secret of an engine: the variable, the file on the controller, and the one on the host."""
+
+    name: str
+    source: str
+    path: str
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that an engine is given. path: in the container.
+
+    source: on the controller; None for a file of the checkpoint, which has no C(sha256) either, and for one with C(content). host: where it
+    lies there, empty until the service is placed.
+    """
+
+    source: str | None
+    path: str
+    sha256: str | None = None
+    host: str = ""
+    content: str | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True)
+class ClusterOf:
+    """The cluster that a service spans."""
+
+    name: str
+    size: int
+    head: str
+    hosts: Sequence[str]
+    executor: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of a unit, in seconds and starts."""
+
+    starts: int
+    restart_seconds: int
+    stop_seconds: int
+    start_interval: int
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container of a service with its C(docker run). after: what has to be there before it starts, by kind."""
+
+    container: str
+    argv: Sequence[str]
+    after: Mapping[str, Mapping[str, str | int]] | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What asks a service for an answer goes by. url: None for ranks that answer no requests."""
+
+    name: str
+    url: str | None
+    model: str
+    api_key_file: str | None
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another rank of a service."""
+
+    rank: int
+    host: str
+    address: str
+
+
+@dataclass(frozen=True)
+class RankModel:
+    """The model of a rank, and the folder of snapshots that it is looked for in."""
+
+    repo: str | None
+    revision: str | None
+    hub: str
+
+
+@dataclass(frozen=True)
+class RankSettings:
+    """What the supervisor of a rank goes by. fingerprint: of what all ranks run, empty until all are planned. image: the same on all hosts."""
+
+    cluster: str
+    rank: int
+    size: int
+    executor: str
+    address: str
+    port: int
+    peers: Sequence[Peer]
+    fingerprint: str
+    image: str
+    model: RankModel
+    peer_timeout_seconds: float
+    starts: int
+    start_interval: int
+    parts: Sequence[Container]
+
+
+@dataclass(frozen=True)
+class UnitSettings:
+    """What the helper of a service's unit reads on the host: the probe, and what the gate waits for."""
+
+    name: str
+    url: str | None
+    model: str
+    api_key_file: str | None
+    unit: str
+    container: str
+    start_deadline_seconds: int
+    memory_gib: float
+    memory_wait_seconds: int
+    sysroot: str
+    exclusive: str | None = field(default=None, metadata=OPTIONAL)
+    load_guard: Mapping[str, Any] | None = field(default=None, metadata=OPTIONAL)
+    rank: RankSettings | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The gateway that gives a service requests: its host, and the key of the service there."""
+
+    host: str
+    backend: str
+
+
+@dataclass(frozen=True)
+class PlannedService:
+    """A service as its host runs it; C(hosts.services) of M(dgxspark.vllm.plan) has the meaning of most fields.
+
+    memory: its part of the memory budget. fast_path: of C(expected_path). lock: of C(lock.describe). fingerprint: of what its containers,
+    C(parts), are started from, which are made from all that stands before. stale: whether it runs from older files. gateway: known once
+    all hosts are planned.
+    """
+
+    name: str
+    unit: str
+    container: str
+    rank: int
+    cluster: ClusterOf | None
+    order: int
+    after: Sequence[str]
+    recipe: str | None
+    variant: Sequence[str]
+    lock: Mapping[str, Any]
+    served_model_name: str
+    host: str
+    port: int
+    url: str | None
+    model: PlannedModel
+    image: PlannedImage
+    built_image: BuiltImage | None
+    ray_image: RayImage | None
+    vllm_version: str | None
+    version_source: str
+    entrypoint: str
+    args: Mapping[str, Any]
+    env: Mapping[str, str]
+    env_file: str
+    secrets: Sequence[Secret]
+    files: Sequence[File]
+    pip: Sequence[str]
+    checks: Mapping[str, Any]
+    exclusive: str
+    state: str
+    start_timeout: int
+    limits: Limits
+    cache_dir: str
+    linked: bool
+    folders: Sequence[Mapping[str, str]]
+    memory: Mapping[str, Any]
+    fast_path: Mapping[str, Any]
+    command: Sequence[str]
+    probe: Probe
+    settings: UnitSettings
+    fingerprint: str = ""
+    parts: Sequence[Container] = ()
+    stale: bool = False
+    argv: Sequence[str] = ()
+    gateway: Backend | None = None
+
+    @property
+    def api_key(self) -> Secret | None:
+        """The key that clients have to have, None where there is none."""
+        return next((secret for secret in self.secrets if secret.name == "VLLM_API_KEY"), None)
+
+    def key(self, host: str) -> str:
+        """Return the name of the service in the fleet: host, or cluster, and service."""
+        return f"{self.cluster.name if self.cluster else host}/{self.name}"
+
+    @classmethod
+    def read(cls, planned: Mapping[str, Any]) -> PlannedService:
+        """Return a service of a plan that Ansible has passed on. Raises TypeError and KeyError for what no plan has."""
+        model, settings = planned["model"], dict(planned["settings"])
+        if settings.get("rank"):
+            rank = dict(settings["rank"])
+            rank.update(peers=_each(Peer, rank["peers"]), model=RankModel(**rank["model"]))
+            settings["rank"] = RankSettings(**{**rank, "parts": _each(Container, rank["parts"])})
+        return cls(
+            **{
+                **planned,
+                "cluster": ClusterOf(**planned["cluster"]) if planned["cluster"] else None,
+                "model": PlannedModel(**{**model, "extra": _each(ExtraModel, model["extra"])}),
+                "image": PlannedImage(**planned["image"]),
+                "built_image": BuiltImage(**planned["built_image"]) if planned.get("built_image") else None,
+                "ray_image": RayImage(**planned["ray_image"]) if planned["ray_image"] else None,
+                "secrets": _each(Secret, planned["secrets"]),
+                "files": _each(File, planned["files"]),
+                "limits": Limits(**planned["limits"]),
+                "probe": Probe(**planned["probe"]),
+                "settings": UnitSettings(**settings),
+                "parts": _each(Container, planned["parts"]),
+                "gateway": Backend(**planned["gateway"]) if planned.get("gateway") else None,
+            }
+        )
+
+
+def _each(kind: Any, entries: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [kind(**entry) for entry in entries]
+
+
+@dataclass
+class PlannedHost:
+    """The part of a host of the plan, to which the steps add; C(hosts) of M(dgxspark.vllm.plan) has the meaning of the fields.
+
+    findings and image_questions are filled in and added to in place.
+    """
+
+    services: list[PlannedService]
+    verdict: str
+    start_order: list[str]
+    utilization_sum: float
+    total_gib: float
+    findings: list[dict[str, Any]]
+    autofix: list[dict[str, Any]]
+    memory_map: Mapping[str, Any]
+    image_questions: list[dict[str, Any]]
+    basis: str
+    images: list[str]
+    image_candidates: list[str]
+    models: list[dict[str, Any]]
+    missing: Mapping[str, list[str]]
+    images_locked: dict[str, dict[str, Any]]
+    built_images: list[BuiltImage]
+    ray_images: list[RayImage]
+    settings: Mapping[str, Any]
+    measurements: list[dict[str, Any]] | None = field(default=None, metadata=OPTIONAL)
+    cluster: Mapping[str, Any] | None = None
+    firewall: Mapping[str, Any] | None = None
+    images_beside: list[str] = field(default_factory=list)
+    addon_images: Mapping[str, str] = field(default_factory=dict)

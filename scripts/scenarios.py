@@ -1,0 +1,139 @@
+"""What a scenario on simulated Sparks consists of: its steps as commands, and an ansible-playbook that is quick to start.
+
+The files are molecule's, and C(molecule test -s NAME) does the same. It takes four seconds to start and starts Ansible once more for
+each step to ask for its version, so `make test` types the commands itself; `make test-all` leaves them to molecule.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from common import BIN, ROOT
+
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+
+from playbook_runs import SETTINGS, Server, is_setting
+
+MOLECULE = ROOT / "molecule"
+CHANGED = re.compile(r"changed=[1-9]")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a scenario."""
+
+    name: str
+    argv: list[str]
+
+    def holds(self, code: int, output: str) -> bool:
+        """Whether the step went as it should: a second run changes nothing, too."""
+        return code == 0 and not (self.name == "idempotence" and CHANGED.search(output))
+
+
+def names() -> list[str]:
+    """Scenarios other than `default`, which owns the nodes."""
+    return sorted(path.parent.name for path in MOLECULE.glob("*/molecule.yml") if path.parent.name != "default")
+
+
+def config(name: str) -> dict[str, Any]:
+    """The settings of a scenario on top of those that all share, with variables filled in as molecule does."""
+    merged: dict[str, Any] = {}
+    for path in (ROOT / ".config" / "molecule" / "config.yml", MOLECULE / name / "molecule.yml"):
+        text = path.read_text(encoding="utf-8").replace("${MOLECULE_PROJECT_DIRECTORY}", str(ROOT))
+        merged = merge(merged, yaml.safe_load(text) or {})
+    return merged
+
+
+def merge(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings are merged, anything else is replaced."""
+    merged = dict(base)
+    for key, value in more.items():
+        held = merged.get(key)
+        merged[key] = merge(held, value) if isinstance(held, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def environment(name: str) -> dict[str, str]:
+    """What the commands of a scenario have in their environment beside what its lane has."""
+    settings: dict[str, str] = config(name)["ansible"]["env"]
+    # Everything but the settings of a clone would depend on the folder that a command runs in.
+    return {
+        **settings,
+        "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+        "MOLECULE_PROJECT_DIRECTORY": str(ROOT),
+    }
+
+
+def steps(name: str) -> list[Step]:
+    """The commands of a scenario, in order. They run in its folder."""
+    settings, folder = config(name), MOLECULE / name
+    play = ["ansible-playbook", *settings["ansible"]["executor"]["args"]["ansible_playbook"]]
+    verifier = settings["verifier"]["options"]
+    options = [f"--{key}" if value is True else f"--{key}={value}" for key, value in verifier.items()]
+    verify = ["pytest", *options, *sorted(str(path.relative_to(folder)) for path in folder.glob("tests/**/test_*.py"))]
+    commands = {
+        "check": [*play, "--check", "converge.yml"],
+        "converge": [*play, "converge.yml"],
+        "idempotence": [*play, "converge.yml"],
+        "verify": verify,
+        **{step: [*play, f"{step}.yml"] for step in ("prepare", "cleanup") if (folder / f"{step}.yml").exists()},
+    }
+    return [Step(step, commands[step]) for step in settings["scenario"]["test_sequence"] if step in commands]
+
+
+# --- a quick ansible-playbook -----------------------------------------------------------------------------------------
+
+# It asks the server to be the program, and ends when that ends. What has settings of its own starts the program itself.
+CLIENT = """#!{python} -IS
+import _socket
+import marshal
+import os
+import sys
+
+settings = {{name: value for name, value in os.environ.items() if name.startswith({prefixes!r})}}
+asked = _socket.socket(_socket.AF_UNIX)
+if settings != {settings!r} or asked.connect_ex({path!r}):
+    os.execv({program!r}, [{program!r}, *sys.argv[1:]])
+mask = os.umask(0)
+os.umask(mask)
+data = marshal.dumps(([{program!r}, *sys.argv[1:]], dict(os.environ), os.getcwd(), mask))
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
+asked.sendmsg([len(data).to_bytes(8, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+asked.sendall(data)
+code = asked.recv(1)
+os._exit(code[0] if code else 137)
+"""
+
+
+@contextmanager
+def quick_ansible(env: Mapping[str, str], folder: Path) -> Iterator[Path]:
+    """Yield a folder for the front of PATH, whose ansible-playbook need not import Ansible first.
+
+    :param env: the environment of the commands; those with other settings of Ansible or Python start the program itself
+    :param folder: where to make it
+    """
+    settings = {name: value for name, value in env.items() if is_setting(name)}
+    server = Server("playbooks", {**settings, "PATH": env["PATH"], "HOME": env.get("HOME", str(Path.home()))})
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        client = folder / "ansible-playbook"
+        words = {
+            "python": sys.executable,
+            "prefixes": SETTINGS,
+            "settings": settings,
+            "path": server.path,
+            "program": str(BIN / "ansible-playbook"),
+        }
+        client.write_text(CLIENT.format(**words), encoding="utf-8")
+        client.chmod(0o755)
+        yield folder
+    finally:
+        server.close()

@@ -1,0 +1,52 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A Spark and a service, planned by the engine itself; tests change what they are about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
+    inventory,
+    judging,
+    planned_service,
+    service_files,
+)
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedService
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service import Host, Sources
+
+FOLDER = Path(__file__).parents[3] / "playbooks" / "recipes"
+RECIPES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yml")}
+SOURCES = Sources(RECIPES, lambda _path: None, None, True, None, 1)
+FAST = {
+    "name": "fast",
+    "recipe": "qwen3-4b-instruct-2507",
+    "port": 8002,
+    "args": {"gpu-memory-utilization": 0.10, "max-model-len": 4096, "max-num-seqs": 2},
+}
+
+
+def spark(*services: dict[str, Any], name: str = "s1", address: str = "192.0.2.1", **variables: Any) -> Host:
+    """A Spark as it is read from an inventory."""
+    given = {"vars": {"spark_services": list(services or (FAST,)), **variables}, "address": address}
+    messages: list[str] = []
+    host = inventory.read_spark(name, given, SOURCES, messages)
+    assert messages == []
+    return host
+
+
+def resolved(host: Host) -> PlannedService:
+    """The first service of a host, resolved as the only one."""
+    placed = service_files.place(host.settings, host.services[0], SOURCES.digest)
+    launch = judging.check_launch(placed, host.settings, None, {})
+    return planned_service.plan_service(host, placed, launch, {}, 1, [])
+
+
+def service(**changes: Any) -> PlannedService:
+    """A planned service, with fields that are others."""
+    return replace(resolved(spark()), **changes)
