@@ -138,7 +138,10 @@ class RecipeSources:
             try:
                 self.known[source.name] = self._kept(source) or self._fetched(source)
             except (Unfetched, OSError) as error:
-                self.known[source.name] = f"the source {source.name} ({source.origin}) cannot be read: {error}"
+                near = " Without a way there, give a clone or an archive of it by 'path'." if source.url else ""
+                self.known[source.name] = (
+                    f"the source {source.name} ({source.origin}) cannot be read: {str(error).rstrip('.')}.{near}"
+                )
         content = self.known[source.name]
         if isinstance(content, str):
             raise Unfetched(content)

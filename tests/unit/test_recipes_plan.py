@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._compat import compat
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import container_argv, judging, recipes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
@@ -24,7 +25,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table im
     model_rows,
     models_text,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import image_catalogue
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, image_catalogue
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions import version
 
 FOLDER = Path(__file__).parents[2] / "playbooks" / "recipes"
@@ -143,6 +144,57 @@ def test_the_least_version_of_a_recipe_is_that_of_its_images(name: str) -> None:
             has = image.get("vllm_version") or known.get("vllm_version")
             wanted = body.get("least_vllm") or least
             assert not has or not wanted or version(has) >= version(wanted), (image["ref"], has)
+
+
+# What asks for a newer vLLM than the first that reads the launch: who says so.
+LATER = {
+    "deepseek-v4-flash": "its DSpark drafter: vLLM 0.25.0",
+    "kimi-k2.6-nvfp4": "vLLM recipes, Kimi-K2.6: 0.25.0",
+    "laguna-s-2.1-nvfp4": "vLLM recipes, Laguna-S-2.1: validated on a Spark with 0.25.1",
+    "mimo-v2.6-flash-rl": "eugr: vLLM after 2026-09-21 has its MXFP4 experts",
+    "nemotron-3.5-lightning-30b-a3b-nvfp4": "vLLM recipes: 0.27.1",
+    "qwen3-coder-next-fp8": "its model card: 0.15.0",
+    "qwen3.6-27b-nvfp4": "the first release whose wheel has FP4 kernels for SM12x",
+    "qwen3.6-35b-a3b-nvfp4": "the oldest that it was served by: nvcr.io/nvidia/vllm:26.04-py3",
+    "qwen3.6-35b-a3b-nvfp4-modelopt": "the first release whose wheel has FP4 kernels for SM12x",
+    "qwen3.8-27b-nvfp4": "NVIDIA local-ai-inference-recipes: 0.28.0",
+}
+# What an image has ahead of the release that it calls itself.
+EARLIER = {"gemma-4-26b-a4b": "vllm/vllm-openai:gemma4-0505-arm64-cu130, a build of 0.20.1 that has MTP for Gemma 4"}
+# Of a fork's image only what stands in any vLLM is looked at: the architecture and the parsers.
+ANY_BUILD = {"SPK401", "SPK701", "SPK702"}
+
+
+def first_that_reads(recipe: dict[str, Any]) -> str:
+    """The oldest vLLM of the catalogue that refuses nothing of a recipe's launch; how ranks find each other is the cluster's to say."""
+    fork = all(image["ref"].startswith("eugr/") for image in recipe["images"])
+    for release in map(str, catalogue.versions()):
+        request = {
+            "image": "example.org/vllm@sha256:" + "0" * 64,
+            "vllm_version": release,
+            "entrypoint": "serve",
+            "model": {
+                "repo": recipe["model"].get("repo"),
+                "config": recipe["config"],
+                "quant_config": recipe.get("quant_config"),
+            },
+            "args": recipe["args"],
+            "env": recipe.get("env") or {},
+        }
+        found = {each["rule"] for each in compat.check_launch(request)["findings"] if each["severity"] == "error"}
+        if not (found & ANY_BUILD if fork else {rule for rule in found if not rule.startswith("SPK8")}):
+            return release
+    raise AssertionError("no release reads it")
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe["model"].get("repo")])
+def test_the_least_version_of_a_recipe_is_the_first_that_reads_its_launch(name: str) -> None:
+    """By the catalogue, which is made from the packages of vLLM: architectures, parsers, options, methods of drafting."""
+    least, first = version(RECIPES[name]["least_vllm"]), version(first_that_reads(RECIPES[name]))
+    if first == catalogue.versions()[0]:  # the oldest that was read: older ones are not known
+        first = min(first, version("0.10.1"))
+    assert (least > first) == (name in LATER), (least, first)
+    assert (least < first) == (name in EARLIER), (least, first)
 
 
 def test_an_image_that_is_too_old_is_named() -> None:

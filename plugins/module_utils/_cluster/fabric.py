@@ -1405,9 +1405,9 @@ def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, fl
                     "fabric.slow",
                     "warning",
                     f"{way}: {result['gbps']:g} Gb/s by {result['tool']}, less than {need:g}.",
-                    fix="About 13 Gb/s at a 200 Gb/s link means that the card came up degraded: reboot with the cable in, "
-                    "else take the power off for a minute. fabric_min_gbps sets what is enough.",
-                    source="NVIDIA/dgx-spark-playbooks PR#108; healthy rails: 92 to 112 Gb/s by ib_write_bw",
+                    fix="About 13 Gb/s at a 200 Gb/s link means that the card came up degraded, with any kernel: shut down, "
+                    "take the power off for one to five minutes, and start with the cable in. fabric_min_gbps sets what is enough.",
+                    source="NVIDIA/dgx-spark-playbooks PR#108; NVIDIA developer forum t/383649; healthy rails: 92 to 112 Gb/s by ib_write_bw",
                     basis="probed",
                 )
             )

@@ -81,7 +81,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         """,
         "warning": "driver driver_pair fragmented kernel kernel_handover machine not_known",
     },
-    "image": {"error": "architecture", "warning": "ptxas_new ptxas_old too_old version", "info": "alternative"},
+    "image": {"error": "architecture", "warning": "ptxas_new ptxas_old too_old version", "info": "alternative built"},
     "lock": {
         "error": "image_other moving",
         "warning": "by_tag image model moved recipe unlisted",

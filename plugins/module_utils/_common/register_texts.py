@@ -241,6 +241,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the host has an image of the recipe's list that is not the first one, and uses it",
             "nothing; or name the first one in `image` to have it pulled",
         ),
+        "image.built": (
+            "the image is made on the host of a pinned one by the instructions of `dockerfile`, which the finding shows",
+            "nothing; or build and push it yourself and name it by digest",
+        ),
         "image.too_old": (
             "the image's vLLM is older than the oldest that the recipe is for",
             "leave `image` out, or name one with a newer vLLM",

@@ -328,7 +328,9 @@ SERVICE: dict[str, Key] = {
     "served_model_name": Key(str, None, "model name that clients send; the service's name when left out"),
     "model": Key(dict, {}, "model to serve, if it differs from the recipe: repo, revision, path, extra"),
     "image": Key(
-        (str, dict), None, "image reference, or a mapping of ref, vllm_version, entrypoint, args, env, files and pip"
+        (str, dict),
+        None,
+        "image reference, or a mapping of ref, vllm_version, entrypoint, args, env, files, pip and dockerfile",
     ),
     "args": Key(dict, {}, "options of vllm serve, long names with dashes"),
     "env": Key(dict, {}, "environment of the engine; no secrets"),

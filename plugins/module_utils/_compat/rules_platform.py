@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .._vllm import catalogue, image_catalogue, versions
+from .._vllm import catalogue, image_catalogue, seccomp, versions
 from .rulebook import PACKAGES, REGISTERED, Hits, Launch, meets, numbers, rule, version
 
 # 3xx: image and platform
@@ -424,30 +424,17 @@ def _large_shm(of: Launch) -> Hits:
             yield {"size": size}
 
 
-_URING_ENV = ("VLLM_PLE_TABLE_MEMORY", "B12X_DISK_BACKEND")
-
-
-def _reads_by_uring(of: Launch) -> str:
-    """Name what of a launch reads through io_uring, empty for nothing."""
-    engram = of.args.get("engram-config")
-    if of.word("load-format") == "b12x":
-        return "--load-format b12x"
-    if isinstance(engram, Mapping) and engram.get("table_memory") == "disk":
-        return "a table on disk (--engram-config)"
-    return next((f"{name}={of.env[name]}" for name in _URING_ENV if of.env.get(name) in ("disk", "io_uring")), "")
-
-
 @rule(
     "SPKH08",
     "warning",
     "io_uring that Docker's seccomp profile denies",
     "{what} reads by io_uring, whose three calls Docker's default seccomp profile denies.",
-    "Add --security-opt seccomp=PROFILE to docker_args, a file of Docker's profile with io_uring_setup, io_uring_enter and "
-    "io_uring_register allowed; NVIDIA's recipes take seccomp=unconfined, which opens more than that.",
+    "A service of the collection gets a profile with these three calls by itself. Elsewhere: --security-opt seccomp=PROFILE, a file of "
+    "Docker's profile with io_uring_setup, io_uring_enter and io_uring_register allowed; NVIDIA's recipes take seccomp=unconfined, which "
+    "opens more than that.",
     "NVIDIA/local-ai-inference-recipes; FujitsuPolycom/sparkring",
 )
 def _uring(of: Launch) -> Hits:
-    what = _reads_by_uring(of)
-    profiles = [value for value in of.docker.values("--security-opt") if re.match(r"seccomp[=:]", value)]
-    if what and of.docker.options and not profiles and not of.docker.has("--privileged"):
+    what = seccomp.needed_for(of.args, of.env)
+    if what and of.docker.options and not seccomp.chosen(of.docker):
         yield {"what": what}

@@ -129,9 +129,10 @@ def needs_of(plan: Mapping[str, Any], play: Sequence[str]) -> Needs:
     for host in play:
         for service in plan[host]["services"]:
             images.setdefault(service["image"]["ref"], []).append(host)
-            if service.get("ray_image"):
-                images.setdefault(service["ray_image"]["tag"], []).append(host)
-                bases[service["ray_image"]["tag"]] = str(service["image"]["id"])
+            for made in (service.get("ray_image"), service.get("built_image")):
+                if made:
+                    images.setdefault(made["tag"], []).append(host)
+                    bases[made["tag"]] = str(service["image"]["id"])
         for ref in plan[host].get("images_beside") or []:
             images.setdefault(ref, []).append(host)
         for model in plan[host]["models"]:

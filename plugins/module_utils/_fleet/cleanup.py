@@ -61,7 +61,8 @@ def in_use(planned: Mapping[str, Any], addons: Mapping[str, Any]) -> dict[str, A
     images = set(planned.get("images") or []) | set(planned.get("image_candidates") or [])
     for service in planned.get("services") or []:
         images |= {str(value) for value in service["image"].values() if value}
-        images |= {str(service["ray_image"][key]) for key in ("base", "tag") if service.get("ray_image")}
+        for made in (service.get("ray_image"), service.get("built_image")):
+            images |= {str(made[key]) for key in ("base", "base_tag", "tag") if made and key in made}
     images |= set(_images_in(addons))
     models = {(entry["repo"], entry["revision"]) for entry in planned.get("models") or [] if entry.get("repo")}
     return {

@@ -406,6 +406,7 @@ def check_images(report: HostReport) -> list[Finding]:
             and container.get("image_id")
             and container["image_id"] != here["id"]
             and not service.get("ray_image")
+            and not service.get("built_image")
         ):
             text = f"it runs image {_brief(container['image_id'])}, and {ref} is {_brief(here['id'])} on this host now."
             fix = "The next site.yml restarts it with that one. Name the image by digest where that is not meant."

@@ -203,8 +203,8 @@ def check_images(host: Host) -> list[Finding]:
         if not runs:
             continue
         was = ((host.recorded.get("images") or {}).get(service["unit"]) or {}).get("id")
-        # With Ray in it the image that runs was built on the host: no name of the plan stands for it.
-        derived = bool(service.get("ray_image"))
+        # The image that runs was built on the host: no name of the plan stands for it.
+        derived = bool(service.get("ray_image") or service.get("built_image"))
         wanted = None if derived else service["image"].get("id")
         good = [was] if derived else [wanted, *(locked.get(ref) or {}).get("ids", [])]
         if runs in good:

@@ -14,7 +14,7 @@ from .._vllm.launch import render
 from .planned import Container, PlannedService
 from .recipes import HASHED
 from .service import PlacedService
-from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, CONTAINER_SECRETS, REQUIREMENTS, mounts
+from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, CONTAINER_SECRETS, REQUIREMENTS, mounts, profile_option
 
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
 STOP_SECONDS = 60
@@ -50,7 +50,7 @@ def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: st
     shared = ipc.startswith("container:")  # its /dev/shm is that container's
     shm = [] if shared else ["--shm-size", service.shm_size or settings["spark_shm_size"]]
     rdma = [str(arg) for arg in settings["spark_fabric_args"]] if service.cluster else []
-    return ["--network", "host", "--ipc", ipc, *shm, *rdma]
+    return ["--network", "host", "--ipc", ipc, *shm, *rdma, *profile_option(service.files)]
 
 
 def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: PlannedService) -> list[Container]:

@@ -13,7 +13,7 @@ from .._common.sizes import GIB
 from . import lock as lock_file
 from . import measured_starts, preflight, service_findings, verbs
 from .judging import budget_of, check_launch
-from .planned import ExtraModel, PlannedHost, PlannedModel, PlannedService, RayImage
+from .planned import BuiltImage, ExtraModel, PlannedHost, PlannedModel, PlannedService, RayImage
 from .planned_service import plan_service
 from .service import Host, Sources
 from .service_files import place
@@ -68,6 +68,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         # What another host may have: it comes from there then.
         missing=_missing(planned, host),
         images_locked=lock_file.locked_images(sources.applied_lock, (service.image.ref for service in planned)),
+        built_images=_built_images(planned),
         ray_images=_ray_images(planned),
         settings=_settings(settings),
         measurements=measurements,
@@ -128,6 +129,12 @@ def _models(planned: Sequence[PlannedService], lock: Mapping[str, Any] | None, p
             entry["files"] = lock_file.files_of(lock, entry["repo"], entry["revision"], entry["only"]) if pin else {}
             entry["locked"] = lock_file.commit(lock, entry)
     return [wanted[key] for key in sorted(wanted)]
+
+
+def _built_images(planned: Sequence[PlannedService]) -> list[BuiltImage]:
+    """Every image that the host has to make by a Dockerfile, once."""
+    wanted = {service.built_image.tag: service.built_image for service in planned if service.built_image}
+    return [wanted[tag] for tag in sorted(wanted)]
 
 
 def _ray_images(planned: Sequence[PlannedService]) -> list[RayImage]:

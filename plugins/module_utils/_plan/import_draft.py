@@ -13,6 +13,11 @@ from .._common import docker_run, shell
 from .._common.docker_run import DockerRun
 
 OWN_IMAGE = "an image of your own"
+BUILT_THERE = "is built on the machine itself; push it to a registry and name it in full"
+PATCHED = (
+    "patches the container at every start, which is not done here; put what it does as RUN into 'dockerfile' of an image by digest, "
+    f"or into {OWN_IMAGE}"
+)
 """Where the reason has it, the engine would have had more than it gets here."""
 
 

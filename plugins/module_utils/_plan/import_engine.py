@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,24 @@ PREFIXES = {
     "timeout": "a service runs until it is stopped",
     "ray": "the ranks of a spark_cluster are started and joined by their units",
 }
+# Images whose own script starts the engine by variables, as their authors describe them (AEON-7/vllm-dflash, read 2026-11-23): the
+# variable of the model, of the drafter with its tokens, and those that are an option.
+BY_VARIABLES = re.compile(r"ghcr\.io/aeon-7/")
+_MODEL, _DRAFTER, _TOKENS = "MODEL_PATH", "DFLASH_DRAFTER", "DFLASH_NUM_SPEC_TOKENS"
+_OPTIONS = {
+    "SERVED_MODEL_NAME": "--served-model-name",
+    "MAX_MODEL_LEN": "--max-model-len",
+    "MAX_NUM_SEQS": "--max-num-seqs",
+    "MAX_NUM_BATCHED_TOKENS": "--max-num-batched-tokens",
+    "GPU_MEMORY_UTILIZATION": "--gpu-memory-utilization",
+    "KV_CACHE_DTYPE": "--kv-cache-dtype",
+    "TENSOR_PARALLEL_SIZE": "--tensor-parallel-size",
+    "HOST": "--host",
+    "PORT": "--port",
+}
+# A drafter of DFlash needs both on sm_121 (practical guide, 14.5).
+_DFLASH_ENV = {"VLLM_USE_DEEP_GEMM": "0"}
+_DFLASH_OPTIONS = ("--attention-backend", "triton_attn")
 # Of these the next word is a program again.
 _ALONE = ("exec", "command", "builtin", "nohup", "setsid", "time", "tini", "dumb-init", "--")
 _WRAPPED = f"ran around the engine; put what it does into {OWN_IMAGE}"
@@ -61,7 +80,21 @@ _QUIET = {
     *("command", "type", "which", "clear", "umask", "jobs", "disown", "exec", "hostname", "id", "whoami", "uname"),
     *("nvidia-smi", "free", "ls", "stat", "touch", "mktemp", "python3", "curl", "wget", "ip", "ibdev2netdev", "local"),
 }
-_QUIET_DOCKER = ("stop", "rm", "kill", "logs", "ps", "inspect", "wait", "start", "image", "images", "info", "version")
+_QUIET_DOCKER = (
+    "stop",
+    "rm",
+    "kill",
+    "logs",
+    "ps",
+    "inspect",
+    "wait",
+    "start",
+    "image",
+    "images",
+    "info",
+    "version",
+    "pull",
+)
 _INSTALL = re.compile(r"(?:\S*python3? -m )?(?:uv )?\S*pip3? install ")
 
 
@@ -80,6 +113,28 @@ class Engine:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     beside: list[list[str]] = field(default_factory=list)
     program: str = ""
+
+
+def by_variables(image: str, env: Mapping[str, str | None]) -> tuple[Engine, tuple[str, ...]] | None:
+    """Return the engine that an image's own script starts by variables.
+
+    :param image: reference
+    :param env: variables of its container
+    :returns: the engine, as C(vllm serve) would be given it, and the variables that are in it; None for any other image
+    """
+    if not BY_VARIABLES.match(image) or not env.get(_MODEL):
+        return None
+    words = [str(env[_MODEL])]
+    for name, option in _OPTIONS.items():
+        if env.get(name):
+            words += [option, str(env[name])]
+    drafter, own = env.get(_DRAFTER), {}
+    tokens = str(env.get(_TOKENS) or "")
+    if drafter:
+        spec = {"method": "dflash", "model": drafter, "num_speculative_tokens": int(tokens) if tokens.isdigit() else 15}
+        words += ["--speculative-config", json.dumps(spec), *_DFLASH_OPTIONS]
+        own = {name: value for name, value in _DFLASH_ENV.items() if name not in env}
+    return Engine(words=words, env=own), (_MODEL, _DRAFTER, _TOKENS, *_OPTIONS)
 
 
 def find(words: Sequence[str], known: Mapping[str, str] | None = None) -> Engine | None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from .._common import shell_script
 from . import import_engine, import_scripts
-from .import_draft import OWN_IMAGE, Draft, Unreadable, text_of, words_of
+from .import_draft import BUILT_THERE, OWN_IMAGE, PATCHED, Draft, Unreadable, text_of, words_of
 from .import_engine import brief
 
 # What vllm-project/recipes calls this machine, and what it belongs to; the first that a recipe has counts.
@@ -56,7 +56,7 @@ def _template(draft: Draft, document: Mapping[str, Any], values: Mapping[str, An
 
 
 _RECIPE_REASONS = {
-    "mods": f"patches the container at every start, which is not done here; put the patches into {OWN_IMAGE}",
+    "mods": PATCHED,
     "build_args": "images are pulled, not built, on the hosts: push what it builds to a registry",
     "builder": "images are pulled, not built, on the hosts: push what it builds to a registry",
     "builder_config": "images are pulled, not built, on the hosts: push what it builds to a registry",
@@ -83,6 +83,7 @@ _RECIPE_SILENT = {
     "runtime",
     "runtime_version",
     "solo_only",
+    "pull_image",
     "min_nodes",
     "max_nodes",
     "mode",
@@ -110,9 +111,7 @@ def _recipe(draft: Draft, document: Mapping[str, Any]) -> dict[str, Any]:
     if document.get("solo_only") or document.get("mode") == "solo":
         draft.nodes = 1
     if draft.run.image and "/" not in draft.run.image:
-        draft.leave(
-            f"container {draft.run.image}", "is built on the machine itself; push it to a registry and name it in full"
-        )
+        draft.leave(f"container {draft.run.image}", BUILT_THERE)
     return values
 
 

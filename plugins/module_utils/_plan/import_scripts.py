@@ -14,7 +14,7 @@ from .._cluster.clustering import OWNED_ARGS
 from .._common import docker_run, shell, shell_script
 from .._common.docker_run import DockerRun
 from . import import_engine
-from .import_draft import OWN_IMAGE, Draft, Unreadable
+from .import_draft import BUILT_THERE, OWN_IMAGE, PATCHED, Draft, Unreadable
 from .import_engine import SYSTEMD, brief
 
 BESIDE = "stands beside the launch; the roles of this collection prepare hosts"
@@ -131,7 +131,7 @@ def _collect(draft: Draft, text: str, arguments: list[str] | None, found: _Found
     for command in shell_script.read_script(text, draft.variables, arguments):
         words = command.words
         composed = docker_run.read_compose_run(words)
-        run = docker_run.read_docker_run(words) or _cluster_script(words)
+        run = docker_run.read_docker_run(words) or _cluster_script(words) or _launch_cluster(draft, words)
         # A script inside is shorter than the one around it; what a $(...) starts was read where it stands.
         scripts = [word for word in words if len(word) < len(text) and not word.startswith(("$(", "`"))]
         inner = next((word for word in scripts if import_engine.starts(word)), None)
@@ -201,6 +201,54 @@ def _cluster_script(words: Sequence[str]) -> DockerRun | None:
     run.image = image
     run.options += [("--network", "host"), ("--volume", f"{home}:/root/.cache/huggingface")]
     run.command = ["ray", "start", "--head" if part == "--head" else "--address"]
+    return run
+
+
+_CLUSTER_VALUES = (
+    "-t",
+    "-e",
+    "-v",
+    "-p",
+    "-n",
+    "-m",
+    "--name",
+    "--nodes",
+    "--eth-if",
+    "--ib-if",
+    "--apply-mod",
+    "--shm-size",
+)
+"""Options of C(launch-cluster.sh) that take a value; every other one is a switch."""
+_CLUSTER_ACTIONS = ("exec", "start", "stop", "status")
+_CLUSTER_DOCKER = {"-e": "--env", "-v": "--volume", "-p": "--publish", "--name": "--name", "--shm-size": "--shm-size"}
+
+
+def _launch_cluster(draft: Draft, words: Sequence[str]) -> DockerRun | None:
+    """Read C(launch-cluster.sh -t IMAGE ... exec vllm serve) of eugr/spark-vllm-docker; None for its other actions."""
+    place = next((index for index, word in enumerate(words) if word.rpartition("/")[2] == "launch-cluster.sh"), None)
+    if place is None:
+        return None
+    run, mods = DockerRun(options=[("--network", "host")]), []
+    index = place + 1
+    while index < len(words) and words[index] not in _CLUSTER_ACTIONS:
+        name, equals, value = words[index].partition("=")
+        index += 1
+        if name in _CLUSTER_VALUES and not equals and index < len(words):
+            value, index = words[index], index + 1
+        if name == "-t":
+            run.image = value
+        elif name == "--apply-mod":
+            mods.append(value)
+        elif name in _CLUSTER_DOCKER:
+            run.options.append((_CLUSTER_DOCKER[name], value))
+    if words[index : index + 1] != ["exec"] or not import_engine.starts(" ".join(words[index:])):
+        return None
+    if mods:
+        draft.leave(f"mods {', '.join(mods)}", PATCHED)
+    if "/" not in run.image:
+        run.image = run.image or "vllm-node"
+        draft.leave(f"container {run.image}", BUILT_THERE)
+    run.command = list(words[index + 1 :])
     return run
 
 

@@ -18,10 +18,11 @@ from typing import Any
 
 from .._cluster import clustering
 from .._common import plain_secrets, redaction, shell
+from .._common.docker_run import read_options
 from .._compat.compat import check_launch, check_written
 from .._compat.rules_unit import Written
 from .._content.snapshots import TOKENIZER_FILES
-from .._vllm import image_catalogue, launch
+from .._vllm import image_catalogue, launch, seccomp
 from . import import_engine, recipes
 from .import_draft import OWN_IMAGE, Draft, Unreadable
 from .import_engine import Engine, brief, quiet
@@ -260,6 +261,9 @@ def _lint(service: Mapping[str, Any], nodes: int, catalogue: Sequence[Mapping[st
             own = (nodes, 0, "head", clustering.MASTER_PORT)
             args.update(zip(("nnodes", "node-rank", "master-addr", "master-port"), own))
         docker_args += CLUSTER_DOCKER_ARGS
+    given = service.get("docker_args", [])
+    if not seccomp.chosen(read_options(given)[0]) and seccomp.needed_for(args, service.get("env") or {}):
+        docker_args += ["--security-opt", "seccomp=io_uring.json"]  # as the plan gives it
     judged = check_launch(
         {
             "image": image["ref"],
@@ -271,7 +275,7 @@ def _lint(service: Mapping[str, Any], nodes: int, catalogue: Sequence[Mapping[st
             },
             "args": args,
             "env": service.get("env"),
-            "docker_args": [*docker_args, *service.get("docker_args", []), *_file_mounts(service)],
+            "docker_args": [*docker_args, *given, *_file_mounts(service)],
             "packages": service.get("pip"),
             "catalogue": list(catalogue),
             "nodes": nodes,
@@ -405,6 +409,7 @@ class _Import:
         if chosen:
             result["image"] = self._image(chosen, known)
         result["args"] = {key: self._moved(value) for key, value in sorted(args.items())}
+        self._own_files(args)
         for key, value in result["args"].items():
             if value != args[key]:
                 self.leave(
@@ -596,12 +601,21 @@ class _Import:
                 "the image's own entrypoint is used",
             )
         engine = import_engine.find(words, {key: value for key, value in self.outer.items() if value is not None})
+        started = import_engine.by_variables(run.image, self.outer) if engine is None and not words else None
+        if started:
+            engine, taken = started
+            self.bare = True
+            self.outer = {name: value for name, value in self.outer.items() if name not in taken}
+            self.leave(
+                "the image's own start script",
+                "its variables are read as options of vllm serve, which is typed whole here; what else the script does is not known",
+            )
         if engine is None and words[:1] == ["serve"] and not (known or {}).get("entrypoint") and self.by_docker:
             engine = Engine(words=words[1:])
             self.bare = True
             self.leave("serve", "the image runs vllm itself; 'vllm serve' is typed whole here, without its entrypoint")
         serves = (known or {}).get("entrypoint") == "serve" and entrypoint is None and self.by_docker
-        if engine is not None and serves and words[0].rpartition("/")[2] == "vllm":
+        if engine is not None and serves and words and words[0].rpartition("/")[2] == "vllm":
             self.leave(
                 "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
             )
@@ -722,6 +736,19 @@ class _Import:
     def _model(self, typed: str, args: dict[str, Any]) -> dict[str, Any]:
         """Return the model, with what else must be fetched for an engine that runs offline."""
         revision = args.pop("revision", None)
+        spec = args.get("speculative-config")
+        drafter, tokenizer = spec.get("model") if isinstance(spec, Mapping) else None, args.get("tokenizer")
+        extra: dict[str, dict[str, Any]] = {}
+        # Of a repository that is there for its tokenizer alone the weights are not fetched.
+        for other, more in ((drafter, {}), (tokenizer, {"only": list(TOKENIZER_FILES)})):
+            if isinstance(other, str) and recipes.REPO_NAME.fullmatch(other) and other != typed:
+                extra.setdefault(other, {"repo": other, **more})
+        beside = {"extra": list(extra.values())} if extra else {}
+        if isinstance(drafter, str) and drafter.startswith(("/", "~")):
+            self.leave(
+                f"drafter {drafter}",
+                "is a folder of the old container: name its repository in speculative-config and below model.extra",
+            )
         if typed.startswith(("/", "~", ".")):
             self.leave(
                 typed, "model.path is a folder on the controller, copied from there: name it as the controller sees it"
@@ -730,20 +757,23 @@ class _Import:
             waits = shell.unknown_names(path)
             if waits:
                 raise Unreadable(f"the model's folder waits for {', '.join(waits)}: say what that is (variables)")
-            return {"path": path}
-        model: dict[str, Any] = {"repo": typed}
-        if revision:
-            model["revision"] = str(revision)
-        spec = args.get("speculative-config")
-        drafter, tokenizer = spec.get("model") if isinstance(spec, Mapping) else None, args.get("tokenizer")
-        extra: dict[str, dict[str, Any]] = {}
-        # Of a repository that is there for its tokenizer alone the weights are not fetched.
-        for other, more in ((drafter, {}), (tokenizer, {"only": list(TOKENIZER_FILES)})):
-            if isinstance(other, str) and recipes.REPO_NAME.fullmatch(other) and other != typed:
-                extra.setdefault(other, {"repo": other, **more})
-        if extra:
-            model["extra"] = list(extra.values())
-        return model
+            return {"path": path, **beside}
+        return {"repo": typed, **({"revision": str(revision)} if revision else {}), **beside}
+
+    def _own_files(self, args: Mapping[str, Any]) -> None:
+        """Name the files that options ask for and no mount brings: they were made in the old container."""
+        brought = [target for _source, target in self.draft.run.mounts]
+        for option in _FILE_OPTIONS:
+            value = args.get(option)
+            if (
+                isinstance(value, str)
+                and _FILE.fullmatch(value)
+                and not any(value == target or value.startswith(f"{target}/") for target in brought)
+            ):
+                self.leave(
+                    f"--{option} {value}",
+                    "is a file of the old container: put it on the controller, and name it under 'files' with an absolute path, which the option then has",
+                )
 
     def _outside(self, path: str) -> str:
         """Return the host's path of a path in the container."""
@@ -763,6 +793,10 @@ class _Import:
                 if value == old or value.startswith(f"{old}/"):
                     return new + value[len(old) :]
         return value
+
+
+_FILE_OPTIONS = ("chat-template", "tool-parser-plugin", "reasoning-parser-plugin")
+_FILE = re.compile(r"[\w./~-]+\.(?:jinja2?|py|txt)")
 
 
 def _texts(value: Any) -> list[str]:

@@ -63,6 +63,16 @@ class PlannedImage:
 
 
 @dataclass(frozen=True)
+class BuiltImage:
+    """An image to be made from C(base) on the host by C(dockerfile), which calls it C(base_tag)."""
+
+    base: str
+    base_tag: str
+    tag: str
+    dockerfile: str
+
+
+@dataclass(frozen=True)
 class RayImage:
     """An image with Ray, to be made from C(base) on the host. version: of Ray."""
 
@@ -227,6 +237,7 @@ class PlannedService:
     url: str | None
     model: PlannedModel
     image: PlannedImage
+    built_image: BuiltImage | None
     ray_image: RayImage | None
     vllm_version: str | None
     version_source: str
@@ -279,6 +290,7 @@ class PlannedService:
                 "cluster": ClusterOf(**planned["cluster"]) if planned["cluster"] else None,
                 "model": PlannedModel(**{**model, "extra": _each(ExtraModel, model["extra"])}),
                 "image": PlannedImage(**planned["image"]),
+                "built_image": BuiltImage(**planned["built_image"]) if planned.get("built_image") else None,
                 "ray_image": RayImage(**planned["ray_image"]) if planned["ray_image"] else None,
                 "secrets": _each(Secret, planned["secrets"]),
                 "files": _each(File, planned["files"]),
@@ -318,6 +330,7 @@ class PlannedHost:
     models: list[dict[str, Any]]
     missing: Mapping[str, list[str]]
     images_locked: dict[str, dict[str, Any]]
+    built_images: list[BuiltImage]
     ray_images: list[RayImage]
     settings: Mapping[str, Any]
     measurements: list[dict[str, Any]] | None = field(default=None, metadata=OPTIONAL)

@@ -15,12 +15,14 @@ from typing import Any
 from .._cluster import ray_cluster
 from .._cluster.clustering import PORTS
 from .._common.sizes import GIB
+from .._content import built_image
 from .._host.docker_facts import FINGERPRINT_LABEL
 from .._vllm import versions
 from . import expected_path, service_files
 from .container_argv import STOP_SECONDS, parts_of, render_command
 from .judging import is_open, solved_args
 from .planned import (
+    BuiltImage,
     ClusterOf,
     Container,
     Limits,
@@ -62,7 +64,7 @@ def plan_service(
     if is_open("max-model-len", service.args.get("max-model-len")):
         args.setdefault("max-model-len", "auto")  # could not be worked out: vLLM knows the word, too
     ref, cache_dir = service.image["ref"], f"{settings['spark_cache_dir']}/{name}"
-    image, ray_image = _images(service, service_files.image_of(ref, host.images.get(ref) or {}))
+    image, built, ray_image = _images(service, service_files.image_of(ref, host.images.get(ref) or {}))
     model, listen = service_files.model_of(settings, service), _listen(host, service)
     secrets = [
         Secret(variable, source, f"/etc/dgxspark/secrets/{name}/{variable}")
@@ -86,6 +88,7 @@ def plan_service(
         url=probe.url,
         model=model,
         image=image,
+        built_image=built,
         ray_image=ray_image,
         vllm_version=launch.vllm_version,
         version_source=launch.version_source,
@@ -132,13 +135,17 @@ def _cluster(service: PlacedService) -> ClusterOf | None:
     return ClusterOf(span.name, span.size, span.head, span.hosts, span.executor) if span else None
 
 
-def _images(service: PlacedService, image: PlannedImage) -> tuple[PlannedImage, RayImage | None]:
-    """Return the image that a service runs from, and what has to be built for it when that is one with Ray."""
-    span = service.cluster
+def _images(service: PlacedService, image: PlannedImage) -> tuple[PlannedImage, BuiltImage | None, RayImage | None]:
+    """Return the image that a service runs from, and what has to be built for it: by its Dockerfile, and with Ray."""
+    span, steps, of = service.cluster, service.image.get("dockerfile"), image.id or image.run
+    built = BuiltImage(**built_image.planned(image.ref, image.run, steps)) if steps else None
+    if built:
+        of = built.tag
+        image = replace(image, run=of)
     if not span or not service.needs_ray:
-        return image, None
-    ray_image = RayImage(image.run, span.ray_version, ray_cluster.derived_tag(image.id or image.run, span.ray_version))
-    return replace(image, run=ray_image.tag), ray_image
+        return image, built, None
+    ray_image = RayImage(image.run, span.ray_version, ray_cluster.derived_tag(of, span.ray_version))
+    return replace(image, run=ray_image.tag), built, ray_image
 
 
 def _environment(service: PlacedService, env: Mapping[str, str], version: str | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import Any
 from .._common import plain_data, plain_secrets
 from .._common.validation import ENV_NAME, IMAGE_REF, LONGEST_START, RESERVED_NAMES, SERVICE_NAME, Problems, nearest
 from .._common.variables import SERVICE
+from .._content import built_image
 from .._proof import fast_path
 from .._vllm import catalogue, launch, versions
 from . import lora
@@ -101,7 +102,7 @@ MODEL_KEYS = ("repo", "revision", "path", "extra")
 EXTRA_MODEL_KEYS = ("repo", "revision", "only")
 ENDLESS = ("config", "quant_config", "draft_config")
 """Files of a model, which may hold numbers without end (time_step_limit of Mamba)."""
-IMAGE_KEYS = ("ref", "vllm_version", "entrypoint", "args", "env", "files", "pip")
+IMAGE_KEYS = ("ref", "vllm_version", "entrypoint", "args", "env", "files", "pip", "dockerfile")
 FILE_KEYS = ("source", "path")
 MEMORY_KEYS = ("weights_gib", "kv_gib", "other_gib")
 EXPECT_KEYS = (
@@ -759,4 +760,7 @@ def _check_image(problems: Problems, image: Mapping[str, Any]) -> bool:
         problems.add(
             f'image.vllm_version is {plain_data.shown(version)}; it must be a version of vLLM in quotes, like "0.19.0".'
         )
+    if named and image.get("dockerfile") is not None:
+        for text in built_image.problems(str(ref), image["dockerfile"]):
+            problems.add(text)
     return named

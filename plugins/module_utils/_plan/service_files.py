@@ -12,6 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from .._cluster import ray_cluster
+from .._common.docker_run import read_options
+from .._vllm import seccomp
 from .._vllm.image_catalogue import split_image
 from . import lora, recipes
 from .planned import ExtraModel, File, PlannedImage, PlannedModel
@@ -22,6 +24,8 @@ CONTAINER_CACHE = "/root/.cache/dgxspark"
 CONTAINER_SECRETS = "/run/dgxspark/secrets"
 REQUIREMENTS = "/etc/dgxspark/pip/requirements.txt"
 """In the container: the packages of 'pip' that have sums."""
+PROFILE = "io_uring.json"
+"""The seccomp profile; docker run reads it, as the account of the unit."""
 SNAPSHOTS = "snapshots"
 """Folder below HF_HOME with a link to each snapshot that a service names files of: such a path does not hold a commit."""
 
@@ -40,7 +44,7 @@ def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[
             continue
         sha256 = digest(source)
         files.append(replace(entry, sha256=sha256, host=_own_path(service, sha256 or "missing", source)))
-    files += _carry_over(service) + _requirements(service)
+    files += _carry_over(service) + _requirements(service) + _profile(settings, service)
     args = _filled(service.args, in_container)
     linked = not model.path and (args != service.args or any(entry.source is entry.sha256 is None for entry in files))
     folders = {each.repo: f"{CONTAINER_HF_HOME}/{each.link}" for each in model.extra if each.link}
@@ -74,6 +78,24 @@ def _requirements(service: PlacedService) -> list[File]:
     return [_made(service, REQUIREMENTS, "\n".join(packages) + "\n")] if packages else []
 
 
+def _profile(settings: Mapping[str, Any], service: PlacedService) -> list[File]:
+    """Return the seccomp profile of an engine that reads by io_uring, which Docker's own denies, unless somebody names another."""
+    given, _rest = read_options([str(word) for word in (*settings["spark_docker_args"], *service.docker_args)])
+    if not seccomp.needed_for(service.args, service.env) or seccomp.chosen(given):
+        return []
+    return [replace(_made(service, PROFILE, seccomp.profile()), path="")]
+
+
+def profile_option(files: Sequence[File]) -> list[str]:
+    """Return the option of docker run by which a container gets the profile among its files, if there is one."""
+    return [
+        word
+        for entry in files
+        if not entry.path and entry.host.endswith(f"-{PROFILE}")
+        for word in ("--security-opt", f"seccomp={entry.host}")
+    ]
+
+
 def _filled(value: Any, folder: str) -> Any:
     """Put the folder of the model's snapshot wherever a value names it."""
     if isinstance(value, str):
@@ -84,8 +106,13 @@ def _filled(value: Any, folder: str) -> Any:
 
 
 def mounts(files: Sequence[File]) -> list[str]:
-    """Return the options of docker run that show an engine its files."""
-    return [word for entry in files for word in ("--mount", f"type=bind,src={entry.host},dst={entry.path},readonly")]
+    """Return the options of docker run that show an engine its files; what Docker itself reads has no path in the container."""
+    return [
+        word
+        for entry in files
+        if entry.path
+        for word in ("--mount", f"type=bind,src={entry.host},dst={entry.path},readonly")
+    ]
 
 
 def folders_of(service: PlacedService, cache_dir: str) -> list[dict[str, str]]:

@@ -31,6 +31,7 @@ def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedS
     found = [
         *_image_alternative(planned, placed),
         *_image_too_old(planned, placed),
+        *_image_built(planned),
         *_not_taken_over(planned, placed),
         *_moving_revisions(planned),
         *_unhashed(planned),
@@ -99,7 +100,24 @@ def _not_taken_over(service: PlannedService, placed: PlacedService) -> list[Find
             severity="warning",
             service=service.name,
             message=f"recipe {placed.recipe} does more than is done here: {'; '.join(placed.left_out)}.",
-            fix="Where the engine needs it, build an image with it and name that as 'image' of the service.",
+            fix="Where the engine needs it, put it into 'dockerfile' of the service's image, or build an image with it and name that.",
+        )
+    ]
+
+
+def _image_built(service: PlannedService) -> list[Finding]:
+    """Show the Dockerfile of an image that is made on the host."""
+    built = service.built_image
+    if not built:
+        return []
+    steps = [line for line in built.dockerfile.splitlines()[1:-1] if line.strip()]
+    return [
+        Finding(
+            rule="image.built",
+            severity="info",
+            service=service.name,
+            message=f"{built.tag} is built on the host of {service.image.ref}: {' | '.join(steps)}",
+            fix="An image that you built and pushed yourself is the same on all hosts; name it by digest instead.",
         )
     ]
 

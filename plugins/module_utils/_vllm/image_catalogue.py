@@ -106,7 +106,7 @@ IMAGES: tuple[dict[str, Any], ...] = (
         "image": "vllm/vllm-openai:gemma",
         "cuda": "13.0",
         "arm64": True,
-        "note": "A build with the diffusion model of the Gemma family, which is neither planned nor checked here.",
+        "note": "A build with the diffusion model of the Gemma family, from before releases had it (0.24.0).",
     },
     {"image": "vllm/vllm-openai:gemma4", "vllm_version": "0.18.2rc1.dev73", "cuda": "12.9"},
     {

@@ -66,7 +66,7 @@ def test_a_form_with_variables_and_features(tmp_path: Path) -> None:
     ("values", "needle"),
     [
         ({"import_src": "gone.service"}, "gone.service' cannot be read"),
-        ({"import_src": str(FIXTURES / "vllm-dflash.txt")}, "no model is named on the command line"),
+        ({"import_src": str(FIXTURES / "vllm.txt")}, "waits for HF_MODEL_HANDLE"),
         ({"import_src": str(FIXTURES / "compose.txt"), "import_select": "x"}, "there is no 'x' among"),
     ],
 )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import model_table, recipe_references, recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import recipe_sources
@@ -199,6 +200,33 @@ def test_a_commit_that_is_not_there(tmp_path: Path, clone: Path) -> None:
         assert "cannot be read" in told and "1" * 40 in told
     told = one(sources(tmp_path, {"name": "a", "path": str(tmp_path / "no"), "commit": "1" * 40}), "a:pair")["refused"]
     assert "there is no such folder" in told
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"url": "http://127.0.0.1:9/x.git", "commit": "1" * 40},
+        {"url": "http://127.0.0.1:9/x.tar.gz", "commit": "1" * 40},
+    ],
+    ids=["repository", "archive"],
+)
+def test_an_address_without_an_answer_is_named_with_the_way_round_it(tmp_path: Path, given: dict[str, str]) -> None:
+    told = one(sources(tmp_path, {"name": "a", **given}), "a:pair")["refused"]
+    assert given["url"] in told and ("efused" in told or "connect to server" in told)
+    assert told.endswith("Without a way there, give a clone or an archive of it by 'path'.")
+    assert not list(tmp_path.glob(".spark/recipes/*"))
+
+
+def test_the_sources_of_the_examples_are_pinned_addresses() -> None:
+    """Nothing is fetched here: a source is read when a service first names a recipe of it."""
+    named = [
+        entry
+        for file in sorted((Path(__file__).parents[4] / "inventories").rglob("*.yml"))
+        for entry in (yaml.safe_load(file.read_text(encoding="utf-8")) or {}).get("spark_recipe_sources") or []
+    ]
+    found, wrong = recipe_references.read_sources(named, "host x")
+    assert wrong == [] and {"eugr", "nvidia", "vllm"} <= set(found)
+    assert all(source.url and source.commit for source in found.values())
 
 
 def test_a_check_fetches_nothing(tmp_path: Path, clone: Path) -> None:

@@ -752,6 +752,49 @@ def test_a_recipe_of_eugr_for_three_sparks() -> None:
     )
 
 
+# eugr's Qwen3.8-27B with a drafter from a hub, for two Sparks by its defaults, and one whose drafter a mod puts into the container.
+DRAFTED = """
+recipe_version: "1"
+name: Qwen3.8-27B-NVFP4-DFlash2
+model: nvidia/Qwen3.8-27B-NVFP4
+container: vllm-node
+defaults: {port: 8000, host: 0.0.0.0, tensor_parallel: 2, gpu_memory_utilization: 0.8, max_model_len: 262144}
+env: {}
+command: |
+  vllm serve nvidia/Qwen3.8-27B-NVFP4 --host {host} --port {port} --max-model-len {max_model_len} \\
+    --gpu-memory-utilization {gpu_memory_utilization} --load-format instanttensor \\
+    --speculative-config '{{"method":"dflash","model":"z-lab/Qwen3.8-27B-DFlash2","num_speculative_tokens":8}}' \\
+    --tensor-parallel-size {tensor_parallel} --distributed-executor-backend ray
+"""
+
+
+def test_a_recipe_with_a_drafter_fetches_it_too() -> None:
+    found = read(DRAFTED)
+    service = found["service"]
+    assert service["model"] == {
+        "repo": "nvidia/Qwen3.8-27B-NVFP4",
+        "extra": [{"repo": "z-lab/Qwen3.8-27B-DFlash2"}],
+    }
+    assert found["nodes"] == 2 and found["spark_cluster"]["services"] == [service]
+    assert "distributed-executor-backend" not in service["args"] and service["args"]["tensor-parallel-size"] == 2
+    assert "is built on the machine itself" in left(found)["container vllm-node"]
+
+
+def test_a_drafter_that_lies_in_the_old_container_is_named() -> None:
+    found = read(DRAFTED.replace("z-lab/Qwen3.8-27B-DFlash2", "/workspace/drafter"))
+    assert "extra" not in found["service"]["model"]
+    assert "name its repository" in left(found)["drafter /workspace/drafter"]
+
+
+def test_what_the_plan_gives_a_launch_is_not_asked_for() -> None:
+    """An engine that reads by io_uring gets a profile, unless the launch has one of its own."""
+    found = read(
+        "docker run --gpus all --ipc host eugr/spark-vllm-b12x:nightly-20260925 vllm serve a/b --load-format b12x"
+    )
+    assert "SPKH08" not in {finding["rule"] for finding in found["findings"]}
+    assert "docker_args" not in found["service"]
+
+
 def test_a_recipe_that_starts_a_program_of_its_own_is_refused() -> None:
     text = "name: x\nmodel: a/b\ncontainer: y\nrecipe_version: '1'\ncommand: |\n  exec /opt/recipe/entrypoint.sh\n"
     with pytest.raises(importer.Unreadable, match=r"it runs exec /opt/recipe/entrypoint\.sh"):

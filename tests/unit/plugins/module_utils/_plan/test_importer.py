@@ -171,9 +171,31 @@ def test_a_template_is_not_taken_for_a_launch() -> None:
     assert filled["model"] == {"repo": "Qwen/Qwen3-8B"} and filled["args"]["max-num-seqs"] == 4
 
 
-def test_an_image_that_is_started_by_variables_cannot_be_read() -> None:
+def test_an_image_that_is_started_by_variables_is_given_them_as_options() -> None:
+    found = load("vllm-dflash.txt")
+    service = found["service"]
+    assert service["model"] == {
+        "path": "~/vllm/DFlash-Qwen3.5-27B-Uncensored-NVFP4",
+        "extra": [{"repo": "z-lab/Qwen3.5-27B-DFlash"}],
+    }
+    assert service["image"] == {"ref": "ghcr.io/aeon-7/vllm-dflash:latest", "entrypoint": "passthrough"}
+    assert service["docker_args"] == ["--entrypoint", ""]
+    assert service["args"]["speculative-config"]["num_speculative_tokens"] == 15
+    assert (service["args"]["max-num-seqs"], service["args"]["attention-backend"]) == (16, "triton_attn")
+    assert service["env"] == {"VLLM_USE_DEEP_GEMM": "0"}
+    assert service["served_model_name"] == "dflash-qwen3.5-27b" and service["api_key_file"]
+    assert "is not known" in left(found)["the image's own start script"]
+
+
+def test_without_a_drafter_such_an_image_serves_the_model_alone() -> None:
+    found = docker("-e MODEL_PATH=a/b -e DFLASH_DRAFTER= -e MAX_MODEL_LEN=4096 ghcr.io/aeon-7/vllm-dflash:1")
+    assert found["service"]["model"] == {"repo": "a/b"} and found["service"]["args"] == {"max-model-len": 4096}
+    assert "env" not in found["service"]
+
+
+def test_an_image_that_is_started_by_variables_that_nobody_knows_cannot_be_read() -> None:
     with pytest.raises(importer.Unreadable, match="variables of its own"):
-        load("vllm-dflash.txt")
+        docker("-e MODEL_PATH=a/b example.org/vllm:1")
 
 
 # --- other forms --------------------------------------------------------------------------------------------------
@@ -582,7 +604,7 @@ def test_the_config_of_a_recipe_of_this_collection_is_taken() -> None:
     assert "config" not in docker("x/y:1 --model a/other", known_recipes={"mine": recipe})["service"]
 
 
-UNREADABLE = ("vllm.txt", "vllm-dflash.txt")
+UNREADABLE = ("vllm.txt",)
 
 
 @pytest.mark.parametrize("name", sorted(p.name for p in FOLDER.glob("*.txt") if p.name not in UNREADABLE))
