@@ -41,6 +41,7 @@ LOOKS_AT = {
     "systemd": "the service manager, by its socket",
     "staging": "files beside their place, and the clock for their age",
     "spread_files": "the files of models on a disk, below a folder that it is given, and what is known of them",
+    "units": "systemd, through the program that it is given, and the clock since boot",
 }
 # Enough of the standard library for arithmetic and texts, and nothing that reaches out.
 PURE = {
