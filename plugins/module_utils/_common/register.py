@@ -43,7 +43,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "error": "by_hand image model_files model_gone not_asked restoring running stopped unreachable",
         "warning": """
             boot file_added file_attributes file_changed file_missing image_moved image_planned launch model_moved
-            not_deployed unplanned
+            not_deployed relay unplanned
         """,
         "info": "dgx_os driver kernel plan taken_back unrecorded",
     },

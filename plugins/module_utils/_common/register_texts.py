@@ -991,6 +991,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "owner or mode of a managed file was changed",
             "`site.yml` sets them",
         ),
+        "drift.relay": (
+            "the host still passes on what is for other hosts of a ring, as `relay` once asked for",
+            "`site.yml --tags fabric`",
+        ),
         "drift.boot": (
             "a unit is not enabled at boot, or is enabled although the service is stopped",
             "`site.yml`; `systemctl unmask` before it where the unit is masked",

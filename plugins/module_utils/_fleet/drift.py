@@ -192,6 +192,15 @@ def check_addons(host: Host) -> list[Finding]:
     return findings
 
 
+def check_relay(host: Host) -> list[Finding]:
+    """The unit that passes on what is for other hosts of a ring, against what the inventory asks for."""
+    wanted = bool(((host.planned.get("cluster") or {}).get("fabric") or {}).get("relay"))
+    if wanted or not (host.facts.get("fabric") or {}).get("relay"):
+        return []
+    text = "it passes on what is for other hosts of a ring (dgxspark-fabric-relay.service), and the inventory asks for no relay any more."
+    return [_found("relay", "warning", text, f"{DEPLOY} --tags fabric, which removes it.")]
+
+
 def check_images(host: Host) -> list[Finding]:
     """Images that run: the planned, the locked and the recorded one."""
     findings = []
@@ -397,6 +406,7 @@ def check_host(host: Host) -> list[Finding]:
 CHECKS: tuple[Callable[[Host], list[Finding]], ...] = (
     check_services,
     check_addons,
+    check_relay,
     check_images,
     check_addon_images,
     check_models,

@@ -571,6 +571,8 @@ NETWORK_FILES = (
 )
 MANAGED_MARK = "dgxspark.vllm.fabric"
 """In the first line of the file that the role fabric writes."""
+RELAY_UNIT = "etc/systemd/system/dgxspark-fabric-relay.service"
+"""The unit by which the role fabric has a host of a ring pass on what is for others."""
 
 
 # A host may have no YAML parser for its netplan files, and names are all that is needed of them.
@@ -695,7 +697,8 @@ def read_fabric(root: str, run: Run, pci: dict[str, tuple[str, str]], config_roo
     :param run: runs C(ip) and C(rdma)
     :param pci: vendor and device by PCI function
     :param config_root: where /etc and /run of the host itself are found
-    :returns: C({connectx, pci_functions, ports, networks}). networks: addresses of all other interfaces, by name.
+    :returns: C({connectx, pci_functions, ports, networks, relay}). networks: addresses of all other interfaces, by name. relay: whether
+        the role fabric has had this host pass on what is for others.
         Each netdev also has C(neighbours), what has answered on it, and C(stored), where its network is written
         down
     """
@@ -726,6 +729,7 @@ def read_fabric(root: str, run: Run, pci: dict[str, tuple[str, str]], config_roo
         "pci_functions": sorted(functions),
         "ports": group_ports(netdevs),
         "networks": {name: found for name, found in addresses.items() if found and name not in names and name != "lo"},
+        "relay": os.path.exists(os.path.join(config_root, RELAY_UNIT)),
     }
 
 

@@ -732,6 +732,13 @@ def test_the_settings_of_the_role_fabric_are_its_own_defaults() -> None:
     assert settings["network"] == role["fabric_network"]
 
 
+def test_a_deployment_hands_each_setting_of_the_network_to_the_role() -> None:
+    tasks = yaml.safe_load((ROOT / "playbooks" / "tasks" / "bring.yml").read_text(encoding="utf-8"))
+    given = next(task for task in tasks if task["name"] == "Configure the fabric of the cluster")["vars"]
+    for name in clustering.FABRIC_KEYS:
+        assert f"spark_plan.cluster.fabric.{name}" in given[f"fabric_{name}"], name
+
+
 def test_preflight_asks_for_the_port_on_the_head_alone() -> None:
     taken = [{"port": 8000, "address": "0.0.0.0", "process": "nginx"}]
     plan = plan_of(cluster(), **asked(listening=taken))

@@ -117,6 +117,13 @@ def test_what_is_as_it_was_deployed_has_no_findings() -> None:
     assert findings(clean()) == []
 
 
+def test_a_relay_that_is_asked_for_is_no_difference() -> None:
+    known = clean()
+    known["facts"]["fabric"] = {"relay": True}
+    known["planned"]["cluster"] = {"name": "quad", "fabric": {"relay": True}}
+    assert findings(known) == []
+
+
 def service(known: dict[str, Any], **values: Any) -> None:
     known["planned"]["services"][0].update(values)
 
@@ -176,6 +183,17 @@ CASES: tuple[Case, ...] = (
     ("no more planned", lambda k: k["facts"]["services"].append("old"), "unplanned", "warning", "its unit is gone"),
     ("gateway down", lambda k: k["compared"]["units"][GATEWAY].update(active="failed"), "stopped", "error", f"{GATEWAY} ran"),
     ("gateway off", lambda k: k["compared"]["units"][GATEWAY].update(enabled=False), "boot", "warning", GATEWAY),
+    ("a relay is left", lambda k: k["facts"].update(fabric={"relay": True}), "relay", "warning", "asks for no relay any more"),
+    (
+        "a relay is left in a cluster",
+        lambda k: (
+            k["facts"].update(fabric={"relay": True}),
+            k["planned"].update(cluster={"name": "pair", "fabric": {"relay": False}}),
+        ),
+        "relay",
+        "warning",
+        "dgxspark-fabric-relay.service",
+    ),
     ("another image", lambda k: container(k, image_id=OTHER), "image", "error", "bbbbbbbbbbbb, and aaaaaaaaaaaa was deployed"),
     ("tag moved", lambda k: service(k, image={"ref": REF, "id": OTHER}), "image_moved", "warning", "is bbbbbbbbbbbb on this host"),
     ("image to come", lambda k: service(k, image={"ref": REF, "id": None}), "image_planned", "warning", "not on this host"),

@@ -200,8 +200,20 @@ def test_no_connectx_is_no_failure(tree: Any, fake_run: Any) -> None:
     tree.write("sys/class/net/enP7s7/operstate", "up\n")
     tree.write("sys/class/net/enP7s7/device/vendor", "0x10ec\n")
     tree.write("sys/class/net/enP7s7/device/device", "0x8127\n")
-    assert fabric(tree, fake_run) == {"connectx": False, "pci_functions": [], "ports": [], "networks": {}}
+    assert fabric(tree, fake_run) == {
+        "connectx": False,
+        "pci_functions": [],
+        "ports": [],
+        "networks": {},
+        "relay": False,
+    }
     assert fake_run.calls == []
+
+
+def test_a_relay_that_the_role_has_installed_is_seen(tree: Any, fake_run: Any) -> None:
+    assert not fabric(tree, fake_run)["relay"]
+    tree.write("etc/systemd/system/dgxspark-fabric-relay.service", "[Service]\n")
+    assert gb10.read_fabric(str(tree), fake_run, {}, config_root=str(tree))["relay"]
 
 
 def test_one_cable_is_two_twins(tree: Any, fake_run: Any) -> None:
@@ -651,7 +663,7 @@ def test_host_where_everything_is_missing(tmp_path: Any, fake_run: Any) -> None:
     for name in ("containers", "services", "units", "resident"):
         assert spark[name] == [], name
     assert spark["machine"]["is_spark"] is False
-    assert spark["fabric"] == {"connectx": False, "pci_functions": [], "ports": [], "networks": {}}
+    assert spark["fabric"] == {"connectx": False, "pci_functions": [], "ports": [], "networks": {}, "relay": False}
 
 
 def test_memory_of_a_capture(tree: Any) -> None:
