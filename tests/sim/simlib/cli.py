@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from . import nodes
+from . import cables, nodes
 from .build import build
 from .config import CACHE_DIR, IMAGE_PREFIX, LABEL, SETS
 from .engine import Docker, SimError, ensure_engine, say, warn
@@ -71,6 +71,10 @@ def command_down(args: argparse.Namespace) -> None:
     nodes.down(docker, list(SETS) if args.all else [args.set])
 
 
+def command_cable(args: argparse.Namespace) -> None:
+    nodes.lay(require_engine(), args.set, [cables.parse(text) for text in args.cables])
+
+
 def command_status(args: argparse.Namespace) -> None:
     nodes.status(require_engine())
 
@@ -122,6 +126,14 @@ def parser() -> argparse.ArgumentParser:
     sub = add("down", command_down, "remove the nodes of a set with their volumes and networks; images stay")
     sub.add_argument("--set", choices=sorted(SETS), default="demo", help="default: %(default)s")
     sub.add_argument("--all", action="store_true", help="all sets")
+    sub = add("cable", command_cable, "have a set cabled as said, in no other way; what is cabled so already stays")
+    sub.add_argument("--set", choices=sorted(SETS), default="ring", help="default: %(default)s")
+    sub.add_argument(
+        "cables",
+        nargs="*",
+        metavar="NODE.PORT-NODE.PORT",
+        help="1.0-2.1 joins port 0 of the first node with port 1 of the second; none: no cables",
+    )
     add("status", command_status, "show sets, nodes and the containers inside them")
     add("engine-ensure", command_engine_ensure, "get a Docker engine going if none answers")
     add("purge", command_purge, "remove everything made here, images and the image store too")

@@ -25,6 +25,10 @@ LINKS: tuple[tuple[str, str, int], ...] = (
     ("rail1", "enP2p1s0f0np0", 9000),
 )
 
+# The two interfaces of each port of a ConnectX-7; a cable joins the first ones of two ports, and the second ones.
+PORTS: dict[int, tuple[str, str]] = {0: ("enp1s0f0np0", "enP2p1s0f0np0"), 1: ("enp1s0f1np1", "enP2p1s0f1np1")}
+CABLE_MTU = 1500  # as a card comes up; roles are to set what they need
+
 # What the stores of the nodes hold: (name, entrypoint family, vLLM version it answers with).
 STANDIN_IMAGES: tuple[tuple[str, str, str], ...] = (
     ("nvcr.io/nvidia/vllm:26.04-py3", "passthrough", "0.19.0"),
@@ -65,12 +69,18 @@ class Node:
 
 @dataclass(frozen=True)
 class NodeSet:
-    """A group of nodes with networks of its own; sets live side by side."""
+    """A group of nodes with networks of its own; sets live side by side. cabled: its nodes have cables from port to port and no rails."""
 
     name: str
     container_prefix: str
     network_prefix: str
     subnet_prefix: str
+    cabled: bool = False
+
+    @property
+    def links(self) -> tuple[tuple[str, str, int], ...]:
+        """Networks of its nodes."""
+        return LINKS[:1] if self.cabled else LINKS
 
     def network(self, link: str) -> str:
         return f"{self.network_prefix}-{link}"
@@ -84,6 +94,7 @@ SETS: dict[str, NodeSet] = {
     "test": NodeSet("test", "sparktest-", "sparktest", "10.88"),
     "test2": NodeSet("test2", "sparktest2-", "sparktest2", "10.86"),
     "test3": NodeSet("test3", "sparktest3-", "sparktest3", "10.85"),
+    "ring": NodeSet("ring", "sparkring-", "sparkring", "10.84", cabled=True),
 }
 
 

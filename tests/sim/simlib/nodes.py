@@ -14,8 +14,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from . import cables
 from .build import NODE_FLAGS, Plan, copy_store, wait_inner_engine
-from .config import CACHE_DIR, LABEL, LINKS, SETS, Node, NodeSet, content_hash
+from .config import CACHE_DIR, LABEL, SETS, Node, NodeSet, content_hash
 from .engine import Docker, SimError, ensure_commands, say
 
 KEY = CACHE_DIR / "id_ed25519"
@@ -47,7 +48,7 @@ def prepare_keys(nodes: list[Node]) -> None:
             "os_reserve_gib": 5.2,
             "links": {
                 name: {"device": device, "address": node.address(i), "mtu": mtu}
-                for i, (name, device, mtu) in enumerate(LINKS)
+                for i, (name, device, mtu) in enumerate(SETS[node.set_name].links)
             },
         }
         write_if_changed(node.config_dir / "node.json", json.dumps(settings, indent=1) + "\n")
@@ -73,7 +74,7 @@ def ssh_argv(node: Node, *command: str) -> list[str]:
 
 
 def ensure_networks(docker: Docker, group: NodeSet) -> None:
-    for index, (link, _, mtu) in enumerate(LINKS):
+    for index, (link, _, mtu) in enumerate(group.links):
         name = group.network(link)
         if docker.exists("network", name):
             continue
@@ -85,7 +86,7 @@ def ensure_networks(docker: Docker, group: NodeSet) -> None:
 
 def node_spec(plan: Plan, store: str, node: Node) -> str:
     """What a running node was made from; when it differs the node is made anew."""
-    parts = [plan.node, store, repr(NODE_FLAGS), repr(LINKS), str(node.config_dir), node.address(0)]
+    parts = [plan.node, store, repr(NODE_FLAGS), repr(SETS[node.set_name].links), str(node.config_dir), node.address(0)]
     return content_hash(*parts, node.config_dir / "node.json", node.config_dir / "authorized_keys")
 
 
@@ -120,10 +121,10 @@ def boot(docker: Docker, plan: Plan, store: str, node: Node) -> str:
             *NODE_FLAGS,
             "--volume", f"{node.volume}:/var/lib/docker",
             "--volume", f"{node.config_dir}:/etc/spark-sim:ro",
-            "--network", group.network(LINKS[0][0]), "--ip", node.address(0), "--network-alias", node.hostname,
+            "--network", group.network(group.links[0][0]), "--ip", node.address(0), "--network-alias", node.hostname,
             plan.node,
         )  # fmt: skip
-        for index, (link, _, _) in list(enumerate(LINKS))[1:]:
+        for index, (link, _, _) in list(enumerate(group.links))[1:]:
             docker.run("network", "connect", "--ip", node.address(index), group.network(link), node.container)
     docker.run("start", node.container)
     wait_ready(docker, node)
@@ -131,7 +132,10 @@ def boot(docker: Docker, plan: Plan, store: str, node: Node) -> str:
 
 
 def is_ready(docker: Docker, node: Node) -> bool:
-    script = "docker info >/dev/null 2>&1 && systemctl -q is-active spark-sim ssh && ip link show enp1s0f0np0 >/dev/null 2>&1"
+    device = SETS[node.set_name].links[-1][1]
+    script = (
+        f"docker info >/dev/null 2>&1 && systemctl -q is-active spark-sim ssh && ip link show {device} >/dev/null 2>&1"
+    )
     return docker.run("exec", node.container, "sh", "-c", script, check=False).returncode == 0
 
 
@@ -159,8 +163,20 @@ def up(docker: Docker, plan: Plan, store: str, set_name: str, count: int) -> lis
     ensure_networks(docker, group)
     with ThreadPoolExecutor(max_workers=count) as pool:
         for node, action in zip(nodes, pool.map(lambda n: boot(docker, plan, store, n), nodes), strict=True):
-            say(f"{node.container}: {action} ({', '.join(node.address(i) for i in range(len(LINKS)))})")
+            say(f"{node.container}: {action} ({', '.join(node.address(i) for i in range(len(group.links)))})")
+    if group.cabled and count > 1:
+        lay(docker, set_name, cables.ring(count))
     return nodes
+
+
+def lay(docker: Docker, set_name: str, wanted: list[cables.Cable]) -> None:
+    """Have a set cabled like this and in no other way."""
+    if not SETS[set_name].cabled:
+        raise SimError(f"nodes of set {set_name} are on networks; those with cables are: --set ring")
+    running = docker.lines("ps", "--format", "{{.Names}}", "--filter", f"label={LABEL}={set_name}")
+    indices = sorted(int(name.removeprefix(SETS[set_name].container_prefix)) for name in running)
+    cables.lay(docker, [Node(set_name, index) for index in indices], wanted)
+    say(f"set {set_name}: cables {' '.join(str(cable) for cable in wanted) or 'none'}")
 
 
 def remove(docker: Docker, node: Node) -> None:
