@@ -8,14 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from .._common import plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._vllm import versions
-from . import fabric
+from . import engine_env, fabric
+from .engine_env import Place
 
 _FABRIC = fabric.Settings()
 FABRIC_KEYS: dict[str, Key] = {
@@ -240,6 +241,65 @@ def _settings(given: Mapping[str, Any]) -> fabric.Settings:
     if "subnets" in chosen:
         chosen["subnets"] = tuple(chosen["subnets"])
     return fabric.Settings(**chosen)
+
+
+def part_of(cluster: Cluster, hosts: Sequence[str], where: str) -> tuple[Cluster, list[str]]:
+    """Return a cluster with those of its hosts that one of its services spans.
+
+    :param cluster: as the inventory has it
+    :param hosts: as the service names them, the first answers; empty for all
+    :param where: the service stands, to begin messages with
+    :returns: the part, and what is wrong with it
+    """
+    if not hosts:
+        return cluster, []
+    strange = [host for host in hosts if host not in cluster.hosts]
+    if strange:
+        return cluster, [
+            f"{where}: 'hosts' names {', '.join(strange)}, which the cluster does not have. It has {', '.join(cluster.hosts)}."
+        ]
+    if len(set(hosts)) != len(hosts) or len(hosts) < 2:
+        return cluster, [
+            f"{where}: 'hosts' is {', '.join(hosts)}; it must be two or more hosts of the cluster, each once. "
+            "A service of one host stands in its spark_services."
+        ]
+    return replace(cluster, hosts=list(hosts)), []
+
+
+def part_fabric(planned: Mapping[str, Any] | None, hosts: Sequence[str]) -> dict[str, Any] | None:
+    """Return the network of a part of a cluster, from that of the whole.
+
+    Two neighbours of a ring are a pair on the cable between them: the other cables lead to hosts that have no rank. What is no
+    neighbour stays in a ring with cables missing, which C(check_reach) refuses.
+
+    :param planned: of C(plan_fabric)
+    :param hosts: of the part, the first answers
+    :returns: C({topology, rails, hosts}); None as long as the hosts have not been asked
+    """
+    if not planned or not set(hosts) < set(planned["hosts"]):
+        return dict(planned) if planned else None
+    rails = [rail for rail in planned["rails"] if set(rail["ends"]) <= set(hosts)]
+    topology = str(planned["topology"])
+    paired = topology == "ring" and len(hosts) == 2 and bool(rails)
+    if topology != "ring":
+        rails = list(planned["rails"])
+    found = {}
+    for host in hosts:
+        own = planned["hosts"][host]
+        active = str(own["environment"].get("mp", {}).get("NCCL_IB_HCA") or "").split(",")
+        mine = [each for each in own["rails"] if each["name"] in {rail["name"] for rail in rails}]
+        place = Place(
+            own["netdev"], own["address"], tuple(str(each["rdma"]) for each in mine if each["rdma"] in active)
+        )
+        if paired and own["address"]:
+            place = replace(place, netdev=mine[0]["netdev"], address=str(mine[0]["address"]).partition("/")[0])
+        found[host] = {
+            **own,
+            "netdev": place.netdev,
+            "address": place.address,
+            "environment": engine_env.environment(place, "direct" if paired else topology, len(hosts)),
+        }
+    return {**planned, "topology": "direct" if paired else topology, "rails": rails, "hosts": found}
 
 
 def plan_fabric(
@@ -558,7 +618,7 @@ def check_reach(
             service=name,
             message=f"with {split or 'its split'} rank {first} on {cluster.hosts[first]} sends to rank {second} on {cluster.hosts[second]}, "
             "which no cable of the ring joins.",
-            fix=f"Set tensor-parallel-size {cluster.size} alone, whose ranks send to their neighbours, or take a switch.",
+            fix="Span the whole ring by tensor-parallel-size alone, or two hosts that a cable joins, or take a switch.",
             source="spark-vllm-docker and spark-ds41f run one tensor-parallel group over the whole ring and nothing else",
             basis="measured",
         )

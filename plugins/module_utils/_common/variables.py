@@ -401,6 +401,12 @@ SERVICE: dict[str, Key] = {
         "started, or stopped to keep it deployed and not running; started when left out",
         choices=("started", "stopped"),
     ),
+    "hosts": Key(
+        list,
+        [],
+        "for a service of a cluster: those of its hosts that the engine spans, the first of which answers; all when left out",
+        page="cluster.md#part-of-a-cluster",
+    ),
     "exclusive": Key(str, "", "name of a set of services of the host of which one runs at a time", page="verbs.md"),
     "start_timeout": Key(
         int, 3000, "seconds that a start may take before systemd gives up", least=60, most=7 * 24 * 3600, unit="seconds"

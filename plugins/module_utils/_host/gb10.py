@@ -729,7 +729,7 @@ def read_fabric(root: str, run: Run, pci: dict[str, tuple[str, str]], config_roo
         "pci_functions": sorted(functions),
         "ports": group_ports(netdevs),
         "networks": {name: found for name, found in addresses.items() if found and name not in names and name != "lo"},
-        "relay": os.path.exists(os.path.join(config_root, RELAY_UNIT)),
+        "relay": Path(config_root, RELAY_UNIT).exists(),
     }
 
 

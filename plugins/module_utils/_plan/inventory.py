@@ -111,6 +111,10 @@ def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[s
                 f"{where}: recipe {service.recipe} needs {service.nodes} Sparks. Put it "
                 "into the services of spark_cluster, on a group of so many hosts; docs/pair.md shows how."
             )
+        if service and service.hosts:
+            messages.append(
+                f"{where}: 'hosts' is for services of spark_cluster. Take it out, or move the service there."
+            )
         services += [service.placed()] if service else []
     return services, messages + _used_twice(host)
 

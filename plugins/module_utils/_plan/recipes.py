@@ -390,6 +390,7 @@ def _assemble(
     merged.update(_configs(problems, own, recipe, variants))
     merged["overheads"] = problems.mapping(own.get("overheads"), "overheads")
     merged.update(_state(problems, own))
+    merged["hosts"] = texts(problems, own, "hosts")
     if problems.messages:
         return None
     return ServiceSpec(

@@ -27,9 +27,11 @@ ALIKE = ("spark_defaults", "spark_hf_home", "spark_cache_dir", "spark_recipe_dir
 
 @dataclass(frozen=True)
 class _Spanning:
-    """A service of a cluster: its position there, by which executor it spans the hosts and why, whether its image lacks Ray for that."""
+    """A service of a cluster: its position there, the hosts that it spans, by which executor and why, whether its image lacks Ray for
+    that."""
 
     position: int
+    cluster: Cluster
     service: ServiceSpec
     executor: str
     reason: str
@@ -55,11 +57,18 @@ def plan_cluster(
     services, refused = _read_services(cluster, hosts, sources)
     wrong += refused
     ranks: dict[str, list[PlacedService]] = {name: [] for name in cluster.hosts}
-    for each in services:
-        for rank, name in enumerate(cluster.hosts):
-            span, environment = clustering.span_of(cluster, each.position, rank, each.executor, network)
+    networks = [clustering.part_fabric(network, each.cluster.hosts) for each in services]
+    for each, own in zip(services, networks):
+        for rank, name in enumerate(each.cluster.hosts):
+            span, environment = clustering.span_of(each.cluster, each.position, rank, each.executor, own)
             ranks[name].append(_rank(each.service, span, environment, rank, each.needs_ray))
     hosts = {name: replace(host, services=[*host.services, *ranks[name]]) for name, host in hosts.items()}
+    if services and not refused:
+        wrong += [
+            f"cluster {cluster.name}: no service spans {name}. Name it in 'hosts' of one, give it spark_services, or take it out of the group."
+            for name, host in hosts.items()
+            if not host.services and not host.settings["spark_services"]
+        ]
     messages += wrong
     if not wrong:
         hosts = _solve_for_all_ranks(cluster, hosts, sources)
@@ -67,15 +76,21 @@ def plan_cluster(
         "hosts": cluster.hosts,
         "head": cluster.head,
         "services": [
-            {"name": each.service.name, "executor": each.executor, "reason": each.reason} for each in services
+            {
+                "name": each.service.name,
+                "executor": each.executor,
+                "reason": each.reason,
+                "hosts": list(each.cluster.hosts),
+            }
+            for each in services
         ],
         "fabric": network,
         "settings": dict(cluster.fabric),
         "findings": _network_findings(network)
         + [
             finding.to_dict()
-            for each in services
-            for finding in clustering.check_reach(cluster, each.service.name, each.service.args, network)
+            for each, own in zip(services, networks)
+            for finding in clustering.check_reach(each.cluster, each.service.name, each.service.args, own)
         ],
     }
     return whole, hosts
@@ -103,7 +118,7 @@ def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources
         *({ref for ref, image in host.images.items() if image.get("present")} for host in hosts.values())
     )
     names = {name: {taken for taken, _port in claims(host)} for name, host in hosts.items()}
-    ports = {port: str(name) for name, port in claims(head)}
+    ports = {name: {port: str(taken) for taken, port in claims(host)} for name, host in hosts.items()}
     services: list[_Spanning] = []
     messages: list[str] = []
     for position, entry in enumerate(cluster.entries):
@@ -114,11 +129,14 @@ def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources
             continue
         name, port = service.name, service.port
         where = f"{where} ({name})"
-        messages += clustering.check_service(cluster, service.args, service.env, service.nodes, service.recipe, where)
+        own, wrong = clustering.part_of(cluster, service.hosts, where)
+        messages += wrong
+        messages += clustering.check_service(own, service.args, service.env, service.nodes, service.recipe, where)
+        # Also where the service has no rank: people call it by the cluster and its name.
         messages += [f"{where}: the name is taken on host {host}." for host in cluster.hosts if name in names[host]]
-        if port in ports:
-            messages.append(f"{where}: port {port} is used on the head {cluster.head} already, by {ports[port]}.")
-        ports[port] = str(name)
+        if port in ports[own.head]:
+            messages.append(f"{where}: port {port} is used on the head {own.head} already, by {ports[own.head][port]}.")
+        ports[own.head][port] = str(name)
         for taken in names.values():
             taken.add(name)
         executor, reason, ray = _span(cluster, service, head)
@@ -127,7 +145,7 @@ def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources
                 f"{where}: pip with the executor ray would install the packages on the head alone. Build an image that has "
                 "them, or take the executor mp."
             )
-        services.append(_Spanning(position, service, executor, reason, executor == "ray" and not ray))
+        services.append(_Spanning(position, own, service, executor, reason, executor == "ray" and not ray))
     return services, messages
 
 
@@ -185,7 +203,8 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
     """Work out what ranks left open once for all of them: the least that any of their hosts has for it. Returns the hosts with it."""
     if all(
         key in service.args and not is_open(key, service.args[key])
-        for service in hosts[cluster.head].services
+        for host in hosts.values()
+        for service in host.services
         if _is_rank(service, cluster)
         for key in SOLVED
     ):
@@ -226,11 +245,11 @@ def join_ranks(
 ) -> None:
     """Put in what needs all ranks: the mark of what they run, and what is wrong with them as a whole."""
     findings: list[dict[str, Any]] = list(whole.pop("findings"))
-    solved = {service.name: service.solved for service in sparks[cluster.head].services}
+    solved = {service.name: service.solved for host in cluster.hosts for service in sparks[host].services}
     for about in whole["services"]:
         name = about["name"]
         ranks = {
-            host: next(service for service in planned[host].services if service.name == name) for host in cluster.hosts
+            host: next(service for service in planned[host].services if service.name == name) for host in about["hosts"]
         }
         mark = clustering.fingerprint([[host, plain(rank.settings.rank), rank.env] for host, rank in ranks.items()])
         for host, rank in ranks.items():
@@ -240,7 +259,7 @@ def join_ranks(
         images = {host: plain(rank.image) for host, rank in ranks.items()}
         found = clustering.check_images(cluster, name, images)
         findings += [finding.to_dict() for finding in found]
-        findings.append(_span_finding(cluster, about, solved[name], ranks[cluster.head]).to_dict())
+        findings.append(_span_finding(cluster, about, solved[name], ranks[about["hosts"][0]]).to_dict())
     planned[cluster.head].findings += findings
     for name in cluster.hosts:
         _join_host(cluster, sparks[name], planned[name])

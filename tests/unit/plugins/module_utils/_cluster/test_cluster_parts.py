@@ -1,0 +1,217 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services over a part of a cluster: four hosts as one engine, or as two pairs in its place, in a ring and on a switch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
+
+ROOT = Path(__file__).parents[5]
+RECIPES = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
+    for path in (ROOT / "playbooks" / "recipes").glob("*.yml")
+}
+HOSTS = ["s1", "s2", "s3", "s4"]
+NETDEVS = {0: ("enp1s0f0np0", "enP2p1s0f0np0"), 1: ("enp1s0f1np1", "enP2p1s0f1np1")}
+MODEL = {"recipe": "qwen3-4b-instruct-2507", "exclusive": "shape", "args": {"gpu-memory-utilization": 0.3}}
+BIG = {"name": "big", "port": 8000, **MODEL}
+LEFT = {"name": "left", "port": 8001, "hosts": ["s1", "s2"], **MODEL}
+RIGHT = {"name": "right", "port": 8001, "hosts": ["s3", "s4"], **MODEL}
+ONE_CABLE = {name: {0} for name in HOSTS}
+
+
+def network(topology: str) -> dict[str, Any]:
+    """What the role fabric plans for four bare hosts, after it has listened."""
+    links = cabling.ring_of(HOSTS) if topology == "ring" else {frozenset((name, 0) for name in HOSTS)}
+    entries = {}
+    for number, name in enumerate(HOSTS, 1):
+        ports, heard = [], []
+        for cage, netdevs in NETDEVS.items():
+            peers = {end for link in links if (name, cage) in link for end in link} - {(name, cage)}
+            facts = [
+                {
+                    "name": netdev,
+                    "up": bool(peers),
+                    "mac": f"3c:6d:66:cc:{number:02x}:{cage}{position}",
+                    "mtu": 9000,
+                    "addresses": [],
+                    "stored": [],
+                    "rdma": {"name": netdev[:-3].replace("en", "roce"), "state": "ACTIVE", "gids": []},
+                }
+                for position, netdev in enumerate(netdevs)
+            ]
+            ports.append({"cage": cage, "netdevs": facts})
+            heard += [
+                {"netdev": netdev, "host": host, "peer": NETDEVS[other][position]}
+                for position, netdev in enumerate(netdevs)
+                for host, other in sorted(peers)
+            ]
+        entries[name] = {
+            "fabric": {"connectx": True, "ports": ports, "networks": {"enP7s7": [f"10.0.0.{number}/24"]}},
+            "heard": heard,
+            "management_address": f"10.0.0.{number}",
+        }
+    return fabric.plan(entries)
+
+
+def given(topology: str, *services: dict[str, Any], **units: str) -> dict[str, Any]:
+    """The hosts of an inventory. units: services that run, with the hosts that they run on."""
+    body = {"name": "quad", "executor": "mp", "services": list(services)}
+    planned = network(topology)
+    return {
+        name: {
+            "vars": {"spark_cluster": body},
+            "address": f"10.0.0.{number}",
+            "measured": {
+                "units": [
+                    {"name": f"spark-{service}.service", "active_state": "active"}
+                    for service, on in units.items()
+                    if name in on.split()
+                ]
+            }
+            if units
+            else None,
+            "images": {},
+            "fabric": planned,
+        }
+        for number, name in enumerate(HOSTS, 1)
+    }
+
+
+def plan_of(topology: str, *services: dict[str, Any], **units: str) -> dict[str, Any]:
+    return engine.make_plan(given(topology, *services, **units), RECIPES, groups={"quad": HOSTS, "sparks": HOSTS})
+
+
+def ranks(plan: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    return {
+        host: service for host, body in plan["hosts"].items() for service in body["services"] if service["name"] == name
+    }
+
+
+def option(service: dict[str, Any], name: str) -> str:
+    words = service["argv"]
+    return str(words[words.index(name) + 1])
+
+
+def unreached(plan: dict[str, Any]) -> list[str]:
+    return [found["message"] for found in plan["hosts"]["s1"]["findings"] if found["rule"] == "cluster.unreached"]
+
+
+def test_a_part_of_a_ring_is_a_pair_on_the_cable_between_its_hosts() -> None:
+    plan = plan_of("ring", BIG, LEFT, RIGHT)
+    right = ranks(plan, "right")
+    assert list(right) == ["s3", "s4"] and [each["rank"] for each in right.values()] == [0, 1]
+    assert {option(each, "--nnodes") for each in right.values()} == {"2"}
+    assert {option(each, "--tensor-parallel-size") for each in right.values()} == {"2"}
+    # The cable of the ring from port 0 of s3 into port 1 of s4.
+    assert {option(each, "--master-addr") for each in right.values()} == {"192.168.103.12"}
+    assert right["s3"]["env"]["NCCL_IB_HCA"] == "rocep1s0f0,roceP2p1s0f0"
+    assert right["s4"]["env"]["NCCL_IB_HCA"] == "rocep1s0f1,roceP2p1s0f1"
+    assert right["s4"]["env"]["GLOO_SOCKET_IFNAME"] == "enp1s0f1np1"
+    assert "NCCL_ALGO" not in right["s3"]["env"] and right["s3"]["env"]["NCCL_IB_MERGE_NICS"] == "1"
+    assert right["s3"]["url"] and not right["s4"]["url"]
+    assert right["s3"]["settings"]["rank"]["peers"][0]["host"] == "s4"
+    big = ranks(plan, "big")
+    assert list(big) == HOSTS and big["s1"]["env"]["NCCL_ALGO"] == "Ring"
+    assert unreached(plan) == []
+
+
+def test_a_part_of_a_switch_keeps_its_addresses_and_has_the_settings_of_two() -> None:
+    plan = plan_of("switch", BIG, LEFT, RIGHT)
+    assert ranks(plan, "big")["s1"]["env"]["NCCL_NVLS_ENABLE"] == "0"
+    right = ranks(plan, "right")
+    assert "NCCL_NVLS_ENABLE" not in right["s3"]["env"]
+    assert right["s3"]["env"]["VLLM_HOST_IP"] == ranks(plan, "big")["s3"]["env"]["VLLM_HOST_IP"]
+
+
+@pytest.mark.parametrize(("topology", "hosts", "stopped"), [
+    ("ring", ["s1", "s3"], True),
+    ("ring", ["s1", "s2", "s3"], True),
+    ("ring", ["s4", "s1"], False),
+    ("switch", ["s1", "s3"], False),
+    ("switch", ["s1", "s2", "s3"], False),
+])  # fmt: skip
+def test_hosts_that_no_cable_joins_are_no_part(topology: str, hosts: list[str], stopped: bool) -> None:
+    part = {**LEFT, "hosts": hosts, "args": {"tensor-parallel-size": len(hosts)}}
+    assert bool(unreached(plan_of(topology, BIG, part))) is stopped
+
+
+def test_a_host_that_no_service_spans_is_named() -> None:
+    with pytest.raises(InventoryError) as caught:
+        plan_of("ring", LEFT)
+    assert [message.partition(". ")[0] for message in caught.value.messages] == [
+        "cluster quad: no service spans s3",
+        "cluster quad: no service spans s4",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        (["s1", "s9"], "'hosts' names s9, which the cluster does not have. It has s1, s2, s3, s4."),
+        (["s1"], "'hosts' is s1; it must be two or more hosts of the cluster, each once."),
+        (["s1", "s1"], "each once"),
+        ("s1", "'hosts' must be a list of texts"),
+    ],
+)
+def test_what_is_wrong_with_a_part_is_named(hosts: Any, said: str) -> None:
+    with pytest.raises(InventoryError) as caught:
+        plan_of("ring", {**LEFT, "hosts": hosts})
+    assert any(said in message for message in caught.value.messages), caught.value.messages
+
+
+def test_a_service_of_one_host_has_no_part() -> None:
+    hosts = given("ring", BIG)
+    hosts["s1"]["vars"]["spark_services"] = [{**LEFT, "name": "own", "port": 8005}]
+    with pytest.raises(InventoryError) as caught:
+        engine.make_plan(hosts, RECIPES, groups={"quad": HOSTS, "sparks": HOSTS})
+    assert any("'hosts' is for services of spark_cluster" in message for message in caught.value.messages)
+
+
+def test_two_pairs_may_have_one_port_and_one_head_may_not() -> None:
+    plan_of("ring", LEFT, RIGHT)
+    with pytest.raises(InventoryError) as caught:
+        plan_of("ring", {**BIG, "port": 8001}, LEFT)
+    assert "port 8001 is used on the head s1 already, by big" in "\n".join(caught.value.messages)
+
+
+@pytest.mark.parametrize(
+    ("units", "started"),
+    [
+        ({}, {"big"}),
+        ({"big": "s1 s2 s3 s4"}, {"big"}),
+        ({"left": "s1 s2", "right": "s3 s4"}, {"left", "right"}),
+    ],
+)
+def test_four_as_one_or_two_pairs_run_and_never_both(units: dict[str, str], started: set[str]) -> None:
+    plan = plan_of("ring", BIG, LEFT, RIGHT, **units)
+    states = {(service["name"], service["state"]) for body in plan["hosts"].values() for service in body["services"]}
+    assert states == {(name, "started" if name in started else "stopped") for name in ("big", "left", "right")}
+    # Only one of the set is in memory at a time, so all three fit.
+    assert not [f for body in plan["hosts"].values() for f in body["findings"] if f["rule"].startswith("memory.")
+                and f["severity"] == "error"]  # fmt: skip
+
+
+def test_a_swap_names_both_pairs_and_takes_whole_engines() -> None:
+    plan = plan_of("ring", BIG, LEFT, RIGHT)
+    found, wrong = verbs.select(plan["hosts"], HOSTS, ["left", "right"])
+    assert (found, wrong) == ({"s1": ["left"], "s2": ["left"], "s3": ["right"], "s4": ["right"]}, [])
+    _found, wrong = verbs.select(plan["hosts"], ["s3"], ["right"])
+    assert "leaves out s4" in wrong[0] and "s1" not in wrong[0]
+
+
+def test_who_asks_for_a_part_comes_to_its_own_head() -> None:
+    plan = plan_of("ring", BIG, LEFT, RIGHT)
+    spans = {service["name"]: service["hosts"] for service in plan["clusters"]["quad"]["services"]}
+    assert spans == {"big": HOSTS, "left": ["s1", "s2"], "right": ["s3", "s4"]}
+    assert [host for host, each in ranks(plan, "right").items() if each["probe"]["url"]] == ["s3"]
