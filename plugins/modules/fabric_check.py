@@ -14,6 +14,7 @@ description:
   - Sends packets that fill the MTU and must not be fragmented to the other hosts of a group, on each rail. Where they are
     lost, small ones tell a wrong MTU from a link that does not work.
   - Runs the sending side of probes of the bandwidth, 1 GiB each.
+  - Runs one rank of an all-reduce over all hosts of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
   - Findings are returned and never fail the task.
 author:
   - dgxspark.vllm contributors (@dgxspark)
@@ -32,8 +33,11 @@ options:
       - Left out means that nothing is measured; an empty list is reported as such.
     type: list
     elements: dict
+  collective:
+    description: C(cluster.collective) of the host's part of the plan; left out or empty means that no all-reduce is run.
+    type: dict
   min_gbps:
-    description: Gb/s that each program must reach on a rail.
+    description: Gb/s that each program must reach on a rail, and C(all_reduce) over all hosts.
     type: dict
     default: {}
   attempts:
@@ -68,6 +72,12 @@ bandwidth:
   type: list
   elements: dict
   sample: [{"rail": "rail0", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28, "error": ""}]
+collective:
+  description: C(gbps) of the all-reduce as NCCL's own tests count it (busbw), with C(backend), C(nccl), C(ranks), C(bytes) and C(seconds); else
+    C(error), C(lacks) or C(unknown).
+  returned: when asked for
+  type: dict
+  sample: {"backend": "nccl", "nccl": "2.28.9", "ranks": 4, "bytes": 268435456, "seconds": 0.0373, "gbps": 86.4}
 findings:
   description: What is wrong.
   returned: success
@@ -85,7 +95,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import collective, fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
 TEST_SECONDS = 180.0  # that a ping or a bandwidth test may take
@@ -117,6 +128,20 @@ def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
     return {**identity(test), "gbps": gbps, "error": error}
 
 
+def add_up(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Run one rank of an all-reduce; whatever becomes of it, no container of it is left."""
+    argv = [str(word) for word in wanted["argv"]]
+    remove = [argv[0], "rm", "--force", collective.CONTAINER]
+    command.run(remove, TEST_SECONDS)
+    try:
+        answer = command.run([*argv, "-c", collective.program()], collective.SECONDS, tail=True)
+    finally:
+        command.run(remove, TEST_SECONDS)
+    if answer.state != command.FINISHED:
+        return {"unknown": answer.why}
+    return collective.read(answer.rc, answer.out, answer.err)
+
+
 def identity(test: dict[str, Any]) -> dict[str, Any]:
     """What tells a probe from others."""
     return {key: test[key] for key in ("rail", "tool", "server", "client")}
@@ -128,6 +153,7 @@ def main() -> None:
         argument_spec={
             "pings": {"type": "list", "elements": "dict", "default": []},
             "bandwidth": {"type": "list", "elements": "dict"},
+            "collective": {"type": "dict"},
             "min_gbps": {"type": "dict", "default": {}},
             "attempts": {"type": "int", "default": 5},
         },
@@ -140,8 +166,14 @@ def main() -> None:
     measured = [measure(run, test, module.params["attempts"]) for test in tests or []]
     if tests is not None:
         findings += fabric.judge_bandwidth(measured, module.params["min_gbps"])
+    more = {}
+    wanted = None if module.check_mode else module.params["collective"]
+    if wanted:
+        more["collective"] = add_up(wanted)
+        own, service = str(wanted["host"]), str(wanted["service"])
+        findings += collective.judge(own, service, more["collective"], module.params["min_gbps"])
     found = [finding.to_dict() for finding in findings]
-    module.exit_json(changed=False, pings=pings, bandwidth=measured, findings=found, report=fabric.lines(found))
+    module.exit_json(changed=False, pings=pings, bandwidth=measured, findings=found, report=fabric.lines(found), **more)
 
 
 if __name__ == "__main__":

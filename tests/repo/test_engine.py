@@ -31,6 +31,7 @@ LOOKS_AT = {
     "image_stream": "pieces of an archive, and programs that unpack and load it",
     "image_probe_program": "the inside of an image, where it runs",
     "plan_probe_program": "the inside of an image, where it runs",
+    "collective_program": "the inside of an image, where it runs, and the network that its ranks talk over",
     "key_files": "files of keys, on the controller",
     "made": "what lies below folders of the host, as far as it was noted",
     "ray_nodes": "a Ray cluster, from inside one of its containers",

@@ -52,9 +52,15 @@ FABRIC_KEYS: dict[str, Key] = {
         int, 90, "a change is undone after this time unless the host still answers", least=10, most=3600, unit="seconds"
     ),
     "firewall": Key(bool, True, "let the fabric through ufw, where that is active"),
-    "bandwidth": Key(bool, True, "measure the bandwidth with what all hosts have of `ib_write_bw` and `iperf3`"),
+    "bandwidth": Key(
+        bool,
+        True,
+        "measure the bandwidth with what all hosts have of `ib_write_bw` and `iperf3`, and have the ranks add up numbers before an engine starts",
+    ),
     "min_gbps": Key(
-        dict, {"ib_write_bw": 80, "iperf3": 20}, "Gb/s that each program must reach on a rail; less is a warning"
+        dict,
+        {"ib_write_bw": 80, "iperf3": 20, "all_reduce": 80},
+        "Gb/s that each program must reach on a rail, and an all-reduce over all hosts; less is a warning",
     ),
 }
 """Keys of C(spark_cluster.fabric), and variables of the role fabric with its prefix."""

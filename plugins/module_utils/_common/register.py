@@ -50,12 +50,15 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     "exporters": {"error": "no_checksum unreachable", "warning": "no_node_exporter"},
     "fabric": {
         "error": """
-            bond defined_twice duplicate_address foreign_file given_differ line link_local miscabled mtu_differs no_address
+            bond collective defined_twice duplicate_address foreign_file given_differ line link_local miscabled mtu_differs no_address
             no_connectx no_gid no_link no_meeting no_subnet not_joined other_address overlap own_cable ping ping_mtu rdma_down
             ring_cabling ring_order same_subnet shared_file subnets_differ
         """,
-        "warning": "half mtu_small no_relay probe_failed several_addresses slow slow_link slow_pcie interface_down volatile",
-        "info": "assumed no_probe others second_cable unequal_cages",
+        "warning": """
+            collective_slow collective_unknown half mtu_small no_relay probe_failed several_addresses slow slow_link slow_pcie
+            interface_down volatile
+        """,
+        "info": "assumed collective_unknown no_probe others second_cable unequal_cages",
     },
     "fast_path": {
         "error": "acceptance attention_backend linear_kernel moe_backend",

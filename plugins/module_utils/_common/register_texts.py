@@ -510,6 +510,19 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the program printed no result",
             "run it by hand; port 18515",
         ),
+        "fabric.collective": (
+            "torch and NCCL of the engine's image, on all hosts at once, could not add up a number; nothing was started",
+            "what it says; `NCCL_DEBUG: INFO` in `env` of the service shows the device of each way",
+        ),
+        "fabric.collective_slow": (
+            "they could, and slower than `all_reduce` of `fabric_min_gbps` (bus bandwidth as nccl-tests count it); a ring of four has 80 and "
+            "more, a pair 185",
+            "the slowest cable, see `fabric.slow`; 12 Gb/s is TCP, not RDMA",
+        ),
+        "fabric.collective_unknown": (
+            "the test gave no answer, or the image has no torch; the engine is started",
+            "read what the engine says when it starts",
+        ),
         "fabric.no_probe": (
             "no measuring tool is installed on all hosts",
             "install `perftest` or `iperf3` on all",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._cluster import ray_cluster
+from .._cluster import collective, ray_cluster
 from .._host import containers
 from .._vllm.launch import render
 from .planned import Container, PlannedService
@@ -115,6 +115,35 @@ def _docker_run(
     argv += [str(arg) for arg in settings["spark_gpu_args"]]
     argv += mounts(planned.files)
     return [*argv, *given_docker_args(settings, service)]
+
+
+def collective_argv(
+    settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, port: int
+) -> list[str]:
+    """Return the C(docker run) of a rank's test of the network, as far as the program: image, network and devices of the engine.
+
+    :param settings: of the host
+    :param service: a rank of a cluster
+    :param planned: the same, planned
+    :param port: at which ranks meet
+    :returns: the command; C(-c) and the text of the program follow
+    """
+    span = service.cluster
+    if span is None:
+        return []
+    env = collective.environment(planned.env, service.rank, span.size, span.addresses[span.head], port)
+    passes = planned.entrypoint == "passthrough"  # it makes a newer CUDA run on an older driver
+    return [
+        *("/usr/bin/docker", "run", "--rm", "--name", collective.CONTAINER, "--pull", "never", "--log-driver", "none"),
+        *containers.restricted(containers.ENGINE_PIDS, containers.for_port(port)),
+        *own_docker_args(settings, service),
+        *(word for name, value in sorted(env.items()) for word in ("--env", f"{name}={value}")),
+        *(word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))),
+        *(str(arg) for arg in settings["spark_gpu_args"]),
+        *([] if passes else ["--entrypoint", "python3"]),
+        planned.image.run,
+        *(["python3"] if passes else []),
+    ]
 
 
 def given_docker_args(settings: Mapping[str, Any], service: PlacedService) -> list[str]:

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .._cluster import clustering, fabric
+from .._cluster import clustering, collective, fabric
 from .._cluster.clustering import Cluster, Span
 from .._common import schema
 from .._common.findings import Finding
 from .._vllm import image_catalogue
-from . import image_check, image_questions, verbs
+from . import container_argv, image_check, image_questions, verbs
 from .inventory import claims, read_service
 from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
 from .planned import PlannedHost, PlannedService, plain
@@ -261,9 +261,27 @@ def join_ranks(
         findings += [finding.to_dict() for finding in found]
         findings.append(_span_finding(cluster, about, solved[name], ranks[about["hosts"][0]]).to_dict())
     planned[cluster.head].findings += findings
-    for name in cluster.hosts:
-        _join_host(cluster, sparks[name], planned[name])
     verbs.join_states([planned[host].services for host in cluster.hosts])
+    for name in cluster.hosts:
+        test = _collective(cluster, whole["services"], sparks[name], planned)
+        _join_host(cluster, sparks[name], planned[name], test)
+
+
+def _collective(
+    cluster: Cluster, services: list[dict[str, Any]], host: Host, planned: Mapping[str, PlannedHost]
+) -> dict[str, Any] | None:
+    """Return the test of the network that a host takes part in before its engine starts: C({service, host, hosts, argv}), None for no test."""
+    state = {service.name: service.state for name in cluster.hosts for service in planned[name].services}
+    known = [{**about, "state": state[about["name"]]} for about in services]
+    for chosen in collective.choose(known):
+        about = next(each for each in services if each["name"] == chosen)
+        if host.name in about["hosts"]:
+            rank = next(each for each in planned[host.name].services if each.name == chosen)
+            own = next(each for each in host.services if each.name == chosen and _is_rank(each, cluster))
+            port = clustering.MASTER_PORT + (own.cluster.position if own.cluster else 0)
+            argv = container_argv.collective_argv(host.settings, own, rank, port)
+            return {"service": chosen, "host": host.name, "hosts": about["hosts"], "argv": argv}
+    return None
 
 
 def _joined(service: PlannedService, mark: str, solved: Sequence[str]) -> PlannedService:
@@ -273,8 +291,8 @@ def _joined(service: PlannedService, mark: str, solved: Sequence[str]) -> Planne
     return replace(service, settings=settings, memory={**service.memory, "solved": solved})
 
 
-def _join_host(cluster: Cluster, host: Host, body: PlannedHost) -> None:
-    """Put into the plan of a host what it is to its cluster."""
+def _join_host(cluster: Cluster, host: Host, body: PlannedHost, test: Mapping[str, Any] | None) -> None:
+    """Put into the plan of a host what it is to its cluster. test: of C(_collective)."""
     for service in host.services:
         if _is_rank(service, cluster):
             wrong = clustering.check_interfaces(service.name, service.env, host.measured, host.name)
@@ -285,6 +303,7 @@ def _join_host(cluster: Cluster, host: Host, body: PlannedHost) -> None:
         "rank": cluster.hosts.index(host.name),
         "fabric": {**schema.defaults(clustering.FABRIC_KEYS), **cluster.fabric},
         "fabric_addresses": host.settings["spark_fabric_addresses"],
+        "collective": test,
     }
     ignored = set(host.settings["spark_ignore_rules"])
     body.findings = [finding for finding in body.findings if finding["rule"] not in ignored]
@@ -294,7 +313,7 @@ def _span_finding(
     cluster: Cluster, about: Mapping[str, Any], solved: Mapping[str, Any], head: PlannedService
 ) -> Finding:
     """Say how a service spans its hosts, and what was worked out for all of its ranks."""
-    message = f"spans {', '.join(cluster.hosts)} by the executor {about['executor']}: {about['reason']}."
+    message = f"spans {', '.join(about['hosts'])} by the executor {about['executor']}: {about['reason']}."
     if head.ray_image:
         message += f" Its image has no Ray; one with Ray {cluster.ray_version} is built from it on each host."
     if solved:

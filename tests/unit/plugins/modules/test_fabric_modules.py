@@ -150,3 +150,29 @@ def test_check_that_cannot_measure(capsys: Any, programs: Any) -> None:
     assert result["findings"][0]["rule"] == "fabric.probe_failed" and "unable to connect" in result["report"][0]
     assert run_module(fabric_check, capsys, bandwidth=[])["findings"][0]["rule"] == "fabric.no_probe"
     assert run_module(fabric_check, capsys)["findings"] == []
+
+
+ADD_UP = {"service": "glm", "host": "a", "hosts": ["a", "b"], "argv": ["/usr/bin/docker", "run", "--rm", "image"]}
+
+
+def test_check_adds_up_and_leaves_no_container(capsys: Any, programs: Any) -> None:
+    programs.on("/usr/bin/docker run", 'a line\ndgxspark-collective: {"backend": "nccl", "nccl": "2.28.9", "gbps": 9.5}\n')
+    programs.on("/usr/bin/docker rm", "")
+    result = run_module(fabric_check, capsys, collective=ADD_UP, min_gbps={"all_reduce": 80})
+    assert result["collective"]["gbps"] == 9.5
+    assert [(finding["rule"], finding["service"]) for finding in result["findings"]] == [("fabric.collective_slow", "glm")]
+    assert [call[1] for call in programs.calls] == ["rm", "run", "rm"]
+    assert programs.calls[1][-2] == "-c" and "def add_up" in programs.calls[1][-1]
+
+
+def test_check_that_nobody_answers_is_not_known(capsys: Any, programs: Any) -> None:
+    programs.on("/usr/bin/docker run", "", rc=125, err="docker: Cannot connect to the Docker daemon\n")
+    programs.on("/usr/bin/docker rm", "", rc=1)
+    result = run_module(fabric_check, capsys, collective=ADD_UP)
+    assert [finding["rule"] for finding in result["findings"]] == ["fabric.collective_unknown"]
+    assert "Cannot connect to the Docker daemon" in result["report"][0]
+
+
+def test_check_mode_adds_nothing_up(capsys: Any, programs: Any) -> None:
+    result = run_module(fabric_check, capsys, collective=ADD_UP, _ansible_check_mode=True)
+    assert "collective" not in result and programs.calls == []

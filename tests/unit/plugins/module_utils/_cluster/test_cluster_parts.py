@@ -215,3 +215,19 @@ def test_who_asks_for_a_part_comes_to_its_own_head() -> None:
     spans = {service["name"]: service["hosts"] for service in plan["clusters"]["quad"]["services"]}
     assert spans == {"big": HOSTS, "left": ["s1", "s2"], "right": ["s3", "s4"]}
     assert [host for host, each in ranks(plan, "right").items() if each["probe"]["url"]] == ["s3"]
+
+
+def test_each_host_tests_the_network_with_the_engine_that_will_run_on_it() -> None:
+    plan = plan_of("ring", BIG, LEFT, RIGHT)
+    tests = {host: body["cluster"]["collective"] for host, body in plan["hosts"].items()}
+    assert {(test["service"], tuple(test["hosts"])) for test in tests.values()} == {("big", tuple(HOSTS))}
+    for number, host in enumerate(HOSTS):
+        argv = tests[host]["argv"]
+        assert tests[host]["host"] == host
+        assert {f"RANK={number}", "WORLD_SIZE=4", "MASTER_ADDR=10.0.0.1", "NCCL_ALGO=Ring"} <= set(argv)
+        assert ranks(plan, "big")[host]["image"]["run"] in argv
+        # Nothing of the weights, of the keys or of the command of the engine.
+        assert not [word for word in argv if word in ("serve", "--volume", "--mount", "--env-file")]
+    plan = plan_of("ring", BIG, LEFT, RIGHT, left="s1 s2", right="s3 s4")
+    assert [body["cluster"]["collective"]["service"] for body in plan["hosts"].values()] == ["left"] * 2 + ["right"] * 2
+    assert "MASTER_ADDR=192.168.103.12" in plan["hosts"]["s4"]["cluster"]["collective"]["argv"]

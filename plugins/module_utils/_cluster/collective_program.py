@@ -1,0 +1,102 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Add up numbers on all hosts of an engine, by the torch and the NCCL of its own image, and say how fast that went.
+
+C(collective.py) sends this text into a container on each host. The result is one line of JSON behind C(MARK). It runs on the image's
+Python, so it is plain Python 3.8 with the standard library, and torch where the image has it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from .._content.image_probe_program import interpreter_of_vllm
+
+RESULT = "dgxspark-collective: "
+"""What the line of the result begins with: libraries print what they like."""
+GPU_BYTES = 256 * 2**20
+CPU_BYTES = 16 * 2**20
+ROUNDS = 8
+MEET_SECONDS = 60
+"""How long ranks wait for each other, and for a round; NCCL gives a dead way up after about 30 s."""
+
+
+def bus_gbps(size: int, count: int, seconds: float) -> float:
+    """Return the bandwidth of the slowest way of a ring as NCCL's own tests count it (busbw).
+
+    :param size: bytes that were added up
+    :param count: ranks
+    :param seconds: that it took
+    :returns: Gb/s
+    """
+    return 2 * (count - 1) / count * size * 8 / seconds / 1e9
+
+
+def version_of_nccl(torch: Any) -> str:
+    """Return the version of NCCL that torch has, empty where it does not say."""
+    try:
+        return ".".join(str(part) for part in torch.cuda.nccl.version())
+    except Exception:  # builds differ in what they lack
+        return ""
+
+
+def add_up(torch: Any) -> dict[str, Any]:
+    """Join the other ranks and measure.
+
+    :param torch: the module
+    :returns: C({backend, nccl, ranks, bytes, seconds, gbps})
+    """
+    dist: Any = importlib.import_module("torch.distributed")
+    gpu = torch.cuda.is_available()
+    dist.init_process_group("nccl" if gpu else "gloo", timeout=datetime.timedelta(seconds=MEET_SECONDS))
+    count, size = dist.get_world_size(), GPU_BYTES if gpu else CPU_BYTES
+    numbers = torch.ones(size // 4, dtype=torch.float32, device="cuda" if gpu else "cpu")
+    taken = []
+    for turn in range(ROUNDS + 1):
+        began = time.monotonic()
+        dist.all_reduce(numbers)
+        total = float(numbers[-1].item())  # also waits for the GPU
+        if total != count:
+            raise ValueError(f"{count} ones add up to {total:g}")
+        if turn:  # the first connects the ranks
+            taken.append(time.monotonic() - began)
+        numbers.fill_(1.0)
+    seconds = sorted(taken)[len(taken) // 2]
+    dist.destroy_process_group()
+    return {
+        "backend": "nccl" if gpu else "gloo",
+        "nccl": version_of_nccl(torch) if gpu else "",
+        "ranks": count,
+        "bytes": size,
+        "seconds": round(seconds, 6),
+        "gbps": round(bus_gbps(size, count, seconds), 2),
+    }
+
+
+def main() -> None:
+    """Print the result; go on in vLLM's own interpreter if this one has no torch."""
+    sys.path = [place for place in sys.path if place]
+    if importlib.util.find_spec("torch") is None:
+        other = None if "DGXSPARK_PROBE_AGAIN" in os.environ else interpreter_of_vllm()
+        if other:
+            os.environ["DGXSPARK_PROBE_AGAIN"] = "1"
+            words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[1:-1]
+            os.execv(other, [other.encode(), *words])
+        found: dict[str, Any] = {"lacks": "torch"}
+    else:
+        try:
+            found = add_up(importlib.import_module("torch"))
+        except Exception as error:  # whatever it is goes to the person who reads the finding
+            found = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]}
+    print(f"{RESULT}{json.dumps(found)}", flush=True)
+    # A rank whose peers are gone may hang in the end of its libraries.
+    os._exit(0)
