@@ -152,7 +152,7 @@ class Span:
     """What one rank of a service knows of its cluster.
 
     size: hosts of the cluster. head: the host that answers requests. position: of the service in the cluster, from 0. address: of this host
-    on the fabric; addresses: of all. per_host: variables that differ from host to host. peer_timeout: seconds.
+    on the fabric; addresses: of all. links: interfaces by which this host sends to its neighbours in a ring, C(netdev) and C(host). per_host: variables that differ from host to host. peer_timeout: seconds.
     """
 
     name: str
@@ -166,6 +166,7 @@ class Span:
     per_host: Sequence[str]
     peer_timeout: float
     ray_version: str
+    links: Sequence[Mapping[str, str]] = ()
 
 
 def read_clusters(
@@ -438,8 +439,27 @@ def span_of(
         per_host=list(environment.get("per_host") or []),
         peer_timeout=cluster.peer_timeout,
         ray_version=cluster.ray_version,
+        links=ring_links(host, planned),
     )
     return span, environment.get(executor) or {}
+
+
+def ring_links(host: str, planned: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    """Return the interfaces by which a host of a ring sends to its neighbours; supervisors meet by another network and do not notice them.
+
+    :param host: its name
+    :param planned: of C(plan_fabric)
+    :returns: C([{netdev, host}]); nothing outside of rings
+    """
+    if (planned or {}).get("topology") != "ring":
+        return []
+    return [
+        {"netdev": str(rail["ends"][host]["netdev"]), "host": other}
+        for rail in (planned or {}).get("rails") or []
+        if (rail["ends"].get(host) or {}).get("netdev")
+        for other in rail["ends"]
+        if other != host
+    ]
 
 
 def rank_args(span: Span, rank: int, args: Mapping[str, Any]) -> dict[str, Any]:

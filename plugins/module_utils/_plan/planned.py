@@ -165,7 +165,8 @@ class RankModel:
 
 @dataclass(frozen=True)
 class RankSettings:
-    """What the supervisor of a rank goes by. fingerprint: of what all ranks run, empty until all are planned. image: the same on all hosts."""
+    """What the supervisor of a rank goes by. fingerprint: of what all ranks run, empty until all are planned. image: the same on all hosts. links:
+    interfaces by which it sends to its neighbours in a ring, C(netdev) and C(host)."""
 
     cluster: str
     rank: int
@@ -181,6 +182,7 @@ class RankSettings:
     starts: int
     start_interval: int
     parts: Sequence[Container]
+    links: Sequence[Mapping[str, str]] | None = field(default=None, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)

@@ -252,6 +252,7 @@ def _rank_settings(
         peers=[
             Peer(number, host, span.addresses[host]) for number, host in enumerate(span.hosts) if number != service.rank
         ],
+        links=list(span.links) or None,
         fingerprint="",
         # An image with Ray is built on each host, from one that is the same on all of them.
         image=planned.ray_image.base if planned.ray_image else planned.image.run,

@@ -69,6 +69,17 @@ class Peer:
 
 
 @dataclass(frozen=True)
+class Link:
+    """An interface that the engine sends by, to a neighbour. Signs of life may go another way, so that they do not show that it is out."""
+
+    netdev: str
+    host: str
+
+    def __str__(self) -> str:
+        return f"{self.netdev} has no link to {self.host}"
+
+
+@dataclass(frozen=True)
 class Config:
     """What the settings of a service say of its rank, and the times that only tests change."""
 
@@ -82,6 +93,7 @@ class Config:
     fingerprint: str
     executor: str = "mp"
     parts: int = 1
+    links: tuple[Link, ...] = ()
     peer_timeout: float = 45.0
     starts: int = 3
     start_interval: float = 9300.0
@@ -211,6 +223,8 @@ class Rank:
         self._seq = 0
         self._joined = now
         self._served: float | None = None
+        self.unlinked = ""  # which links are out, and since when
+        self._unlinked_at = now
         self._gated = self._nodes = self._answered = self._engine = self._stopped = False
         self._todo: list[str] = []
 
@@ -231,12 +245,17 @@ class Rank:
             seq=self._seq,
             phase=self.phase,
             fingerprint=self.config.fingerprint,
-            facts=self.facts or Facts(problem="has not looked for its image yet"),
+            facts=self._facts(),
             members=self.members,
             reachable_peers=reachable_peers,
             reason=self.reason[:MAX_TEXT],
             final=self.final,
         )
+
+    def _facts(self) -> Facts:
+        """Return what is told of this host: a link that is out stands in the way of a start, as a missing image does."""
+        facts = self.facts or Facts(problem="has not looked for its image yet")
+        return replace(facts, problem=self.unlinked) if self.unlinked and not facts.problem else facts
 
     def next_datagram(self, now: float) -> bytes:
         self._seq += 1
@@ -273,6 +292,13 @@ class Rank:
             changed = "the image or the weights of this host changed while the start was under way"
             self._leave(DOWN, facts.problem or changed, EXIT_AGAIN)
 
+    def links(self, out: Sequence[Link], now: float) -> None:
+        """The links of this host were looked at; C(out) are those that have none."""
+        text = ", ".join(map(str, out))
+        if text and not self.unlinked:
+            self._unlinked_at = now
+        self.unlinked = f"{text}: a cable of the ring is out" if text else ""
+
     def gated(self) -> None:
         self._gated = True
 
@@ -285,6 +311,10 @@ class Rank:
     def failed(self, text: str, now: float) -> None:
         """The start or the engine of this host failed, by itself."""
         if self.phase not in UP:
+            return
+        if self.unlinked:
+            # It sends over that link: no fault of the engine, and no reason to give up.
+            self._leave(DOWN, f"{self.unlinked}; {text}", EXIT_AGAIN)
             return
         if self._served is not None and now - self._served >= self.config.stable_after:
             self.attempts.failed.clear()
@@ -323,6 +353,8 @@ class Rank:
         """Move on as far as it goes and return what is to be done."""
         if self.phase in UP and self.members is not None:
             lost = self._lost(now, self.members)
+            if not lost and self.unlinked and now - self._unlinked_at > self.config.peer_timeout:
+                lost = f"{self.unlinked} for {now - self._unlinked_at:.0f} s"
             if lost:
                 self._leave(DOWN, lost, EXIT_AGAIN)
         while self._advance(now):
@@ -418,6 +450,8 @@ class Rank:
             found.append(("facts", "looks for its image"))
         elif self.facts.problem:
             found.append((f"cannot start: {self.facts.problem}", self.facts.problem))
+        if self.unlinked:
+            found.append((f"cannot start: {self.unlinked}", self.unlinked))
         for rank, peer in self.peers.items():
             cause = self._silence(peer, now) or self._refusal(peer, self.received[rank].message, now)
             if cause is not None:
@@ -518,6 +552,7 @@ def read_config(service: Mapping[str, Any]) -> Config:
             fingerprint=str(rank["fingerprint"]),
             executor=str(rank["executor"]),
             parts=_parts(rank["parts"]),
+            links=tuple(Link(str(each["netdev"]), str(each["host"])) for each in rank.get("links") or []),
         )
         limits = {"peer_timeout": "peer_timeout_seconds", "starts": "starts", "start_interval": "start_interval"}
         given = {name: type(getattr(config, name))(rank[key]) for name, key in limits.items() if rank.get(key)}

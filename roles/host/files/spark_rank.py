@@ -55,6 +55,8 @@ MAX_DATAGRAM = 4096
 GOODBYES = 3  # a last word may get lost
 RECEIVES = 256  # datagrams in one go; no flood of them may keep the rest waiting
 
+NO_LINK = ("down", "lowerlayerdown", "notpresent")  # operstate of an interface
+
 REVISION = re.compile(r"[0-9a-f]{40}\Z")
 
 
@@ -89,6 +91,24 @@ def look_for_facts(image: str, model: dict[str, Any] | None) -> ranks.Facts:
     except OSError:
         commit = revision if REVISION.match(revision) and (repo / "snapshots" / revision).is_dir() else ""
     return replace(found, commit=commit)
+
+
+def links_out(links: tuple[ranks.Link, ...], sys_net: Path) -> list[ranks.Link]:
+    """Return those of the links that have none; one whose state cannot be read is taken to be there.
+
+    A card that has lost its only cable goes off the bus, and its interfaces with it.
+    """
+    out = []
+    for link in links:
+        try:
+            state = (sys_net / link.netdev / "operstate").read_text().strip()
+        except FileNotFoundError:
+            state = "notpresent"
+        except OSError:
+            continue
+        if state in NO_LINK:
+            out.append(link)
+    return out
 
 
 # --- containers -----------------------------------------------------------------------------------------------------
@@ -168,6 +188,8 @@ class Supervisor:
         self.watchdog = int(os.environ.get("WATCHDOG_USEC") or 0) / 4e6
         self.watched = now
         self.done = False
+        self.cables = 0.0  # when the links were looked at
+        self.sys_net = Path(str(service.get("sysroot") or "/")) / "sys/class/net"
         self.guard = spark_unit.LoadGuard(
             service, args.run, goes_on=lambda: self.rank.phase == ranks.STARTING, tell=lambda _text: None
         )
@@ -212,6 +234,9 @@ class Supervisor:
             if ended is not None:
                 self.rank.failed(ended, time.monotonic())
         now = time.monotonic()
+        if self.config.links and now - self.cables >= self.args.interval:
+            self.cables = now
+            self.rank.links(links_out(self.config.links, self.sys_net), now)
         if self.rank.phase == ranks.WAITING and not self.looking and now - self.looked >= self.args.look:
             self.looking = True
             self.thread(self.look)

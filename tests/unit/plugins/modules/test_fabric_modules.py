@@ -156,11 +156,15 @@ ADD_UP = {"service": "glm", "host": "a", "hosts": ["a", "b"], "argv": ["/usr/bin
 
 
 def test_check_adds_up_and_leaves_no_container(capsys: Any, programs: Any) -> None:
-    programs.on("/usr/bin/docker run", 'a line\ndgxspark-collective: {"backend": "nccl", "nccl": "2.28.9", "gbps": 9.5}\n')
+    programs.on(
+        "/usr/bin/docker run", 'a line\ndgxspark-collective: {"backend": "nccl", "nccl": "2.28.9", "gbps": 9.5}\n'
+    )
     programs.on("/usr/bin/docker rm", "")
     result = run_module(fabric_check, capsys, collective=ADD_UP, min_gbps={"all_reduce": 80})
     assert result["collective"]["gbps"] == 9.5
-    assert [(finding["rule"], finding["service"]) for finding in result["findings"]] == [("fabric.collective_slow", "glm")]
+    assert [(finding["rule"], finding["service"]) for finding in result["findings"]] == [
+        ("fabric.collective_slow", "glm")
+    ]
     assert [call[1] for call in programs.calls] == ["rm", "run", "rm"]
     assert programs.calls[1][-2] == "-c" and "def add_up" in programs.calls[1][-1]
 

@@ -477,6 +477,29 @@ def test_a_host_that_stands_still_is_lost_and_meets_the_others_again(hosts: Call
     pair.serving()
 
 
+def test_a_cable_that_is_out_is_noticed_where_signs_of_life_go_another_way(hosts: Callable[..., Pair]) -> None:
+    links = [{"netdev": "enp1s0f0np0", "host": "spark-2"}, {"netdev": "enP2p1s0f0np0", "host": "spark-2"}]
+    pair = hosts(peer_timeout_seconds=1, links=links)
+
+    def plug(state: str) -> None:
+        for unit in pair.units:
+            for link in links:
+                path = unit.root / "sys/class/net" / link["netdev"] / "operstate"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(f"{state}\n")
+
+    plug("up")
+    pair.start().serving()
+    plug("lowerlayerdown")
+    pair.head.said("enP2p1s0f0np0 has no link to spark-2: a cable of the ring is out for")
+    until(lambda: pair.head.codes == pair.worker.codes == [1], lambda: pair.head.text)
+    pair.head.tells("enp1s0f0np0 has no link to spark-2")
+    pair.worker.tells("waits for spark-1 (rank 0)")
+    assert not pair.head.container() and not pair.worker.container()
+    plug("up")
+    pair.serving()
+
+
 def test_a_short_silence_changes_nothing(pair: Pair) -> None:
     pair.start().serving()
     pair.worker.signal(signal.SIGSTOP)

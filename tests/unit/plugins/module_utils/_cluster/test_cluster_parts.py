@@ -231,3 +231,16 @@ def test_each_host_tests_the_network_with_the_engine_that_will_run_on_it() -> No
     plan = plan_of("ring", BIG, LEFT, RIGHT, left="s1 s2", right="s3 s4")
     assert [body["cluster"]["collective"]["service"] for body in plan["hosts"].values()] == ["left"] * 2 + ["right"] * 2
     assert "MASTER_ADDR=192.168.103.12" in plan["hosts"]["s4"]["cluster"]["collective"]["argv"]
+
+
+def test_supervisors_watch_the_cables_that_their_signs_of_life_do_not_take() -> None:
+    plan = plan_of("ring", BIG, LEFT, RIGHT)
+    assert ranks(plan, "big")["s1"]["settings"]["rank"]["links"] == [
+        {"netdev": "enp1s0f0np0", "host": "s2"},
+        {"netdev": "enP2p1s0f0np0", "host": "s2"},
+        {"netdev": "enp1s0f1np1", "host": "s4"},
+        {"netdev": "enP2p1s0f1np1", "host": "s4"},
+    ]
+    # A pair meets over its cable.
+    assert "links" not in ranks(plan, "left")["s1"]["settings"]["rank"]
+    assert "links" not in ranks(plan_of("switch", BIG), "big")["s1"]["settings"]["rank"]

@@ -281,6 +281,65 @@ def test_armed_says_for_whom_it_waits() -> None:
     assert not any(hosts.containers.values())
 
 
+RING = tuple(ranks.Link(netdev, "spark-2") for netdev in ("enp1s0f0np0", "enP2p1s0f0np0"))
+
+
+@pytest.mark.parametrize("seconds", [10, 44])
+def test_a_cable_that_is_out_for_less_than_the_limit_changes_nothing(seconds: int) -> None:
+    hosts = world(4).until_serving()
+    hosts.ranks[1].links(RING, hosts.now)
+    hosts.run(seconds)
+    hosts.ranks[1].links((), hosts.now)
+    assert hosts.run(60).serves() and not hosts.kept
+
+
+def test_a_cable_of_a_ring_that_is_out_takes_all_down_and_is_what_all_wait_for() -> None:
+    hosts = world(4).until_serving()
+    boots = {rank: me.boot for rank, me in hosts.ranks.items()}
+    for _second in range(120):
+        if 1 in hosts.ranks:
+            hosts.ranks[1].links(RING, hosts.now)
+        hosts.second()
+    assert hosts.phases() == dict.fromkeys(range(4), WAITING)
+    assert not any(hosts.containers.values()) and not hosts.failed
+    text = "enp1s0f0np0 has no link to spark-2, enP2p1s0f0np0 has no link to spark-2: a cable of the ring is out"
+    assert text in hosts.ranks[1].status(hosts.now)
+    assert f"waits for spark-2 (rank 1): {text}" in hosts.ranks[3].status(hosts.now)
+    hosts.ranks[1].links((), hosts.now)
+    hosts.until_serving()
+    assert not set(boots.values()) & {me.boot for me in hosts.ranks.values()}
+
+
+def test_an_engine_that_ends_for_a_cable_is_no_failed_start() -> None:
+    """NCCL gives a dead way up before the limit is over: however often, the rank does not give up for good."""
+    hosts = world(4)
+    for _time in range(5):
+        hosts.until_serving()
+        hosts.ranks[2].links(RING[:1], hosts.now)
+        hosts.end_engine(2)
+        hosts.run(3)
+        assert not hosts.containers[2]
+    hosts.until_serving()
+    assert not hosts.failed and all(not me.attempts.failed for me in hosts.ranks.values())
+
+
+@pytest.mark.parametrize("other", [1, 2, 3])
+@pytest.mark.parametrize(("first", "second"), [("kill", "end"), ("end", "stop"), ("kill", "kill"), ("stop", "end")])
+def test_two_faults_at_once_of_which_one_is_the_heads_end_with_all_serving(first: str, second: str, other: int) -> None:
+    hosts = world(4).until_serving()
+    before = {rank: me.boot for rank, me in hosts.ranks.items()}
+    faults = {"kill": hosts.kill, "end": hosts.end_engine, "stop": hosts.stop}
+    faults[first](0)
+    faults[second](other)
+    hosts.run(30)
+    for rank, what in ((0, first), (other, second)):
+        if what == "stop":
+            assert rank not in hosts.ranks and not hosts.containers[rank]
+            hosts.start(rank)
+    hosts.until_serving()
+    assert not {me.boot for me in hosts.ranks.values()} & set(before.values())
+
+
 def test_a_peer_that_is_not_there_is_waited_for_without_holding_anything() -> None:
     hosts = World(2)
     hosts.stop(1)
