@@ -152,7 +152,8 @@ class Span:
     """What one rank of a service knows of its cluster.
 
     size: hosts of the cluster. head: the host that answers requests. position: of the service in the cluster, from 0. address: of this host
-    on the fabric; addresses: of all. links: interfaces by which this host sends to its neighbours in a ring, C(netdev) and C(host). per_host: variables that differ from host to host. peer_timeout: seconds.
+    on the fabric; addresses: of all. per_host: variables that differ from host to host. peer_timeout: seconds. links: interfaces by which
+    this host sends to its neighbours in a ring, C(netdev) and C(host).
     """
 
     name: str
