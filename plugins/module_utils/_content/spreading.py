@@ -347,6 +347,24 @@ def by_fabric(looks: Mapping[str, Mapping[str, Any]], own: str, source: str) -> 
     return any(link["kind"] == "fabric" for link in links(looks[own], looks[source]))
 
 
+def islands(looks: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> dict[str, int]:
+    """Return the island of each host: hosts that a fabric joins, in a ring by way of others that are to have the thing too.
+
+    :param looks: host to what it has
+    :param hosts: those that have a thing or wait for it
+    :returns: host to the number of its island
+    """
+    found: dict[str, int] = {}
+    for number, first in enumerate(hosts):
+        ahead = [] if first in found else [first]
+        while ahead:
+            host = ahead.pop()
+            if host not in found:
+                found[host] = number
+                ahead += [other for other in hosts if other not in found and by_fabric(looks, other, host)]
+    return found
+
+
 def addresses(look: Mapping[str, Any]) -> list[str]:
     """Return the addresses on which a source listens."""
     own = [look["address"], *(entry["address"] for entry in look["interfaces"] if look["fabric"])]
@@ -426,7 +444,7 @@ def next_round(
 ) -> dict[str, Any]:
     """Say who sends what to whom now; a round with nothing planned was the last one.
 
-    Every source sends a thing to one host at a time. Islands (hosts that share a fabric) that have nothing yet come
+    Every source sends a thing to one host at a time. Islands (hosts that a fabric joins, see C(islands)) that have nothing yet come
     first, over the LAN: so each thing crosses the LAN as seldom as can be, and goes on inside the islands by
     their fabric.
 
@@ -467,6 +485,7 @@ def _match(
     free = sorted(holders, key=lambda host: (sends[host], load[host], rank[host]))
     left = list(waiting)
     found: list[dict[str, Any]] = []
+    island = islands(looks, [*holders, *waiting])
 
     def neighbours(host: str) -> list[str]:
         return [other for other in left if by_fabric(looks, other, host) and (host, other) not in tried]
@@ -480,8 +499,8 @@ def _match(
 
     # Islands without a holder, the largest first; sources that nobody waits for on their own fabric go first.
     while free:
-        served = [*holders, *(send["host"] for send in found)]
-        bare = [host for host in left if not any(by_fabric(looks, host, other) for other in served)]
+        served = {island[host] for host in (*holders, *(send["host"] for send in found))}
+        bare = [host for host in left if island[host] not in served]
         width = {host: sum(by_fabric(looks, other, host) for other in left if other != host) for host in bare}
         pairs = [
             (source, host)

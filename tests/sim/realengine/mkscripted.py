@@ -11,7 +11,9 @@ The chat template ends the prompt with one of three markers, which picks the scr
     <|tools|>   a Hermes <tool_call> of get_weather for Paris (when tools are offered)
     <|think|>   <think> ... </think> and then the plain reply (when enable_thinking is set)
 
-usage: mkscripted.py FOLDER
+usage: mkscripted.py FOLDER [3]
+
+With 3, heads and vocabulary divide by three, for an engine over three hosts.
 """
 
 from __future__ import annotations
@@ -20,10 +22,22 @@ import json
 import struct
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-SIZE = 512  # of the vocabulary and of the hidden state: one dimension for each token
-LAYERS, HEADS, KV_HEADS, HEAD_DIM, MLP = 2, 4, 2, 32, 64
+
+class Shape(NamedTuple):
+    """size: of the vocabulary and of the hidden state, one dimension for each token; vLLM cuts a vocabulary in pieces of 64."""
+
+    size: int = 512
+    layers: int = 2
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 32
+    mlp: int = 64
+
+
+BY_TWO = Shape()
+BY_THREE = Shape(size=576, heads=6, kv_heads=6, mlp=192)
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|plain|>", "<|tools|>", "<|think|>"]
 MARKUP = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
 PLAIN = ["Hello", " from", " the", " scripted", " test", " model."]
@@ -92,26 +106,26 @@ def vector(size: int) -> tuple[list[int], bytes]:
     return [size], bfloat16(1.0) * size
 
 
-def tensors(script: Script) -> dict[str, tuple[list[int], bytes]]:
+def tensors(script: Script, shape: Shape) -> dict[str, tuple[list[int], bytes]]:
     found = {
-        "model.embed_tokens.weight": matrix(SIZE, SIZE, [(i, i) for i in range(SIZE)]),
-        "lm_head.weight": matrix(SIZE, SIZE, [(after, token) for token, after in script.next.items()], 4.0),
-        "model.norm.weight": vector(SIZE),
+        "model.embed_tokens.weight": matrix(shape.size, shape.size, [(i, i) for i in range(shape.size)]),
+        "lm_head.weight": matrix(shape.size, shape.size, [(after, token) for token, after in script.next.items()], 4.0),
+        "model.norm.weight": vector(shape.size),
     }
-    for layer in range(LAYERS):
+    for layer in range(shape.layers):
         prefix = f"model.layers.{layer}."
         for name in ("input_layernorm", "post_attention_layernorm"):
-            found[f"{prefix}{name}.weight"] = vector(SIZE)
+            found[f"{prefix}{name}.weight"] = vector(shape.size)
         for name in ("q_norm", "k_norm"):
-            found[f"{prefix}self_attn.{name}.weight"] = vector(HEAD_DIM)
+            found[f"{prefix}self_attn.{name}.weight"] = vector(shape.head_dim)
         for name, rows, columns in (
-            ("self_attn.q_proj", HEADS * HEAD_DIM, SIZE),
-            ("self_attn.k_proj", KV_HEADS * HEAD_DIM, SIZE),
-            ("self_attn.v_proj", KV_HEADS * HEAD_DIM, SIZE),
-            ("self_attn.o_proj", SIZE, HEADS * HEAD_DIM),
-            ("mlp.gate_proj", MLP, SIZE),
-            ("mlp.up_proj", MLP, SIZE),
-            ("mlp.down_proj", SIZE, MLP),
+            ("self_attn.q_proj", shape.heads * shape.head_dim, shape.size),
+            ("self_attn.k_proj", shape.kv_heads * shape.head_dim, shape.size),
+            ("self_attn.v_proj", shape.kv_heads * shape.head_dim, shape.size),
+            ("self_attn.o_proj", shape.size, shape.heads * shape.head_dim),
+            ("mlp.gate_proj", shape.mlp, shape.size),
+            ("mlp.up_proj", shape.mlp, shape.size),
+            ("mlp.down_proj", shape.size, shape.mlp),
         ):
             found[f"{prefix}{name}.weight"] = matrix(rows, columns, [])
     return found
@@ -153,7 +167,7 @@ def tokenizer(script: Script) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, shape: Shape = BY_TWO) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     script = Script()
     end, pad = script.vocab["<|im_end|>"], script.vocab["<|endoftext|>"]
@@ -165,12 +179,12 @@ def write(folder: Path) -> None:
         },
         "generation_config.json": {"eos_token_id": end, "pad_token_id": pad, "do_sample": False},
         "config.json": {
-            "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": SIZE, "hidden_size": SIZE,
-            "intermediate_size": MLP, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
-            "num_key_value_heads": KV_HEADS, "head_dim": HEAD_DIM, "hidden_act": "silu", "max_position_embeddings": 32768,
+            "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": shape.size, "hidden_size": shape.size,
+            "intermediate_size": shape.mlp, "num_hidden_layers": shape.layers, "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads, "head_dim": shape.head_dim, "hidden_act": "silu", "max_position_embeddings": 32768,
             "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "attention_bias": False, "tie_word_embeddings": False,
             "torch_dtype": "bfloat16", "eos_token_id": end, "pad_token_id": pad, "bos_token_id": None, "use_cache": True,
-            "max_window_layers": LAYERS, "sliding_window": None, "use_sliding_window": False,
+            "max_window_layers": shape.layers, "sliding_window": None, "use_sliding_window": False,
         },
     }  # fmt: skip
     for name, value in texts.items():
@@ -179,11 +193,11 @@ def write(folder: Path) -> None:
         "# scripted\n\nA test model with hand-made weights: it answers with fixed texts.\n"
     )
     temporary = folder / "model.safetensors.new"
-    temporary.write_bytes(safetensors(tensors(script)))
+    temporary.write_bytes(safetensors(tensors(script, shape)))
     temporary.replace(folder / "model.safetensors")  # last: its presence says that the folder is complete
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["3"]):
         sys.exit(__doc__)
-    write(Path(sys.argv[1]))
+    write(Path(sys.argv[1]), BY_THREE if sys.argv[2:] else BY_TWO)

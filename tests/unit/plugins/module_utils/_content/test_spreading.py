@@ -131,6 +131,44 @@ def test_with_four_nodes_the_first_source_sends_at_most_twice(fabrics: list[str]
     assert Counter(send["source"] for send in state["sent"])["spark-1"] <= 2
 
 
+def ring(count: int) -> dict[str, dict[str, Any]]:
+    """Hosts of which each shares two networks with each of its two neighbours, as the cables of a ring have them."""
+
+    def rails(index: int) -> list[dict[str, str]]:
+        cables = (((index - 1) % count, 1), ((index - 2) % count, 2))
+        return [
+            {"interface": f"p{end}r{rail}", "address": f"10.{cable}.{rail}.{end}", "network": f"10.{cable}.{rail}.0/24"}
+            for cable, end in cables
+            for rail in range(2)
+        ]
+
+    return {
+        f"spark-{index}": look(index, model(WHOLE) if index == 1 else None, "quad", interfaces=rails(index))
+        for index in range(1, count + 1)
+    }
+
+
+@pytest.mark.parametrize("count", range(3, 9))
+def test_a_ring_hands_on_from_neighbour_to_neighbour_by_both_rails_and_never_over_the_lan(count: int) -> None:
+    looks = ring(count)
+    state, rounds = play(looks)
+    sends = [send for planned in rounds for send in planned]
+    assert state["lacking"][KEY] == [] and len(sends) == count - 1
+    assert {send["kind"] for send in sends} == {"fabric"}
+    for send in sends:
+        kinds = [link["kind"] for link in spreading.links(looks[send["host"]], looks[send["source"]])]
+        assert kinds == ["fabric", "fabric", "lan"]
+    # Both ways round from the first source.
+    assert len(rounds) <= count // 2 + 1
+
+
+def test_a_host_of_a_ring_whose_neighbours_do_not_answer_gets_it_over_the_lan() -> None:
+    looks = ring(4)
+    state = spreading.begin(spreading.survey(looks)["things"])
+    planned = spreading.next_round(state, looks, ["spark-1", "spark-3"])["planned"]
+    assert [(send["source"], send["host"], send["kind"]) for send in planned] == [("spark-1", "spark-3", "lan")]
+
+
 def test_two_pairs_cross_the_lan_once_and_go_on_over_their_fabrics() -> None:
     _state, rounds = play(site(["a", "a", "b", "b"]))
     told = [sorted((send["source"], send["host"], send["kind"]) for send in sends) for sends in rounds]
