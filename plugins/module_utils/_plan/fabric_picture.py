@@ -57,11 +57,21 @@ def network(name: str, fabric: Mapping[str, Any]) -> str:
         *(_host(host, _place(hosts, host)) for host in hosts),
         "</svg>",
     ]
+    lines += [f"<p>{escape(text)}</p>" for text in figures(fabric)]
     lines += [
         f'<p class="{escape(found["severity"])}"><span class="word">{escape(found["rule"])}</span> {escape(found["message"])}</p>'
         for found in wrong
     ]
     return "\n".join([*lines, "</div></div>"])
+
+
+def figures(fabric: Mapping[str, Any]) -> list[str]:
+    """Say what the role fabric has measured in this run, a line a cable or rail; of a probe without a figure it is a finding."""
+    return [
+        f"{each['rail']}, {each['client']} to {each['server']}: {each['gbps']:g} Gb/s ({each['tool']})"
+        for each in fabric.get("measured") or []
+        if each.get("gbps") is not None
+    ]
 
 
 def cables_of(fabric: Mapping[str, Any]) -> list[tuple[End, End, list[str]]]:

@@ -51,6 +51,15 @@ def test_a_switch_stands_in_the_middle() -> None:
     assert "a port 0 to switch, 10.0.0.0/24" in str(found.find(".//svg").get("aria-label"))  # type: ignore[union-attr]
 
 
+def test_what_was_measured_is_said_beside_the_cables() -> None:
+    fabric = ring(["a", "b", "c"])
+    probe = {"rail": f"rail0{HOSTILE}", "tool": "ib_write_bw", "server": "a", "client": "b", "gbps": 97.28, "error": ""}
+    fabric["measured"] = [probe, {**probe, "rail": "rail1", "gbps": None}]
+    found = drawn(fabric)
+    told = [text for text in ("".join(each.itertext()) for each in found.iter("p")) if "Gb/s" in text]
+    assert told == [f"rail0{HOSTILE}, b to a: 97.28 Gb/s (ib_write_bw)"]
+
+
 def test_what_is_wrong_is_drawn_and_said() -> None:
     fabric = {**ring(["a", "b", "c"], "none"), "rails": [], "ready": False, "cables": [[["a", 0], ["b", 0]]]}
     fabric["findings"] = [
