@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,11 @@ RIGHT = {"name": "right", "port": 8001, "hosts": ["s3", "s4"], **MODEL}
 ONE_CABLE = {name: {0} for name in HOSTS}
 
 
-def network(topology: str) -> dict[str, Any]:
+def network(topology: str, names: Sequence[str] = tuple(HOSTS)) -> dict[str, Any]:
     """What the role fabric plans for four bare hosts, after it has listened."""
-    links = cabling.ring_of(HOSTS) if topology == "ring" else {frozenset((name, 0) for name in HOSTS)}
+    links = cabling.ring_of(names) if topology == "ring" else {frozenset((name, 0) for name in names)}
     entries = {}
-    for number, name in enumerate(HOSTS, 1):
+    for number, name in enumerate(names, 1):
         ports, heard = [], []
         for cage, netdevs in NETDEVS.items():
             peers = {end for link in links if (name, cage) in link for end in link} - {(name, cage)}
@@ -105,6 +106,44 @@ def option(service: dict[str, Any], name: str) -> str:
 
 def unreached(plan: dict[str, Any]) -> list[str]:
     return [found["message"] for found in plan["hosts"]["s1"]["findings"] if found["rule"] == "cluster.unreached"]
+
+
+@pytest.mark.parametrize(
+    ("example", "group", "service", "topology", "devices"),
+    [("ring4", "ring_a", "qwen235", "ring", 4), ("switch4", "switch_a", "qwen397", "switch", 2)],
+)
+def test_the_examples_of_four_on_their_cables(
+    example: str, group: str, service: str, topology: str, devices: int
+) -> None:
+    """From bare hosts that have listened to what each rank is started with, and what would be written; nothing is changed."""
+    written = yaml.safe_load((ROOT / "inventories" / example / "hosts.yml").read_text(encoding="utf-8"))
+    entry = written["sparks"]["children"][group]
+    names = list(entry["hosts"])
+    planned = network(topology, names)
+    assert planned["topology"] == topology and [f for f in planned["findings"] if f["severity"] == "error"] == []
+    hosts = {
+        name: {
+            "vars": {**entry["vars"], "spark_allow_moving": True},
+            "address": f"192.168.1.1{number}",
+            "measured": None,
+            "images": {},
+            "fabric": planned,
+        }
+        for number, name in enumerate(names, 1)
+    }
+    plan = engine.make_plan(hosts, RECIPES, groups={group: names, "sparks": names})
+    assert [f for body in plan["hosts"].values() for f in body["findings"] if f["severity"] == "error"] == []
+    for rank, name in enumerate(names):
+        own = ranks(plan, service)[name]
+        assert (own["rank"], option(own, "--nnodes"), option(own, "--tensor-parallel-size")) == (rank, "4", "4")
+        assert len(own["env"]["NCCL_IB_HCA"].split(",")) == devices
+        assert own["env"].get("NCCL_ALGO") == ("Ring" if topology == "ring" else None)
+        assert own["env"]["VLLM_HOST_IP"] == (
+            f"10.0.0.{rank + 1}" if topology == "ring" else f"192.168.100.{10 + rank}"
+        )
+        ethernets = planned["hosts"][name]["netplan"]["network"]["ethernets"]
+        assert len(ethernets) == devices and {each["mtu"] for each in ethernets.values()} == {9000}
+        assert plan["hosts"][name]["cluster"]["collective"]["service"] == service
 
 
 def test_a_part_of_a_ring_is_a_pair_on_the_cable_between_its_hosts() -> None:
