@@ -120,19 +120,30 @@ def judge(host: str, service: str, result: Mapping[str, Any], least: Mapping[str
         return [Finding(f"fabric.{rule}", severity, message, fix=fix, service=service, source=source, basis="probed")]
 
     if "error" in result:
-        text = f"{host}: the ranks of {service} cannot add up a number together: {result['error']}."
-        return found("collective", "error", text, NCCL_FIX)
-    if "lacks" in result:
-        text = f"{host}: the ranks of {service} did not try to add up a number: the image has no {result['lacks']}."
-        return found("collective_unknown", "info", text, "Nothing, where the image is no vLLM.")
-    need, gbps = float(least.get(TOOL, 0)), result.get("gbps")
-    if "unknown" in result or not isinstance(gbps, (int, float)):
-        text = f"{host}: whether the ranks of {service} can add up a number together is not known: {result.get('unknown', 'no figure')}."
-        return found("collective_unknown", "warning", text, "Read what the engine says when it starts; or run again.")
-    if result.get("backend") == "nccl" and gbps < need:
-        text = f"{host}: the ranks of {service} add up at {gbps:g} Gb/s (NCCL {result.get('nccl') or 'of the image'}), less than {need:g}."
-        fix = "One slow cable slows all: see fabric.slow, or min_gbps for what is enough. 12 Gb/s a host means TCP and not RDMA."
         return found(
-            "collective_slow", "warning", text, fix, "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23"
+            "collective",
+            "error",
+            f"{host}: the ranks of {service} cannot add up a number together: {result['error']}.",
+            NCCL_FIX,
+        )
+    if "lacks" in result:
+        why, fix = f"the image has no {result['lacks']}", "Nothing, where the image is no vLLM."
+    else:
+        why, fix = str(result.get("unknown") or "no figure"), "Read what the engine says when it starts; or run again."
+    need, gbps = float(least.get(TOOL, 0)), result.get("gbps")
+    if not isinstance(gbps, (int, float)):
+        return found(
+            "collective_unknown",
+            "info" if "lacks" in result else "warning",
+            f"{host}: whether the ranks of {service} can add up a number together is not known: {why}.",
+            fix,
+        )
+    if result.get("backend") == "nccl" and gbps < need:
+        return found(
+            "collective_slow",
+            "warning",
+            f"{host}: the ranks of {service} add up at {gbps:g} Gb/s by NCCL {result.get('nccl') or 'of the image'}, less than {need:g}.",
+            "One slow cable slows all: see fabric.slow, or min_gbps for what is enough. 12 Gb/s a host means TCP and not RDMA.",
+            "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23",
         )
     return []
