@@ -148,7 +148,7 @@ def serves(before=None, parts=None):
 
     before: containers that were there before a fault. None of them may be left, on either node.
     """
-    wait(lambda: [state(host) for host in NODES] == ["active", "active"], 300, "both units are active")
+    wait(lambda: all(state(host) == "active" for host in NODES), 300, "all units are active")
     assert answers(), report()
     for host, own in (before or {}).items():
         assert not set(own.values()) & set(containers(host).values()), f"{host} still has a rank of before\n{report()}"
