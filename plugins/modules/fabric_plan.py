@@ -178,6 +178,11 @@ report:
   returned: success
   type: list
   elements: str
+misplugged:
+  description: Those lines of RV(report) that are about plugs in wrong ports and the order of hosts, which nothing that is written mends.
+  returned: success
+  type: list
+  elements: str
 bandwidth_tests:
   description: Probes of the bandwidth with the command lines of both sides. Empty without a program that all hosts have.
   returned: success
@@ -214,7 +219,8 @@ def main() -> None:
         plan = fabric.plan(module.params["hosts"], settings)
     except ValueError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, report=fabric.lines(plan["findings"]), **plan)
+    wrong = [found for found in plan["findings"] if found["rule"] in fabric.MISPLUGGED and found["severity"] == "error"]
+    module.exit_json(changed=False, report=fabric.lines(plan["findings"]), misplugged=fabric.lines(wrong), **plan)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,10 @@ REPAIRED = tuple(
     )
 )
 """Errors that are gone when the network has been written anew; cards, cables, bonds and settings stay as they are."""
+MISPLUGGED = tuple(
+    f"fabric.{name}" for name in ("line", "miscabled", "not_joined", "own_cable", "ring_cabling", "ring_order")
+)
+"""Errors of plugs and of the order of hosts, which no network file mends: nothing is written while there is one."""
 TOPOLOGIES = ("auto", "direct", "switch", "ring")
 LEAST_MTU, MOST_MTU = 1280, 9216
 PROBE_BYTES = 1 << 30

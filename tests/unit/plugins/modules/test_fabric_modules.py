@@ -180,3 +180,13 @@ def test_check_that_nobody_answers_is_not_known(capsys: Any, programs: Any) -> N
 def test_check_mode_adds_nothing_up(capsys: Any, programs: Any) -> None:
     result = run_module(fabric_check, capsys, collective=ADD_UP, _ansible_check_mode=True)
     assert "collective" not in result and programs.calls == []
+
+
+def test_plugs_in_wrong_ports_are_told_apart_from_what_the_role_repairs(capsys: Any, tree: Any, host: Any) -> None:
+    tree.qsfp()
+    heard = [{"netdev": "enp1s0f0np0", "host": "a", "peer": "enp1s0f0np0"}]
+    result = run_module(fabric_plan, capsys, hosts={"a": {**host(), "heard": []}, "b": {**host(), "heard": heard}})
+    assert result["misplugged"] == []
+    result = run_module(fabric_plan, capsys, hosts={name: {**host(), "heard": []} for name in "ab"})
+    assert [line.partition(":")[0] for line in result["misplugged"]] == ["error fabric.not_joined"]
+    assert set(result["misplugged"]) <= set(result["report"])
