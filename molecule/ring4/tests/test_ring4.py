@@ -200,8 +200,6 @@ def test_one_cable_out_stops_all_ranks_is_named_and_all_serve_once_it_is_back():
     code, text = cabling("--check")
     assert code != 0 and "error fabric.line" in text, text
     assert "spark-2 port 0 belongs into spark-3 port 1" in text, text
-        text
-    )
     cabled(*RING)
     pair.serves(before, PARTS)
     # What a card has that comes back is what the host has written down.
