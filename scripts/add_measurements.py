@@ -26,6 +26,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads impo
 
 FIXTURE = Path(__file__).resolve().parent.parent / "tests" / "unit" / "plugins" / "fixtures" / "gpu_rows.json"
 MOST_BYTES = 64 << 20
+CONFIGS = ("models", "quant_configs", "draft_configs")
 _SHORT_LIST = re.compile(r"\[[^][{}]*\]")
 
 
@@ -46,13 +47,17 @@ def beside_plan(content: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> Any:
-    """Return the content of a file. Raises InputError with all that is wrong with it."""
+    """Return the content of a file, of its configs what says nothing of who sent it. Raises InputError with all that is wrong."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise InputError([f"{path}: is larger than {MOST_BYTES >> 20} MiB"])
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError([f"{path}: cannot be read as JSON: {error}"]) from error
+    if isinstance(content, dict):  # a config.json as it was published has more than the plan reads
+        for part in CONFIGS:
+            if isinstance(content.get(part), Mapping):
+                content[part] = {name: measurement_rows.public_fields(config) for name, config in content[part].items()}
     wrong = measurement_rows.problems(content)
     if wrong:
         raise InputError([f"{path}: {each}" for each in wrong])

@@ -36,13 +36,14 @@ GIB = 1 << 30
 FREED_SECONDS = 60
 READY = "MEASURED-LAUNCH "
 
-# Runs in a process of its own: an engine, what it says of itself, and an end once the parent has looked at the GPU.
+# Runs in a process of its own: an engine, what it says of itself, and an end once the parent has looked at the GPU. The class LLM
+# would ask a pooling model for its tokenizer, which is not there.
 ENGINE = f"""
 import json, sys
-from vllm import LLM
-engine = LLM(**json.loads(sys.argv[1]))
+from vllm import EngineArgs, LLMEngine
+engine = LLMEngine.from_engine_args(EngineArgs(**json.loads(sys.argv[1])))
 import torch
-cache = engine.llm_engine.vllm_config.cache_config
+cache = engine.vllm_config.cache_config
 told = {{"total": torch.cuda.get_device_properties(0).total_memory, "num_blocks": getattr(cache, "num_gpu_blocks", None)}}
 print({READY!r} + json.dumps(told), flush=True)
 sys.stdin.readline()
@@ -68,7 +69,10 @@ LINES = {
     "kv_cache": re.compile(rf"Available KV cache memory: {_NUMBER} GiB"),
     "graphs_estimate": re.compile(rf"Estimated CUDA graph memory: {_NUMBER} GiB"),
     "graphs_gib": re.compile(rf"Graph capturing finished in \S+ secs, took {_NUMBER} GiB"),
-    "torch_peak": re.compile(rf"Actual usage is \S+ GiB for weight, {_NUMBER} GiB for peak activation"),
+    # 0.33 prints weights and what is outside of torch as one.
+    "torch_peak": re.compile(
+        rf"Actual usage is \S+ GiB for (?:weight|consumed memory \([^)]*\)), {_NUMBER} GiB for peak activation"
+    ),
     "non_torch": re.compile(rf"GiB for peak activation, {_NUMBER} GiB for non-torch memory"),
 }
 V2_RUNNER, V1_RUNNER = (

@@ -55,6 +55,16 @@ def test_the_row_of_a_log_is_the_one_that_was_measured_to_the_byte(log: str, lau
     assert add_measurements.beside_plan(content, row).startswith("holds ")
 
 
+def test_a_start_of_033_says_the_peak_of_torch_in_other_words() -> None:
+    real = row_of("Qwen3-4B-Instruct-2507 8192/256 16384 0.33")
+    text = (LOGS / "healthy_v33_v2runner_graphs.log").read_text(encoding="utf-8")
+    asked = {"name": "a", "model": real["model"], "arguments": real["arguments"]}
+    row = measure_gpu.make_row(asked, text, {**MACHINE, "vllm": "0.33.0"}, {}, None)
+    for key in ("weights", "kv_cache", "torch_peak", "non_torch", "graphs_gib", "runner", "requested"):
+        assert row[key] == pytest.approx(real[key], abs=1)
+    assert row["torch_peak"] == pytest.approx(1.37 * GIB, abs=1) and row["non_torch"] is None
+
+
 def test_a_launch_that_did_not_get_there_has_the_reason() -> None:
     text = (LOGS / "refused_gemma4_transformers_5_17.log").read_text(encoding="utf-8")
     with pytest.raises(measure_gpu.Problem, match="'head_dim' is a per-layer attribute"):
@@ -87,13 +97,17 @@ def test_every_combination_is_started_with_vllms_own_names_and_without_weights()
 VLLM = """
 import pathlib, sys
 __version__ = "0.26.0+cu130"
-class LLM:
+class EngineArgs:
+    def __init__(self, **given):
+        self.given = given
+class LLMEngine:
+    from_engine_args = classmethod(lambda cls, arguments: cls(**arguments.given))
     def __init__(self, **given):
         assert given["load_format"] == "dummy" and pathlib.Path(given["model"], "config.json").is_file(), given
         print(pathlib.Path({log!r}).read_text())
         if given["max_num_batched_tokens"] == 2048:
             raise ValueError("this one fails")
-        self.llm_engine = self.vllm_config = self.cache_config = self
+        self.vllm_config = self.cache_config = self
         self.num_gpu_blocks = 14073
 """
 TORCH = """
@@ -126,7 +140,9 @@ def measure(folder: Path, *words: str, log: str = HEALTHY) -> subprocess.Complet
 def test_it_measures_each_launch_and_its_file_is_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "Qwen3-4B-Instruct-2507" / "config.json"
     config.parent.mkdir()
-    config.write_text(json.dumps(ROWS["models"]["Qwen3-4B-Instruct-2507"]))
+    # A config.json as it was published has more than the plan reads; what it does not is left out.
+    published = {"rms_norm_eps": 1e-06, "attention_dropout": 0.0, "transformers_version": "4.51.0"}
+    config.write_text(json.dumps({**ROWS["models"]["Qwen3-4B-Instruct-2507"], **published}))
     words = ("--config", str(config), "--sequences", "256", "--utilization", "0.5", "--logs", "logs")
     ran = measure(tmp_path, *words, "--batch", "8192")
     assert ran.returncode == 0, ran.stderr

@@ -59,7 +59,7 @@ projector q qk qkv quant quantization quantized qwen radio rank ratio ratios re 
 routing scale scheme sconv self setting shared short sink size skip sliding source sparse spatial ssm standardize start state step store
 strategy structure swa sym target targets temporal tensor tensors text tie to tok token tokens top topk torch tower type types ue unified
 up use v value vision visual vl vocab vt w weight weights width window wise word z
-image video audio eagle dspark dflash suffix medusa draft drafter speculative prompt lookup auto align none all half awq marlin flash flashinfer triton
+image video audio pooling eagle dspark dflash suffix medusa draft drafter speculative prompt lookup auto align none all half awq marlin flash flashinfer triton
 """
 WORDS = frozenset(_WORDS.split())
 

@@ -45,7 +45,7 @@ _V2_ALWAYS = {
     "KimiK3ForConditionalGeneration": 27,
     "DeepseekV4ForCausalLM": 28,
 }
-_V2_NOT_HYBRID, _V2_ALL = 25, 29
+_V2_NOT_HYBRID, V2_ALL = 25, 29
 # The V2 runner takes CUDA graphs off the cache from here on; before, profile_cudagraph_memory returned 0.
 _V2_COUNTS_GRAPHS, _V1_COUNTS_GRAPHS = 29, 20
 # The V2 runner samples a second time, in 32 bits, before it measures.
@@ -66,6 +66,7 @@ class Launch:
     drafts: tokens that are drafted at a time. eager: no graphs, no compilation. v2: the V2 runner supports what is asked of it.
     quantised: the weights are. runner: the one that C(VLLM_USE_V2_MODEL_RUNNER) asks for, 1 or 2, or 0 where it does not.
     captures: for how many sizes of batches graphs are captured, -1 for vLLM's own choice. compiles: torch compiles the model.
+    pools: it embeds or ranks texts and samples nothing.
     """
 
     release: Release
@@ -79,6 +80,7 @@ class Launch:
     runner: int = 0
     captures: int = -1
     compiles: bool = True
+    pools: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ def is_v2_runner(config: Config, hybrid: bool, launch: Launch) -> bool:
     if not launch.v2:
         return False
     release, listed = launch.release, config.get("architectures")
-    if release.since(_V2_ALL):
+    if release.since(V2_ALL):
         return True
     names = [str(name) for name in listed] if isinstance(listed, list) else []
     experts = bool(_whole(text_config(config), *_EXPERTS))
@@ -249,7 +251,7 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     runner = 2 if is_v2_runner(config, bool(geometry.recurrent), launch) else 1
     token, kept = _token_bytes(text, geometry, launch.ranks, width)
     states = launch.batch * hidden * width
-    sampled = states + _sampling(launch, runner, vocabulary, hidden, width)
+    sampled = states + (0 if launch.pools else _sampling(launch, runner, vocabulary, hidden, width))
     peak = CUBLAS_WORKSPACE + launch.batch * kept + max(launch.batch * token, sampled)
     graphs = inside = 0
     compiled = peak

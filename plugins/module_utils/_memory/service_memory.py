@@ -36,7 +36,7 @@ from .kv_cache import (
     parse_release,
     plan_kv_cache,
 )
-from .profile_run import Launch, ProfileRun, asked_captures, by_batch, is_compiled, profile_run
+from .profile_run import V2_ALL, Launch, ProfileRun, asked_captures, by_batch, is_compiled, profile_run
 from .tensors import tensors_bytes
 from .weights import Split, Weights, drafter_bytes, weights_bytes
 
@@ -121,6 +121,7 @@ TEXT_ARGS = (
     "mamba-ssm-cache-dtype",
     "dtype",
     "quantization",
+    "runner",
 )
 _OTHER_ARGS = (
     "gpu-memory-utilization",
@@ -1046,6 +1047,8 @@ def _profile_run(item: ServiceInput, config: Config, geometry: Geometry, release
     method, stages = (args.get("speculative-config") or {}).get("method"), args.get("pipeline-parallel-size", 1)
     quantised = item.quant_config or config.get("quantization_config") or args.get("quantization")
     sequences, compilation = args.get("max-num-seqs"), args.get("compilation-config") or {}
+    # Up to 0.28 the V2 runner serves generation alone (VllmConfig._is_default_v2_model_runner_model).
+    pools = args.get("runner") == "pooling"
     launch = Launch(
         release=release,
         batch=batch,
@@ -1053,11 +1056,12 @@ def _profile_run(item: ServiceInput, config: Config, geometry: Geometry, release
         ranks=args.get("tensor-parallel-size", 1),
         drafts=_speculation(item, geometry)[0],
         eager=bool(args.get("enforce-eager")),
-        v2=_v2_runner(method, stages, release),
+        v2=_v2_runner(method, stages, release) and (not pools or release.since(V2_ALL)),
         quantised=bool(quantised),
         runner=item.runner,
         captures=asked_captures(compilation, batch),
         compiles=is_compiled(compilation),
+        pools=pools,
     )
     return profile_run(config, geometry, launch)
 

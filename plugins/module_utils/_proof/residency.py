@@ -51,8 +51,10 @@ _OF_PROCESS = {
     "kv_cache_gib": re.compile(rf"Available KV cache memory: {_NUMBER} GiB"),
     "graphs_estimate_gib": re.compile(rf"Estimated CUDA graph memory: {_NUMBER} GiB"),
     "graphs_gib": re.compile(rf"Graph capturing finished in \S+ secs, took {_NUMBER} GiB"),
-    # vLLM 0.26 prints it once it has captured graphs.
-    "peak_gib": re.compile(rf"Actual usage is \S+ GiB for weight, {_NUMBER} GiB for peak activation"),
+    # Printed once graphs are captured; 0.33 has weights and what is outside of torch as one figure.
+    "peak_gib": re.compile(
+        rf"Actual usage is \S+ GiB for (?:weight|consumed memory \([^)]*\)), {_NUMBER} GiB for peak activation"
+    ),
     "non_torch_gib": re.compile(rf"GiB for peak activation, {_NUMBER} GiB for non-torch memory"),
     "graphs_seconds": re.compile(rf"Graph capturing finished in {_NUMBER} secs"),
     "compile_seconds": re.compile(rf"torch\.compile (?:took|takes) {_NUMBER} s"),
