@@ -37,7 +37,12 @@ _BEGINS = (
     ),
     ("load", re.compile(r"Starting to load model|Loading model from scratch|Loading \w+ checkpoint shards")),
     ("profile", re.compile(r"Model loading took [\d.]+ GiB|\[cpu_model_runner\.py:\d+\] Warming up model")),
-    ("kv_cache", re.compile(r"Available KV cache memory: |[CG]PU KV cache size: |GiB for KV cache on node")),
+    (
+        "kv_cache",
+        re.compile(
+            r"Available KV cache memory: |[CG]PU KV cache size: |GiB for KV cache on node|memory for KV Cache as specified by"
+        ),
+    ),
     ("graphs", re.compile(r"Capturing CUDA graphs? ?\(")),
     (
         "warm-up",
@@ -50,6 +55,8 @@ _BEGINS = (
 )
 # An engine that warms up before it captures goes from warm-up to graphs; all else only goes on.
 _MAY_GO_BACK = {("warm-up", "graphs")}
+# To know what graphs take, the V2 runner captures them a first time before it cuts its cache (from 0.29 on): that is profiling.
+_CAPTURES = re.compile(r"Capturing CUDA graphs? ?\(|Graph capturing finished")
 
 # Who prints (API server, engine, worker; Ray's colours around it), the level and the time of vLLM's own lines, and their place in its source.
 _WHO = re.compile(r"^(?:\x1b\[\d+m)?(?:\((?:[\w ]+?)(?:_[A-Z]+\d+)* ?(?:pid=\d+)?(?:, ip=[\d.]+)?\)(?:\x1b\[0m)? ?)+")
@@ -226,6 +233,8 @@ def stage_of(lines: list[str]) -> str:
     """
     reached = STAGES[0]
     for line in newest_start(lines):
+        if reached == "profile" and _CAPTURES.search(line):
+            continue
         for stage, pattern in _BEGINS:
             further = STAGES.index(stage) > STAGES.index(reached) or (reached, stage) in _MAY_GO_BACK
             if further and pattern.search(line):

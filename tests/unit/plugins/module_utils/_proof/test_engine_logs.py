@@ -111,6 +111,16 @@ BEGINS: dict[str, dict[int, str]] = {
         195: "warm-up",
         239: "serving",
     },
+    # Graphs are captured twice, the first time to see what they take: until the cache is cut that is profiling.
+    "healthy_v33_v2runner_graphs": {
+        6: "device",
+        10: "load",
+        14: "profile",
+        33: "kv_cache",
+        36: "warm-up",
+        39: "graphs",
+        43: "warm-up",
+    },
     "flashinfer_cut_off_while_warming_up": {77: "device", 82: "load", 85: "profile", 87: "kv_cache", 91: "warm-up"},
     "nvfp4_marlin_gdn_cut_off_while_loading": {84: "device", 90: "load"},
     "refused_kv_too_small_for_max_model_len": {76: "device", 81: "load", 84: "profile", 86: "kv_cache"},
