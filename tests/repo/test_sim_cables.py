@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sim"))
 
 from simlib import cables
+from simlib.config import PORTS
 from simlib.engine import SimError
 
 RUNS = {1: 101, 2: 102, 3: 103, 4: 104}
@@ -21,7 +22,7 @@ def there(wanted: list[cables.Cable]) -> dict[str, str]:
         f"{node}/{device}": cables.alias(cable)
         for cable in wanted
         for node, port in cable.ends
-        for device in cables.PORTS[port]
+        for device in PORTS[port]
     }
 
 

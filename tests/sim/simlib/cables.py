@@ -68,9 +68,9 @@ def script(present: dict[str, str], processes: dict[int, int], wanted: list[Cabl
             taken.add((node, port))
     right = {alias(cable) for cable in wanted}
     for place, text in present.items():
-        node, _, device = place.partition("/")
+        number, _, device = place.partition("/")
         if text not in right:  # its other end goes with it
-            lines.append(f"nsenter -t {processes[int(node)]} -n ip link del {device} 2>/dev/null || true")
+            lines.append(f"nsenter -t {processes[int(number)]} -n ip link del {device} 2>/dev/null || true")
     there = set(present.values())
     for cable in wanted:
         if alias(cable) in there:
