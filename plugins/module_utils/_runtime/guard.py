@@ -1,0 +1,423 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The guard of a host whose engines serve: what to do when its memory runs out. A pure function, C(decide): state in, steps out.
+
+On a GB10 the GPU allocates from the memory of the host, and a host that has none left freezes without a word. So steps are taken
+before, the mildest first, one at a time: give the page cache back; ask what keeps models for later to unload them; let the gateway give the
+engine in question no new requests; restart the engine that holds more than its plan; last, stop the least important one.
+
+A healthy engine inside its plan is never stopped while another step is left, nor when what took the memory is none of this host's
+services: then the guard says who it is. An account of the memory that is missing, old or incomplete is "not known", and no engine is
+touched by it.
+
+This file is copied to hosts as it is, so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+GIB = 2**30
+
+CALM, SHORT, CRITICAL = "calm", "short", "critical"
+LEVELS = (CALM, SHORT, CRITICAL)
+DROP, UNLOAD, REFUSE, RESTART, STOP = "drop", "unload", "refuse", "restart", "stop"
+"""Steps against a shortage, the mildest first."""
+ADMIT, NAME = "admit", "name"
+"""Steps that take nothing away: requests are admitted again; it is said what took the memory, or that this is not known."""
+STEPS = (DROP, UNLOAD, REFUSE, RESTART, STOP, ADMIT, NAME)
+
+MILD_SECONDS = 5.0
+"""Between a mild step and the next one, so that it shows in the memory before more is done."""
+URGENT_SECONDS = 1.0
+"""The same while memory is critical."""
+SETTLE_SECONDS = 20.0
+"""After an engine was restarted or stopped: a process of tens of GiB gives them back over seconds."""
+LASTING_SECONDS = 30.0
+"""A shortage that is not critical has to last so long before an engine is restarted for it."""
+ACCOUNT_SECONDS = 60.0
+"""An account of the memory that is older is not gone by."""
+AHEAD_SECONDS = 2.0
+"""Memory that falls is judged by what is left after so long: 7 GiB within 3 s were measured before a freeze."""
+NAME_SECONDS = 600.0
+"""Between two lines about who took the memory."""
+HOUR, DAY = 3600.0, 86400.0
+LONGEST_CALM = 960.0
+"""Seconds of calm before requests are admitted again, at most. Each refusal within an hour doubles them."""
+STALL_FACTOR = 4.0
+"""So many times the pressure that makes memory short makes it critical."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the guard goes by.
+
+    floor_gib: C(MemAvailable) below which memory is short while all engines serve; start_floor_gib: while one starts. last_gib: below
+    which it is critical. pressure_percent: share of time in which all tasks waited for memory (PSI, full, 10 s), from which it is short;
+    swap_percent: the same for swap in use; both count below twice the floor only. calm_seconds: without a shortage before requests are
+    admitted again. refuse, restart, stop: whether these steps are taken. stop_for_others: stop an engine inside its plan also when something
+    else took the memory. cooldown_minutes, max_restarts: least time between two restarts of an engine, most of them in 24 hours.
+    """
+
+    floor_gib: float = 3.0
+    start_floor_gib: float = 5.0
+    free_floor_gib: float = 3.0
+    last_gib: float = 1.0
+    pressure_percent: float = 10.0
+    swap_percent: float = 80.0
+    interval_seconds: float = 1.0
+    calm_seconds: float = 60.0
+    refuse: bool = True
+    restart: bool = True
+    stop: bool = True
+    stop_for_others: bool = False
+    cooldown_minutes: float = 60.0
+    max_restarts: int = 3
+
+
+def from_mapping(given: Mapping[str, Any]) -> Settings:
+    """Return settings of those keys of a mapping that are known; what is missing has its default."""
+    known = {each.name for each in fields(Settings)}
+    return Settings(**{key: value for key, value in given.items() if key in known})
+
+
+@dataclass(frozen=True)
+class Look:
+    """Memory of the host at one moment.
+
+    clock: monotonic seconds. available: C(MemAvailable), bytes. cache: what dropping the page cache gives back, bytes. stalled: percent
+    of time, PSI's C(full avg10), and swapped: percent of the swap in use; None where the kernel does not say.
+    """
+
+    clock: float
+    available: int
+    cache: int = 0
+    stalled: float | None = None
+    swapped: float | None = None
+    starting: bool = False
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A model server of the host.
+
+    used, limit: bytes that it holds, and that it holds at most by its plan; None where that is not known. rank: 0 is the most
+    important one. serving: its unit is active; starting: its unit is activating. door: the gateway of this host gives it requests.
+    """
+
+    name: str
+    used: int | None
+    limit: int | None
+    rank: int = 0
+    serving: bool = True
+    starting: bool = False
+    door: bool = False
+
+    @property
+    def above(self) -> int:
+        """Bytes above its plan, 0 for an engine inside it, or of which it is not known."""
+        return 0 if self.used is None or self.limit is None else max(self.used - self.limit, 0)
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who holds the memory.
+
+    clock: when it was taken; available: C(MemAvailable) then, bytes. helpers: names of those that keep models only for the next request.
+    others: bytes that neither engines nor helpers hold, nor the reserve of the host is for. who: the largest of their holders, as text.
+    complete: nothing is missing in it.
+    """
+
+    clock: float
+    available: int = 0
+    engines: tuple[Engine, ...] = ()
+    helpers: tuple[str, ...] = ()
+    others: int = 0
+    who: str = ""
+    complete: bool = True
+
+
+@dataclass(frozen=True)
+class State:
+    """What is remembered from one look to the next. Clocks are monotonic seconds, None for not now.
+
+    since: of the shortage; calm: since when there is none any more; critical: since when it is critical; eased: since when it is not;
+    ready: before which nothing more is done; harmed: when an engine was last restarted or stopped. last: clock and memory of the last
+    look. asked: helpers that were asked to unload in this shortage; refused: engines that the gateway gives nothing; spared: engines that
+    were restarted or stopped in this shortage; restarts, refusals: when there were any; named: when it was last said who took the memory.
+    """
+
+    since: float | None = None
+    calm: float | None = None
+    critical: float | None = None
+    eased: float | None = None
+    ready: float = 0.0
+    harmed: float | None = None
+    last: tuple[float, int] | None = None
+    dropped: bool = False
+    asked: frozenset[str] = frozenset()
+    refused: frozenset[str] = frozenset()
+    spared: frozenset[str] = frozenset()
+    restarts: tuple[tuple[str, float], ...] = ()
+    refusals: tuple[float, ...] = ()
+    named: float | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is to be done: one of C(STEPS), to whom (an engine or a helper, empty for the host), and why, as a text for people."""
+
+    what: str
+    whom: str = ""
+    why: str = ""
+
+
+def level(settings: Settings, look: Look, last: tuple[float, int] | None = None) -> str:
+    """Return how short the memory is, one of C(LEVELS).
+
+    last: clock and C(MemAvailable) of the look before, from which follows how fast it falls.
+    """
+    floor = (settings.start_floor_gib if look.starting else settings.floor_gib) * GIB
+    stalled = look.stalled or 0.0
+    tight = look.available < 2 * floor
+    crowded = tight and (stalled >= settings.pressure_percent or (look.swapped or 0.0) >= settings.swap_percent)
+    if look.available >= floor and not crowded:
+        return CALM
+    falling = 0.0
+    if last is not None and look.clock > last[0]:
+        falling = max(last[1] - look.available, 0) / (look.clock - last[0])
+    if look.available < floor and look.available - falling * AHEAD_SECONDS < settings.last_gib * GIB:
+        return CRITICAL
+    return CRITICAL if tight and stalled >= STALL_FACTOR * settings.pressure_percent else SHORT
+
+
+def decide(settings: Settings, state: State, look: Look, account: Account | None) -> tuple[list[Step], State]:
+    """Take in one look; return what is to be done, at most one step against a shortage, and what to remember.
+
+    :param settings: of the host
+    :param state: what the call before returned
+    :param look: memory now
+    :param account: who holds it, as last taken; None where that was not possible yet
+    """
+    now = look.clock
+    found = level(settings, look, state.last)
+    since = None if found == CRITICAL else now if state.eased is None else state.eased
+    admitted, state = _admit(settings, replace(state, last=(now, look.available), eased=since), found, now, account)
+    if found == CALM:
+        return admitted, _rest(settings, state, now)
+    state = replace(
+        state,
+        since=now if state.since is None else state.since,
+        calm=None,
+        critical=None if found == SHORT else now if state.critical is None else state.critical,
+    )
+    known = _usable(state, account, now)
+    said, state = _say(settings, state, look, known)
+    step = _next(settings, state, look, found, known) if now >= state.ready else None
+    if step is None:
+        return [*admitted, *said], state
+    return [*admitted, *said, step], _after(state, step, now, found)
+
+
+def _usable(state: State, account: Account | None, now: float) -> Account | None:
+    """The account, if it is of this shortage, new enough, and of a time after the last engine was touched."""
+    if account is None or now - account.clock > ACCOUNT_SECONDS:
+        return None
+    oldest = max(state.since or 0.0, 0.0 if state.harmed is None else state.harmed)
+    return account if account.clock >= oldest else None
+
+
+def _rest(settings: Settings, state: State, now: float) -> State:
+    """No shortage: after some calm, forget what was done."""
+    if state.since is None:
+        return state
+    calm = now if state.calm is None else state.calm
+    state = replace(state, calm=calm, critical=None)
+    if now - calm < calm_needed(settings, state, now):
+        return state
+    return replace(state, since=None, calm=None, dropped=False, asked=frozenset(), spared=frozenset(), named=None)
+
+
+def _admit(
+    settings: Settings, state: State, found: str, now: float, account: Account | None
+) -> tuple[list[Step], State]:
+    """Let the gateway give requests again to engines that are up and, as long as memory is short, inside their plans."""
+    if not state.refused or state.eased is None or account is None or now - account.clock > ACCOUNT_SECONDS:
+        return [], state
+    eased = now - state.eased
+    if eased < calm_needed(settings, state, now):
+        return [], state
+    engines = {each.name: each for each in account.engines}
+    admitted = [
+        name
+        for name in sorted(state.refused)
+        # One that is gone gets no requests anyway; one that is stopped is for the gateway to find down.
+        if name not in engines or not (engines[name].starting or (found != CALM and engines[name].above))
+    ]
+    steps = [Step(ADMIT, name, f"memory is not critical for {eased:.0f} s") for name in admitted]
+    return steps, replace(state, refused=state.refused - set(admitted))
+
+
+def calm_needed(settings: Settings, state: State, now: float) -> float:
+    """Return the seconds without a shortage after which it counts as over: longer when there were several within an hour."""
+    recent = sum(now - at < HOUR for at in state.refusals)
+    longer = settings.calm_seconds * float(2 ** max(recent - 1, 0))
+    return max(settings.calm_seconds, min(longer, LONGEST_CALM))
+
+
+def _say(settings: Settings, state: State, look: Look, account: Account | None) -> tuple[list[Step], State]:
+    """Say who took the memory, where it is none of the services, or that it is not known."""
+    now = look.clock
+    if state.named is not None and now - state.named < NAME_SECONDS:
+        return [], state
+    if account is not None and account.complete:
+        if not _others_did_it(settings, look, account):
+            return [], state
+        why = f"{account.others / GIB:.1f} GiB are held by what is no service of this host: {account.who or 'no process shows them'}"
+    else:
+        if state.critical is None or now - state.critical < SETTLE_SECONDS:
+            return [], state  # the account is being taken
+        why = "who holds the memory is not known, so no engine is touched"
+    return [Step(NAME, "", why)], replace(state, named=now)
+
+
+def _others_did_it(settings: Settings, look: Look, account: Account) -> bool:
+    """Whether there would be no shortage without what is none of the services."""
+    floor = (settings.start_floor_gib if look.starting else settings.floor_gib) * GIB
+    missing = max(floor - look.available, GIB / 4)
+    # Whoever took what is gone since the account was taken is not known, and so may be none of them.
+    return account.others + max(account.available - look.available, 0) >= missing
+
+
+def _next(settings: Settings, state: State, look: Look, found: str, account: Account | None) -> Step | None:
+    """The mildest step that is left."""
+    short = f"{look.available / GIB:.2f} GiB available"
+    if not state.dropped and look.cache >= GIB / 4:
+        return Step(DROP, "", short)
+    if account is None:
+        return None
+    for name in account.helpers:
+        if name not in state.asked:
+            return Step(UNLOAD, name, short)
+    if not account.complete:
+        return None
+    found_step = _harm(settings, state, look, found, account)
+    if found_step is None:
+        return None
+    engine = next(each for each in account.engines if each.name == found_step.whom)
+    if settings.refuse and engine.door and engine.serving and engine.name not in state.refused:
+        return Step(REFUSE, engine.name, f"{found_step.why}; it is to be {WORDS[found_step.what]} next")
+    return found_step
+
+
+WORDS = {RESTART: "restarted", STOP: "stopped"}
+
+
+def _harm(settings: Settings, state: State, look: Look, found: str, account: Account) -> Step | None:
+    """The engine that is to give its memory up, and how."""
+    now, short = look.clock, f"{look.available / GIB:.2f} GiB available"
+    lasting = state.critical is not None or (state.since is not None and now - state.since >= LASTING_SECONDS)
+    left = [each for each in account.engines if each.name not in state.spared]
+    above = sorted((each for each in left if each.above and each.serving), key=lambda each: (-each.above, -each.rank))
+    for each in above if lasting else []:
+        text = f"{each.above / GIB:.1f} GiB above its plan, {short}"
+        if settings.restart and may_restart(settings, state, each.name, now):
+            return Step(RESTART, each.name, text)
+        if settings.stop and found == CRITICAL:
+            return Step(STOP, each.name, f"{text}; it may not be restarted again yet")
+    if found != CRITICAL:
+        return None
+    # One that loads serves nobody yet, and waits behind its gate until there is memory.
+    for each in sorted((each for each in left if each.starting), key=lambda each: -each.rank):
+        if settings.restart and may_restart(settings, state, each.name, now):
+            return Step(RESTART, each.name, f"it is loading, {short}")
+    if not settings.stop or (not settings.stop_for_others and _others_did_it(settings, look, account)):
+        return None
+    candidates = [each for each in left if each.serving]
+    if not candidates:
+        return None
+    least = max(candidates, key=lambda each: (each.rank, each.name))
+    return Step(STOP, least.name, f"{short}, nothing milder is left, and it is the least important service")
+
+
+def may_restart(settings: Settings, state: State, name: str, now: float) -> bool:
+    """Whether the bounds allow an engine to be restarted."""
+    times = [at for whom, at in state.restarts if whom == name and now - at < DAY]
+    return len(times) < settings.max_restarts and all(now - at >= settings.cooldown_minutes * 60 for at in times)
+
+
+def _after(state: State, step: Step, now: float, found: str) -> State:
+    """What is to be remembered of a step."""
+    pause = URGENT_SECONDS if found == CRITICAL else MILD_SECONDS
+    if step.what in (RESTART, STOP):
+        pause = SETTLE_SECONDS
+        state = replace(state, harmed=now)
+    state = replace(state, ready=now + pause)
+    if step.what == DROP:
+        return replace(state, dropped=True)
+    if step.what == UNLOAD:
+        return replace(state, asked=state.asked | {step.whom})
+    if step.what == REFUSE:
+        recent = tuple(at for at in state.refusals if now - at < HOUR)
+        return replace(state, refused=state.refused | {step.whom}, refusals=(*recent, now))
+    state = replace(state, spared=state.spared | {step.whom})
+    if step.what == RESTART:
+        kept = tuple((whom, at) for whom, at in state.restarts if now - at < DAY)
+        return replace(state, restarts=(*kept, (step.whom, now)))
+    return state
+
+
+# --- what the kernel says -----------------------------------------------------------------------------------------------
+
+_FULL = re.compile(r"^full avg10=([0-9.]+)", re.MULTILINE)
+
+
+def stalled_percent(pressure: str) -> float | None:
+    """Return C(full avg10) of the text of C(/proc/pressure/memory), percent; None where there is no such line."""
+    match = _FULL.search(pressure)
+    return float(match[1]) if match else None
+
+
+def swapped_percent(meminfo: Mapping[str, int]) -> float | None:
+    """Return how much of the swap is in use, percent, of C(/proc/meminfo); None where there is no swap."""
+    total = meminfo.get("SwapTotal", 0)
+    return 100.0 * (total - meminfo.get("SwapFree", 0)) / total if total else None
+
+
+# --- what survives a restart ----------------------------------------------------------------------------------------------
+
+
+def kept(state: State, wall: float, clock: float) -> dict[str, Any]:
+    """Return what a later process has to know, with wall clocks: bounds, and what the gateway gives no requests."""
+    ahead = wall - clock
+    return {
+        "refused": sorted(state.refused),
+        "restarts": [[name, round(at + ahead, 1)] for name, at in state.restarts],
+        "refusals": [round(at + ahead, 1) for at in state.refusals],
+    }
+
+
+def again(given: Any, wall: float, clock: float) -> State:
+    """Return the state that C(kept) wrote, whatever has become of it; times that cannot be are left out."""
+    given = given if isinstance(given, Mapping) else {}
+
+    def moment(value: Any) -> float | None:
+        right = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= wall - value < DAY
+        return clock - (wall - value) if right else None
+
+    def entries(key: str) -> list[Any]:
+        value = given.get(key)
+        return list(value) if isinstance(value, list) else []
+
+    restarts = []
+    for entry in entries("restarts"):
+        at = moment(entry[1]) if isinstance(entry, list) and len(entry) == 2 else None
+        if at is not None and isinstance(entry[0], str):
+            restarts.append((entry[0], at))
+    refusals = [at for at in map(moment, entries("refusals")) if at is not None]
+    refused = frozenset(name for name in entries("refused") if isinstance(name, str))
+    return State(refused=refused, restarts=tuple(restarts), refusals=tuple(refusals))
