@@ -15,8 +15,8 @@ description:
 options:
   _terms:
     description:
-      - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(monitoring), V(keys), the files of keys of a
-        component, or V(library), what its programs import.
+      - The component, V(host), V(services), V(speech), V(ollama), V(watchdog), V(guard), V(protection), V(gpu_clocks), V(monitoring),
+        V(keys), the files of keys of a component, or V(library), what its programs import.
     type: list
     elements: str
     required: true
@@ -87,6 +87,9 @@ class LookupModule(LookupBase):
             "library": lambda: unit_files.library(str(planned)),
             "keys": lambda: {"files": unit_files.keys(planned, str(self.get_option("folder")), user)},
             "watchdog": lambda: unit_files.watchdog(planned),
+            "guard": lambda: unit_files.guard(planned),
+            "protection": lambda: unit_files.protection(planned),
+            "gpu_clocks": lambda: unit_files.gpu_clocks(planned),
         }
         unknown = [term for term in terms if term not in makers]
         if unknown:

@@ -320,7 +320,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._host.component impo
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.file_times import stamp_written, written_at
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
-SYSTEM = Path("/etc/systemd/system")
+SYSTEM = Path("/etc/systemd")
 LOG_LINES = 15  # of a unit that does not start
 SHOWN_BYTES = 100_000  # of a file, in a diff
 
@@ -522,7 +522,7 @@ class Component:
             exists = present(Path(entry["path"]))
             if any(entry is other for other in differing):
                 self.changed = True
-                self.reload = self.reload or Path(entry["path"]).parent == SYSTEM
+                self.reload = self.reload or SYSTEM in Path(entry["path"]).parents
                 self.show(entry, content_of(entry))
                 if not self.check:
                     # Dated by when it counts: a unit that began since it was written beside its place ran from the old one.
@@ -567,7 +567,7 @@ class Component:
             self.changed = True
             self.removed.append(str(path))
             self.note(path, "state: present\n", "state: absent\n")
-        self.reload = self.reload or path.parent == SYSTEM
+        self.reload = self.reload or SYSTEM in path.parents
         if self.check:
             return
         if noted is not None:

@@ -88,6 +88,7 @@ PARTS = (
         "fleet_monitor",
         "generations",
         "grafana",
+        "guard",
         "image_plans",
         "images",
         "incoming",

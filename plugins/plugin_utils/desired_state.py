@@ -25,9 +25,9 @@ ROLES = COLLECTION / "roles"
 BY_TEMPLATES = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
 TEMPLATE_CODE = ("plugins/filter/*.py", "plugins/lookup/*.py", "plugins/module_utils/_plan/unit_files.py")
 # Roles whose files the engine makes.
-RENDERED = ("host", "service", "speech", "ollama", "watchdog")
+RENDERED = ("host", "service", "speech", "ollama", "watchdog", "guard")
 # Roles that site.yml leaves out on a host that is up to date, and the variables that it gives them from the plan.
-SKIPPED = ("firewall", "host", "images", "models", "service", "watchdog")
+SKIPPED = ("firewall", "guard", "host", "images", "models", "service", "watchdog")
 FROM_PLAN = frozenset(
     [
         *(
@@ -53,6 +53,7 @@ FROM_PLAN = frozenset(
         ),
         *("service_services", "service_hf_home"),
         *("watchdog_state", "watchdog_settings"),
+        *("guard_state", "guard_settings", "guard_protection", "guard_clocks"),
     ]
 )
 

@@ -112,6 +112,7 @@ PROGRAMS = {
     "exporters": ["roles/exporters/files/spark_collector.py"],
     "fleet_monitor": ["roles/fleet_monitor/files/spark_fleet_monitor.py"],
     "gateway": ["roles/gateway/files/spark_gateway.py"],
+    "guard": ["roles/guard/files/spark_guard.py"],
     "host": ["roles/host/files/spark_unit.py", "roles/host/files/spark_rank.py"],
     "ollama": ["roles/speech/files/spark_health.py"],
     "speech": ["roles/speech/files/spark_health.py"],

@@ -16,7 +16,7 @@ from .._cluster import sockets
 from .._cluster.endpoints import Endpoint
 from .._common import variables
 from .._common.findings import Finding
-from . import clients, fleet_monitor, gateway, load_guard, monitoring, ollama, speech, watchdog
+from . import clients, fleet_monitor, gateway, guard, load_guard, monitoring, ollama, speech, watchdog
 
 SUBJECTS = (
     "speech",
@@ -28,6 +28,9 @@ SUBJECTS = (
     "fleet_monitor",
     "watchdog",
     "load_guard",
+    "guard",
+    "host_protection",
+    "gpu_clocks",
 )
 VARIABLES = {f"spark_{subject}": variables.VARIABLES[f"spark_{subject}"] for subject in SUBJECTS}
 """Variables that a person writes. What may stand below them is checked by the file of each subject."""
@@ -63,7 +66,13 @@ def read(
             "exporters": monitoring.read_exporters,
         }
         # These are on unless they are switched off.
-        for subject, reader in (("watchdog", watchdog.read), ("load_guard", load_guard.read)):
+        for subject, reader in (
+            ("watchdog", watchdog.read),
+            ("load_guard", load_guard.read),
+            ("guard", guard.read),
+            ("host_protection", guard.read_protection),
+            ("gpu_clocks", guard.read_clocks),
+        ):
             settings[subject], wrong = reader(host, given.get(f"spark_{subject}"))
             messages += wrong
     for subject, reader in readers.items():
@@ -146,7 +155,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
     return outcome, findings
 
 
-ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog")
+ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog", "guard")
 """Roles that a host may be given, in the order in which they run."""
 
 
@@ -234,6 +243,18 @@ def _watch_spark(
     """Plan what looks at one Spark from the inside."""
     settings = entry["settings"]
     outcome["watchdog"], found = watchdog.plan(host, settings["watchdog"], known)
+    findings += found
+    doors = {each["name"]: gateway_of({host: outcome}, host, each) for each in planned["services"]}
+    outcome["guard"], found = guard.plan(
+        host,
+        settings["guard"],
+        settings["host_protection"],
+        settings["gpu_clocks"],
+        planned,
+        {name: door["backend"] for name, door in doors.items() if door},
+        [f"spark-{each['name']}" for each in sidecars(settings)],
+        entry["sysroot"],
+    )
     findings += found
     if settings["exporters"] is not None:
         asked = entry["allow_from"] or sockets.watchers(host, wanted)

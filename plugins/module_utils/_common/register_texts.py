@@ -1317,6 +1317,9 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "set `alertmanager: true`, or remove the receivers",
         ),
     },
+    "guard.md#findings-of-the-plan": {
+        "guard.unknown_service": ("`order` names an unknown service", "remove or correct it"),
+    },
     "watchdog.md#findings-of-the-plan": {
         "watchdog.unknown_service": (
             "`leave_out` or `services` names an unknown model server",

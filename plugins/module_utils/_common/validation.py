@@ -34,6 +34,8 @@ RESERVED_NAMES = (
     "prometheus",
     "speech",
     "watchdog",
+    "guard",
+    "gpu-clocks",
 )
 """Add-on services have units, containers and folders of these names (spark-gateway.service), on any host."""
 IMAGE_REF = re.compile(r"[a-z0-9][\w.:/-]{0,255}(?:@sha256:[0-9a-f]{64})?", re.ASCII)

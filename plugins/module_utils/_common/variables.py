@@ -217,6 +217,19 @@ VARIABLES: dict[str, Key] = {
     "spark_load_guard": Key(
         (bool, dict), True, "keeps memory free while a model loads; on when left out", page="load_guard.md"
     ),
+    "spark_guard": Key(
+        (bool, dict),
+        True,
+        "guards the memory of the host while engines serve; on when left out",
+        page="guard.md",
+    ),
+    "spark_host_protection": Key(
+        (bool, dict),
+        True,
+        "keeps sshd and the journal in reach when memory runs out; on when left out",
+        page="guard.md",
+    ),
+    "spark_gpu_clocks": Key(dict, {}, "highest clock of the GPU, kept over reboots", page="guard.md"),
     "spark_bench": Key(dict, {}, "settings of `bench.yml`", page="benchmarks.md"),
     "spark_bench_services": Key((str, list), "", "services that `bench.yml` measures, by name; all when empty"),
     "spark_bench_dest": Key(str, "", "file on the controller that `bench.yml` writes its figures to, as JSON"),

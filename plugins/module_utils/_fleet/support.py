@@ -22,7 +22,7 @@ MOST_OF_ONE = 2 * 2**20
 LEAST = 4096
 """Bytes below which the end of a file is not worth having."""
 
-AROUND = ("gateway", "speech", "ollama", "hermes", "watchdog", "fleet_monitor", "monitoring", "exporters")
+AROUND = ("gateway", "speech", "ollama", "hermes", "watchdog", "guard", "fleet_monitor", "monitoring", "exporters")
 """Add-on services that have settings in a folder of their own."""
 
 # Folder and pattern. Secrets, weights and caches are in none of them.
@@ -34,6 +34,7 @@ FILES = (
     *((f"/etc/dgxspark/{part}", "*") for part in AROUND),
     ("/var/lib/dgxspark/generations", "*.json"),
     ("/var/lib/dgxspark/watchdog", "state.json"),
+    ("/var/lib/dgxspark/guard", "state.json"),
     ("/var/lib/dgxspark/watchdog", "*/*/*"),
     ("/var/lib/dgxspark/fleet_monitor", "state.json"),
     ("/etc/dgxspark", "firewall.nft"),

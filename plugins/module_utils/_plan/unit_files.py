@@ -30,10 +30,13 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "fleet_monitor": {"_runtime": ("command", "endpoint", "fleet_state", "metrics", "state_file", "systemd")},
     "gateway": {"_runtime": ("command", "endpoint")},
+    "guard": {
+        "_runtime": (*("command", "endpoint", "guard", "hostmem", "load_guard", "state_file", "systemd", "unloading"),)
+    },
     "host": {
         "_runtime": (
             *("command", "compile_cache", "endpoint", "hostmem", "load_guard", "ranks", "ray_nodes"),
-            *("state_file", "systemd"),
+            *("state_file", "systemd", "unloading"),
         )
     },
     "ollama": {"_runtime": ("command", "endpoint")},
@@ -630,6 +633,130 @@ def watchdog(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the guard is made of; see C(services). settings: what it reads at its start."""
+    name, program = "spark-guard.service", f"{LIBEXEC}/spark_guard.py"
+    root = str(settings.get("sysroot") or "/")
+    text = _unit(
+        [
+            "[Unit]",
+            "Description=Guard of the memory while model servers run (dgxspark.vllm)",
+            PAGE,
+            "After=docker.service",
+            "StartLimitIntervalSec=0",
+            "",
+            "[Service]",
+            "Type=notify",
+            "NotifyAccess=main",
+            "SyslogIdentifier=spark-guard",
+            f"ExecStart=/usr/bin/python3 {program}",
+            "Restart=always",
+            "RestartSec=5",
+            "WatchdogSec=120",
+            "TimeoutStartSec=120",
+            "TimeoutStopSec=20",
+            "# What it is for is a host without memory: it is the last to be killed, stays in memory, and gets its turn.",
+            "OOMScoreAdjust=-900",
+            "MemoryMin=64M",
+            "LimitMEMLOCK=infinity",
+            "Nice=-10",
+            "NoNewPrivileges=true",
+            "PrivateTmp=true",
+            "ProtectHome=read-only",
+            "ProtectSystem=strict",
+            "# Its state, and the list of drained backends of a gateway on this host.",
+            "ReadWritePaths=/var/lib/dgxspark/guard",
+            "ReadWritePaths=-/run/dgxspark",
+            *([f"ReadWritePaths=-{paths(root)}"] if root != "/" else []),
+            *INSTALL,
+        ]
+    )
+    return {
+        "folders": [
+            {"path": "/etc/dgxspark/guard"},
+            {"path": "/var/lib/dgxspark/guard"},
+            *library("guard")["folders"],
+        ],
+        "files": [
+            *library("guard")["files"],
+            _copy(program, "roles/guard/files/spark_guard.py"),
+            _file("/etc/dgxspark/guard/settings.json", json_file(settings)),
+            _file(f"{SYSTEM}/{name}", text, validate=VERIFY),
+        ],
+        "units": [{"name": name, "enabled": True}],
+    }
+
+
+DROP_IN = "50-dgxspark.conf"
+
+
+def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return drop-ins that keep a host in reach; see C(services).
+
+    planned: C(ssh_mib), C(sessions_mib), C(journal_mib), C(hardware_watchdog_seconds), 0 or missing for none. What is not wanted is in C(removed).
+    """
+    own = {key: int(planned.get(f"{key}_mib") or 0) for key in ("ssh", "sessions", "journal")}
+    seconds = int(planned.get("hardware_watchdog_seconds") or 0)
+    together = own["ssh"] + own["journal"]
+    texts = {
+        # sshd sees to its listener's score itself; one that is set here would be that of all that people start in their sessions.
+        "system/ssh.service.d": [own["ssh"], "[Service]", f"MemoryMin={own['ssh']}M"],
+        "system/systemd-journald.service.d": [
+            own["journal"],
+            "[Service]",
+            f"MemoryMin={own['journal']}M",
+            "OOMScoreAdjust=-900",
+        ],
+        # What a unit is promised counts only as far as its slice is promised it.
+        "system/system.slice.d": [together, "[Slice]", f"MemoryMin={together + GUARD_MIB}M"],
+        "system/user.slice.d": [own["sessions"], "[Slice]", f"MemoryMin={own['sessions']}M"],
+        "system.conf.d": [seconds, "[Manager]", f"RuntimeWatchdogSec={seconds}s"],
+    }
+    wanted = {f"/etc/systemd/{folder}": lines for folder, lines in texts.items()}
+    return {
+        "folders": [{"path": folder} for folder, lines in wanted.items() if lines[0]],
+        "files": [
+            _file(f"{folder}/{DROP_IN}", _unit(map(str, lines[1:]))) for folder, lines in wanted.items() if lines[0]
+        ],
+        "removed": [f"{folder}/{DROP_IN}" for folder, lines in wanted.items() if not lines[0]],
+        "units": [],
+    }
+
+
+GUARD_MIB = 64
+"""What the unit of the guard is promised."""
+
+
+def gpu_clocks(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the unit that keeps the clocks of the GPU below a limit; see C(services). planned: C(max_mhz), C(min_mhz)."""
+    name = "spark-gpu-clocks.service"
+    limits = f"{int(planned.get('min_mhz') or 0)},{int(planned.get('max_mhz') or 0)}"
+    text = _unit(
+        [
+            "[Unit]",
+            "Description=Limit of the clocks of the GPU (dgxspark.vllm)",
+            PAGE,
+            "Wants=nvidia-persistenced.service",
+            "After=nvidia-persistenced.service",
+            "",
+            "[Service]",
+            "Type=oneshot",
+            "RemainAfterExit=true",
+            "# The driver forgets it at a reboot.",
+            f"ExecStart=/usr/bin/nvidia-smi --lock-gpu-clocks={limits}",
+            "ExecStop=/usr/bin/nvidia-smi --reset-gpu-clocks",
+            "TimeoutStartSec=60",
+            "TimeoutStopSec=60",
+            *INSTALL,
+        ]
+    )
+    return {
+        "folders": [],
+        "files": [_file(f"{SYSTEM}/{name}", text, validate=VERIFY)],
+        "units": [{"name": name, "enabled": True}],
+    }
+
+
 def host(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return what every Spark has before its services; see C(services). With C(accounts), whom the host has to know.
 
@@ -830,4 +957,16 @@ def render(
         found["ollama"] = ollama(beside["ollama"], known["ollama_user"])
     if beside.get("watchdog") and beside["watchdog"].get("state") == "present":
         found["watchdog"] = watchdog(beside["watchdog"]["settings"])
+    return found | _kept_in_reach(beside.get("guard") or {})
+
+
+def _kept_in_reach(planned: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what the role guard puts on a host."""
+    found = {}
+    if planned.get("state") == "present":
+        found["guard"] = guard(planned["settings"])
+    if planned.get("protection"):
+        found["protection"] = protection(planned["protection"])
+    if planned.get("clocks"):
+        found["gpu_clocks"] = gpu_clocks(planned["clocks"])
     return found

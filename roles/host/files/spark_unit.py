@@ -36,13 +36,12 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._runtime import command, compile_cache, endpoint, hostmem, load_guard, state_file
+from dgxspark_vllm._runtime import command, compile_cache, endpoint, hostmem, load_guard, state_file, unloading
 from dgxspark_vllm._runtime.systemd import notify
 
 PROGRAM = "spark-unit"  # what lines in the journal begin with
 REMIND_SECONDS = 60.0
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
-OLLAMA_REQUEST_SECONDS = 5.0
 OLLAMA_SECONDS = 30.0  # that a model may take to go; it answers what it is at first
 
 
@@ -300,69 +299,19 @@ class LoadGuard:
 # --- gate ---------------------------------------------------------------------------------------------------------
 
 
-def ask_ollama(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Ask Ollama something. Raises OSError or ValueError."""
-    data = None if body is None else json.dumps(body).encode()
-    asked = url.rstrip("/") + path
-    method = "GET" if data is None else "POST"
-    answer = endpoint.fetch(asked, method, {"Content-Type": "application/json"}, data, OLLAMA_REQUEST_SECONDS)
-    if answer.status != 200:
-        raise OSError(f"HTTP {answer.status} at {path}")
-    found = json.loads(answer.body or b"{}")
-    if not isinstance(found, dict):
-        raise ValueError("no JSON object came back")
-    return found
-
-
-def loaded_models(url: str) -> dict[str, float]:
-    """The models that Ollama holds in memory, by name, GiB."""
-    models = ask_ollama(url, "/api/ps").get("models") or []
-    found = {}
-    for each in models if isinstance(models, list) else []:
-        name = str(each.get("model") or each.get("name") or "") if isinstance(each, dict) else ""
-        size = each.get("size") if name else None
-        if name:
-            found[name] = size / load_guard.GIB if isinstance(size, (int, float)) else 0.0
-    return found
-
-
 def unload_ollama(unit: str, etc: Path, poll: float, limit_seconds: float = OLLAMA_SECONDS) -> None:
     """Have Ollama give its memory to the engine that starts; it loads again when it is asked something.
 
     Where it is not installed, does not run or does not answer there is nothing to take.
     """
     try:
-        url = json.loads((etc / "ollama.json").read_text(encoding="utf-8"))["url"]
-        if not isinstance(url, str) or not url.startswith(("http://", "https://")):
-            raise ValueError(f"its url is {url!r}")
-    except FileNotFoundError:
+        url = unloading.ollama_url(etc)
+    except ValueError as error:
+        say(f"{unit}: warning: {error}")
         return
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        say(f"{unit}: warning: {etc / 'ollama.json'} cannot be read, Ollama is left alone: {error}")
-        return
-    began = time.monotonic()
-    asked: dict[str, float] = {}
-    try:
-        while True:
-            held = loaded_models(url)
-            for name in sorted(held.keys() - asked.keys()):
-                asked[name] = held[name]
-                # Whether it goes is seen below.
-                with contextlib.suppress(OSError, ValueError):
-                    ask_ollama(url, "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
-            if not held:
-                break
-            if time.monotonic() - began >= limit_seconds:
-                say(f"{unit}: warning: Ollama still holds {', '.join(sorted(held))} after {limit_seconds:.0f} s")
-                return
-            time.sleep(min(poll, 0.5))
-    except (OSError, ValueError) as error:
-        if asked:  # one that is not there holds nothing; one that breaks off is worth a word
-            say(f"{unit}: warning: Ollama at {url} was asked to unload {', '.join(sorted(asked))}: {error}")
-        return
-    if asked:
-        named = ", ".join(f"{name} ({size:.2f} GiB)" for name, size in sorted(asked.items()))
-        say(f"{unit}: Ollama unloaded {named} in {time.monotonic() - began:.1f} s")
+    text, done = unloading.unload(url, limit_seconds, poll) if url else ("", False)
+    if text:
+        say(f"{unit}: {'' if done else 'warning: '}{text}")
 
 
 def holders() -> str:

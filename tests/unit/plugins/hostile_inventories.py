@@ -21,6 +21,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     clients,
     fleet_monitor,
     gateway,
+    guard,
     load_guard,
     monitoring,
     ollama,
@@ -438,6 +439,9 @@ def _duo() -> dict[str, Any]:
             "leave_out": ["fast"],
         },
         "spark_load_guard": {"enabled": True, "floor_gib": 8.0, "interval_seconds": 1.0},
+        "spark_guard": {**schema.defaults(guard.KEYS), "order": ["heavy", "fast"]},
+        "spark_host_protection": schema.defaults(guard.PROTECTION_KEYS),
+        "spark_gpu_clocks": {"max_mhz": 2200, "min_mhz": 200},
     }
     box = {
         "spark_gateway": {
@@ -768,6 +772,9 @@ def documented(path: Path) -> list[str]:
         (("spark_watchdog",), watchdog.KEYS),
         (("spark_watchdog", "services", "*"), watchdog.OF_SERVICE),
         (("spark_load_guard",), load_guard.KEYS),
+        (("spark_guard",), guard.KEYS),
+        (("spark_host_protection",), guard.PROTECTION_KEYS),
+        (("spark_gpu_clocks",), guard.CLOCK_KEYS),
         (("spark_sidecars", "*"), ("name", "memory_gib")),
         (("spark_overheads",), overheads.OVERHEADS),
         (

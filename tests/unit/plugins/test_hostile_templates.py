@@ -102,6 +102,6 @@ def test_the_example_is_made_as_it_is_planned() -> None:
     base = plain(hostile.BASES["duo"]())
     found = engine.make_plan(base["hosts"], RECIPES, lambda _path: None, base["groups"], base["others"], None)["addons"]
     made = {role for part in found.values() for role in role_files.CHECKS if part.get(role)}
-    assert made == set(role_files.CHECKS) and made | {"speech", "ollama", "watchdog"} == set(addons.ROLES)
+    assert made == set(role_files.CHECKS) and made | {"speech", "ollama", "watchdog", "guard"} == set(addons.ROLES)
     for part in found.values():
         role_files.check(part)

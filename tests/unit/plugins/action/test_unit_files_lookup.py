@@ -34,6 +34,11 @@ OF_ROLE = {
     "speech": {"__speech_component": "speech"},
     "ollama": {"__ollama_component": "ollama"},
     "watchdog": {"__watchdog_component": "watchdog"},
+    "guard": {
+        "__guard_component": "guard",
+        "__guard_protection": "protection",
+        "__guard_clocks": "gpu_clocks",
+    },
     "gateway": {"__gateway_keys": ""},
     "monitoring": {"__monitoring_component": "", "__monitoring_runs": "", "__monitoring_unwanted": ""},
 }
@@ -54,6 +59,7 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
         "spark_speech": [{"name": "ears", "kind": "asr", "env": {"ONE": TEXT}, "args": [TEXT]}],
         "spark_ollama": {"models": ["qwen3:8b"], "env": {"ONE": TEXT}},
         "spark_watchdog": {},
+        "spark_gpu_clocks": {"max_mhz": 2200},
         "spark_total_gib": 119.67,
     }
     plan = engine.make_plan({"spark-1": {"vars": variables, "address": "192.0.2.1"}}, RECIPES, lambda _path: "0" * 64)
@@ -63,6 +69,10 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
         "service_services": planned["services"],
         "speech_services": addons["speech"]["services"],
         "watchdog_settings": addons["watchdog"]["settings"],
+        "guard_settings": addons["guard"]["settings"],
+        "guard_protection": addons["guard"]["protection"],
+        "guard_clocks": addons["guard"]["clocks"],
+        "__guard_watchdog": {"stat": {"exists": True}},
         **{f"ollama_{name}": value for name, value in addons["ollama"].items()},
         "gateway_secrets": [{"name": "master", "source": f"/keys/{TEXT}"}],
         "monitoring_jobs": [JOB],

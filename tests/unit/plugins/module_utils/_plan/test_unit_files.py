@@ -251,7 +251,7 @@ def test_the_units_of_a_hostile_plan_start_what_is_planned() -> None:
         item, settings = planned["services"][0], planned["settings"]
         for component in made.values():
             for file in component["files"]:
-                if file["path"].startswith(unit_files.SYSTEM):
+                if Path(file["path"]).parent == Path(unit_files.SYSTEM):
                     units[f"s{seed}-{Path(file['path']).name}"] = file["content"]
         wanted[f"s{seed}-spark-heavy.service"] = item["argv"]
         wanted[f"s{seed}-spark-ears.service"] = addons["speech"]["services"][0]["argv"]
@@ -297,13 +297,41 @@ def test_an_environment_file_has_a_line_a_variable(value: str) -> None:
 def test_no_file_is_named_twice_and_every_source_of_the_collection_is_there() -> None:
     planned, addons = hostile_plan(1)
     made = unit_files.render(planned, addons)
-    assert set(made) == {"host", "services", "speech", "ollama", "watchdog"}
+    assert set(made) == {"host", "services", "speech", "ollama", "watchdog", "guard", "protection"}
     for component in made.values():
         named = [file["path"] for file in component["files"]]
         assert len(named) == len(set(named))
         assert not [file for file in component["files"] if "bundled" in file and not (ROOT / file["bundled"]).is_file()]
         units = {unit["name"] for unit in component["units"]}
-        assert units == {Path(name).name for name in named if name.startswith(unit_files.SYSTEM)}
+        assert units == {Path(name).name for name in named if Path(name).parent == Path(unit_files.SYSTEM)}
+
+
+def test_protection_that_is_not_wanted_is_removed() -> None:
+    def made(**planned: int) -> tuple[dict[str, str], list[str]]:
+        found = unit_files.protection(planned)
+        return {file["path"]: file["content"] for file in found["files"]}, found["removed"]
+
+    files, removed = made(ssh_mib=512, sessions_mib=256, journal_mib=128, hardware_watchdog_seconds=60)
+    assert removed == [] and len(files) == 5
+    assert "[Manager]\nRuntimeWatchdogSec=60s\n" in files["/etc/systemd/system.conf.d/50-dgxspark.conf"]
+    # Promised to the slice: what its units are promised, sshd, journal and guard.
+    assert "[Slice]\nMemoryMin=704M\n" in files["/etc/systemd/system/system.slice.d/50-dgxspark.conf"]
+    # A score here would be inherited by what people start in their sessions.
+    assert "OOMScoreAdjust" not in files["/etc/systemd/system/ssh.service.d/50-dgxspark.conf"]
+    some, others = made(journal_mib=128)
+    assert {*some, *others} == set(files) and len(some) == 2
+    nothing, all_of_it = made()
+    assert nothing == {} and sorted(all_of_it) == sorted(files)
+
+
+@needs_systemd
+def test_systemd_reads_the_limit_of_the_clocks(tmp_path: Path) -> None:
+    made = unit_files.gpu_clocks({"max_mhz": 2200, "min_mhz": 300})
+    (file,) = made["files"]
+    seen = read_by_systemd({"spark-gpu-clocks.service": file["content"]})["spark-gpu-clocks.service"]
+    (start,) = seen["ExecStart"]
+    assert run_by_systemd(unquoted(start)) == ["/usr/bin/nvidia-smi", "--lock-gpu-clocks=300,2200"]
+    assert "ExecStop=/usr/bin/nvidia-smi --reset-gpu-clocks\n" in file["content"]
 
 
 def test_prometheus_and_alertmanager_are_told_every_text_as_it_is() -> None:

@@ -1,0 +1,92 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Having Ollama give its memory back: which models it holds, and unloading them. It loads them again when it is asked something.
+
+This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library and its neighbours.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from . import endpoint
+
+REQUEST_SECONDS = 5.0
+GIB = 2**30
+
+
+def ollama_url(etc: Path) -> str | None:
+    """Return the URL of the host's Ollama by C(ollama.json); None where there is none. Raises ValueError for a file that cannot be read."""
+    path = etc / "ollama.json"
+    try:
+        url = json.loads(path.read_text(encoding="utf-8"))["url"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read, Ollama is left alone: {error}") from error
+    if not isinstance(url, str) or not url.startswith(("http://", "https://")):
+        raise ValueError(f"{path} cannot be read, Ollama is left alone: its url is {url!r}")
+    return url
+
+
+def ask(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Ask Ollama something. Raises OSError or ValueError."""
+    data = None if body is None else json.dumps(body).encode()
+    asked = url.rstrip("/") + path
+    method = "GET" if data is None else "POST"
+    answer = endpoint.fetch(asked, method, {"Content-Type": "application/json"}, data, REQUEST_SECONDS)
+    if answer.status != 200:
+        raise OSError(f"HTTP {answer.status} at {path}")
+    found = json.loads(answer.body or b"{}")
+    if not isinstance(found, dict):
+        raise ValueError("no JSON object came back")
+    return found
+
+
+def loaded_models(url: str) -> dict[str, float]:
+    """The models that Ollama holds in memory, by name, GiB. Raises OSError or ValueError."""
+    models = ask(url, "/api/ps").get("models") or []
+    found = {}
+    for each in models if isinstance(models, list) else []:
+        name = str(each.get("model") or each.get("name") or "") if isinstance(each, dict) else ""
+        size = each.get("size") if name else None
+        if name:
+            found[name] = size / GIB if isinstance(size, (int, float)) else 0.0
+    return found
+
+
+def unload(url: str, limit_seconds: float, poll: float = 0.5) -> tuple[str, bool]:
+    """Unload all models, and wait until none is left.
+
+    :param url: of Ollama
+    :param limit_seconds: that models may take to go; one that answers does so first
+    :param poll: seconds between two looks, at most half a second
+    :returns: a text about it, empty where nothing was loaded or nothing answers, and whether memory came back
+    """
+    began = time.monotonic()
+    asked: dict[str, float] = {}
+    try:
+        while True:
+            held = loaded_models(url)
+            for name in sorted(held.keys() - asked.keys()):
+                asked[name] = held[name]
+                # Whether it goes is seen below.
+                with contextlib.suppress(OSError, ValueError):
+                    ask(url, "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
+            if not held:
+                break
+            if time.monotonic() - began >= limit_seconds:
+                return f"Ollama still holds {', '.join(sorted(held))} after {limit_seconds:.0f} s", False
+            time.sleep(min(poll, 0.5))
+    except (OSError, ValueError) as error:
+        # One that is not there holds nothing; one that breaks off is worth a word.
+        return f"Ollama at {url} was asked to unload {', '.join(sorted(asked))}: {error}" if asked else "", False
+    if not asked:
+        return "", False
+    named = ", ".join(f"{name} ({size:.2f} GiB)" for name, size in sorted(asked.items()))
+    return f"Ollama unloaded {named} in {time.monotonic() - began:.1f} s", True

@@ -1,0 +1,605 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Guards the memory of a host while its engines serve: the main process of spark-guard.service.
+
+spark-guard            look once a second, until it is stopped
+spark-guard --once     one look and one account of the memory, told as JSON; nothing is done
+
+What it decides is in guard.py; here is what it looks at and does. A look reads three files of /proc. Who holds the memory is asked of
+nvidia-smi, docker and /proc only when memory becomes short. Steps run beside the looks, each with a limit.
+
+Python's standard library and the files beside it are all it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import pwd
+import re
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+
+from dgxspark_vllm._runtime import command, guard, hostmem, load_guard, state_file, unloading
+from dgxspark_vllm._runtime.systemd import journal_line, notify
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
+UNIT = re.compile(r"([\w@.\\:-]+\.(?:service|scope))")
+GATEWAY = "/usr/local/libexec/dgxspark/spark_gateway.py"
+GIB, MIB = guard.GIB, 2**20
+
+CALL_SECONDS = 10.0  # that one program may take
+UNLOAD_SECONDS = 15.0
+DRAIN_SECONDS = 5.0  # requests that run go on after it; it is new ones that no longer come
+SAVE_SECONDS = 60.0
+ALIVE_SECONDS = 20.0
+CACHE_PAUSE = 10.0  # between two drops of the cache while engines serve
+ACCOUNT_PAUSE = {guard.CALM: 30.0, guard.SHORT: 10.0, guard.CRITICAL: 2.0}
+WATCHED = 1.5  # times the floor: below it who holds the memory is looked at, so that it is known when it is needed
+SLACK_SHARE, SLACK_GIB = 0.05, 1.0  # above its plan by more than this is above its plan
+NAMED_BYTES, NAMED_COUNT = 256 * MIB, 3  # processes that are worth a name
+LOCKED_PAGES = 1 | 2 | 4  # MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT
+
+
+def say(text: str, level: int = 6) -> None:
+    """Write a line to the journal with its priority (3 error, 4 warning, 6 information)."""
+    print(journal_line(f"spark-guard: {text}", level), flush=True)
+
+
+def call(argv: list[str], seconds: float = CALL_SECONDS) -> str | None:
+    """Run a program without a shell; returns what it printed, None where it is missing, failed or did not answer."""
+    answer = command.run(argv, seconds)
+    return answer.out if answer.state == command.FINISHED and answer.rc == 0 else None
+
+
+def read(path: Path) -> str:
+    """A small file, empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def stay_in_memory() -> str:
+    """Keep this process out of the swap; returns why that is not possible, empty when it is."""
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.mlockall(LOCKED_PAGES) == 0:
+            return ""
+        return os.strerror(ctypes.get_errno())
+    except (OSError, AttributeError) as error:
+        return str(error)
+
+
+# --- who holds the memory -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Process:
+    """What a process holds, bytes: what the kernel counts for it, and what nvidia-smi does."""
+
+    pid: int
+    name: str
+    group: str
+    resident: int = 0
+    gpu: int = 0
+
+    @property
+    def held(self) -> int:
+        return self.resident + self.gpu
+
+
+def resident_bytes(status: str) -> int:
+    """Memory of a process that it alone can give back: not the files that it has mapped."""
+    sizes = re.findall(r"^(?:RssAnon|RssShmem):\s+(\d+) kB", status, re.MULTILINE)
+    return sum(map(int, sizes)) * 1024
+
+
+def processes() -> dict[int, Process]:
+    """All processes of the host that hold memory."""
+    found = {}
+    for path in Path("/proc").iterdir():
+        if not path.name.isdigit():
+            continue
+        status = read(path / "status")
+        size = resident_bytes(status)
+        if size:
+            name = status.partition("\n")[0].partition("\t")[2]
+            found[int(path.name)] = Process(int(path.name), name, read(path / "cgroup"), size)
+    return found
+
+
+def add_gpu(found: dict[int, Process]) -> bool:
+    """Add what nvidia-smi says of processes; whether it says it of all of them."""
+    answer = command.run(hostmem.COMPUTE_APPS_QUERY, CALL_SECONDS)
+    if answer.state == command.MISSING:
+        return True  # a host without a GPU
+    if answer.state != command.FINISHED:
+        return False
+    try:
+        apps = hostmem.parse_compute_apps(answer.out)
+    except command.NoAnswer:
+        return False
+    for app in apps:
+        if app["used_mib"] is None:
+            return False
+        group = read(Path(f"/proc/{app['pid']}/cgroup"))
+        process = found.setdefault(app["pid"], Process(app["pid"], app["name"], group))
+        process.gpu = app["used_mib"] * MIB
+    return True
+
+
+def container_ids(names: list[str]) -> dict[str, str] | None:
+    """Ids of those of some containers that there are, each with its name; None where Docker does not say."""
+    if not names:
+        return {}
+    answer = command.run(["docker", "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"], CALL_SECONDS)
+    if answer.state == command.MISSING:
+        return {}
+    if answer.state != command.FINISHED or answer.rc != 0:
+        return None
+    pairs = [line.split() for line in answer.out.splitlines()]
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and pair[1] in names}
+
+
+def owner_of(process: Process) -> str:
+    """Whose a process is: its account, and its container or unit."""
+    account = ""
+    with contextlib.suppress(OSError, KeyError):
+        account = pwd.getpwuid(Path(f"/proc/{process.pid}").stat().st_uid).pw_name
+    units = UNIT.findall(process.group)
+    where = units[-1] if units else ""
+    return ", ".join(part for part in (f"pid {process.pid}", f"of {account}" if account else "", where) if part)
+
+
+def named(others: list[Process]) -> str:
+    """The largest holders among processes, for a line of the journal."""
+    large = sorted((each for each in others if each.held >= NAMED_BYTES), key=lambda each: -each.held)[:NAMED_COUNT]
+    return "; ".join(f"{each.name} ({owner_of(each)}) {each.held / GIB:.1f} GiB" for each in large)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A model server of this host, as its settings have it."""
+
+    name: str
+    unit: str
+    containers: tuple[str, ...]
+
+
+def read_services(folder: Path) -> dict[str, Service]:
+    """The model servers of this host, ranks of clusters too: each holds memory here."""
+    found = {}
+    for path in sorted(folder.glob("*.json")):
+        given = state_file.read(path)
+        if given is None or not NAME.match(path.stem) or not given.get("unit"):
+            continue
+        parts = [str(part["container"]) for part in (given.get("rank") or {}).get("parts") or []]
+        containers = tuple(parts) or (str(given.get("container") or f"spark-{path.stem}"),)
+        found[path.stem] = Service(path.stem, str(given["unit"]), containers)
+    return found
+
+
+def unit_states(units: list[str]) -> dict[str, str] | None:
+    """ActiveState of units; None where systemd does not answer."""
+    if not units:
+        return {}
+    text = call(["systemctl", "show", "--property=Id,ActiveState", "--", *units])
+    if text is None:
+        return None
+    found = {}
+    for block in text.strip().split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        found[values.get("Id", "")] = values.get("ActiveState", "")
+    return found
+
+
+class Ledger:
+    """Takes the account of who holds the memory."""
+
+    def __init__(self, etc: Path, run_dir: Path, given: dict[str, Any]) -> None:
+        self.etc, self.run_dir, self.given = etc, run_dir, given
+        self.root = str(given.get("sysroot") or "/")
+
+    def limit(self, service: Service) -> int | None:
+        """What a service may hold by its plan, or has held since it became ready, with some slack; bytes."""
+        planned = ((self.given.get("services") or {}).get(service.name) or {}).get("planned_gib")
+        if not isinstance(planned, (int, float)):
+            return None
+        record = state_file.read(self.run_dir / "starts" / f"{service.unit}.json") or {}
+        with contextlib.suppress(KeyError, TypeError):
+            # What it took at its start it takes again at the next: a restart gives none of it back.
+            planned = max(planned, record["gate"]["available_gib"] - record["ready"]["available_gib"])
+        return round((planned * (1 + SLACK_SHARE) + SLACK_GIB) * GIB)
+
+    def take(self) -> guard.Account:
+        """Ask everybody; what did not answer makes the account incomplete."""
+        services = read_services(self.etc / "services")
+        beside = [str(name) for name in self.given.get("beside") or []]
+        states = unit_states([each.unit for each in services.values()])
+        loading = str((state_file.read(self.run_dir / "start.json") or {}).get("unit") or "")
+        names = [name for each in services.values() for name in each.containers]
+        ids = container_ids([*names, *beside])
+        found = processes()
+        complete = add_gpu(found) and ids is not None and states is not None
+        held: dict[str, int] = {}
+        others = []
+        for process in found.values():
+            place = next((name for number, name in (ids or {}).items() if number in process.group), None)
+            if place is None:
+                others.append(process)
+            else:
+                held[place] = held.get(place, 0) + process.held
+        engines = tuple(
+            guard.Engine(
+                each.name,
+                sum(held.get(name, 0) for name in each.containers) if complete else None,
+                self.limit(each),
+                rank=self.importance(each.name, services),
+                serving=(states or {}).get(each.unit) == "active",
+                starting=(states or {}).get(each.unit) == "activating" and loading == each.unit,
+                door=bool(((self.given.get("services") or {}).get(each.name) or {}).get("backend")),
+            )
+            for each in services.values()
+        )
+        meminfo = hostmem.read_meminfo(self.root)
+        available = meminfo.get("MemAvailable", 0) * 1024
+        reserve = float(self.given.get("reserve_gib") or 0) * GIB
+        # Of what stands beside the engines the reserve has all but Ollama, which is to hold nothing while they need it.
+        ours = sum(size for name, size in held.items() if name not in beside or name == "spark-ollama")
+        rest = meminfo.get("MemTotal", 0) * 1024 - available - ours - reserve
+        return guard.Account(
+            time.monotonic(), available, engines, self.helpers(), max(round(rest), 0), named(others), complete
+        )  # fmt: skip
+
+    def importance(self, name: str, services: dict[str, Service]) -> int:
+        """0 is the most important service: by the order that is set, then by name."""
+        order = [str(each) for each in self.given.get("order") or []]
+        return order.index(name) if name in order else len(order) + sorted(services).index(name)
+
+    def helpers(self) -> tuple[str, ...]:
+        """Servers that hold models only for the next request."""
+        with contextlib.suppress(OSError, ValueError):
+            url = unloading.ollama_url(self.etc)
+            if url and unloading.loaded_models(url):
+                return ("ollama",)
+        return ()
+
+
+# --- the guard ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Record:
+    """What is told to others: the collector of metrics, status, people."""
+
+    level: str = guard.CALM
+    available: int = 0
+    lowest: int | None = None
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(guard.STEPS, 0))
+    last: dict[str, Any] | None = None
+    stopped: dict[str, dict[str, Any]] = field(default_factory=dict)
+    who: str = ""
+
+
+def record_of(given: dict[str, Any]) -> Record:
+    """What an earlier process left."""
+    record = Record()
+    counts = given.get("steps")
+    for name in guard.STEPS:
+        value = counts.get(name) if isinstance(counts, dict) else None
+        record.counts[name] = value if isinstance(value, int) and value > 0 else 0
+    record.last = given["last"] if isinstance(given.get("last"), dict) else None
+    stopped = given.get("stopped")
+    record.stopped = {k: v for k, v in stopped.items() if isinstance(v, dict)} if isinstance(stopped, dict) else {}
+    return record
+
+
+class Guard:
+    """The process: looks, has the decision made, and does what follows."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        given = state_file.read(args.etc / "guard" / "settings.json")
+        if given is None:
+            raise SystemExit(f"spark-guard: {args.etc}/guard/settings.json cannot be read; run site.yml again")
+        self.given = given
+        self.acts = given.get("act", True) is not False
+        self.settings = guard.from_mapping(given)
+        self.ledger = Ledger(args.etc, args.run, given)
+        self.root = Path(self.ledger.root)
+        self.file = args.state / "state.json"
+        before = state_file.read(self.file) or {}
+        self.record = record_of(before)
+        self.state = guard.again(before.get("kept"), time.time(), time.monotonic())
+        free = load_guard.Settings(self.settings.free_floor_gib, CACHE_PAUSE)
+        self.cache = load_guard.Guard(free, time.monotonic())
+        self.page = os.sysconf("SC_PAGE_SIZE")
+        self.account: guard.Account | None = None
+        self.taking: threading.Thread | None = None
+        self.asked = -3600.0
+        self.working: dict[str, threading.Thread] = {}
+        self.saved = -3600.0
+        self.dirty = True
+        self.lock = threading.Lock()
+
+    # --- looking
+
+    def look(self) -> tuple[guard.Look, load_guard.Sample]:
+        """Read what the kernel says. Raises OSError where there is no C(/proc/meminfo)."""
+        meminfo = hostmem.read_meminfo(str(self.root))
+        now = time.monotonic()
+        cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0) * 1024
+        found = guard.Look(
+            now,
+            meminfo.get("MemAvailable", 0) * 1024,
+            cache,
+            guard.stalled_percent(read(self.root / "proc/pressure/memory")),
+            guard.swapped_percent(meminfo),
+            self.starting(),
+        )
+        large = load_guard.large_blocks(hostmem.read_buddyinfo(str(self.root)), self.page)
+        return found, load_guard.Sample(meminfo.get("MemFree", 0) * 1024, cache, large)
+
+    def starting(self) -> bool:
+        """Whether an engine loads: the start lock is held, and not by one that was killed with it."""
+        if not (self.args.run / "start.json").exists():
+            return False
+        account = self.account
+        if account is None or time.monotonic() - account.clock > guard.ACCOUNT_SECONDS:
+            return True
+        return any(each.starting for each in account.engines)
+
+    def watch(self, level: str, look: guard.Look) -> None:
+        """Have the account taken where it is, or may soon be, needed; one at a time, beside the looks."""
+        near = look.available < WATCHED * self.settings.start_floor_gib * GIB
+        if level == guard.CALM and not near and not self.state.refused and not self.record.stopped:
+            return
+        if self.taking is not None and self.taking.is_alive():
+            return
+        pause = ACCOUNT_PAUSE[level] if near or level != guard.CALM else SAVE_SECONDS
+        if self.account is not None and level != guard.CALM and self.account.clock < (self.state.since or 0.0):
+            pause = ACCOUNT_PAUSE[guard.CRITICAL]
+        if look.clock - self.asked < pause:
+            return
+        self.asked = look.clock
+        self.taking = threading.Thread(target=self.take, name="account", daemon=True)
+        self.taking.start()
+
+    def take(self) -> None:
+        """Take the account, whatever comes of it."""
+        try:
+            self.account = self.ledger.take()
+        except Exception as error:  # nothing in here may end the guard
+            say(f"warning: who holds the memory cannot be told: {error!r}", 4)
+
+    def round(self) -> None:
+        """One look, and what follows."""
+        look, sample = self.look()
+        level = guard.level(self.settings, look, self.state.last)
+        self.watch(level, look)
+        if not look.starting:  # the load guard of the unit that starts does it
+            self.free(sample)
+        before = self.state
+        steps, self.state = guard.decide(self.settings, self.state, look, self.account)
+        self.tell(level, look, before)
+        for step in steps:
+            self.act(step)
+        if self.record.stopped and self.account is not None:
+            up = {each.name for each in self.account.engines if each.serving}
+            for name in up & set(self.record.stopped):
+                # The account may be of the time before the stop.
+                if self.account.clock > float(self.record.stopped[name].get("clock") or 0.0) + 60:
+                    del self.record.stopped[name]
+                    self.dirty = True
+        self.save(look.clock)
+
+    # --- doing
+
+    def free(self, sample: load_guard.Sample) -> None:
+        """Keep some memory free for the driver: caches dropped, memory compacted, as while an engine loads."""
+        for what in self.cache.decide(time.monotonic(), sample):
+            if not self.acts or not self.idle(what):
+                continue
+            self.begin(what, guard.Step(what))
+
+    def idle(self, key: str) -> bool:
+        """Whether a step of a kind is not under way."""
+        thread = self.working.get(key)
+        return thread is None or not thread.is_alive()
+
+    def begin(self, key: str, step: guard.Step) -> None:
+        """Do a step beside the looks."""
+        self.working[key] = threading.Thread(target=self.carry_out, args=(step,), name=key, daemon=True)
+        self.working[key].start()
+
+    def act(self, step: guard.Step) -> None:
+        """Log a step, count it, and do it."""
+        shown = {
+            guard.DROP: "gives the page cache back",
+            guard.UNLOAD: f"asks {step.whom} to unload its models",
+            guard.REFUSE: f"lets the gateway give {step.whom} no new requests",
+            guard.RESTART: f"restarts {step.whom}",
+            guard.STOP: f"stops {step.whom}; it stays down until it is started: systemctl start {self.unit(step.whom)}",
+            guard.ADMIT: f"lets the gateway give {step.whom} requests again",
+            guard.NAME: "no service is stopped for it",
+        }[step.what]
+        serious = step.what in (guard.RESTART, guard.STOP, guard.NAME)
+        word = "" if self.acts else " (act is false: nothing is done)"
+        say(f"{step.why}: {shown}{word}", 3 if serious else 4 if step.what != guard.ADMIT else 6)
+        wall = round(time.time(), 1)
+        with self.lock:
+            if step.what != guard.DROP:  # counted when it is done, with those of the cache's own floor
+                self.record.counts[step.what] += 1
+            self.record.last = {"at": wall, "what": step.what, "whom": step.whom, "why": step.why}
+            if step.what == guard.STOP and self.acts:
+                self.record.stopped[step.whom] = {"at": wall, "why": step.why, "clock": time.monotonic()}
+            self.dirty = True
+        if not self.acts or step.what == guard.NAME:
+            return
+        if step.what in (guard.RESTART, guard.STOP):
+            self.save(time.monotonic())  # before it, so that it counts whatever happens to this process
+        self.begin(f"{step.what} {step.whom}", step)
+
+    def unit(self, name: str) -> str:
+        return f"spark-{name}.service"
+
+    def carry_out(self, step: guard.Step) -> None:
+        """Do one step; each has a limit of its own."""
+        try:
+            text = self.done(step)
+        except Exception as error:  # nothing in here may end the guard
+            text = repr(error)
+        if text:
+            say(f"{step.what} {step.whom}: {text}".replace(" :", ":"), 4)
+
+    def done(self, step: guard.Step) -> str:
+        """Do one step; returns what is to be said of it."""
+        if step.what in (load_guard.DROP, load_guard.COMPACT):
+            return self.free_now(step.what)
+        if step.what == guard.UNLOAD:
+            url = unloading.ollama_url(self.args.etc)
+            return unloading.unload(url, UNLOAD_SECONDS)[0] if url else ""
+        if step.what in (guard.REFUSE, guard.ADMIT):
+            return self.ask_gateway(step)
+        verb = ["try-restart"] if step.what == guard.RESTART else ["stop"]
+        # No job of somebody else is replaced.
+        argv = ["systemctl", "--no-block", "--job-mode=fail", *verb, "--", self.unit(step.whom)]
+        answer = command.run(argv, 60.0, merge=True)
+        return "" if answer.rc == 0 else answer.out.strip() or answer.why
+
+    def free_now(self, what: str) -> str:
+        """Give the page cache back, or have memory compacted; the load guard keeps the account of it."""
+        now = time.monotonic()
+        try:
+            if what == load_guard.COMPACT:
+                hostmem.compact(str(self.root))
+                self.cache.compacted(now)
+                return ""
+            freed = hostmem.drop_caches(str(self.root), clean_only=True)["freed_mib"]
+        except OSError as error:
+            return f"the kernel refuses: {error}" if self.cache.failed(now, what, f"{what}: {error}") else ""
+        self.cache.dropped(now, freed * MIB)
+        with self.lock:
+            self.record.counts[guard.DROP] += 1
+            self.dirty = True
+        return f"{freed} MiB given back" if freed * MIB >= GIB else ""
+
+    def ask_gateway(self, step: guard.Step) -> str:
+        """Drain or admit a backend of the gateway that runs on this host."""
+        backend = ((self.given.get("services") or {}).get(step.whom) or {}).get("backend")
+        if not backend:
+            return ""
+        limit = ["--timeout", str(DRAIN_SECONDS)] if step.what == guard.REFUSE else []
+        verb = "drain" if step.what == guard.REFUSE else "admit"
+        argv = ["/usr/bin/python3", str(self.args.gateway), verb, str(backend), *limit]
+        answer = command.run(argv, DRAIN_SECONDS + CALL_SECONDS, merge=True)
+        return "" if answer.rc == 0 else answer.out.strip() or answer.why
+
+    # --- telling
+
+    def tell(self, level: str, look: guard.Look, before: guard.State) -> None:
+        """Say when a shortage begins and ends, and keep systemctl status up to date."""
+        record = self.record
+        record.available = look.available
+        record.lowest = look.available if record.lowest is None else min(record.lowest, look.available)
+        account = self.account
+        record.who = account.who if account is not None and level != guard.CALM else ""
+        if self.state.since is not None and before.since is None:
+            stalled = "" if look.stalled is None else f", {look.stalled:.0f} % of the time all wait for memory"
+            swapped = "" if look.swapped is None else f", {look.swapped:.0f} % of the swap in use"
+            say(f"memory is short: {look.available / GIB:.2f} GiB available{stalled}{swapped}", 4)
+        if self.state.since is None and before.since is not None:
+            say(f"memory is no longer short: {look.available / GIB:.2f} GiB available")
+        if level != record.level:
+            record.level, self.dirty = level, True
+            notify(f"STATUS={level}: {look.available / GIB:.2f} GiB available")
+
+    def save(self, now: float) -> None:
+        """Write the state file: when something happened, and once a minute."""
+        if self.args.once or (not self.dirty and now - self.saved < SAVE_SECONDS):
+            return
+        self.saved = now
+        record, wall = self.record, time.time()
+        with self.lock:
+            self.dirty = False
+            value = {
+                "version": 1,
+                "at": round(wall, 1),
+                "level": record.level,
+                "available_gib": round(record.available / GIB, 3),
+                "lowest_gib": None if record.lowest is None else round(record.lowest / GIB, 3),
+                "steps": dict(record.counts),
+                "compactions": self.cache.compactions,
+                "last": record.last,
+                "stopped": {name: dict(note) for name, note in record.stopped.items()},
+                "refused": sorted(self.state.refused),
+                "who": record.who,
+                "kept": guard.kept(self.state, wall, time.monotonic()),
+            }
+        try:
+            state_file.write(self.file, value)
+        except OSError as error:
+            say(f"warning: {self.file} cannot be written: {error}", 4)
+
+    def loop(self) -> None:
+        """Look, every interval."""
+        acts = "" if self.acts else ", and only says what it would do"
+        say(f"guards the memory of this host: floor {self.settings.floor_gib:g} GiB, looks every "
+            f"{self.settings.interval_seconds:g} s{acts}")  # fmt: skip
+        ready, alive = False, 0.0
+        while True:
+            began = time.monotonic()
+            try:
+                self.round()
+            except OSError as error:
+                say(f"warning: the memory cannot be read: {error}", 4)
+            if not ready:
+                notify("READY=1")
+                ready = True
+            if began - alive >= ALIVE_SECONDS:
+                notify("WATCHDOG=1")
+                alive = began
+            time.sleep(max(began + self.settings.interval_seconds - time.monotonic(), 0.05))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="spark-guard", description="Guards the memory of a host while engines serve.")
+    parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
+    parser.add_argument(
+        "--run", type=Path, default=Path("/run/dgxspark"), help="records of starts (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--state", type=Path, default=Path("/var/lib/dgxspark/guard"), help="state (default: %(default)s)"
+    )
+    parser.add_argument("--gateway", type=Path, default=Path(GATEWAY), help="the gateway's helper")
+    parser.add_argument("--once", action="store_true", help="one look, told as JSON; nothing is done or written")
+    args = parser.parse_args()
+    process = Guard(args)
+    if args.once:
+        look, sample = process.look()
+        account = process.ledger.take()
+        steps, _state = guard.decide(process.settings, process.state, look, account)
+        told = {"level": guard.level(process.settings, look), "look": asdict(look), "free": sample.free}
+        print(json.dumps({**told, "account": asdict(account), "next": [asdict(step) for step in steps]}, indent=1))
+        return 0
+    threading.stack_size(512 * 1024)
+    why = stay_in_memory()
+    if why:
+        say(f"warning: this process cannot be kept out of the swap: {why}", 4)
+    process.loop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

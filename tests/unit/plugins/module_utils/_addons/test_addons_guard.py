@@ -1,0 +1,77 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What C(spark_guard), C(spark_host_protection) and C(spark_gpu_clocks) may hold, and what the role is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import guard
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import guard as runtime
+
+
+def planned(*names: str) -> dict[str, Any]:
+    memory = {"residency_gib": {"low": 90.0, "typical": 95.0, "high": 97.5}}
+    return {"services": [{"name": name, "memory": memory} for name in names], "settings": {"reserve_gib": 9.2}}
+
+
+def made(
+    given: Any = None, protection: Any = None, clocks: Any = None, **more: Any
+) -> tuple[dict[str, Any], list[Any]]:
+    settings, wrong = guard.read("spark-1", given)
+    shielded, also = guard.read_protection("spark-1", protection)
+    limited, too = guard.read_clocks("spark-1", clocks)
+    assert not [*wrong, *also, *too]
+    body = more.pop("planned", planned("heavy", "fast"))
+    return guard.plan("spark-1", settings, shielded, limited, body, more.pop("backends", {}), more.pop("beside", []))
+
+
+def test_it_is_on_and_knows_the_plan() -> None:
+    role, findings = made(backends={"heavy": "spark-1/heavy"}, beside=["spark-ollama", "spark-gateway"])
+    assert role["state"] == "present" and findings == []
+    settings = role["settings"]
+    assert settings["order"] == ["heavy", "fast"] and settings["reserve_gib"] == 9.2
+    assert settings["beside"] == ["spark-gateway", "spark-ollama"]
+    assert settings["services"] == {
+        "heavy": {"planned_gib": 97.5, "backend": "spark-1/heavy"},
+        "fast": {"planned_gib": 97.5},
+    }
+    # What the process reads is what was set, and nothing else.
+    assert runtime.from_mapping(settings) == runtime.Settings()
+    assert role["protection"]["hardware_watchdog_seconds"] == 60 and role["clocks"] == {}
+
+
+def test_each_part_is_switched_off_by_itself() -> None:
+    assert made(False)[0]["state"] == "absent" and made(False)[0]["protection"]
+    assert made(None, False)[0]["protection"] == {}
+    assert made(planned=planned())[0]["state"] == "absent"
+    assert made(None, None, {"max_mhz": 2200})[0]["clocks"] == {"max_mhz": 2200, "min_mhz": 0}
+
+
+def test_the_order_of_importance() -> None:
+    role, findings = made({"order": ["fast", "gone"], "floor-gib": 4})
+    assert role["settings"]["order"] == ["fast", "heavy"] and role["settings"]["floor_gib"] == 4.0
+    assert [finding.rule for finding in findings] == ["guard.unknown_service"]
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "text"),
+    [
+        (guard.read, 3, "spark_guard: must be true, false or a mapping"),
+        (guard.read, {"florr_gib": 3}, "florr_gib"),
+        (guard.read, {"last_gib": 4}, "last_gib: is 4, above floor_gib (3)"),
+        (guard.read, {"start_floor_gib": 2}, "start_floor_gib: is 2, below floor_gib (3)"),
+        (guard.read, {"order": [1]}, "order: 1 is not the name of a service"),
+        (guard.read_protection, [], "spark_host_protection: must be true, false or a mapping"),
+        (guard.read_protection, {"ssh_mib": -1}, "ssh_mib"),
+        (guard.read_clocks, 2200, "must be a mapping such as {max_mhz: 2200}"),
+        (guard.read_clocks, {"min_mhz": 300}, "max_mhz is missing"),
+        (guard.read_clocks, {"max_mhz": 300, "min_mhz": 400}, "min_mhz: is 400, above max_mhz (300)"),
+    ],
+)
+def test_what_is_wrong_is_named(read: Any, value: Any, text: str) -> None:
+    _settings, wrong = read("spark-1", value)
+    assert len(wrong) == 1 and text in wrong[0] and wrong[0].startswith("host spark-1, spark_")
