@@ -694,6 +694,22 @@ SERVICE: list[tuple[str, list[Panel]]] = [
                 ],
             ),
             (
+                "What the guard did",
+                "lines",
+                "short",
+                12,
+                "Steps of the guard of the host since it was installed; who took the memory is in its journal.",
+                [("{{host}} {{step}}", f"dgxspark_guard_steps_total{H}")],
+            ),
+            (
+                "Lowest memory that the guard saw",
+                "lines",
+                "bytes",
+                12,
+                "MemAvailable since the guard was started.",
+                [("{{host}}", f"dgxspark_guard_lowest_available_bytes{H}")],
+            ),
+            (
                 "What the load guard did",
                 "lines",
                 "short",

@@ -89,6 +89,7 @@ def spark(folder: Path) -> list[str]:
         "etc/exporters",
         "state/receipts",
         "state/watchdog",
+        "state/guard",
         "run/starts",
         "bin",
         "textfile",
@@ -121,6 +122,13 @@ def spark(folder: Path) -> list[str]:
             "services": {
                 "heavy": {"state": "idle", "restarts_24h": 2, "last_action": {"at": 1_700_000_000, "what": "restart"}}
             }
+        },
+        "state/guard/state.json": {
+            "level": "calm",
+            "lowest_gib": 2.5,
+            "steps": {"drop": 3, "restart": 1},
+            "last": {"at": 1_700_000_000, "what": "restart", "whom": "heavy", "why": "above its plan"},
+            "stopped": {"heavy": {"at": 1_700_000_000}},
         },
         "run/starts/spark-heavy.service.json": {"start_seconds": 412.5, "load_guard": guard},
     }.items():

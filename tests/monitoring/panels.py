@@ -31,6 +31,7 @@ EXCUSES: dict[str, tuple[str, tuple[str, ...]]] = {
     "gateway": ("no gateway, or nothing went through it", ("litellm_",)),
     "failures": ("no request has failed at the gateway", ("litellm_deployment_failure",)),
     "watchdog": ("the watchdog has done nothing yet", ("dgxspark_watchdog_",)),
+    "guard": ("no guard runs, or it has done nothing yet", ("dgxspark_guard_",)),
     "load-guard": ("no load guard has run", ("dgxspark_load_guard_",)),
     "benchmarks": ("nothing has been measured yet", ("dgxspark_benchmark_",)),
     "receipts": ("nothing has been proved yet", ("dgxspark_receipt_", "dgxspark_service_start_seconds")),

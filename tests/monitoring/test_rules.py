@@ -199,6 +199,33 @@ CASES: dict[str, tuple[str, Series, str, list[Series]]] = {
             },
         ],
     ),
+    "SparkGuardActed": (
+        "10m",
+        {f'dgxspark_guard_last_action_timestamp_seconds{{{NODE},service="fast",step="stop"}}': "300x20"},
+        f'{NODE},service="fast",step="stop"',
+        [
+            {f'dgxspark_guard_last_action_timestamp_seconds{{{NODE},service="fast",step="stop"}}': "-3600x20"},
+            {
+                f'dgxspark_guard_last_action_timestamp_seconds{{{NODE},service="fast",step="stop"}}': "0x20",
+                f"node_time_seconds{{{NODE}}}": "3600+60x20",
+            },
+        ],
+    ),
+    "SparkGuardStopped": (
+        "1m",
+        {f'dgxspark_guard_stopped{{{NODE},service="fast"}}': "1x10"},
+        f'{NODE},service="fast"',
+        [{f'dgxspark_guard_steps_total{{{NODE},step="stop"}}': "1x10"}],
+    ),
+    "SparkGuardShort": (
+        "5m",
+        {f'dgxspark_guard_level{{{NODE},level="short"}}': "1x10"},
+        f'{NODE},level="short"',
+        [
+            {f'dgxspark_guard_level{{{NODE},level="calm"}}': "1x10"},
+            {f'dgxspark_guard_level{{{NODE},level="critical"}}': "1 stale"},
+        ],
+    ),
     "SparkMemoryLow": (
         "5m",
         {f"dgxspark_memory_available_bytes{{{NODE}}}": f"{3 * GIB}x10"},

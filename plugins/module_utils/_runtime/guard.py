@@ -288,7 +288,7 @@ def _say(settings: Settings, state: State, look: Look, account: Account | None) 
 def _others_did_it(settings: Settings, look: Look, account: Account) -> bool:
     """Whether there would be no shortage without what is none of the services."""
     floor = (settings.start_floor_gib if look.starting else settings.floor_gib) * GIB
-    missing = max(floor - look.available, GIB / 4)
+    missing = max(floor - look.available, GIB)  # the reserve is no exact figure
     # Whoever took what is gone since the account was taken is not known, and so may be none of them.
     return account.others + max(account.available - look.available, 0) >= missing
 

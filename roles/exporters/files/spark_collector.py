@@ -147,6 +147,27 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "When the watchdog last acted on a service.",
         ("service",),
     ),
+    "dgxspark_guard_level": (
+        "gauge",
+        "1 for how short memory is as the guard sees it: calm, short, critical.",
+        ("level",),
+    ),
+    "dgxspark_guard_steps_total": ("counter", "Steps of the guard by kind.", ("step",)),
+    "dgxspark_guard_lowest_available_bytes": (
+        "gauge",
+        "Lowest MemAvailable that the guard has seen since its start.",
+        (),
+    ),
+    "dgxspark_guard_last_action_timestamp_seconds": (
+        "gauge",
+        "When the guard last restarted or stopped a service, or said who else took the memory; service is empty then.",
+        ("service", "step"),
+    ),
+    "dgxspark_guard_stopped": (
+        "gauge",
+        "1 for a service that the guard stopped and nobody has started since.",
+        ("service",),
+    ),
     "dgxspark_collector_source_up": ("gauge", "1 when a source of these metrics could be read.", ("source",)),
     "dgxspark_collector_interval_seconds": ("gauge", "Seconds between two runs of the collector.", ()),
     "dgxspark_collector_last_run_timestamp_seconds": ("gauge", "When the collector last ran.", ()),
@@ -262,6 +283,7 @@ class Collector:
             ("fabric", self.fabric),
             ("receipts", self.of_receipts),
             ("watchdog", self.watchdog),
+            ("guard", self.guard),
         ):
             try:
                 read(page)
@@ -435,6 +457,23 @@ class Collector:
             page.add("dgxspark_watchdog_restarts_within_day", _plain(note.get("restarts_24h")), service=service)
             at = _plain((note.get("last_action") or {}).get("at"))
             page.add("dgxspark_watchdog_last_action_timestamp_seconds", at, service=service)
+
+    def guard(self, page: Page) -> None:
+        """How short memory is and what the guard did about it, where one runs."""
+        path = self.state / "guard" / "state.json"
+        if not path.exists():
+            return
+        found = load(path)
+        page.add("dgxspark_guard_level", 1, level=found["level"])
+        for step, count in sorted(found["steps"].items()):
+            page.add("dgxspark_guard_steps_total", _plain(count), step=step)
+        page.add("dgxspark_guard_lowest_available_bytes", _bytes(found.get("lowest_gib")))
+        last = found.get("last") or {}
+        if last.get("what") in ("restart", "stop", "name"):
+            at = _plain(last.get("at"))
+            page.add("dgxspark_guard_last_action_timestamp_seconds", at, service=last.get("whom"), step=last["what"])
+        for service in sorted(found.get("stopped") or {}):
+            page.add("dgxspark_guard_stopped", 1, service=service)
 
 
 def _bytes(size: Any) -> int | None:

@@ -45,7 +45,6 @@ SAVE_SECONDS = 60.0
 ALIVE_SECONDS = 20.0
 CACHE_PAUSE = 10.0  # between two drops of the cache while engines serve
 ACCOUNT_PAUSE = {guard.CALM: 30.0, guard.SHORT: 10.0, guard.CRITICAL: 2.0}
-WATCHED = 1.5  # times the floor: below it who holds the memory is looked at, so that it is known when it is needed
 SLACK_SHARE, SLACK_GIB = 0.05, 1.0  # above its plan by more than this is above its plan
 NAMED_BYTES, NAMED_COUNT = 256 * MIB, 3  # processes that are worth a name
 LOCKED_PAGES = 1 | 2 | 4  # MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT
@@ -211,16 +210,33 @@ class Ledger:
         self.etc, self.run_dir, self.given = etc, run_dir, given
         self.root = str(given.get("sysroot") or "/")
 
-    def limit(self, service: Service) -> int | None:
-        """What a service may hold by its plan, or has held since it became ready, with some slack; bytes."""
+    def started_with(self, service: Service) -> float:
+        """What the host lost between the gate of a service and its first answer, GiB; 0 where that was not recorded."""
+        record = state_file.read(self.run_dir / "starts" / f"{service.unit}.json") or {}
+        with contextlib.suppress(KeyError, TypeError):
+            return max(float(record["gate"]["available_gib"] - record["ready"]["available_gib"]), 0.0)
+        return 0.0
+
+    def limit(self, service: Service, started: float) -> int | None:
+        """What a service may hold by its plan, with some slack, bytes; what it took at its start, a restart does not give back."""
         planned = ((self.given.get("services") or {}).get(service.name) or {}).get("planned_gib")
         if not isinstance(planned, (int, float)):
             return None
-        record = state_file.read(self.run_dir / "starts" / f"{service.unit}.json") or {}
-        with contextlib.suppress(KeyError, TypeError):
-            # What it took at its start it takes again at the next: a restart gives none of it back.
-            planned = max(planned, record["gate"]["available_gib"] - record["ready"]["available_gib"])
-        return round((planned * (1 + SLACK_SHARE) + SLACK_GIB) * GIB)
+        return round((max(planned, started) * (1 + SLACK_SHARE) + SLACK_GIB) * GIB)
+
+    def engine(self, service: Service, held: int | None, state: str, loading: bool, rank: int) -> guard.Engine:
+        """One engine; held: what its processes hold, None where that is not known."""
+        started = self.started_with(service)
+        return guard.Engine(
+            service.name,
+            # The driver holds more for a process than it shows of it.
+            None if held is None else max(held, round(started * GIB)),
+            self.limit(service, started),
+            rank=rank,
+            serving=state == "active",
+            starting=state == "activating" and loading,
+            door=bool(((self.given.get("services") or {}).get(service.name) or {}).get("backend")),
+        )
 
     def take(self) -> guard.Account:
         """Ask everybody; what did not answer makes the account incomplete."""
@@ -241,14 +257,12 @@ class Ledger:
             else:
                 held[place] = held.get(place, 0) + process.held
         engines = tuple(
-            guard.Engine(
-                each.name,
+            self.engine(
+                each,
                 sum(held.get(name, 0) for name in each.containers) if complete else None,
-                self.limit(each),
-                rank=self.importance(each.name, services),
-                serving=(states or {}).get(each.unit) == "active",
-                starting=(states or {}).get(each.unit) == "activating" and loading == each.unit,
-                door=bool(((self.given.get("services") or {}).get(each.name) or {}).get("backend")),
+                (states or {}).get(each.unit, ""),
+                loading == each.unit,
+                self.importance(each.name, services),
             )
             for each in services.values()
         )
@@ -256,7 +270,7 @@ class Ledger:
         available = meminfo.get("MemAvailable", 0) * 1024
         reserve = float(self.given.get("reserve_gib") or 0) * GIB
         # Of what stands beside the engines the reserve has all but Ollama, which is to hold nothing while they need it.
-        ours = sum(size for name, size in held.items() if name not in beside or name == "spark-ollama")
+        ours = sum(each.used or 0 for each in engines) + held.get("spark-ollama", 0)
         rest = meminfo.get("MemTotal", 0) * 1024 - available - ours - reserve
         return guard.Account(
             time.monotonic(), available, engines, self.helpers(), max(round(rest), 0), named(others), complete
@@ -361,13 +375,14 @@ class Guard:
         return any(each.starting for each in account.engines)
 
     def watch(self, level: str, look: guard.Look) -> None:
-        """Have the account taken where it is, or may soon be, needed; one at a time, beside the looks."""
-        near = look.available < WATCHED * self.settings.start_floor_gib * GIB
-        if level == guard.CALM and not near and not self.state.refused and not self.record.stopped:
-            return
+        """Have the account taken where it is needed; one at a time, beside the looks."""
+        if level == guard.CALM and not self.state.refused and not self.record.stopped:
+            return  # nvidia-smi alone takes more than all looks of a minute
         if self.taking is not None and self.taking.is_alive():
             return
-        pause = ACCOUNT_PAUSE[level] if near or level != guard.CALM else SAVE_SECONDS
+        pause = ACCOUNT_PAUSE[level]
+        if look.clock - (self.state.since or look.clock) > guard.ACCOUNT_SECONDS:
+            pause = max(pause, ACCOUNT_PAUSE[guard.SHORT])  # what lasts is looked at less often
         if self.account is not None and level != guard.CALM and self.account.clock < (self.state.since or 0.0):
             pause = ACCOUNT_PAUSE[guard.CRITICAL]
         if look.clock - self.asked < pause:

@@ -64,6 +64,7 @@ class Host:
             "etc/exporters",
             "state/receipts",
             "state/watchdog",
+            "state/guard",
             "run/starts",
             "bin",
             "units",
@@ -249,6 +250,16 @@ def test_receipts_starts_and_guards(host: Host) -> None:
             }
         },
     )
+    host.write(
+        "state/guard/state.json",
+        {
+            "level": "short",
+            "lowest_gib": 0.5,
+            "steps": {"drop": 4, "stop": 1},
+            "last": {"at": 1795176000.0, "what": "stop", "whom": "fast"},
+            "stopped": {"fast": {}},
+        },
+    )
     guard = {"drops": 3, "compactions": 1, "lowest_free_gib": 1.5}
     host.write("run/starts/spark-heavy.service.json", {"start_seconds": 412.5, "load_guard": guard})
     (host.state / "receipts/half.json").write_text("{")
@@ -260,6 +271,10 @@ def test_receipts_starts_and_guards(host: Host) -> None:
     assert page['dgxspark_watchdog_restarts_within_day{service="heavy"}'] == 2
     assert page['dgxspark_watchdog_state{service="heavy",state="idle"}'] == 1
     assert page['dgxspark_watchdog_last_action_timestamp_seconds{service="heavy"}'] == 1795176000
+    assert page['dgxspark_guard_level{level="short"}'] == 1 and page['dgxspark_guard_stopped{service="fast"}'] == 1
+    assert page['dgxspark_guard_steps_total{step="drop"}'] == 4
+    assert page["dgxspark_guard_lowest_available_bytes"] == 0.5 * 1024**3
+    assert page['dgxspark_guard_last_action_timestamp_seconds{service="fast",step="stop"}'] == 1795176000
     assert page['dgxspark_service_start_seconds{service="heavy"}'] == 412.5
     assert page['dgxspark_load_guard_drops{service="heavy"}'] == 3
     assert page['dgxspark_load_guard_lowest_free_bytes{service="heavy"}'] == 1.5 * 1024**3

@@ -1,0 +1,316 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The guard's process, with memory as a file has it, real processes, and programs that note what they are asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+REPO = Path(__file__).resolve().parents[4]
+SCRIPT = REPO / "roles/guard/files/spark_guard.py"
+
+# What each program was asked is noted, with the time; what it answers is in a file.
+PROGRAM = """#!{python}
+import json, pathlib, sys
+home = pathlib.Path({home!r})
+name = pathlib.Path(sys.argv[0]).name
+with (home / "calls").open("a") as stream:
+    stream.write(json.dumps([name, *sys.argv[1:]]) + "\\n")
+if name == "systemctl" and sys.argv[1] == "show":
+    units = sys.argv[sys.argv.index("--") + 1:]
+    print("\\n\\n".join("Id=" + unit + "\\nActiveState=" + (home / "units" / unit).read_text() for unit in units))
+    sys.exit(0)
+answer = home / "answers" / name
+text = answer.read_text() if answer.exists() else ""
+sys.stdout.write(text)
+sys.exit(1 if text.startswith("FAILS") else 0)
+"""
+
+
+class Host:
+    """A host of 119 GiB with two engines; C(memory) sets what the kernel says."""
+
+    def __init__(self, tmp: Path) -> None:
+        self.home, self.etc, self.run_dir, self.state, self.bin, self.root = (
+            tmp / name for name in ("home", "etc", "run", "state", "bin", "root")
+        )
+        for path in (
+            *(self.etc / "services", self.etc / "guard", self.run_dir / "starts", self.state, self.bin),
+            *(self.root / "proc/sys/vm", self.root / "proc/pressure", self.home / "units", self.home / "answers"),
+        ):
+            path.mkdir(parents=True)
+        for name in ("systemctl", "docker", "nvidia-smi", "spark_gateway.py"):
+            path = self.bin / name
+            path.write_text(PROGRAM.format(python=sys.executable, home=str(self.home)))
+            path.chmod(0o755)
+        for name, held in (("heavy", 95.0), ("fast", 12.0)):
+            unit = f"spark-{name}.service"
+            (self.etc / "services" / f"{name}.json").write_text(json.dumps({"name": name, "unit": unit}))
+            (self.home / "units" / unit).write_text("active")
+            self.started(name, held)
+        self.settings()
+        self.memory(8.0)
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def started(self, name: str, held: float) -> None:
+        record = {"gate": {"available_gib": 110.0}, "ready": {"available_gib": 110.0 - held}}
+        (self.run_dir / "starts" / f"spark-{name}.service.json").write_text(json.dumps(record))
+
+    def settings(self, **changes: Any) -> None:
+        given = {
+            "interval_seconds": 0.1,
+            "calm_seconds": 2.0,
+            "order": ["heavy", "fast"],
+            "services": {"heavy": {"planned_gib": 97.0}, "fast": {"planned_gib": 13.0, "backend": "here/fast"}},
+            "beside": [],
+            "reserve_gib": 5.0,
+            "sysroot": str(self.root),
+        }
+        (self.etc / "guard/settings.json").write_text(json.dumps({**given, **changes}))
+
+    def memory(self, available: float, total: float = 119.0, cache: float = 0.0) -> None:
+        lines = {"MemTotal": total, "MemFree": available - cache, "MemAvailable": available, "Cached": cache}
+        path = self.root / "proc/meminfo"
+        fresh = path.with_suffix(".new")
+        fresh.write_text("".join(f"{name}: {round(value * 2**20)} kB\n" for name, value in lines.items()))
+        fresh.replace(path)
+
+    def calls(self, *start: str) -> list[list[str]]:
+        path = self.home / "calls"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [call for call in map(json.loads, lines) if call[: len(start)] == list(start)]
+
+    @property
+    def harm(self) -> list[list[str]]:
+        return [call[3:] for call in self.calls("systemctl", "--no-block", "--job-mode=fail")]
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, str(SCRIPT), f"--etc={self.etc}", f"--run={self.run_dir}", f"--state={self.state}"),
+                *(f"--gateway={self.bin / 'spark_gateway.py'}", *words),
+            ],
+            env={"PATH": f"{self.bin}:/usr/bin:/bin", "PYTHONPATH": str(REPO / "collections")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def stop(self) -> str:
+        """End the guard; returns all that it said."""
+        said = ""
+        for process in self.processes:
+            process.send_signal(signal.SIGTERM)
+            said += process.communicate(timeout=60)[0]
+        self.processes = []
+        return said
+
+    @property
+    def told(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.state / "state.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return found
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path)
+    yield made
+    made.stop()
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 60.0) -> Any:
+    give_up = time.monotonic() + seconds
+    while time.monotonic() < give_up:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not come to that")
+
+
+def test_the_steps_in_their_order(host: Host) -> None:
+    """The engines grew by what is missing: the cache goes first, then requests of the least important one, then the engine."""
+    host.started("fast", 12.9)
+    host.memory(0.8, total=114.5, cache=0.5)
+    host.start()
+    wait_for(lambda: host.harm)
+    assert host.harm == [["stop", "--", "spark-fast.service"]]
+    order = [call for call in host.calls() if call[0] == "spark_gateway.py" or call[1] == "--no-block"]
+    assert [call[:3] for call in order] == [
+        ["spark_gateway.py", "drain", "here/fast"],
+        ["systemctl", "--no-block", "--job-mode=fail"],
+    ]
+    assert (host.root / "proc/sys/vm/drop_caches").read_text() == "1\n"
+    told = host.told
+    assert told["level"] == "critical" and told["steps"]["stop"] == told["steps"]["refuse"] == 1
+    assert told["last"]["what"] == "stop" and told["last"]["whom"] == "fast" and "fast" in told["stopped"]
+    # There is memory again: requests are admitted, and nothing more is done.
+    (host.home / "units/spark-fast.service").write_text("inactive")
+    host.memory(13.0, total=114.5)
+    wait_for(lambda: host.calls("spark_gateway.py", "admit", "here/fast"))
+    said = host.stop()
+    assert len(host.harm) == 1
+    assert "stops fast; it stays down until it is started: systemctl start spark-fast.service" in said
+    assert "memory is no longer short" in said
+
+
+def test_what_someone_else_took_costs_no_engine(host: Host) -> None:
+    host.memory(0.5, total=125.0)
+    host.start()
+    wait_for(lambda: host.told.get("steps", {}).get("name"))
+    time.sleep(4)
+    said = host.stop()
+    assert host.harm == [] and not host.calls("spark_gateway.py")
+    assert "GiB are held by what is no service of this host" in said and "no service is stopped for it" in said
+    assert host.told["last"]["what"] == "name"
+
+
+def test_who_holds_memory_has_a_name() -> None:
+    """A process that holds some, found among all of this machine, with its account."""
+    program = runpy.run_path(str(SCRIPT))
+    code = "import time; held = b'x' * (300 << 20); print('up', flush=True); time.sleep(300)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as hog:
+        try:
+            assert hog.stdout is not None and hog.stdout.readline() == b"up\n"
+            found = program["processes"]()[hog.pid]
+        finally:
+            hog.kill()
+    assert 300 << 20 <= found.resident < 400 << 20
+    found.gpu = 2 << 30
+    text = program["named"]([found, program["Process"](1, "small", "", 1 << 20)])
+    assert text.startswith("python") and f"(pid {hog.pid}" in text and text.endswith("2.3 GiB") and "small" not in text
+
+
+@pytest.mark.parametrize("silent", ["nvidia-smi", "docker"])
+def test_an_account_that_is_not_complete_costs_no_engine(host: Host, silent: str) -> None:
+    (host.home / "answers" / silent).write_text("FAILS: no answer\n")
+    host.memory(0.5, total=114.0)
+    host.start()
+    wait_for(lambda: len(host.calls("docker", "ps")) >= 2)
+    host.stop()
+    assert host.harm == [] and host.told["level"] == "critical"
+
+
+def test_only_told(host: Host) -> None:
+    host.settings(act=False)
+    host.memory(0.8, total=113.0, cache=0.5)
+    host.start()
+    wait_for(lambda: host.told.get("steps", {}).get("stop"))
+    said = host.stop()
+    assert host.harm == [] and not host.calls("spark_gateway.py") and "(act is false: nothing is done)" in said
+    assert not (host.root / "proc/sys/vm/drop_caches").exists() and host.told["stopped"] == {}
+
+
+def test_an_engine_above_its_plan_is_restarted(host: Host) -> None:
+    """What its processes hold is counted by their control group; here those are the test's own processes."""
+    group = Path("/proc/self/cgroup").read_text().splitlines()[-1]
+    (host.home / "answers/docker").write_text(f"{group} spark-fast\n")
+    (host.home / "answers/nvidia-smi").write_text(f"{os.getpid()}, VLLM::EngineCore, 14336\n")
+    host.memory(0.8, total=119.0)
+    host.start()
+    wait_for(lambda: host.harm)
+    said = host.stop()
+    assert host.harm == [["try-restart", "--", "spark-fast.service"]]
+    assert "above its plan" in said and host.told["steps"]["restart"] == 1 and host.told["stopped"] == {}
+
+
+def test_one_look_for_people(host: Host) -> None:
+    host.settings(services={"heavy": {"planned_gib": 97.0}, "fast": {"planned_gib": 5.0}})
+    host.started("fast", 0.0)
+    told = json.loads(host.start("--once").communicate(timeout=60)[0])
+    host.processes = []
+    assert told["level"] == "calm" and told["next"] == []
+    engines = {each["name"]: each for each in told["account"]["engines"]}
+    assert engines["fast"]["limit"] == round((5.0 * 1.05 + 1) * 2**30) and engines["fast"]["rank"] == 1
+    assert engines["heavy"]["used"] == 95 * 2**30 and engines["heavy"]["serving"]
+    assert not (host.state / "state.json").exists()
+
+
+class Ollama(BaseHTTPRequestHandler):
+    """Holds one model until it is told to unload it."""
+
+    held: ClassVar[list[dict[str, Any]]] = [{"model": "llama3.2:3b", "size": 3 * 2**30}]
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+    def answer(self, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.answer({"models": self.held})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if body.get("keep_alive") == 0:
+            self.held.clear()
+        self.answer({})
+
+
+def test_ollama_gives_its_memory_before_any_engine(host: Host) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Ollama)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    try:
+        (host.etc / "ollama.json").write_text(json.dumps({"url": f"http://127.0.0.1:{server.server_address[1]}"}))
+        host.memory(2.5, total=115.0)
+        host.start()
+        wait_for(lambda: not Ollama.held)
+        time.sleep(2)  # it looks once more whether the model is gone, and says so
+        host.memory(5.5, total=115.0)
+        wait_for(lambda: host.told.get("level") == "calm")
+        said = host.stop()
+        assert "Ollama unloaded llama3.2:3b (3.00 GiB)" in said and host.harm == []
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_look_costs_less_than_a_thousandth_of_a_second(host: Host) -> None:
+    """Once a second, that is less than 0.1 % of a core; by the CPU time that the kernel counts for the process."""
+    host.settings(interval_seconds=0.02)
+    (host.root / "proc/buddyinfo").write_text("Node 0, zone Normal " + " ".join(["9999"] * 11) + "\n")
+    (host.root / "proc/pressure/memory").write_text("some avg10=0.00 total=1\nfull avg10=0.00 total=1\n")
+    process = host.start()
+    wait_for(lambda: host.told)
+
+    def spent() -> int:
+        return int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[0])
+
+    first, began = spent(), time.monotonic()
+    time.sleep(5)
+    looks = (time.monotonic() - began) / 0.05  # a pause is 0.05 s at least, so there were at most so many
+    assert (spent() - first) / looks < 1e6, "nanoseconds a look"
+    assert not host.calls(), "nobody is asked anything while there is memory"
+
+
+def test_without_settings_it_says_what_to_do(host: Host) -> None:
+    (host.etc / "guard/settings.json").unlink()
+    process = host.start()
+    said = process.communicate(timeout=60)[0]
+    host.processes = []
+    assert process.returncode == 1 and "settings.json cannot be read; run site.yml again" in said
