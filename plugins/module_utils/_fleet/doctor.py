@@ -288,7 +288,10 @@ def check_units(report: HostReport) -> list[Finding]:
             fix = f"See why: {log}; then systemctl reset-failed and systemctl start, or site.yml."
             findings.append(_found("unit_failed", "error", text, fix, name))
         elif state == "inactive" and meant and not unit.get("queued"):
+            why = (report.looked.get("guard_stopped") or {}).get(name)
             text = f"{service['unit']} is stopped, and the inventory wants it to run."
+            if why:
+                text = f"{service['unit']} was stopped by the guard of the memory: {why}."
             findings.append(_found("unit_stopped", "error", text, "systemctl start it, or run site.yml.", name))
         elif unit.get("n_restarts") and unit.get("type") != "notify":
             text = f"{service['unit']} was restarted {unit['n_restarts']} times since it was started."

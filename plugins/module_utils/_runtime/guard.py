@@ -179,7 +179,10 @@ class Step:
 def level(settings: Settings, look: Look, last: tuple[float, int] | None = None) -> str:
     """Return how short the memory is, one of C(LEVELS).
 
-    last: clock and C(MemAvailable) of the look before, from which follows how fast it falls.
+    :param settings: of the host
+    :param look: memory now
+    :param last: clock and C(MemAvailable) of the look before, from which follows how fast it falls
+    :returns: C(CALM), C(SHORT) or C(CRITICAL)
     """
     floor = (settings.start_floor_gib if look.starting else settings.floor_gib) * GIB
     stalled = look.stalled or 0.0
@@ -202,6 +205,7 @@ def decide(settings: Settings, state: State, look: Look, account: Account | None
     :param state: what the call before returned
     :param look: memory now
     :param account: who holds it, as last taken; None where that was not possible yet
+    :returns: the steps in their order, and the state for the next call
     """
     now = look.clock
     found = level(settings, look, state.last)
@@ -263,7 +267,13 @@ def _admit(
 
 
 def calm_needed(settings: Settings, state: State, now: float) -> float:
-    """Return the seconds without a shortage after which it counts as over: longer when there were several within an hour."""
+    """Return the seconds without a shortage after which it counts as over: longer when there were several within an hour.
+
+    :param settings: of the host
+    :param state: with the refusals so far
+    :param now: monotonic seconds
+    :returns: seconds
+    """
     recent = sum(now - at < HOUR for at in state.refusals)
     longer = settings.calm_seconds * float(2 ** max(recent - 1, 0))
     return max(settings.calm_seconds, min(longer, LONGEST_CALM))
@@ -345,7 +355,14 @@ def _harm(settings: Settings, state: State, look: Look, found: str, account: Acc
 
 
 def may_restart(settings: Settings, state: State, name: str, now: float) -> bool:
-    """Whether the bounds allow an engine to be restarted."""
+    """Whether the bounds allow an engine to be restarted.
+
+    :param settings: of the host
+    :param state: with the restarts so far
+    :param name: of the engine
+    :param now: monotonic seconds
+    :returns: whether they do
+    """
     times = [at for whom, at in state.restarts if whom == name and now - at < DAY]
     return len(times) < settings.max_restarts and all(now - at >= settings.cooldown_minutes * 60 for at in times)
 
@@ -392,7 +409,13 @@ def swapped_percent(meminfo: Mapping[str, int]) -> float | None:
 
 
 def kept(state: State, wall: float, clock: float) -> dict[str, Any]:
-    """Return what a later process has to know, with wall clocks: bounds, and what the gateway gives no requests."""
+    """Return what a later process has to know, with wall clocks: bounds, and what the gateway gives no requests.
+
+    :param state: of this process
+    :param wall: seconds since 1970
+    :param clock: monotonic seconds of the same moment
+    :returns: what JSON can hold
+    """
     ahead = wall - clock
     return {
         "refused": sorted(state.refused),
@@ -402,7 +425,13 @@ def kept(state: State, wall: float, clock: float) -> dict[str, Any]:
 
 
 def again(given: Any, wall: float, clock: float) -> State:
-    """Return the state that C(kept) wrote, whatever has become of it; times that cannot be are left out."""
+    """Return the state that C(kept) wrote, whatever has become of it; times that cannot be are left out.
+
+    :param given: what was read
+    :param wall: seconds since 1970
+    :param clock: monotonic seconds of the same moment
+    :returns: a state to begin with
+    """
     given = given if isinstance(given, Mapping) else {}
 
     def moment(value: Any) -> float | None:

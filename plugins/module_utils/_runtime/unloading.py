@@ -35,7 +35,13 @@ def ollama_url(etc: Path) -> str | None:
 
 
 def ask(url: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Ask Ollama something. Raises OSError or ValueError."""
+    """Ask Ollama something. Raises OSError or ValueError.
+
+    :param url: of Ollama
+    :param path: below it
+    :param body: posted as JSON; None for a GET
+    :returns: the answer
+    """
     data = None if body is None else json.dumps(body).encode()
     asked = url.rstrip("/") + path
     method = "GET" if data is None else "POST"

@@ -221,6 +221,17 @@ def test_the_other_one_of_an_exclusive_set_may_be_stopped() -> None:
     assert found(given) == {"unit_stopped": "error"}
 
 
+def test_a_service_that_the_guard_stopped_says_so() -> None:
+    given = healthy()
+    unit(active_state="inactive")(given)
+    given["looked"]["guard_stopped"] = {"heavy": "0.80 GiB available, nothing milder is left"}
+    findings = doctor.check(doctor.HostReport(**given))
+    (finding,) = [each for each in findings if each.rule == "doctor.unit_stopped"]
+    assert finding.message == (
+        "spark-heavy.service was stopped by the guard of the memory: 0.80 GiB available, nothing milder is left."
+    )
+
+
 LINES = {
     "gpu_memory_refused": "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from _memdesc",
     "gpu_fault": "NVRM: Xid (PCI:000f:01:00): 31, pid=624869, name=VLLM::EngineCor",
