@@ -103,9 +103,10 @@ def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Finding]]]:
     """Plan add-on services, for all hosts.
 
-    hosts: host to C({address, settings, engines, planned_gib, measured, images, gpu_args, sysroot, rails, allow_from, firewall}): its
-    address in the inventory, what C(read) returned, the endpoints of its engines (None for a host that is no Spark), what each is planned
-    to hold in GiB, what M(dgxspark.vllm.spark_info) and M(dgxspark.vllm.image_info) said or None, how docker run is given the GPU, where
+    hosts: host to C({address, settings, engines, planned_gib, service_keys, reserve_gib, measured, images, gpu_args, sysroot, rails,
+    allow_from, firewall}): its address in the inventory, what C(read) returned, the endpoints of its engines (None for a host that is no
+    Spark), what each is planned to hold in GiB, the key of each service in the fleet (empty for ranks behind a head), what is in use
+    beside them, what M(dgxspark.vllm.spark_info) and M(dgxspark.vllm.image_info) said or None, how docker run is given the GPU, where
     /proc and /sys are read, the interfaces of its cluster's network to their MTU, whom the firewall admits beside hosts of the fleet, and
     whether there is one. Returns, by host, the variables of each role without their prefix, None for a role that is not wanted, with what
     listens there as C(sockets); and findings by host.
@@ -244,15 +245,16 @@ def _watch_spark(
     settings = entry["settings"]
     outcome["watchdog"], found = watchdog.plan(host, settings["watchdog"], known)
     findings += found
-    doors = {each["name"]: gateway_of({host: outcome}, host, each) for each in planned["services"]}
+    doors = ((outcome["gateway"] or {}).get("settings") or {}).get("backends") or {}
     outcome["guard"], found = guard.plan(
         host,
         settings["guard"],
         settings["host_protection"],
         settings["gpu_clocks"],
-        planned,
-        {name: door["backend"] for name, door in doors.items() if door},
+        {name: entry["planned_gib"].get(name) for name in entry["service_keys"]},
+        {name: key for name, key in entry["service_keys"].items() if key in doors},
         [f"spark-{each['name']}" for each in sidecars(settings)],
+        entry["reserve_gib"],
         entry["sysroot"],
     )
     findings += found

@@ -173,9 +173,10 @@ def plan(
     settings: Mapping[str, Any],
     protection: Mapping[str, Any],
     clocks: Mapping[str, Any],
-    planned: Mapping[str, Any],
+    services: Mapping[str, float | None],
     backends: Mapping[str, str],
     beside: Sequence[str],
+    reserve_gib: float,
     sysroot: str = "/",
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role guard, and findings.
@@ -184,14 +185,14 @@ def plan(
     :param settings: of C(read)
     :param protection: of C(read_protection)
     :param clocks: of C(read_clocks)
-    :param planned: the host's part of the plan
+    :param services: of the host's plan, in its order, to what each is planned to hold in GiB, None where that is not known
     :param backends: services to their keys at the gateway, where that is on this host
     :param beside: containers of add-on services, whose memory is planned
+    :param reserve_gib: what is in use beside the services
     :param sysroot: where C(/proc) is read
     :returns: the variables, and findings
     """
-    services = planned["services"]
-    names = [str(service["name"]) for service in services]
+    names = list(services)
     findings = [
         Finding(
             "guard.unknown_service",
@@ -205,10 +206,10 @@ def plan(
     order = [name for name in settings["order"] if name in names]
     known = {
         name: {
-            **({"planned_gib": most} if (most := _most(service)) is not None else {}),
+            **({"planned_gib": held} if held is not None else {}),
             **({"backend": backends[name]} if name in backends else {}),
         }
-        for name, service in zip(names, services)
+        for name, held in services.items()
     }
     chosen = {key: value for key, value in settings.items() if key not in ("enabled", "order")}
     on = settings["enabled"] and bool(services)
@@ -219,7 +220,7 @@ def plan(
             "order": [*order, *(name for name in names if name not in order)],
             "services": known,
             "beside": sorted(beside),
-            "reserve_gib": planned["settings"]["reserve_gib"],
+            "reserve_gib": reserve_gib,
             "sysroot": sysroot,
         },
         "protection": {key: value for key, value in protection.items() if key != "enabled"}
@@ -227,10 +228,3 @@ def plan(
         else {},
         "clocks": dict(clocks) if clocks["max_mhz"] else {},
     }, findings
-
-
-def _most(service: Mapping[str, Any]) -> float | None:
-    """What a service is expected to hold at most, GiB."""
-    memory = service.get("memory") or {}
-    expected = memory.get("assumed_residency_gib", (memory.get("residency_gib") or {}).get("high"))
-    return round(float(expected), 3) if isinstance(expected, NUMBER) else None

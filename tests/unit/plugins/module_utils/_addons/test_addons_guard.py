@@ -13,11 +13,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import guard
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import guard as runtime
 
 
-def planned(*names: str) -> dict[str, Any]:
-    memory = {"residency_gib": {"low": 90.0, "typical": 95.0, "high": 97.5}}
-    return {"services": [{"name": name, "memory": memory} for name in names], "settings": {"reserve_gib": 9.2}}
-
-
 def made(
     given: Any = None, protection: Any = None, clocks: Any = None, **more: Any
 ) -> tuple[dict[str, Any], list[Any]]:
@@ -25,8 +20,9 @@ def made(
     shielded, also = guard.read_protection("spark-1", protection)
     limited, too = guard.read_clocks("spark-1", clocks)
     assert not [*wrong, *also, *too]
-    body = more.pop("planned", planned("heavy", "fast"))
-    return guard.plan("spark-1", settings, shielded, limited, body, more.pop("backends", {}), more.pop("beside", []))
+    services = more.get("services", {"heavy": 97.5, "fast": None})
+    found = more.get("backends", {}), more.get("beside", [])
+    return guard.plan("spark-1", settings, shielded, limited, services, *found, 9.2)
 
 
 def test_it_is_on_and_knows_the_plan() -> None:
@@ -37,7 +33,7 @@ def test_it_is_on_and_knows_the_plan() -> None:
     assert settings["beside"] == ["spark-gateway", "spark-ollama"]
     assert settings["services"] == {
         "heavy": {"planned_gib": 97.5, "backend": "spark-1/heavy"},
-        "fast": {"planned_gib": 97.5},
+        "fast": {},
     }
     # What the process reads is what was set, and nothing else.
     assert runtime.from_mapping(settings) == runtime.Settings()
@@ -47,7 +43,7 @@ def test_it_is_on_and_knows_the_plan() -> None:
 def test_each_part_is_switched_off_by_itself() -> None:
     assert made(False)[0]["state"] == "absent" and made(False)[0]["protection"]
     assert made(None, False)[0]["protection"] == {}
-    assert made(planned=planned())[0]["state"] == "absent"
+    assert made(services={})[0]["state"] == "absent"
     assert made(None, None, {"max_mhz": 2200})[0]["clocks"] == {"max_mhz": 2200, "min_mhz": 0}
 
 
