@@ -447,7 +447,9 @@ class Guard:
             guard.RESTART: f"restarts {step.whom}",
             guard.STOP: f"stops {step.whom}; it stays down until it is started: systemctl start {self.unit(step.whom)}",
             guard.ADMIT: f"lets the gateway give {step.whom} requests again",
-            guard.NAME: "no service is stopped for it",
+            guard.NAME: "engines give way to it"
+            if self.settings.stop_for_others
+            else "no engine inside its plan is stopped for it",
         }[step.what]
         serious = step.what in (guard.RESTART, guard.STOP, guard.NAME)
         word = "" if self.acts else " (act is false: nothing is done)"

@@ -182,7 +182,10 @@ def test_what_someone_else_took_costs_no_engine(host: Host) -> None:
     time.sleep(4)
     said = host.stop()
     assert host.harm == [] and not host.calls("spark_gateway.py")
-    assert "GiB are held by what is no service of this host" in said and "no service is stopped for it" in said
+    assert (
+        "GiB are held by what is no service of this host" in said
+        and "no engine inside its plan is stopped for it" in said
+    )
     assert host.told["last"]["what"] == "name"
 
 
