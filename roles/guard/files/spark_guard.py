@@ -315,7 +315,10 @@ def record_of(given: dict[str, Any]) -> Record:
         record.counts[name] = value if isinstance(value, int) and value > 0 else 0
     record.last = given["last"] if isinstance(given.get("last"), dict) else None
     stopped = given.get("stopped")
-    record.stopped = {k: v for k, v in stopped.items() if isinstance(v, dict)} if isinstance(stopped, dict) else {}
+    # The clock of an earlier boot says nothing.
+    record.stopped = (
+        {k: {**v, "clock": 0.0} for k, v in stopped.items() if isinstance(v, dict)} if isinstance(stopped, dict) else {}
+    )
     return record
 
 

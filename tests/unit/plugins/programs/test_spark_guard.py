@@ -215,6 +215,16 @@ def test_an_account_that_is_not_complete_costs_no_engine(host: Host, silent: str
     assert host.harm == [] and host.told["level"] == "critical"
 
 
+def test_what_was_stopped_and_runs_again_is_forgotten(host: Host) -> None:
+    """Also when that was before a boot, whose clock was ahead."""
+    note = {"at": 1.0, "why": "short", "clock": 1e12}
+    (host.state / "state.json").write_text(json.dumps({"stopped": {"fast": note, "heavy": note}, "steps": {"stop": 2}}))
+    (host.home / "units/spark-heavy.service").write_text("inactive")
+    host.start()
+    wait_for(lambda: set(host.told.get("stopped", {})) == {"heavy"})
+    assert host.told["steps"]["stop"] == 2
+
+
 def test_only_told(host: Host) -> None:
     host.settings(act=False)
     host.memory(0.8, total=113.0, cache=0.5)
