@@ -109,7 +109,7 @@ CLOCK_KEYS: dict[str, Key] = {
 def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     """Read C(spark_guard) as a person wrote it; return the settings with every default, and what is wrong.
 
-    A boolean switches the guard; C(None) is the default, which is on.
+    A boolean switches the guard; C(None) is the default, which is off.
     """
     settings, problems = _switched(host, "spark_guard", value, KEYS)
     if not problems.messages:
@@ -160,7 +160,7 @@ def _switched(host: str, name: str, value: Any, keys: Mapping[str, Key]) -> tupl
     settings = schema.defaults(dict(keys))
     problems = validation.Problems(f"host {host}, {name}")
     if value is None or isinstance(value, bool):
-        return {**settings, "enabled": value is not False}, problems
+        return {**settings, "enabled": value is True}, problems
     if not isinstance(value, Mapping):
         problems.add(f"must be true, false or a mapping, not {plain_data.kind(value)}. Known keys: {', '.join(keys)}.")
         return settings, problems

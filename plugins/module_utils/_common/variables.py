@@ -219,14 +219,14 @@ VARIABLES: dict[str, Key] = {
     ),
     "spark_guard": Key(
         (bool, dict),
-        True,
-        "guards the memory of the host while engines serve; on when left out",
+        False,
+        "guards the memory of the host while engines serve; off when left out",
         page="guard.md",
     ),
     "spark_host_protection": Key(
         (bool, dict),
-        True,
-        "keeps sshd and the journal in reach when memory runs out; on when left out",
+        False,
+        "keeps sshd and the journal in reach when memory runs out; off when left out",
         page="guard.md",
     ),
     "spark_gpu_clocks": Key(dict, {}, "highest clock of the GPU, kept over reboots", page="guard.md"),

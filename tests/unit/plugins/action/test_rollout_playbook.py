@@ -163,8 +163,6 @@ class Fleet:
             "spark_allow_moving": True,
             "spark_fabric_args": [],
             "spark_watchdog": False,
-            "spark_guard": False,
-            "spark_host_protection": False,
             "spark_model_dir": str(folder),
             "image": "dgxspark/vllm-cpu:0.32.0",
         }

@@ -25,8 +25,13 @@ def made(
     return guard.plan("spark-1", settings, shielded, limited, services, *found, 9.2)
 
 
-def test_it_is_on_and_knows_the_plan() -> None:
-    role, findings = made(backends={"heavy": "spark-1/heavy"}, beside=["spark-ollama", "spark-gateway"])
+def test_it_is_off_by_default() -> None:
+    role, _findings = made()
+    assert role["state"] == "absent" and role["protection"] == role["clocks"] == {}
+
+
+def test_it_knows_the_plan() -> None:
+    role, findings = made(True, True, backends={"heavy": "spark-1/heavy"}, beside=["spark-ollama", "spark-gateway"])
     assert role["state"] == "present" and findings == []
     settings = role["settings"]
     assert settings["order"] == ["heavy", "fast"] and settings["reserve_gib"] == 9.2
@@ -41,9 +46,9 @@ def test_it_is_on_and_knows_the_plan() -> None:
 
 
 def test_each_part_is_switched_off_by_itself() -> None:
-    assert made(False)[0]["state"] == "absent" and made(False)[0]["protection"]
-    assert made(None, False)[0]["protection"] == {}
-    assert made(services={})[0]["state"] == "absent"
+    assert made(False, True)[0]["state"] == "absent" and made(False, True)[0]["protection"]
+    assert made(True, False)[0]["protection"] == {}
+    assert made(True, services={})[0]["state"] == "absent"
     assert made(None, None, {"max_mhz": 2200})[0]["clocks"] == {"max_mhz": 2200, "min_mhz": 0}
 
 
