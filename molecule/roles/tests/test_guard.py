@@ -1,0 +1,26 @@
+"""The guard runs where it is asked for, with the protection of the host and the limit of the clocks; elsewhere there is nothing of it."""
+
+from __future__ import annotations
+
+import json
+
+STATE = "/var/lib/dgxspark/guard/state.json"
+
+
+def is_guarded(host):
+    return host.backend.get_hostname() == "spark-1"
+
+
+def test_it_runs_where_it_is_asked_for(host):
+    guard = host.service("spark-guard")
+    assert guard.is_running is guard.is_enabled is is_guarded(host)
+    with host.sudo():
+        assert host.file(STATE).exists is is_guarded(host)
+        if is_guarded(host):
+            assert json.loads(host.file(STATE).content_string)["level"] == "calm"
+
+
+def test_sshd_keeps_its_memory_and_the_clock_its_limit(host):
+    assert host.service("spark-gpu-clocks").is_running is is_guarded(host)
+    shown = host.check_output("systemctl cat ssh.service")
+    assert ("MemoryMin=" in shown) is is_guarded(host)
