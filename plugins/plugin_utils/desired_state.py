@@ -41,7 +41,15 @@ FROM_PLAN = frozenset(
             "firewall_admitted",
         ),
         *("host_known_users", "host_hf_home", "host_cache_dir"),
-        *("images_refs", "images_known", "images_locked", "images_bundle", "images_beside", "images_brought"),
+        *(
+            "images_refs",
+            "images_known",
+            "images_locked",
+            "images_bundle",
+            "images_beside",
+            "images_brought",
+            "images_built",
+        ),
         *(
             "models_wanted",
             "models_hf_home",

@@ -95,6 +95,7 @@ def serve() -> None:
     called = {
         task["include_role"]["name"].rpartition(".")[2]: task["vars"]
         for task in map(_named, read(ROOT / "playbooks/tasks/for_all.yml"))
+        if "include_role" in task
     }
     own = {}
     for role in ROLES:

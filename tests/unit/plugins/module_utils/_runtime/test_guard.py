@@ -42,7 +42,7 @@ class Host:
     def run(self, seconds: float, available: float, **look: object) -> list[tuple[str, str]]:
         """So many looks, one a second; returns what was done in them."""
         first = len(self.did)
-        for _ in range(round(seconds)):
+        for _second in range(round(seconds)):
             self.now += 1.0
             account = Account(self.now, mib(available), self.engines, **self.account)  # type: ignore[arg-type]
             steps, self.state = guard.decide(
@@ -226,7 +226,7 @@ def a_case(rng: random.Random) -> tuple[State, Look, Account | None]:
         refused=some(rng, NAMES),
         spared=some(rng, NAMES),
         restarts=tuple(
-            (rng.choice(NAMES), now - rng.choice((60, 5000, 80000, 90000))) for _ in range(rng.randrange(3))
+            (rng.choice(NAMES), now - rng.choice((60, 5000, 80000, 90000))) for _each in range(rng.randrange(3))
         ),
         named=now - rng.choice((1, 1000)) if rng.random() < 0.5 else None,
     )
