@@ -59,6 +59,8 @@ def test_roles_are_given_what_the_engine_renders(tmp_path: Path) -> None:
         "spark_speech": [{"name": "ears", "kind": "asr", "env": {"ONE": TEXT}, "args": [TEXT]}],
         "spark_ollama": {"models": ["qwen3:8b"], "env": {"ONE": TEXT}},
         "spark_watchdog": {},
+        "spark_guard": True,
+        "spark_host_protection": True,
         "spark_gpu_clocks": {"max_mhz": 2200},
         "spark_total_gib": 119.67,
     }

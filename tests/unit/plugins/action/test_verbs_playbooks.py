@@ -176,7 +176,7 @@ BOX = {
 DOCKER = """\
 case "$*" in
 info*) echo '{"ServerVersion": "29.2.1"}' ;;
-ps*) echo aaaa ;;
+ps*) echo aaaaaaaaaaaa ;;
 "container inspect"*) cat "$SPARK_TEST/box.json" ;;
 "image inspect"*) shift 3; for ref; do echo "Error: No such image: $ref" >&2; done; exit 1 ;;
 *) exit 1 ;;

@@ -229,6 +229,8 @@ def hostile_plan(seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
             "spark_hf_home": f"/srv/{folder}",
             "spark_cache_dir": f"/var/cache/{folder}",
             "spark_watchdog": {},
+            "spark_guard": True,
+            "spark_host_protection": True,
             "spark_speech": [{"name": "ears", "kind": "asr", "env": {"THREE": text()}, "args": [text()]}],
             "spark_ollama": {"models": ["qwen3:8b"], "env": {"FOUR": text()}},
             "spark_total_gib": 119.67,
