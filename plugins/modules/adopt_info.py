@@ -208,7 +208,7 @@ class Host:
         if rc not in (0, 127) and not says_missing(err):
             self.module.fail_json(msg=f"what runs cannot be told: docker {what} inspect: {err.strip()}")
         with failing(self.module):
-            return docker_facts.read_inspected(text) if rc != 127 else []
+            return docker_facts.read_inspected(text, err) if rc != 127 else []
 
     def is_there(self, note: dict[str, Any]) -> bool:
         """Tell whether a launch that was stopped could come back."""

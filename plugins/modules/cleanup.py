@@ -170,7 +170,7 @@ class Host:
             self.module.fail_json(msg=f"{untold}docker {what} inspect: {err.strip() or f'exit code {rc}'}")
         found: list[dict[str, Any]] = []
         try:
-            found = docker_facts.read_inspected(text)
+            found = docker_facts.read_inspected(text, err)
         except NoAnswer as nothing:
             self.module.fail_json(msg=f"{untold}docker {what} inspect: {nothing}")
         return found

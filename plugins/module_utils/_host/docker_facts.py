@@ -49,9 +49,13 @@ def read_ids(text: str) -> list[str]:
     return ids
 
 
-def read_inspected(text: str) -> list[dict[str, Any]]:
-    """Read what C(docker inspect) prints: a JSON list, empty where nothing of what was asked for is there. Raises C(NoAnswer)."""
-    items = _json(text, list)
+def read_inspected(text: str, errors: str = "") -> list[dict[str, Any]]:
+    """Read what C(docker inspect) prints: a JSON list, empty where nothing of what was asked for is there. Raises C(NoAnswer).
+
+    :param text: its output
+    :param errors: its messages; where they say that something is missing, it may have printed nothing
+    """
+    items = [] if not text.strip() and command.says_missing(errors) else _json(text, list)
     if items is None or not all(isinstance(item, dict) for item in items):
         raise command.unreadable("docker", text)
     return list(items)
@@ -84,15 +88,15 @@ def parse_info(text: str) -> dict[str, Any]:
     }
 
 
-def parse_containers(text: str) -> list[dict[str, Any]]:
+def parse_containers(text: str, errors: str = "") -> list[dict[str, Any]]:
     """Parse C(docker container inspect): C([{name, id, image, image_id, managed, service, fingerprint, state, pid, ports}]) by name.
 
     service: the label of the collection, or the name without its prefix, for managed containers; else None.
     fingerprint: the label that says which plan the container was started from, else None.
-    ports: host ports that the container publishes. Raises C(NoAnswer) for what is not such a list.
+    ports: host ports that the container publishes. C(errors) and C(NoAnswer): see C(read_inspected).
     """
     found = []
-    for item in read_inspected(text):
+    for item in read_inspected(text, errors):
         config, state = _mapping(item.get("Config")), _mapping(item.get("State"))
         labels = {key: value for key, value in _mapping(config.get("Labels")).items() if isinstance(value, str)}
         name = str(item.get("Name") or "").lstrip("/")

@@ -860,7 +860,7 @@ def read_containers(run: Run) -> list[dict[str, Any]]:
     # A container that ends between the two calls makes inspect fail, but it still prints the others.
     rc, text, err = run(["docker", "container", "inspect", "--", *ids])
     answered("docker", 0 if says_missing(err) else rc, err)
-    return docker_facts.parse_containers(text)
+    return docker_facts.parse_containers(text, err)
 
 
 def read_units(run: Run, unit_dir: str = "/etc/systemd/system") -> list[dict[str, Any]]:

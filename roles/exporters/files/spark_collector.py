@@ -324,7 +324,7 @@ class Collector:
             rc, text, err = self.call(["docker", "container", "inspect", "--", *new])
             if rc != 0 and not command.says_missing(err):
                 raise Failed(f"docker container inspect ended with {rc}: {err.strip() or 'no message'}")
-            self.known.update({each["id"]: each for each in docker_facts.parse_containers(text)})
+            self.known.update({each["id"]: each for each in docker_facts.parse_containers(text, err)})
         self.known = {each: self.known[each] for each in ids if each in self.known}
         return list(self.known.values())
 

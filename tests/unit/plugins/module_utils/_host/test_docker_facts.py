@@ -83,6 +83,12 @@ def test_what_says_nothing_of_an_engine(text: str) -> None:
         docker_facts.parse_info(text)
 
 
+def test_a_client_that_prints_no_list_for_what_is_missing() -> None:
+    assert docker_facts.read_inspected("", "Error: No such container: x\n") == []
+    with pytest.raises(NoAnswer, match="docker printed nothing"):
+        docker_facts.read_inspected("", "context deadline exceeded")
+
+
 def test_ids() -> None:
     assert docker_facts.read_ids("") == []
     assert docker_facts.read_ids("0123456789ab\nsha256:" + "f" * 64 + "\n") == ["0123456789ab", "sha256:" + "f" * 64]
