@@ -600,7 +600,7 @@ class Component:
         self.systemctl("stop", running)
         self.systemctl("disable", [name for name in names if seen[name].enabled])
         for name in names:
-            self.remove(SYSTEM / name)
+            self.remove(SYSTEM / "system" / name)
         failed = [name for name in names if seen[name].active == "failed"]
         if failed and not self.check:
             self.run(["systemctl", "reset-failed", *failed])
