@@ -65,6 +65,22 @@ def call(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return call
 
 
+def test_the_files_of_units_that_go_are_removed(call: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    unit, calls = tmp_path / "system/spark-thing.service", []
+    unit.parent.mkdir()
+    unit.write_text("[Service]\n")
+
+    def systemctl(argv: list[str], *_rest: Any, **_options: Any) -> tuple[int, str, str]:
+        calls.append(argv[1])
+        return 0, "Id=spark-thing.service\nLoadState=loaded\nActiveState=active\nUnitFileState=enabled\n", ""
+
+    monkeypatch.setattr(component, "SYSTEM", tmp_path)
+    monkeypatch.setattr(component.command, "runner", lambda _module: systemctl)
+    result = call(state="absent", units=[{"name": unit.name}])
+    assert result.get("changed") is True, result
+    assert not unit.exists() and calls[:3] == ["show", "stop", "disable"] and "daemon-reload" in calls
+
+
 @pytest.fixture
 def holder(tmp_path: Path) -> Any:
     target = tmp_path / "secrets/KEY"
