@@ -200,6 +200,10 @@ def test_a_controller_that_dies_in_between_is_no_loss():
                 assert dying.poll() is None and time.monotonic() < deadline
                 time.sleep(0.2)
             os.killpg(dying.pid, signal.SIGKILL)
+        # A module that is under way on a host goes on; runs at the same time refuse each other.
+        while any(node(host, "pgrep", "-f", "BECOME-SUCCESS", check=False) for host in HOSTS):
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
         code, text = play("rollout", **options)
     assert code == 0, text
     assert refused == [] and answers, refused
