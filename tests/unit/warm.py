@@ -21,6 +21,7 @@ import io
 import marshal
 import os
 import pkgutil
+import secrets
 import select
 import socket
 import sys
@@ -169,6 +170,8 @@ def load_ansible() -> None:
 
 def run_ansible(request: Request) -> None:
     """Be ansible-playbook, or another of Ansible's programs."""
+    # Drawn when it is imported, and part of the id of each task: by it two runs are told apart.
+    importlib.import_module("ansible.utils.vars").random_int = secrets.token_hex(4)
     sys.argv = request[0]
     importlib.import_module(f"ansible.cli.{Path(sys.argv[0]).name.removeprefix('ansible-')}").main()
 
