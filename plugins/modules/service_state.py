@@ -273,6 +273,8 @@ class Host:
         before = self.available()
         with failing(self.module):
             listed = gb10.read_gpu(self.ask, self.params["root"], gb10.read_containers(self.ask)) if up else None
+        # What an engine took in between is held by what was listed, so it is not available before.
+        before = min(before, self.available())
         processes = (listed or {}).get("processes") or []
         held, pids = verbs.held_by([box for name in up for box in containers_of(self.settings[name])], processes)
         changed = self.set_boot()

@@ -123,6 +123,23 @@ def test_a_stop_says_what_came_back(spark: Spark, call: Any) -> None:
     assert [(s["name"], s["before"], s["changed"]) for s in result["services"]] == [("heavy", "active", True)]
 
 
+def test_an_engine_that_takes_memory_while_it_is_looked_at(
+    spark: Spark, call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that fails and is started again: what it took is not waited for twice."""
+    spark.put("heavy", "activating", 95)
+    listed = gb10.read_containers
+
+    def takes(run: Any) -> list[dict[str, Any]]:
+        if "heavy" not in spark.held and spark.state["heavy"] == "activating":
+            spark.held["heavy"] = 95.0
+            spark.write()
+        return listed(run)
+
+    monkeypatch.setattr(gb10, "read_containers", takes)
+    assert call("stopped", "heavy")["freed_gib"] == 95.0
+
+
 def test_memory_that_stays_away_is_a_failure_that_says_who_was_stopped(spark: Spark, call: Any) -> None:
     spark.put("heavy", "active", 95)
     spark.driver_keeps = 60.0
