@@ -330,7 +330,7 @@ def test_figures_of_the_gpu_come_from_its_exporter_and_only_those_that_a_gb10_ha
 def test_every_panel_has_data_or_needs_what_is_not_here():
     for alias in ALIASES:
         chat(alias, max_tokens=8)
-    missing = "rdma,rails,cluster,speculation,failures,watchdog,http,pressure,gpu-memory,benchmarks"
+    missing = "rdma,rails,cluster,speculation,failures,watchdog,guard,http,pressure,gpu-memory,benchmarks"
     argv = [sys.executable, ROOT / "tests/monitoring/panels.py", PROMETHEUS, "--without", missing, "--wait", "90"]
     ran = subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-2000:]
