@@ -162,6 +162,7 @@ class Fleet:
             "spark_plan_file": str(folder / "plan.json"),
             "spark_allow_moving": True,
             "spark_fabric_args": [],
+            "spark_gpu_args": [],  # the docker of the machine that runs this test is not asked
             "spark_watchdog": False,
             "spark_model_dir": str(folder),
             "image": "dgxspark/vllm-cpu:0.32.0",
