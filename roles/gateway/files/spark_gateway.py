@@ -160,6 +160,14 @@ class Gateway:
             )
         return found
 
+    def key(self, file: str | None) -> str:
+        """Return the key in a file of the folder of secrets, empty without one."""
+        return (self.secrets / file).read_text(encoding="utf-8").strip() if file else ""
+
+    def master(self) -> str:
+        """Return the key that may do everything, empty where the gateway asks for none."""
+        return self.key(next((each["file"] for each in self.settings()["keys"] if each["role"] == "master"), None))
+
     def backend(self, key: str) -> dict[str, Any]:
         backends = self.settings()["backends"]
         if key not in backends:
@@ -298,8 +306,7 @@ def admit(gateway: Gateway, key: str) -> dict[str, Any]:
 def wrong_with(gateway: Gateway, backend: dict[str, Any]) -> str:
     """Ask a backend as the gateway's own check does, for one token or for its health; empty when it answers."""
     settings = gateway.settings()
-    file = settings["backend_keys"].get(backend["key"] or "")
-    key = (gateway.secrets / file).read_text(encoding="utf-8").strip() if file else ""
+    key = gateway.key(settings["backend_keys"].get(backend["key"] or ""))
     limit = float(settings["health_timeout"])
     if backend["check"] == "completion":
         body = {"model": backend["model"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
@@ -412,9 +419,7 @@ def prepare(gateway: Gateway, owner: int) -> dict[str, Any]:
 
 def ready(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
     """Wait until the gateway answers with the names that it is told to serve."""
-    settings = gateway.settings()
-    master = next((entry["file"] for entry in settings["keys"] if entry["role"] == "master"), None)
-    key = (gateway.secrets / master).read_text(encoding="utf-8").strip() if master else ""
+    settings, key = gateway.settings(), gateway.master()
     begin = time.monotonic()
     main = os.environ.get("MAINPID")
     last = "nothing answered"
@@ -448,8 +453,7 @@ def prove_tools(gateway: Gateway, url: str, timeout: float) -> dict[str, Any]:
     mark, note = fingerprint(gateway.config, gateway.secrets, gateway.code), gateway.run / "tools.json"
     before = shaped(note, TOOLS) if note.exists() else None
     proved = list(before["proved"]) if before and before["fingerprint"] == mark else []
-    master = next((entry["file"] for entry in settings["keys"] if entry["role"] == "master"), None)
-    client = endpoint.Client(url, endpoint.read_api_key(str(gateway.secrets / master) if master else ""))
+    client = endpoint.Client(url, gateway.master())
     unknown: dict[str, str] = {}
     for name in sorted(set(names) - set(proved)):
         try:
