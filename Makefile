@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint unit sanity molecule artifact programs bench bench-plan bench-pair mutation catalogue compare measurements bench-catalogue lock clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint unit sanity molecule artifact programs bench bench-plan bench-pair bench-on-demand mutation catalogue compare measurements bench-catalogue lock clean
 
 PY := .venv/bin/python
 
@@ -48,6 +48,9 @@ bench-plan: bootstrap  ## time plan.yml on fleets of 1 to 1000 hosts; needs no D
 
 bench-pair: bootstrap  ## time the start of a model over two simulated Sparks, less what engine and Ray take
 	@$(PY) tests/bench/pair_bench.py
+
+bench-on-demand: bootstrap  ## time requests to an engine on demand: cold, warm, and 64 streams against a direct connection
+	@$(PY) tests/bench/on_demand_bench.py
 
 mutation: bootstrap  ## change the engine in 30 places, one at a time, and see which changes unit tests catch
 	@$(PY) tests/bench/mutation.py --count 30 $(MUTATION_ARGS)

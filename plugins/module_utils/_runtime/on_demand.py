@@ -1,0 +1,606 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Engines on demand: which to start and to stop, as a pure function, C(decide), and the heads of HTTP requests that wake them.
+
+Of the services of a set only those of one combination of the plan may hold memory at a time. Who waits longest is served first: room is made
+by what has been idle longest, of the lowest priority; never by an engine with requests running, nor within its minimum stay. Where none is
+ever idle, one is drained after that stay: its new requests wait, so that a storm over two models changes engines once a minimum stay, and
+nobody starves.
+
+A service that is stopped, starts, or cannot be asked is "not idle": an engine is only stopped when its own metrics count no request.
+
+This file is copied to hosts as it is, so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+from urllib.parse import urlsplit
+
+UNKNOWN, COLD, STARTING, READY, DRAINING, STOPPING, FAILED = (
+    "unknown", "cold", "starting", "ready", "draining", "stopping", "failed"
+)  # fmt: skip
+STATES = (UNKNOWN, COLD, STARTING, READY, DRAINING, STOPPING, FAILED)
+STAYING = (UNKNOWN, STARTING, READY, DRAINING)
+"""States in which a service goes on to hold memory until it is stopped."""
+HOLDING = (*STAYING, STOPPING)
+"""States in which it holds memory."""
+
+START, STOP, DRAIN, RESUME, REFUSE, LOOK = "start", "stop", "drain", "resume", "refuse", "look"
+"""What is to be done: start an engine; stop one; let its new requests wait; let them go on; answer those that wait with the reason; ask it
+for its metrics and decide again."""
+
+WARM = "warm"
+WAIT, COMMENTS, REJECT = "wait", "comments", "reject"
+LOADING = (WAIT, COMMENTS, REJECT)
+
+FRESH_SECONDS = 2.5
+"""What an engine said of its requests holds for so long."""
+START_GRACE = 3.0
+"""A unit that was to start and has neither a job nor begun after so long will not."""
+STOP_GRACE = 5.0
+"""A unit that was to stop and is still active without a job after so long will not."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """One engine, as the settings have it.
+
+    engine: URL of its server. set: name of the set that it shares memory with, None where it is always allowed. idle_seconds: without a
+    request until it is stopped, None for never. minimum_seconds: least stay after it became ready. hold_seconds: most that a request waits.
+    retry_seconds: after a start that failed. start_seconds: deadline of a start. while_loading: one of C(LOADING).
+    """
+
+    name: str
+    unit: str
+    engine: str
+    model: str
+    max_model_len: int | None = None
+    api_key_file: str | None = None
+    idle_seconds: float | None = 1200.0
+    minimum_seconds: float = 60.0
+    priority: float = 0.0
+    set: str | None = None
+    hold_seconds: float = 900.0
+    while_loading: str = WAIT
+    retry_seconds: float = 300.0
+    start_seconds: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Services that share memory: each of C(combinations) fits, and so does any part of one."""
+
+    combinations: tuple[frozenset[str], ...]
+
+    def fits(self, names: Iterable[str]) -> bool:
+        """Whether services may hold memory at the same time."""
+        together = frozenset(names)
+        return any(together <= combination for combination in self.combinations)
+
+
+@dataclass(frozen=True)
+class View:
+    """A service at a moment. Clocks are monotonic seconds.
+
+    state: one of C(STATES). demand: since when a request, or the pin of its owner, waits for it; None for neither. running: requests that
+    it works on. last: end of the last one, or since when it is ready if there was none. ready: since when it is. looked: when it was last
+    asked for its metrics; busy: whether it counted requests then, None where it did not say; unasked: since when it does not say.
+    pin: C(warm), C(cold) or empty. until: after a start that failed, before which it is not tried again.
+    """
+
+    state: str
+    demand: float | None = None
+    running: int = 0
+    last: float = 0.0
+    ready: float = 0.0
+    looked: float | None = None
+    busy: bool | None = None
+    unasked: float | None = None
+    pin: str = ""
+    until: float = 0.0
+
+
+@dataclass(frozen=True)
+class Action:
+    """What is to be done, with which service, and why, as a text for people."""
+
+    what: str
+    name: str
+    why: str = ""
+
+
+class Wrong(ValueError):
+    """Settings that cannot be; the text names the key."""
+
+
+# --- settings -------------------------------------------------------------------------------------------------------------
+
+_LEAST = {
+    "max_model_len": 1, "idle_seconds": 0, "minimum_seconds": 0, "hold_seconds": 0, "retry_seconds": 0, "start_seconds": 0,
+}  # fmt: skip
+
+
+def from_mapping(given: Mapping[str, Any]) -> tuple[dict[str, Service], dict[str, Group]]:
+    """Read the settings of a host.
+
+    :param given: what the settings file holds
+    :returns: services and sets by name
+    :raises Wrong: for what cannot be
+    """
+    services = {str(name): _service(str(name), value) for name, value in _mapping(given, "services").items()}
+    groups = {}
+    for name, value in _mapping(given, "sets").items():
+        lists = value.get("combinations") if isinstance(value, Mapping) else None
+        if not isinstance(lists, list) or not all(isinstance(each, list) for each in lists):
+            raise Wrong(f"sets.{name}.combinations is no list of lists of services")
+        keep = value.get("keep")
+        if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or keep < 1):
+            raise Wrong(f"sets.{name}.keep is no number of at least 1")
+        groups[str(name)] = Group(_at_most([sorted(set(map(str, each))) for each in lists], keep))
+    for service in services.values():
+        if service.set is not None and service.set not in groups:
+            raise Wrong(f"services.{service.name}.set: there is no set {service.set}")
+    return services, groups
+
+
+def _at_most(lists: list[list[str]], keep: int | None) -> tuple[frozenset[str], ...]:
+    """The combinations of which no more services run than are to be kept."""
+    found: set[frozenset[str]] = set()
+    for each in lists:
+        size = len(each) if keep is None else min(keep, len(each))
+        found.update(map(frozenset, itertools.combinations(each, size)))
+    return tuple(sorted(found, key=sorted))
+
+
+def _mapping(given: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = given.get(key) or {}
+    if not isinstance(value, Mapping):
+        raise Wrong(f"{key} is no mapping")
+    return value
+
+
+def _service(name: str, given: Any) -> Service:
+    """Read one service; keys that are not known are left for others."""
+    if not isinstance(given, Mapping):
+        raise Wrong(f"services.{name} is no mapping")
+    found: dict[str, Any] = {"name": name}
+    for field in fields(Service):
+        value = given.get(field.name)
+        if field.name == "name" or (value is None and field.name != "idle_seconds") or field.name not in given:
+            continue
+        where = f"services.{name}.{field.name}"
+        if field.name in _LEAST or field.name == "priority":
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value is not None and (not number or value < _LEAST.get(field.name, value)):
+                raise Wrong(f"{where} is no number of at least {_LEAST.get(field.name)}")
+        elif not isinstance(value, str) or not value:
+            raise Wrong(f"{where} is no text")
+        found[field.name] = value
+    missing = [key for key in ("unit", "engine", "model") if key not in found]
+    if missing:
+        raise Wrong(f"services.{name} lacks {', '.join(missing)}")
+    if found.get("while_loading", WAIT) not in LOADING:
+        raise Wrong(f"services.{name}.while_loading is none of {', '.join(LOADING)}")
+    try:
+        parts = urlsplit(found["engine"])
+        right = parts.scheme == "http" and bool(parts.hostname) and bool(parts.port)
+    except ValueError:
+        right = False
+    if not right:
+        raise Wrong(f"services.{name}.engine is no URL of the form http://ADDRESS:PORT")
+    return Service(**found)
+
+
+# --- the decision -----------------------------------------------------------------------------------------------------------
+
+
+def decide(
+    now: float, services: Mapping[str, Service], groups: Mapping[str, Group], views: Mapping[str, View]
+) -> list[Action]:
+    """Return what is to be done now, at most one action a service.
+
+    :param now: monotonic seconds
+    :param services: by name
+    :param groups: the sets, by name
+    :param views: each service at this moment
+    :returns: actions; after a C(LOOK) the same is to be asked again with what the engine said
+    """
+    turn = _Turn(now, services, groups, views)
+    for name in turn.wanted():
+        turn.admit(name)
+    for name in services:
+        turn.settle(name)
+    return list(turn.actions.values())
+
+
+class _Turn:
+    """One decision under way.
+
+    goal: services that will hold memory once everything decided has come true; held: those that do now, and those that are started in this
+    turn; promised: those that wait, to which room was given; leaving: who has to go, and for whom.
+    """
+
+    def __init__(
+        self, now: float, services: Mapping[str, Service], groups: Mapping[str, Group], views: Mapping[str, View]
+    ) -> None:
+        self.now, self.services, self.groups, self.views = now, services, groups, views
+        self.goal = {name for name in services if views[name].state in STAYING}
+        self.held = {name for name in services if views[name].state in HOLDING}
+        self.promised: set[str] = set()
+        self.leaving: dict[str, str] = {}
+        self.actions: dict[str, Action] = {}
+
+    def do(self, what: str, name: str, why: str = "") -> None:
+        self.actions.setdefault(name, Action(what, name, why))
+
+    def members(self, name: str, of: set[str]) -> frozenset[str]:
+        """Those of the same set."""
+        return frozenset(each for each in of if self.services[each].set == self.services[name].set)
+
+    def wanted(self) -> list[str]:
+        """Services that somebody waits for and that may be started, in the order of their turn."""
+        found = []
+        for name in self.services:
+            view = self.views[name]
+            may = view.state == COLD or (view.state == FAILED and self.now >= view.until)
+            if may and view.demand is not None and view.pin != COLD:
+                found.append((view.demand, -self.services[name].priority, name))
+        return [name for _demand, _priority, name in sorted(found)]
+
+    def admit(self, name: str) -> None:
+        """Start a service that is waited for, or say who has to go for it."""
+        group = self.groups.get(self.services[name].set or "")
+        if group is None:
+            self.do(START, name, "a request waits for it")
+            return
+        victims, why = self.room(name, group)
+        if victims is None:
+            if why:
+                self.do(REFUSE, name, why)
+            return
+        for victim in victims:
+            self.leaving[victim] = name
+        self.goal = (self.goal - victims) | {name}
+        self.promised.add(name)
+        # One that is to stop, or stops, holds its memory until it is gone.
+        if not victims and group.fits(self.members(name, self.held) | {name}):
+            self.held.add(name)
+            self.do(
+                START, name, "its owner keeps it warm" if self.views[name].pin == WARM else "a request waits for it"
+            )
+
+    def room(self, name: str, group: Group) -> tuple[frozenset[str] | None, str]:
+        """Who has to go for a service: the least that can be done.
+
+        None, and why, where its turn cannot come: without a reason where those who wait longer come first.
+        """
+        staying = self.members(name, self.goal)
+        best: tuple[Any, frozenset[str]] | None = None
+        why = "it is in no combination that fits by the plan"
+        for combination in group.combinations:
+            if name not in combination:
+                continue
+            victims = staying - combination
+            pinned = sorted(each for each in victims if self.views[each].pin == WARM)
+            if pinned:
+                why = why and f"{', '.join(pinned)} is kept warm by its owner, and both do not fit"
+                continue
+            if victims & self.promised:
+                why = ""
+                continue
+            cost = self.cost(victims)
+            if best is None or cost < best[0]:
+                best = (cost, victims)
+        return (best[1], "") if best is not None else (None, why)
+
+    def cost(self, victims: frozenset[str]) -> tuple[Any, ...]:
+        """What it takes that services go; less is better."""
+        hardest = max((self.hardness(each) for each in victims), default=0)
+        highest = max((self.services[each].priority for each in victims), default=0.0)
+        latest = max((self.views[each].last for each in victims), default=0.0)
+        return (hardest, highest if victims else 0.0, len(victims), latest, sorted(victims))
+
+    def hardness(self, name: str) -> int:
+        """0 for a service that seems idle, 1 for one that is drained already, 2 for a busy one, 3 for one that may not go yet."""
+        view = self.views[name]
+        if view.state not in (READY, DRAINING) or self.now - view.ready < self.services[name].minimum_seconds:
+            return 3
+        if view.running == 0 and (view.busy is False or not self.fresh(view)):
+            return 0
+        return 1 if view.state == DRAINING else 2
+
+    def fresh(self, view: View) -> bool:
+        """Whether what an engine said of its requests still holds."""
+        return view.looked is not None and view.looked >= view.last and self.now - view.looked <= FRESH_SECONDS
+
+    def settle(self, name: str) -> None:
+        """See to a service that runs."""
+        service, view = self.services[name], self.views[name]
+        if view.state not in (READY, DRAINING):
+            return
+        if view.pin == COLD:
+            self.stop_quiet(name, "its owner keeps it cold")
+            return
+        stayed = self.now - view.ready >= service.minimum_seconds
+        whom = self.leaving.get(name)
+        if whom is not None:
+            since = self.views[whom].demand
+            late = view.state == READY and since is not None and self.now - since >= service.minimum_seconds
+            if stayed and not self.stop_quiet(name, f"makes room for {whom}") and late:
+                self.do(DRAIN, name, f"{whom} has waited for {self.now - (since or 0.0):.0f} s")
+            return
+        if view.state == DRAINING:
+            self.do(RESUME, name, "nobody needs its room any more")
+            return
+        if view.pin == WARM or view.demand is not None or service.idle_seconds is None:
+            return
+        idle = self.now - max(view.last, view.ready)
+        if stayed and idle >= service.idle_seconds:
+            self.stop_quiet(name, f"idle for {idle:.0f} s")
+
+    def stop_quiet(self, name: str, why: str) -> bool:
+        """Stop a service if it has no requests, or have it asked for them; whether there is anything to do."""
+        view, service = self.views[name], self.services[name]
+        if view.running:
+            return False
+        if not self.fresh(view):
+            self.do(LOOK, name, why)
+            return True
+        silent = 0.0 if view.unasked is None else self.now - view.unasked
+        # One whose metrics cannot be read may have requests of others; that is not waited for without an end.
+        if view.busy is False or (view.busy is None and silent > 0 and silent >= (service.idle_seconds or 0.0)):
+            self.do(STOP, name, why)
+            return True
+        return False
+
+
+# --- what systemd says --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Past:
+    """What is known of a service before a look at its unit.
+
+    state: one of C(STATES). asked: when it was last asked to start or to stop; began: whether its start was seen; stop: whether the stop
+    was asked for here; failed: whether systemd called the unit failed.
+    """
+
+    state: str
+    asked: float = 0.0
+    began: bool = False
+    stop: bool = False
+    failed: bool = False
+
+
+def follow(now: float, past: Past, unit: Mapping[str, str]) -> str:
+    """Return the state of a service by its unit: an admin may start and stop it too.
+
+    :param now: monotonic seconds
+    :param past: what was known
+    :param unit: properties of it as C(systemctl show) prints them; C(Job) is there while a job is queued or runs
+    :returns: one of C(STATES); C(STARTING) goes on while a start fails, until systemd is done with it
+    """
+    active, state = unit.get("ActiveState", ""), past.state
+    queued = unit.get("Job", "") not in ("", "0")
+    waits = queued or (not past.began and now - past.asked < START_GRACE)
+    if active in ("active", "reloading", "refreshing"):
+        if state == STOPPING and past.stop and (queued or now - past.asked < STOP_GRACE):
+            return STOPPING
+        return DRAINING if state == DRAINING else READY
+    if active == "activating":
+        return STOPPING if state == STOPPING and past.stop and now - past.asked < STOP_GRACE else STARTING
+    if active in ("deactivating", "maintenance"):
+        return STARTING if state == STARTING else STOPPING
+    if active == "failed":
+        if state == STARTING and past.failed and waits:
+            return STARTING  # it failed before
+        return COLD if (state == COLD and past.failed) or (state == STOPPING and past.stop) else FAILED
+    if active == "inactive":
+        if state == STARTING:
+            return STARTING if waits else FAILED
+        return FAILED if state == FAILED and not past.failed else COLD
+    return state
+
+
+def units_of(text: str) -> dict[str, dict[str, str]]:
+    """Read what C(systemctl show) prints of several units; returns their properties by C(Id)."""
+    found = {}
+    for block in text.strip().split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if values.get("Id"):
+            found[values["Id"]] = values
+    return found
+
+
+# --- HTTP ---------------------------------------------------------------------------------------------------------------------
+
+MOST_HEAD = 65536
+_END = re.compile(rb"\r?\n\r?\n")
+_LINE = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/(\d\.\d)\Z")
+_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*\Z")
+_HOP = {"connection", "keep-alive", "proxy-connection"}
+_STREAM = re.compile(rb'"stream"\s*:\s*true')
+
+
+class BadHead(ValueError):
+    """A request that cannot be read. status: what HTTP answers to it."""
+
+    def __init__(self, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a request. size: bytes of it, with the empty line at its end; length: of the body, None where the head does not say."""
+
+    method: str
+    target: str
+    version: str
+    headers: tuple[tuple[str, str], ...]
+    size: int
+    length: int | None = None
+
+    def get(self, name: str) -> str:
+        """The value of a header, empty where there is none."""
+        return next((value for key, value in self.headers if key.lower() == name), "")
+
+    @property
+    def path(self) -> str:
+        """What is asked for, without the query."""
+        target = self.target.partition("?")[0]
+        absolute = re.match(r"https?://[^/]*(/.*)?\Z", target, re.IGNORECASE)
+        return (absolute[1] or "/") if absolute else target
+
+    @property
+    def upgrades(self) -> bool:
+        """Whether it wants a WebSocket."""
+        words = {word.strip().lower() for word in self.get("connection").split(",")}
+        return "upgrade" in words and self.get("upgrade").lower() == "websocket"
+
+    @property
+    def demands(self) -> bool:
+        """Whether it is work for the engine, and no look at it."""
+        return self.method not in ("GET", "HEAD", "OPTIONS") or self.upgrades
+
+
+def read_head(data: bytes | bytearray) -> Head | None:
+    """Read the head of a request.
+
+    :param data: what has come so far
+    :returns: the head; None while its end has not come
+    :raises BadHead: for what is no request of HTTP/1
+    """
+    end = _END.search(data, 0, MOST_HEAD)
+    if end is None:
+        if len(data) >= MOST_HEAD:
+            raise BadHead(f"the head of the request has more than {MOST_HEAD} bytes", 431)
+        if data[:1] and not re.match(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]", data):
+            raise BadHead("this is no request of HTTP/1")
+        return None
+    lines = bytes(data[: end.start()]).decode("latin-1").split("\r\n")
+    if end[0] != b"\r\n\r\n" or any("\n" in line or "\r" in line or "\0" in line for line in lines):
+        raise BadHead("lines of the head have to end with CR LF")
+    first = _LINE.match(lines[0])
+    if first is None or first[1] == "CONNECT":
+        raise BadHead("the first line is no request of HTTP/1")
+    if first[3] not in ("1.0", "1.1"):
+        raise BadHead(f"HTTP/{first[3]} is not spoken here", 505)
+    headers = []
+    for line in lines[1:]:
+        field = _FIELD.match(line)
+        if field is None:
+            raise BadHead("a header has no name that can be, or goes over two lines")
+        headers.append((field[1], field[2]))
+    return Head(first[1], first[2], first[3], tuple(headers), end.end(), _length(headers))
+
+
+def _length(headers: list[tuple[str, str]]) -> int | None:
+    """Length of the body; raises BadHead where it can be read in two ways."""
+    lengths = {value for name, value in headers if name.lower() == "content-length"}
+    coded = [value for name, value in headers if name.lower() == "transfer-encoding"]
+    if len(lengths) > 1 or (lengths and coded):
+        raise BadHead("the length of the body is given twice")
+    for value in lengths:
+        if not re.fullmatch(r"[0-9]{1,15}", value):
+            raise BadHead("Content-Length is no number")
+        return int(value)
+    return None
+
+
+def forwarded(head: Head, without: Iterable[str] = ()) -> bytes:
+    """Return the head of a request as the engine is given it: one request a connection.
+
+    :param head: as the client sent it
+    :param without: names of further headers that are left out, in lower case
+    :returns: bytes up to the body
+    """
+    out = {*without, *(() if head.upgrades else _HOP)}
+    lines = [f"{head.method} {head.target} HTTP/{head.version}"]
+    lines += [f"{name}: {value}" for name, value in head.headers if name.lower() not in out]
+    if not head.upgrades:
+        lines.append("Connection: close")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+def read_answer(data: bytes | bytearray) -> tuple[int, bool, int] | None:
+    """Read the head of an answer.
+
+    :param data: what has come so far
+    :returns: status, whether its body comes in chunks, and the bytes of its head; None while its end has not come
+    :raises BadHead: for what is no answer
+    """
+    end = _END.search(data, 0, MOST_HEAD)
+    if end is None:
+        if len(data) >= MOST_HEAD:
+            raise BadHead("the head of the answer has no end")
+        return None
+    lines = bytes(data[: end.start()]).decode("latin-1").splitlines()
+    first = re.match(r"HTTP/1\.[01] (\d{3})(?: |\Z)", lines[0])
+    if first is None:
+        raise BadHead("the answer is no HTTP/1")
+    coded = [line.partition(":") for line in lines[1:] if line.lower().startswith("transfer-encoding:")]
+    return int(first[1]), any("chunked" in value.lower() for _name, _colon, value in coded), end.end()
+
+
+def wants_stream(body: bytes | bytearray) -> bool:
+    """Whether a request is JSON that asks for a stream of events."""
+    if not _STREAM.search(body):
+        return False
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and value.get("stream") is True
+
+
+def chunk(text: str) -> bytes:
+    """Return a piece of an answer as one chunk."""
+    data = text.encode()
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+def problem(status: int, message: str) -> dict[str, Any]:
+    """Return an error as OpenAI and vLLM give it."""
+    usual = {400: "BadRequestError", 401: "Unauthorized", 503: "ServiceUnavailableError", 502: "BadGatewayError"}
+    return {"error": {"message": message, "type": usual.get(status, "Error"), "param": None, "code": status}}
+
+
+def error_event(status: int, body: bytes) -> str:
+    """Return an error as an event of a stream that was begun: as the engine put it, where it did."""
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        value = problem(status, text[:2000] or f"the engine answered with HTTP {status}")
+    elif not isinstance(value.get("error"), dict):
+        value = problem(status, str(value.get("message") or value.get("detail") or text[:2000]))
+    return f"data: {json.dumps(value)}\n\n"
+
+
+# --- times ----------------------------------------------------------------------------------------------------------------------
+
+
+def usual(starts: Iterable[float]) -> float | None:
+    """Return how long a start takes by the last ones, seconds: their median; None where there was none."""
+    ordered = sorted(starts)
+    return ordered[len(ordered) // 2] if ordered else None
+
+
+def left(starts: Iterable[float], elapsed: float) -> float | None:
+    """Return how long a start still takes, seconds; None where that is not known, or it takes longer than the last ones did.
+
+    :param starts: seconds that the last starts took
+    :param elapsed: seconds since this one began
+    """
+    whole = usual(starts)
+    return None if whole is None or elapsed > whole else whole - elapsed

@@ -1,0 +1,1077 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Starts model servers when they are asked for, and stops those that are idle: the main process of spark-on-demand.service.
+
+spark-on-demand                         serve the sockets that systemd hands over, one name a service
+spark-on-demand --status                what each service does, as JSON
+spark-on-demand pin NAME warm|cold|auto keep a service loaded, or not, whatever is asked; auto takes that back
+
+What to start and to stop is decided in on_demand.py; here is what is looked at and done. Engines are units that systemd starts, stops and
+watches; this process asks it what they do, so that an admin may start and stop them too, and so may an earlier process of this program.
+
+A connection carries one request. Its head is read, and everything after it is passed on as it comes, both ways. What only looks (GET, HEAD,
+OPTIONS) neither wakes an engine nor keeps it: where none runs it is answered here.
+
+Python's standard library and the files beside it are all it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import hmac
+import json
+import os
+import re
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
+
+from dgxspark_vllm._common import redaction
+from dgxspark_vllm._runtime import command, endpoint, hostmem, metrics, on_demand, state_file
+from dgxspark_vllm._runtime.systemd import journal_line, notify
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
+PROPERTIES = "Id,ActiveState,SubState,Result,StatusText,Job,InvocationID,InactiveExitTimestampMonotonic,ActiveEnterTimestampMonotonic"
+FIRST_FD = 3  # SD_LISTEN_FDS_START
+
+POLL_SECONDS = 2.0
+HURRY_SECONDS = 30.0  # after a change, in which looks are eight times as frequent
+CALL_SECONDS = 10.0  # that one program may take
+ASK_SECONDS = 2.0  # that an engine has to tell its metrics
+HEAD_SECONDS = 30.0
+CONNECT_SECONDS = 5.0
+REACH_SECONDS = 15.0  # that an engine may refuse connections although its unit is active
+LINGER_SECONDS = 2.0  # a client reads the answer before it is cut off
+COMMENT_SECONDS = 10.0
+SAVE_SECONDS, ALIVE_SECONDS = 1.0, 15.0
+BACK_SECONDS, STEADY_GIB = 60.0, 0.1  # that memory of a stopped engine is waited for; growth that no longer counts
+BACK_SHARE = 0.9
+LEAVE_SECONDS = 300.0
+MOST_WAITING = 1000
+MOST_HELD, MOST_BODY = 2**20, 8 * 2**20  # of a body that waits; of one that is read to see whether it wants a stream
+KEPT_STARTS = 5
+MARK_SECONDS = 60.0  # that the wish of a request counts which was told to come again
+RETRY_SECONDS = 30.0  # in Retry-After, where nothing is known
+BACKLOG = 1024
+
+HEAD, WAITING, CONNECTING, RELAYING, ENDING = "head", "waiting", "connecting", "relaying", "ending"
+
+
+def say(text: str, level: int = 6) -> None:
+    """Write a line to the journal with its priority (3 error, 4 warning, 6 information)."""
+    print(journal_line(f"spark-on-demand: {text}", level), flush=True)
+
+
+async def beside(work: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Do what may take a while in a thread."""
+    return await asyncio.get_running_loop().run_in_executor(None, lambda: work(*given, **named))
+
+
+def mind_the_dead(sock: Any) -> None:
+    """Have the kernel notice a client that is gone without a word, within minutes."""
+    options = (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 120_000),
+    )
+    with contextlib.suppress(OSError, AttributeError):
+        for option in options:
+            sock.setsockopt(*option)
+
+
+def hung_up(sock: Any) -> bool:
+    """Whether the other side of a connection that is not read from has closed it."""
+    try:
+        (state,) = struct.unpack("B", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1))
+    except OSError:
+        return True
+    return state in (7, 8)  # CLOSE, CLOSE_WAIT of tcp_states.h
+
+
+def whole(status: int, body: bytes, kind: str, *headers: str, empty: bool = False) -> bytes:
+    """An answer of this program itself."""
+    phrase = HTTPStatus(status).phrase
+    lines = [
+        f"HTTP/1.1 {status} {phrase}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
+    return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1") + (b"" if empty else body)
+
+
+class Slot:
+    """A service, and what is known of it."""
+
+    def __init__(self, service: on_demand.Service, starts: list[float]) -> None:
+        parts = urlsplit(service.engine)
+        self.service, self.host, self.port = service, parts.hostname or "", parts.port or 80
+        self.state, self.since, self.wall = on_demand.UNKNOWN, time.monotonic(), time.time()
+        self.waiters: dict[Client, float] = {}
+        self.mark: tuple[float, float] | None = (
+            None  # the first and the last request that was sent away while it is to start
+        )
+        self.running = self.forwarded = 0
+        self.last = self.ready = 0.0
+        self.looked: float | None = None
+        self.busy: bool | None = None
+        self.unasked: float | None = None
+        self.pin, self.pinned = "", 0.0
+        self.until, self.reason, self.stage = 0.0, "", ""
+        self.asked, self.began, self.stop, self.failed = 0.0, False, False, False
+        self.starts, self.begun = starts, 0
+        self.before: float | None = None  # GiB available when it was told to stop
+        self.expected: float | None = None  # GiB that it took
+        self.gone: tuple[float, float] | None = None  # when its processes were gone; when memory last grew
+        self.lowest = 0.0
+        self.freed: tuple[float, float] | None = None  # GiB, seconds
+
+    def demand(self, now: float) -> float | None:
+        """Since when somebody waits for it."""
+        waits = list(self.waiters.values())
+        if self.mark is not None and now - self.mark[1] < max(self.service.hold_seconds, MARK_SECONDS):
+            waits.append(self.mark[0])
+        if self.pin == on_demand.WARM and self.state != on_demand.READY:
+            waits.append(self.pinned)
+        return min(waits, default=None)
+
+    def view(self, now: float) -> on_demand.View:
+        """What the decision goes by."""
+        return on_demand.View(
+            *(self.state, self.demand(now), self.running, self.last, self.ready, self.looked, self.busy, self.unasked),
+            *(self.pin, self.until),
+        )
+
+    @property
+    def past(self) -> on_demand.Past:
+        return on_demand.Past(self.state, self.asked, self.began, self.stop, self.failed)
+
+    def left(self, now: float) -> float | None:
+        """Seconds until it is ready, by its last starts."""
+        return on_demand.left(self.starts, now - self.since if self.state == on_demand.STARTING else 0.0)
+
+    def retry(self, now: float) -> float:
+        """Seconds after which a client may try again."""
+        if self.state == on_demand.FAILED and self.until > now:
+            return self.until - now
+        found = self.left(now)
+        return RETRY_SECONDS if found is None else max(found, 5.0)
+
+
+# --- connections ------------------------------------------------------------------------------------------------------------
+
+
+class Client(asyncio.Protocol):
+    """A connection of a client: one request."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, hub: Hub, slot: Slot) -> None:
+        self.hub, self.slot, self.phase = hub, slot, HEAD
+        self.buffer = bytearray()
+        self.head: on_demand.Head | None = None
+        self.engine: Engine | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.speaker: asyncio.TimerHandle | None = None
+        self.counted = self.told = self.paused = False
+        self.reads_body = False  # to see whether it wants a stream
+        self.stream = False  # that was begun here
+        self.relayed = False  # in chunks of the engine
+        self.since = self.tried = 0.0
+
+    # --- what the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        mind_the_dead(transport.get_extra_info("socket"))
+        self.hub.clients.add(self)
+        self.alarm(HEAD_SECONDS, self.too_slow)
+
+    def data_received(self, data: bytes) -> None:
+        if self.phase == RELAYING and self.engine is not None:
+            self.engine.transport.write(data)
+        elif self.phase == HEAD:
+            self.buffer += data
+            self.read()
+        elif self.phase in (WAITING, CONNECTING):
+            self.buffer += data
+            self.more()
+
+    def eof_received(self) -> bool:
+        return False  # as engines take it: a client that says no more is gone
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.hub.clients.discard(self)
+        self.leave()
+        self.phase = ENDING
+        if self.task is not None:
+            self.task.cancel()
+        if self.engine is not None:
+            self.engine.transport.abort()
+        if self.hub.closing:
+            self.hub.poke()
+
+    def pause_writing(self) -> None:
+        if self.engine is not None:
+            self.engine.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.engine is not None:
+            self.engine.transport.resume_reading()
+
+    # --- the request
+
+    def alarm(self, seconds: float, what: Callable[[], None]) -> None:
+        """Have something done later, in place of what was to be."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = self.hub.loop.call_later(seconds, what)
+
+    def too_slow(self) -> None:
+        if self.buffer:
+            self.fail(408, "the head of the request did not come in time")
+        else:
+            self.transport.close()  # opened for later, and not used
+
+    def read(self) -> None:
+        """Read the head, once it is there, and see to the request."""
+        try:
+            head = on_demand.read_head(self.buffer)
+        except on_demand.BadHead as wrong:
+            self.fail(wrong.status, str(wrong))
+            return
+        if head is None:
+            return
+        self.head = head
+        del self.buffer[: head.size]
+        if self.timer is not None:
+            self.timer.cancel()
+        slot = self.slot
+        up = slot.state == on_demand.READY or (slot.state == on_demand.DRAINING and not head.demands)
+        if up and not (head.demands and slot.pin == on_demand.COLD):
+            self.forward()
+        elif head.demands:
+            self.wait(head)
+        else:
+            self.look(head)
+
+    def look(self, head: on_demand.Head) -> None:
+        """Answer what only looks at an engine that does not run."""
+        slot, now = self.slot, self.hub.loop.time()
+        if head.path in ("/health", "/ping"):
+            if slot.state == on_demand.FAILED and now < slot.until:
+                self.fail(503, slot.reason, slot.retry(now))
+            else:
+                self.answer(200, {"status": slot.state})
+        elif head.path == "/v1/models":
+            if self.may(head):
+                self.answer(200, {"object": "list", "data": [self.hub.model(slot)]})
+        elif head.path == "/metrics":
+            self.finish(200, self.hub.figures(slot).encode(), "text/plain; version=0.0.4; charset=utf-8")
+        else:
+            self.fail(503, f"{slot.service.name} is {slot.state}; a request to its model starts it", slot.retry(now))
+
+    def may(self, head: on_demand.Head) -> bool:
+        """Whether a request has the key of the service; answers those that have not."""
+        file = self.slot.service.api_key_file
+        if not file:
+            return True
+        try:
+            key = endpoint.read_api_key(file)
+        except endpoint.Problem as problem:
+            say(f"{self.slot.service.name}: {problem}", 3)
+            self.fail(503, f"the key of {self.slot.service.name} cannot be read on its host")
+            return False
+        given = head.get("authorization").encode("latin-1")
+        if hmac.compare_digest(given, f"Bearer {key}".encode()):
+            return True
+        self.fail(401, "Unauthorized")
+        return False
+
+    def wait(self, head: on_demand.Head) -> None:
+        """Have the engine started, and wait for it."""
+        slot, now = self.slot, self.hub.loop.time()
+        if not self.may(head):
+            return
+        name = slot.service.name
+        if slot.pin == on_demand.COLD:
+            self.fail(503, f"{name} is kept cold by its owner")
+        elif slot.state == on_demand.FAILED and now < slot.until:
+            self.fail(503, slot.reason, slot.until - now)
+        elif len(slot.waiters) >= MOST_WAITING:
+            self.fail(503, f"{MOST_WAITING} requests wait for {name} already", slot.retry(now))
+        elif slot.service.while_loading == on_demand.REJECT:
+            slot.mark = (slot.mark[0] if slot.mark else now, now)
+            self.hub.poke()
+            self.fail(503, f"{name} is being loaded; try again", slot.retry(now))
+        else:
+            self.since = now
+            self.reads_body = (
+                slot.service.while_loading == on_demand.COMMENTS
+                and (head.method, head.version) == ("POST", "1.1")
+                and 0 < (head.length or 0) <= MOST_BODY
+            )
+            self.queue()
+            if self.reads_body and head.get("expect").lower() == "100-continue":
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.more()
+
+    def queue(self) -> None:
+        """Stand in the line for the engine."""
+        slot = self.slot
+        self.phase = WAITING
+        slot.waiters[self] = self.since
+        self.alarm(max(self.since + slot.service.hold_seconds - self.hub.loop.time(), 0.0), self.held_too_long)
+        self.hub.poke()
+        if self.stream:
+            self.comment()
+
+    def held_too_long(self) -> None:
+        slot, now = self.slot, self.hub.loop.time()
+        slot.mark = (slot.mark[0] if slot.mark else self.since, now)  # it is to come again, and keeps its turn
+        text = f"{slot.service.name} was not ready within {slot.service.hold_seconds:.0f} s: it is {slot.state}"
+        self.fail(503, text, slot.retry(now))
+
+    def more(self) -> None:
+        """See to what came of the body while it waits."""
+        if self.reads_body and self.head is not None and len(self.buffer) >= (self.head.length or 0):
+            self.reads_body = False
+            if self.phase == WAITING and on_demand.wants_stream(self.buffer):
+                self.begin_stream()
+        if len(self.buffer) > (MOST_BODY if self.reads_body else MOST_HELD) and not self.paused:
+            self.paused = True
+            self.transport.pause_reading()
+
+    def begin_stream(self) -> None:
+        """Begin the answer, so that the client hears that it is being loaded."""
+        self.stream = self.told = True
+        lines = ("Content-Type: text/event-stream; charset=utf-8", "Cache-Control: no-cache", "Connection: close")
+        text = "\r\n".join(["HTTP/1.1 200 OK", *lines, "Transfer-Encoding: chunked", "", ""])
+        self.transport.write(text.encode())
+        self.comment()
+
+    def comment(self) -> None:
+        """Say how long it takes, now and then."""
+        if self.phase != WAITING:
+            return
+        left = self.slot.left(self.hub.loop.time())
+        text = f": loading, about {left:.0f} s left\n\n" if left is not None else ": loading\n\n"
+        self.transport.write(on_demand.chunk(text))
+        self.speaker = self.hub.loop.call_later(COMMENT_SECONDS, self.comment)
+
+    def forward(self) -> None:
+        """Give the request to the engine."""
+        slot = self.slot
+        self.leave()
+        self.phase = CONNECTING
+        if self.head is not None and self.head.demands:
+            slot.running += 1
+            slot.forwarded += 1
+            self.counted = True
+        self.task = self.hub.loop.create_task(self.connect())
+
+    async def connect(self) -> None:
+        slot = self.slot
+        try:
+            connecting = self.hub.loop.create_connection(lambda: Engine(self), slot.host, slot.port)
+            await asyncio.wait_for(connecting, CONNECT_SECONDS)
+        except (OSError, asyncio.TimeoutError) as error:
+            self.unreached(str(error) or "it did not answer in time")
+
+    def unreached(self, why: str) -> None:
+        """The unit is active and its server is not there: it has ended a moment ago, or will not be."""
+        if self.phase != CONNECTING or self.head is None:
+            return
+        now, slot = self.hub.loop.time(), self.slot
+        self.leave()
+        self.tried = self.tried or now
+        if self.head.demands and now - self.tried < REACH_SECONDS:
+            self.since = self.since or now
+            self.queue()
+        else:
+            text = f"{slot.service.unit} is {slot.state}, but its engine does not accept connections at {slot.service.engine}"
+            say(f"{text}: {why}", 4)
+            self.fail(502, text)
+
+    def connected(self, engine: Engine) -> None:
+        """Send the request, as far as it has come; from now on both sides are passed on as they come."""
+        if self.phase != CONNECTING or self.head is None:
+            engine.transport.abort()
+            return
+        self.phase, self.engine = RELAYING, engine
+        # Its answer to Expect would stand in a stream that was begun here.
+        without = ("expect",) if self.told or self.head.length == len(self.buffer) else ()
+        engine.transport.write(on_demand.forwarded(self.head, without) + bytes(self.buffer))
+        self.buffer = bytearray()
+        self.paused = False
+        self.transport.resume_reading()
+
+    # --- the answer
+
+    def answered(self, data: bytes) -> None:
+        """Pass on what the engine says."""
+        if not self.stream or self.relayed:
+            self.told = True
+            self.transport.write(data)
+            return
+        self.buffer += data
+        try:
+            found = on_demand.read_answer(self.buffer)
+        except on_demand.BadHead:
+            self.ended()
+            return
+        if found is None:
+            return
+        status, chunked, size = found
+        if status == 200 and chunked:
+            self.relayed = True
+            self.transport.write(bytes(self.buffer[size:]))
+            self.buffer = bytearray()
+        elif len(self.buffer) > MOST_HELD:
+            self.ended()
+
+    def ended(self) -> None:
+        """The engine has said all."""
+        if self.phase != RELAYING:
+            return
+        if not self.told:
+            self.fail(502, f"the engine of {self.slot.service.name} ended before it answered")
+        elif self.stream and not self.relayed:
+            try:
+                found = on_demand.read_answer(self.buffer)
+            except on_demand.BadHead:
+                found = None
+            status, _chunked, size = found or (502, False, len(self.buffer))
+            body = bytes(self.buffer[size:]) or b"the engine ended before it answered"
+            self.transport.write(on_demand.chunk(on_demand.error_event(status, body)) + b"0\r\n\r\n")
+            self.end()
+        else:
+            self.end()
+
+    def answer(self, status: int, value: Any, *headers: str) -> None:
+        self.finish(status, json.dumps(value).encode(), "application/json", *headers)
+
+    def fail(self, status: int, text: str, retry: float | None = None) -> None:
+        """Answer with an error."""
+        value = on_demand.problem(status, text)
+        if self.stream:
+            self.transport.write(on_demand.chunk(f"data: {json.dumps(value)}\n\n") + b"0\r\n\r\n")
+            self.end()
+            return
+        headers = [f"Retry-After: {max(round(retry), 1)}"] if retry is not None else []
+        if status == 401:
+            headers.append("WWW-Authenticate: Bearer")
+        self.answer(status, value, *headers)
+
+    def finish(self, status: int, body: bytes, kind: str, *headers: str) -> None:
+        """Answer from here."""
+        self.transport.write(
+            whole(status, body, kind, *headers, empty=self.head is not None and self.head.method == "HEAD")
+        )
+        self.end()
+
+    def end(self) -> None:
+        """Nothing more is sent. What the client still sends is read for a while, else the kernel would take its answer back."""
+        self.leave()
+        self.phase = ENDING
+        if self.engine is not None:
+            self.engine.transport.abort()
+        with contextlib.suppress(OSError):
+            self.transport.write_eof()
+        self.transport.resume_reading()
+        self.alarm(LINGER_SECONDS, self.transport.close)
+
+    def leave(self) -> None:
+        """Neither wait nor count any more."""
+        self.slot.waiters.pop(self, None)
+        for timer in (self.timer, self.speaker):
+            if timer is not None:
+                timer.cancel()
+        if self.counted:
+            self.counted = False
+            self.slot.running -= 1
+            self.slot.last = self.hub.loop.time()
+            if not self.slot.running and self.hub.waited_for():
+                self.hub.poke()
+
+
+class Engine(asyncio.Protocol):
+    """The connection of a request to its engine."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.client.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self.client.phase == RELAYING:
+            self.client.answered(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.client.ended()
+
+    def pause_writing(self) -> None:
+        self.client.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.client.transport.resume_reading()
+
+
+# --- the process ------------------------------------------------------------------------------------------------------------
+
+
+class Hub:
+    """The process: sockets, what the units do, and what follows."""
+
+    loop: asyncio.AbstractEventLoop
+    event: asyncio.Event
+
+    def __init__(self, given: dict[str, Any], poll: float) -> None:
+        services, self.groups = on_demand.from_mapping(given)
+        self.run_dir = Path(str(given.get("run") or "/run/dgxspark/on_demand"))
+        self.state_dir = Path(str(given.get("state") or "/var/lib/dgxspark/on_demand"))
+        self.root = str(given.get("sysroot") or "/")
+        kept = (state_file.read(self.state_dir / "starts.json") or {}).get("starts")
+        self.slots = {name: Slot(service, past_starts(kept, name)) for name, service in services.items()}
+        self.poll, self.clients = poll, set[Client]()
+        self.known, self.closing = False, False
+        self.offset = time.time() - time.monotonic()
+        self.looked = self.saved = 0.0
+        self.shown: Any = None
+
+    def poke(self) -> None:
+        """Have a look taken soon."""
+        self.event.set()
+
+    def waited_for(self) -> bool:
+        """Whether somebody waits for an engine."""
+        return any(slot.waiters or slot.mark for slot in self.slots.values())
+
+    # --- looking
+
+    async def look(self) -> None:
+        """Ask systemd what the units do, and read the pins."""
+        self.looked = self.loop.time()
+        units = [slot.service.unit for slot in self.slots.values()]
+        argv = ["systemctl", "show", f"--property={PROPERTIES}", "--", *units]
+        answer = await beside(command.run, argv, CALL_SECONDS)
+        found = on_demand.units_of(answer.out) if answer.state == command.FINISHED and not answer.rc else {}
+        if units and not found:
+            if self.known or not self.shown:
+                say(
+                    f"warning: systemctl does not say what the engines do, nothing is changed: {answer.why or answer.err}",
+                    4,
+                )
+            self.known = False
+            return
+        self.known = True
+        self.read_pins()
+        for slot in self.slots.values():
+            if slot.service.unit in found:
+                await self.follow(slot, found[slot.service.unit])
+
+    def read_pins(self) -> None:
+        """What owners keep warm or cold."""
+        for name, slot in self.slots.items():
+            try:
+                pin = (self.run_dir / "pins" / name).read_text(encoding="ascii").strip()
+            except (OSError, ValueError):
+                pin = ""
+            pin = pin if pin in (on_demand.WARM, on_demand.COLD) else ""
+            if pin != slot.pin:
+                say(f"{name}: its owner {f'keeps it {pin}' if pin else 'no longer keeps it ' + slot.pin}")
+                slot.pin, slot.pinned = pin, self.loop.time()
+            if pin == on_demand.COLD:
+                self.refuse(slot, f"{name} is kept cold by its owner")
+
+    async def follow(self, slot: Slot, unit: dict[str, str]) -> None:
+        """Take over what a unit does."""
+        now = self.loop.time()
+        state = on_demand.follow(now, slot.past, unit)
+        slot.failed, slot.stage = unit.get("ActiveState") == "failed", unit.get("StatusText", "")
+        if unit.get("ActiveState") == "activating":
+            slot.began = True
+        if state == on_demand.FAILED and slot.state != on_demand.FAILED:
+            await self.failed(slot, unit)
+        elif state == on_demand.COLD and slot.state == on_demand.STOPPING and not self.memory_is_back(slot, now):
+            return
+        if state != slot.state:
+            self.change(slot, state, unit)
+
+    def change(self, slot: Slot, state: str, unit: dict[str, str] | None = None) -> None:
+        """A service has another state."""
+        now, before, name = self.loop.time(), slot.state, slot.service.name
+        began = moment((unit or {}).get("InactiveExitTimestampMonotonic"), now)
+        entered = moment((unit or {}).get("ActiveEnterTimestampMonotonic"), now)
+        took = (entered or now) - (began or slot.since)
+        slot.state, slot.since, slot.wall = state, now, time.time()
+        if state == on_demand.STARTING and unit is not None:
+            slot.since, slot.began, slot.reason = began or now, True, ""
+        elif state == on_demand.READY and before != on_demand.DRAINING:
+            slot.ready = entered or now
+            slot.last = now if before == on_demand.UNKNOWN else slot.ready  # what came before this process is not known
+            slot.looked, slot.busy, slot.unasked, slot.mark, slot.reason = None, None, None, None, ""
+            if before == on_demand.STARTING:
+                slot.starts = [*slot.starts, round(max(took, 0.0), 1)][-KEPT_STARTS:]
+                self.keep_starts()
+                say(f"{name}: ready after {took:.0f} s, {len(slot.waiters)} requests waited")
+        elif state == on_demand.COLD:
+            slot.reason = ""
+        elif state == on_demand.FAILED:
+            say(f"{name}: {slot.reason}", 3)
+            if slot.until > now:
+                self.refuse(slot, slot.reason)
+        if state not in (on_demand.READY, on_demand.DRAINING):
+            slot.before = slot.before if state == on_demand.STOPPING else None
+            slot.gone = None
+
+    async def failed(self, slot: Slot, unit: dict[str, str]) -> None:
+        """A start failed, or an engine ended while it served: find out why."""
+        now, service = self.loop.time(), slot.service
+        starting = slot.state == on_demand.STARTING
+        soon = slot.state in (on_demand.READY, on_demand.DRAINING) and now - slot.ready < service.minimum_seconds
+        ended = unit.get("ActiveState") == "inactive"
+        why = "it was stopped while it started" if ended and slot.began else "its unit did not start" if ended else ""
+        why = why or await beside(reason_of, service.unit, unit)
+        what = "could not be started" if starting else "ended"
+        slot.reason = f"{service.name} {what}: {why}"
+        slot.until = self.loop.time() + service.retry_seconds if starting or soon else 0.0
+        if slot.until:
+            slot.reason += (
+                f". It is not tried again for {service.retry_seconds:.0f} s: systemctl start {service.unit} does"
+            )
+
+    def available(self) -> float | None:
+        """GiB that the host has."""
+        try:
+            return hostmem.mem_available_gib(hostmem.read_meminfo(self.root))
+        except OSError:
+            return None
+
+    def memory_is_back(self, slot: Slot, now: float) -> bool:
+        """Whether the memory of an engine that was stopped here is the host's again, or is no longer waited for."""
+        available = self.available()
+        if slot.before is None or available is None:
+            return True
+        if slot.gone is None:
+            slot.gone, slot.lowest = (now, now), available
+        since, grown = slot.gone
+        if available > slot.lowest + STEADY_GIB:
+            slot.gone, slot.lowest = (since, now), available
+            grown = now
+        # What another engine takes while it loads hides what this one gave back; its gate waits for what it needs.
+        hidden = any(self.took_since(other, slot.since) for other in self.slots.values() if other is not slot)
+        steady = now - grown >= self.poll / 2
+        measured = bool(slot.expected) and not hidden
+        back = available - slot.before >= BACK_SHARE * (slot.expected or 0.0) if measured else steady
+        if not back and now - since < BACK_SECONDS:
+            return False
+        name = slot.service.name
+        if hidden:
+            say(f"{name}: stopped; another engine loads, so what came back cannot be told")
+            return True
+        slot.freed = (round(max(available - slot.before, 0.0), 2), round(now - slot.since, 1))
+        late = "" if back else f", {slot.expected:.1f} GiB were expected"
+        say(f"{name}: stopped, {slot.freed[0]:.1f} GiB are back after {slot.freed[1]:.0f} s{late}", 6 if back else 4)
+        return True
+
+    def took_since(self, slot: Slot, when: float) -> bool:
+        """Whether an engine loads, or did so since a moment."""
+        serves = slot.state in (on_demand.READY, on_demand.DRAINING)
+        return slot.state == on_demand.STARTING or (serves and slot.ready >= when)
+
+    # --- doing
+
+    async def consider(self) -> None:
+        """Decide what is to be done, and do it."""
+        actions = self.decide()
+        asks = [action for action in actions if action.what == on_demand.LOOK]
+        if asks:
+            await asyncio.gather(*(self.ask(self.slots[action.name]) for action in asks))
+            actions = self.decide()
+        work = [self.act(action) for action in actions if action.what != on_demand.LOOK]
+        await asyncio.gather(*(each for each in work if each is not None))
+
+    def decide(self) -> list[on_demand.Action]:
+        now = self.loop.time()
+        services = {name: slot.service for name, slot in self.slots.items()}
+        return on_demand.decide(now, services, self.groups, {name: slot.view(now) for name, slot in self.slots.items()})
+
+    async def ask(self, slot: Slot) -> None:
+        """Ask an engine whether it has requests, whoever sent them."""
+        began = self.loop.time()
+        busy = await beside(has_requests, slot.service.engine)
+        slot.looked, slot.busy = began, busy
+        if busy:
+            slot.last = max(slot.last, began)
+        slot.unasked = None if busy is not None else slot.unasked or began
+
+    def act(self, action: on_demand.Action) -> Coroutine[Any, Any, None] | None:
+        """Do one thing; what takes longer is returned. The state changes at once, so that no request comes between."""
+        slot, now = self.slots[action.name], self.loop.time()
+        if action.what == on_demand.REFUSE:
+            self.refuse(slot, f"{action.name} cannot be started: {action.why}")
+        elif action.what == on_demand.DRAIN:
+            say(f"{action.name}: is drained: {action.why}; its new requests wait")
+            self.change(slot, on_demand.DRAINING)
+        elif action.what == on_demand.RESUME:
+            say(f"{action.name}: goes on: {action.why}")
+            self.change(slot, on_demand.READY)
+            self.poke()
+        elif action.what == on_demand.START:
+            say(f"{action.name}: is started: {action.why}")
+            slot.asked, slot.began, slot.stop, slot.reason = now, False, False, ""
+            slot.begun += 1
+            self.change(slot, on_demand.STARTING)
+            return self.tell(slot, "start")
+        elif action.what == on_demand.STOP:
+            say(f"{action.name}: is stopped: {action.why}")
+            slot.asked, slot.stop = now, True
+            slot.before, slot.expected = self.available(), self.taken(slot)
+            self.change(slot, on_demand.STOPPING)
+            return self.tell(slot, "stop")
+        return None
+
+    def taken(self, slot: Slot) -> float | None:
+        """GiB that an engine took at its start, by the record of its unit, or else gave back at its last stop."""
+        record = state_file.read(self.run_dir.parent / "starts" / f"{slot.service.unit}.json") or {}
+        with contextlib.suppress(KeyError, TypeError):
+            return max(float(record["gate"]["available_gib"] - record["ready"]["available_gib"]), 0.0)
+        return slot.freed[0] if slot.freed else None
+
+    async def tell(self, slot: Slot, verb: str) -> None:
+        """Have systemd start or stop a unit; the next looks see what comes of it."""
+        answer = await beside(command.run, ["systemctl", "--no-block", verb, "--", slot.service.unit], CALL_SECONDS)
+        if answer.rc == 0:
+            return
+        why = redaction.Redactor([]).clean(answer.err.strip() or answer.why or f"exit code {answer.rc}")
+        say(f"{slot.service.name}: systemctl {verb} {slot.service.unit}: {why}", 4)
+        if verb == "start" and answer.state != command.SILENT:
+            slot.until = self.loop.time() + slot.service.retry_seconds
+            slot.reason = f"{slot.service.name} could not be started: {why}"
+            self.change(slot, on_demand.FAILED)
+
+    def refuse(self, slot: Slot, why: str) -> None:
+        """Answer all that wait with the reason."""
+        slot.mark = None
+        for client in list(slot.waiters):
+            client.fail(503, why, slot.retry(self.loop.time()))
+
+    def release(self) -> None:
+        """Give engines that are ready the requests that waited; and look after clients whose bodies are not read further."""
+        for slot in self.slots.values():
+            for client in list(slot.waiters):
+                if slot.state == on_demand.READY:
+                    client.forward()
+                elif client.paused and hung_up(client.transport.get_extra_info("socket")):
+                    client.transport.abort()
+
+    # --- telling
+
+    def model(self, slot: Slot) -> dict[str, Any]:
+        """The model of a service, as an engine lists it."""
+        name = slot.service.model
+        found = {
+            "id": name,
+            "object": "model",
+            "created": int(slot.wall),
+            "owned_by": "vllm",
+            "root": name,
+            "parent": None,
+        }
+        return {**found, "max_model_len": slot.service.max_model_len, "permission": []}
+
+    def figures(self, slot: Slot) -> str:
+        """The metrics of a service whose engine does not run."""
+        label = f'service="{slot.service.name}"'
+        figures = {
+            "waiting": ("gauge", "requests that wait for the engine", len(slot.waiters)),
+            "starts_total": ("counter", "starts since this program runs", slot.begun),
+            "start_seconds": ("gauge", "what the last start took", slot.starts[-1] if slot.starts else None),
+            "freed_gib": ("gauge", "memory that the last stop gave back", slot.freed[0] if slot.freed else None),
+        }
+        lines = ["# HELP spark_on_demand_state 1 for the state of the service", "# TYPE spark_on_demand_state gauge"]
+        lines += [
+            f'spark_on_demand_state{{{label},state="{each}"}} {int(each == slot.state)}' for each in on_demand.STATES
+        ]
+        for name, (kind, text, value) in figures.items():
+            if value is not None:
+                lines += [f"# HELP spark_on_demand_{name} {text}", f"# TYPE spark_on_demand_{name} {kind}"]
+                lines.append(f"spark_on_demand_{name}{{{label}}} {value}")
+        return "\n".join([*lines, ""])
+
+    def account(self, slot: Slot, now: float) -> dict[str, Any]:
+        """What is told of a service. Seconds are rounded, so that there is something new once a second at most."""
+        starting = slot.state == on_demand.STARTING
+        left = slot.left(now) if starting else None
+        serves = slot.state in (on_demand.READY, on_demand.DRAINING)
+        idle = serves and not slot.running
+        return {
+            "state": slot.state,
+            "since": stamp(slot.wall),
+            "in_flight": slot.running,
+            "waiting": len(slot.waiters),
+            "idle_since": stamp(self.offset + max(slot.last, slot.ready)) if idle else None,
+            "pin": slot.pin or "auto",
+            "start_seconds": slot.starts,
+            "left_seconds": None if left is None else round(left),
+            "stage": slot.stage if starting else "",
+            "reason": slot.reason,
+            "freed_gib": slot.freed[0] if slot.freed else None,
+            "freed_seconds": slot.freed[1] if slot.freed else None,
+            "starts": slot.begun,
+            "requests": slot.forwarded,
+        }
+
+    async def save(self) -> None:
+        """Write what others read: when there is something new, and now and then as a sign of life."""
+        now = self.loop.time()
+        value = {name: self.account(slot, now) for name, slot in self.slots.items()}
+        if now - self.saved < (SAVE_SECONDS if (value, self.known) != self.shown else ALIVE_SECONDS):
+            return
+        self.shown, self.saved = (value, self.known), now
+        told = {
+            name: {**each, "idle_seconds": round(now - max(slot.last, slot.ready)) if each["idle_since"] else None}
+            for (name, each), slot in zip(value.items(), self.slots.values())
+        }
+        counts = {state: sum(slot.state == state for slot in self.slots.values()) for state in on_demand.STATES}
+        waiting = sum(len(slot.waiters) for slot in self.slots.values())
+        texts = [f"{count} {state}" for state, count in counts.items() if count]
+        notify(f"STATUS={', '.join(texts)}; {waiting} requests wait")
+        try:
+            given = {"version": 1, "at": stamp(time.time()), "known": self.known, "services": told}
+            await beside(state_file.write, self.run_dir / "state.json", given)
+        except OSError as error:
+            say(f"warning: {self.run_dir}/state.json cannot be written: {error}", 4)
+
+    def keep_starts(self) -> None:
+        """Keep what the last starts took."""
+        try:
+            starts = {name: slot.starts for name, slot in self.slots.items() if slot.starts}
+            state_file.write(self.state_dir / "starts.json", {"starts": starts})
+        except OSError as error:
+            say(f"warning: {self.state_dir}/starts.json cannot be written: {error}", 4)
+
+    # --- running
+
+    async def serve(self, sockets: list[tuple[str, socket.socket]]) -> None:
+        """Serve until SIGTERM, and then until running requests are done."""
+        self.loop, self.event = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.loop.add_signal_handler(number, self.close)
+        await self.look()
+        servers = [
+            await self.loop.create_server(functools.partial(Client, self, self.slots[name]), sock=sock, backlog=BACKLOG)
+            for name, sock in sockets
+        ]
+        say(f"serves {', '.join(sorted({name for name, _sock in sockets})) or 'nothing'}")
+        notify("READY=1")
+        while not self.closing:
+            await self.round()
+        notify("STOPPING=1")
+        for server in servers:
+            server.close()  # systemd holds the sockets: new connections wait there
+        await self.finish()
+
+    async def round(self) -> None:
+        """One look, and what follows."""
+        try:
+            await self.look()
+            self.release()
+            if self.known:
+                await self.consider()
+            await self.save()
+        except Exception as error:  # nothing in here may end what requests go through
+            say(f"warning: {error!r}", 3)
+            await asyncio.sleep(self.poll)
+        notify("WATCHDOG=1")
+        await self.pause()
+
+    async def pause(self) -> None:
+        """Wait until the next look is due, or something calls for it."""
+        now = self.loop.time()
+        moving = (on_demand.STARTING, on_demand.STOPPING, on_demand.DRAINING)
+        moved = [slot.since for slot in self.slots.values() if slot.state in moving]
+        moved += [since for slot in self.slots.values() for since in (slot.demand(now),) if since is not None]
+        recent = moved and now - max(moved) < HURRY_SECONDS
+        seconds = self.poll / 8 if recent else self.poll / 2 if moved else self.poll
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.event.wait(), seconds)
+        self.event.clear()
+        await asyncio.sleep(max(self.looked + self.poll / 8 - self.loop.time(), 0.0))
+
+    def close(self) -> None:
+        self.closing = True
+        self.poke()
+
+    async def finish(self) -> None:
+        """See running and waiting requests through, up to a limit."""
+        began = self.loop.time()
+        while self.clients:
+            waited = self.loop.time() - began
+            for client in list(self.clients):
+                if client.phase == HEAD and waited > LINGER_SECONDS:
+                    client.transport.abort()
+                elif client.phase == WAITING and waited > LEAVE_SECONDS:
+                    client.fail(503, "the host ends its service for models on demand; try again", 10.0)
+            if waited > LEAVE_SECONDS + LINGER_SECONDS:
+                break
+            await self.round()
+        say("ends; engines go on as they are")
+
+
+def past_starts(kept: Any, name: str) -> list[float]:
+    """What the last starts of a service took, by the file of an earlier process."""
+    found = kept.get(name) if isinstance(kept, dict) else None
+    values = found if isinstance(found, list) else []
+    return [float(each) for each in values if isinstance(each, (int, float)) and each >= 0][-KEPT_STARTS:]
+
+
+def moment(text: str | None, now: float) -> float | None:
+    """A time of systemd's monotonic clock, which is this program's too, seconds; None where it is not given."""
+    value = int(text) / 1e6 if text and text.isdigit() else 0.0
+    return value if 0 < value <= now else None
+
+
+def stamp(wall: float) -> str:
+    """A time for people and programs."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall))
+
+
+def has_requests(url: str) -> bool | None:
+    """Whether an engine works on requests by its own count; false where it does not count, None where it does not say."""
+    try:
+        reply = endpoint.fetch(f"{url.rstrip('/')}/metrics", timeout=ASK_SECONDS)
+    except (OSError, ValueError):
+        return None
+    if reply.status in (404, 405):
+        return False
+    if reply.status != 200:
+        return None
+    found = metrics.parse(reply.body.decode("utf-8", "replace"))
+    return any(found[name] for name in ("requests_running", "requests_waiting"))
+
+
+def reason_of(unit: str, properties: dict[str, str]) -> str:
+    """Why a unit failed, without secrets: by systemd, and by what it last said, our own helpers first."""
+    number = properties.get("InvocationID", "")
+    match = f"_SYSTEMD_INVOCATION_ID={number}" if number else f"--unit={unit}"
+    argv = ["journalctl", "--no-pager", "--quiet", "--output=cat", "--lines=40", match]
+    lines = [line.strip() for line in command.run(argv, 5.0).out.splitlines() if line.strip()]
+    lines = [line for line in lines if ": load guard: " not in line]
+    own = [line for line in lines if re.match(r"spark-(unit|rank|health): ", line)]
+    told = properties.get("StatusText", "")
+    said = (own or ([told] if told and not told.startswith("load guard") else lines))[-1:]
+    text = f"its unit failed ({properties.get('Result') or 'without a result'})"
+    return f"{text}; it last said: {redaction.Redactor([]).clean(said[0])[:500]}" if said else text
+
+
+def handed_over() -> list[tuple[str, socket.socket]]:
+    """The sockets that systemd hands over, each with its name (sd_listen_fds_with_names(3))."""
+    pid, count, names = (os.environ.pop(f"LISTEN_{key}", "") for key in ("PID", "FDS", "FDNAMES"))
+    if pid != str(os.getpid()) or not count.isdigit():
+        return []
+    found = []
+    for number, name in zip(range(FIRST_FD, FIRST_FD + int(count)), names.split(":")):
+        os.set_inheritable(number, False)
+        sock = socket.socket(fileno=number)
+        sock.setblocking(False)
+        found.append((name, sock))
+    return found
+
+
+def run(given: dict[str, Any], poll: float) -> int:
+    """Serve."""
+    hub = Hub(given, poll)
+    sockets = []
+    for name, sock in handed_over():
+        if name in hub.slots:
+            sockets.append((name, sock))
+        else:
+            say(
+                f"warning: systemd hands over a socket of {name}, which the settings do not have; run site.yml again", 4
+            )
+    for name in sorted(set(hub.slots) - {name for name, _sock in sockets}):
+        say(f"warning: there is no socket of {name}: is spark-on-demand-{name}.socket started?", 4)
+    asyncio.run(hub.serve(sockets))
+    return 0
+
+
+def pin(given: dict[str, Any], name: str, state: str) -> int:
+    """Keep a service warm or cold, or no longer."""
+    services, _groups = on_demand.from_mapping(given)
+    if name not in services or not NAME.match(name):
+        print(f"spark-on-demand: there is no service {name}; there are {', '.join(sorted(services))}", file=sys.stderr)
+        return 2
+    path = Path(str(given.get("run") or "/run/dgxspark/on_demand")) / "pins" / name
+    if state == "auto":
+        path.unlink(missing_ok=True)
+        return 0
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    fresh = path.with_name(f".{name}.new")
+    fresh.write_text(f"{state}\n", encoding="ascii")
+    fresh.replace(path)
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="spark-on-demand", description="Starts model servers when they are asked for."
+    )
+    parser.add_argument(
+        "--settings",
+        type=Path,
+        default=Path("/etc/dgxspark/on_demand/settings.json"),
+        help="settings (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--poll", type=float, default=POLL_SECONDS, help="seconds between two looks (default: %(default)s)"
+    )
+    parser.add_argument("--status", action="store_true", help="print what each service does, as JSON")
+    verbs = parser.add_subparsers(dest="verb")
+    verb = verbs.add_parser("pin", help="keep a service warm or cold")
+    verb.add_argument("name")
+    verb.add_argument("state", choices=("warm", "cold", "auto"))
+    args = parser.parse_args()
+    given = state_file.read(args.settings)
+    if given is None:
+        raise SystemExit(f"spark-on-demand: {args.settings} cannot be read; run site.yml again")
+    try:
+        if args.verb == "pin":
+            return pin(given, args.name, args.state)
+        if args.status:
+            path = Path(str(given.get("run") or "/run/dgxspark/on_demand")) / "state.json"
+            found = state_file.read(path)
+            if found is None:
+                raise SystemExit(f"spark-on-demand: {path} cannot be read: is spark-on-demand.service running?")
+            print(json.dumps(found, indent=1))
+            return 0
+        return run(given, args.poll)
+    except on_demand.Wrong as wrong:
+        raise SystemExit(f"spark-on-demand: {args.settings}: {wrong}; run site.yml again") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

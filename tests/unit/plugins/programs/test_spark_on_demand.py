@@ -1,0 +1,461 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program that runs engines on demand, with a played service manager, small engines and real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from on_demand_fixture import Host, until
+
+pytestmark = pytest.mark.slow
+
+Hosts = Callable[..., Host]
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    made: list[Host] = []
+
+    def make(names: str = "a", **given: Any) -> Host:
+        made.append(Host(tmp_path / f"host{len(made)}", names, **given))
+        return made[-1]
+
+    yield make
+    for host in made:
+        host.close()
+        assert "Traceback" not in host.said and "warning: Exception" not in host.said, host.said
+
+
+def shared(host: Host, keep: int = 2) -> Host:
+    """All services of a host in one set."""
+    host.sets = {"big": {"keep": keep, "combinations": [list(each) for each in combinations(host.names, keep)]}}
+    for service in host.services.values():
+        service["set"] = "big"
+    return host
+
+
+def test_requests_of_eight_clients_for_three_models_of_which_two_fit(hosts: Hosts) -> None:
+    host = shared(hosts("abc", poll=0.2, minimum_seconds=0.4)).start()
+    rng = random.Random(18)
+    asked = [[rng.choice("abc") for _request in range(25)] for _client in range(8)]
+
+    def client(number: int) -> list[tuple[str, int, Any]]:
+        found = []
+        for name in asked[number]:
+            stream = rng.random() < 0.3
+            status, _headers, text = host.fetch(name, number=number, stream=stream, max_tokens=3, pace=0.005)
+            found.append((name, status, text))
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        results = [each for found in pool.map(client, range(8)) for each in found]
+    assert len(results) == 200 and {status for _name, status, _text in results} == {200}
+    for name, _status, text in results:
+        models = {line.split('"model": "')[1].split('"')[0] for line in text.decode().splitlines() if '"model"' in line}
+        assert models == {f"org/{name}"}
+    starts, stops = host.calls("start"), host.calls("stop")
+    assert len(starts) >= 3 and len(stops) >= 1
+    # Never more than two at a time, by the calls in their order.
+    up: set[str] = set()
+    for _at, unit in sorted(starts + stops):
+        up ^= {unit}
+        assert len(up) <= 2
+    told = until(lambda: host.told if sum(each["requests"] for each in host.told.values()) == 200 else None)
+    assert {each["in_flight"] for each in told.values()} == {each["waiting"] for each in told.values()} == {0}
+
+
+def test_a_storm_over_two_models_of_which_one_fits(hosts: Hosts) -> None:
+    """Never a moment without requests: each has its turn, what runs is not cut, and engines change once a minimum stay."""
+    host = shared(hosts("ab", poll=0.2, minimum_seconds=1.0), keep=1).start()
+    began = time.monotonic()
+
+    def client(number: int) -> list[int]:
+        found = []
+        while len(host.calls("stop")) < 3 or not found:
+            status, _headers, text = host.fetch("ab"[number % 2], stream=True, max_tokens=10, pace=0.05)
+            assert text.endswith(b"data: [DONE]\n\n")
+            found.append(status)
+        return found
+
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(client, range(6)))
+    took = time.monotonic() - began
+    assert {status for found in results for status in found} == {200}
+    assert len(host.calls("stop")) <= took and "is drained" in host.said and "ended" not in host.said
+
+
+def test_two_at_once_start_one_engine_and_it_is_unloaded_when_idle(hosts: Hosts) -> None:
+    host = hosts(idle_seconds=0.8, minimum_seconds=0.1)
+    host.options("a", late=0.5)
+    host.start()
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda number: host.ask("a", number=number), range(2)))
+    assert [(status, value["number"], value["connection"]) for status, value in found] == [
+        (200, 0, "close"),
+        (200, 1, "close"),
+    ]
+    assert len(host.calls("start")) == 1
+    told = until(lambda: host.told.get("a") if host.state("a") == "cold" else None)
+    assert len(host.calls("stop")) == 1 and host.unit("a")["state"] == "inactive"
+    # It counts as stopped once its memory is back, which took longer than its processes.
+    assert told["freed_gib"] == pytest.approx(40.0) and told["freed_seconds"] >= 0.4
+    assert len(told["start_seconds"]) == 1 and told["requests"] == 2 and told["reason"] == ""
+    assert json.loads((host.home / "state/starts.json").read_text())["starts"]["a"] == told["start_seconds"]
+
+
+def test_looks_do_not_wake_an_engine_nor_keep_it(hosts: Hosts) -> None:
+    host = hosts(idle_seconds=1.0, minimum_seconds=0.1).start()
+    assert host.ask("a", "/health", "GET") == (200, {"status": "cold"})
+    assert host.fetch("a", "/ping", "HEAD")[2] == b""
+    (model,) = host.ask("a", "/v1/models", "GET")[1]["data"]
+    assert (model["id"], model["object"], model["max_model_len"]) == ("org/a", "model", 4096)
+    status, headers, text = host.fetch("a", "/metrics", "GET")
+    assert status == 200 and 'spark_on_demand_state{service="a",state="cold"} 1' in text.decode()
+    status, headers, text = host.fetch("a", "/version", "GET")
+    assert status == 503 and "a is cold" in text.decode() and "retry-after" in headers
+    assert host.fetch("a", "/v1/models", "OPTIONS")[0] == 200
+    assert host.calls("start") == []
+    assert host.ask("a")[0] == 200
+    warm_since = time.monotonic()
+    while host.unit("a")["state"] == "active":
+        assert time.monotonic() - warm_since < 20
+        found = host.ask("a", "/v1/models", "GET")[1]
+        assert found in ({"engine": "spark-a.service", "path": "/v1/models"},) or "data" in found
+        time.sleep(0.05)
+    assert len(host.calls("start")) == 1
+
+
+def test_without_the_key_nothing_is_told_nor_started(hosts: Hosts, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("secret-1\n")
+    host = hosts(api_key_file=str(tmp_path / "key")).start()
+    for key in ("", "secret-2"):
+        status, headers, _text = host.fetch("a", "/v1/models", "GET", key)
+        assert status == 401 and headers["www-authenticate"] == "Bearer"
+        assert host.fetch("a", key=key)[0] == 401
+    assert host.calls("start") == [] and host.ask("a", "/health", "GET")[0] == 200
+    assert host.fetch("a", "/v1/models", "GET", "secret-1")[0] == 200
+    assert host.fetch("a", key="secret-1")[0] == 200
+    assert "secret-" not in host.said
+
+
+def test_a_start_that_fails_is_told_at_once_and_not_tried_again(hosts: Hosts) -> None:
+    host = hosts(retry_seconds=60)
+    host.options("a", load=0.5, fail="exit")
+    host.start()
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda number: host.fetch("a", number=number), range(3)))
+    for status, headers, text in found:
+        message = json.loads(text)["error"]["message"]
+        assert status == 503 and 1 <= int(headers["retry-after"]) <= 60
+        assert "no room for KV" in message and "exit-code" in message and "sk-abcdef" not in message, message
+    began = time.monotonic()
+    assert host.ask("a")[0] == 503 and time.monotonic() - began < 2 and len(host.calls("start")) == 1
+    assert host.ask("a", "/health", "GET")[0] == 503 and "sk-abcdef" not in host.said
+    told = until(lambda: host.told.get("a") if host.state("a") == "failed" else None)
+    assert "no room for KV" in told["reason"] and "systemctl start spark-a.service" in told["reason"]
+    # Whoever starts it by hand is believed.
+    host.options("a")
+    host.systemctl("start", "a")
+    until(lambda: host.ask("a")[0] == 200)
+
+
+def test_a_unit_that_systemd_refuses_to_start(hosts: Hosts) -> None:
+    host = hosts()
+    host.options("a", fail="missing")
+    host.start()
+    status, found = host.ask("a")
+    assert status == 503 and "not found" in found["error"]["message"] and "hunter22" not in json.dumps(found)
+
+
+def test_an_engine_that_is_killed_while_it_loads(hosts: Hosts) -> None:
+    host = hosts()
+    host.options("a", load=60)
+    host.start()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(host.ask, "a")
+        number = until(lambda: host.unit("a").get("pid"))
+        os.kill(number, signal.SIGKILL)
+        status, found = asked.result(20)
+    assert (
+        status == 503 and "could not be started" in found["error"]["message"] and "signal" in found["error"]["message"]
+    )
+
+
+def test_an_engine_that_dies_while_it_answers_is_an_error_and_the_next_request_starts_it(hosts: Hosts) -> None:
+    host = hosts(minimum_seconds=0).start()
+    assert host.ask("a")[0] == 200
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(host.ask, "a", pace=60)
+        until(lambda: host.told["a"]["in_flight"] == 1)
+        os.kill(host.unit("a")["pid"], signal.SIGKILL)
+        status, found = asked.result(20)
+    assert status == 502 and "ended before it answered" in found["error"]["message"]
+    until(lambda: host.state("a") == "failed")
+    assert host.ask("a")[0] == 200 and len(host.calls("start")) == 2
+
+
+def test_a_program_that_is_killed_loses_no_connection_that_waits_at_its_sockets(hosts: Hosts) -> None:
+    host = hosts("ab").start()
+    assert host.ask("a")[0] == 200
+    host.kill()
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(host.ask, name) for name in "aabb"]
+        time.sleep(0.3)
+        host.start()
+        assert [each.result(30)[0] for each in asked] == [200] * 4
+    # It saw that a runs already.
+    assert [unit for _at, unit in host.calls("start")] == ["spark-a.service", "spark-b.service"]
+
+
+def test_what_runs_is_finished_before_it_ends_and_engines_stay(hosts: Hosts) -> None:
+    host = hosts().start()
+    assert host.ask("a")[0] == 200
+    with ThreadPoolExecutor(2) as pool:
+        asked = pool.submit(host.ask, "a", pace=1.0)
+        until(lambda: host.told["a"]["in_flight"] == 1)
+        assert host.process is not None
+        host.process.send_signal(signal.SIGTERM)
+        assert asked.result(20)[0] == 200
+        assert host.process.wait(20) == 0
+        assert host.unit("a")["state"] == "active" and host.calls("stop") == []
+        later = pool.submit(host.ask, "a")
+        time.sleep(0.1)
+        host.start()
+        assert later.result(20)[0] == 200
+
+
+def test_what_waits_is_served_before_it_ends(hosts: Hosts) -> None:
+    host = hosts()
+    host.options("a", load=1.0)
+    host.start()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(host.ask, "a")
+        until(lambda: host.unit("a")["state"] == "activating")
+        assert host.kill(signal.SIGTERM) == 0
+        assert asked.result(1)[0] == 200
+
+
+def test_an_engine_is_not_idle_since_before_the_program_began(hosts: Hosts) -> None:
+    host = hosts(idle_seconds=3.0, minimum_seconds=0).start()
+    assert host.ask("a")[0] == 200
+    host.kill()
+    time.sleep(3.0)
+    host.start()
+    until(lambda: host.state("a") == "ready")
+    assert host.calls("stop") == []
+    until(lambda: host.calls("stop"))
+
+
+def test_sockets_are_known_by_their_names(hosts: Hosts) -> None:
+    """A name may come twice, as an engine is asked by two addresses; one that is not known is left alone."""
+    host = hosts("ab")
+    host.further = [(name, socket.create_server(("127.0.0.1", 0))) for name in ("a", "other")]
+    del host.services["b"]
+    host.start()
+    for _name, sock in host.further[:1]:
+        with socket.create_connection(sock.getsockname(), timeout=30) as client:
+            client.sendall(b"GET /v1/models HTTP/1.1\r\n\r\n")
+            assert b'"id": "org/a"' in client.recv(4096)
+    assert "hands over a socket of b" in host.said and "hands over a socket of other" in host.said
+
+
+def test_an_admin_starts_and_stops_engines_too(hosts: Hosts) -> None:
+    host = hosts().start()
+    host.systemctl("start", "a")
+    until(lambda: host.state("a") == "ready")
+    assert host.ask("a")[0] == 200
+    host.systemctl("stop", "a")
+    until(lambda: host.state("a") == "cold")
+    assert host.ask("a")[0] == 200 and len(host.calls("start")) == 2
+
+
+def test_silence_of_systemd_changes_nothing(hosts: Hosts) -> None:
+    host = hosts(idle_seconds=0.5, minimum_seconds=0).start()
+    assert host.ask("a")[0] == 200
+    (host.home / "silent").touch()
+    time.sleep(1.5)
+    stops = len(host.calls("stop"))
+    assert host.ask("a")[0] == 200  # it serves on, whether or not it was stopped a moment before
+    assert stops == len(host.calls("stop"))
+
+
+def test_a_client_that_goes_away_ends_its_request(hosts: Hosts) -> None:
+    host = hosts()
+    host.options("a", load=1.0)
+    host.start()
+    waiting = host.connect("a")
+    waiting.request("POST", "/v1/chat/completions", json.dumps({"model": "org/a"}), {})
+    # One whose body is longer than is kept for it while it waits is noticed, too.
+    large = host.connect("a")
+    large.connect()
+    large.sock.sendall(b"POST / HTTP/1.1\r\nContent-Length: 9000000\r\n\r\n")
+    sender = threading.Thread(target=lambda: large.sock.sendall(b"x" * 1500000), daemon=True)
+    sender.start()
+    until(lambda: host.told.get("a", {}).get("waiting") == 2)
+    waiting.close()
+    large.sock.shutdown(socket.SHUT_RDWR)
+    large.close()
+    until(lambda: host.told["a"]["waiting"] == 0)
+    until(lambda: host.state("a") == "ready")
+    assert host.told["a"]["requests"] == 0
+    running = host.connect("a")
+    running.request("POST", "/v1/chat/completions", json.dumps({"model": "org/a", "pace": 60}), {})
+    until(lambda: host.told["a"]["in_flight"] == 1)
+    running.close()
+    until(lambda: (host.home / "gone").exists())
+    until(lambda: host.told["a"]["in_flight"] == 0)
+
+
+def test_a_request_is_held_so_long(hosts: Hosts) -> None:
+    host = hosts(hold_seconds=0.5)
+    host.options("a", load=1.5)
+    host.start()
+    status, headers, text = host.fetch("a")
+    assert status == 503 and "not ready within" in text.decode() and "retry-after" in headers
+    until(lambda: host.state("a") == "ready")
+    assert host.ask("a")[0] == 200 and len(host.calls("start")) == 1
+
+
+def test_rejected_while_it_loads_and_started_all_the_same(hosts: Hosts) -> None:
+    host = hosts(while_loading="reject").start()
+    status, headers, _text = host.fetch("a")
+    assert status == 503 and int(headers["retry-after"]) >= 1
+    until(lambda: host.state("a") == "ready")
+    assert host.ask("a")[0] == 200 and len(host.calls("start")) == 1
+
+
+def test_streams_hear_comments_while_it_loads(hosts: Hosts) -> None:
+    host = hosts(while_loading="comments")
+    host.options("a", load=0.5)
+    host.start()
+    connection = host.connect("a")
+    connection.request("POST", "/v1/chat/completions", json.dumps({"model": "org/a", "stream": True, "max_tokens": 3}))
+    response = connection.getresponse()
+    assert (response.status, response.getheader("content-type")) == (200, "text/event-stream; charset=utf-8")
+    assert response.readline() == b": loading\n" and host.unit("a")["state"] != "active"
+    lines = [line for line in response.read().decode().splitlines() if line]
+    assert len(lines) == 4 and lines[-1] == "data: [DONE]" and '" 2"' in lines[2]
+    # What the engine refuses is an event; so is a start that fails. What wants no stream waits.
+    host.systemctl("stop", "a")
+    until(lambda: host.state("a") == "cold")
+    with ThreadPoolExecutor(2) as pool:
+        other = pool.submit(host.fetch, "a", model="wrong", stream=True)
+        plain = pool.submit(host.ask, "a")
+        assert plain.result(20)[0] == 200
+        status, _headers, text = other.result(20)
+    events = [line for line in text.decode().splitlines() if line and not line.startswith(":")]
+    assert status == 200 and json.loads(events[0][6:])["error"]["message"] == "no model wrong" and len(events) == 1
+    host.systemctl("stop", "a")
+    host.options("a", fail="exit")
+    until(lambda: host.state("a") == "cold")
+    status, _headers, text = host.fetch("a", stream=True)
+    assert status == 200 and ": loading, about" in text.decode() and "no room for KV" in text.decode()
+
+
+def test_pins(hosts: Hosts) -> None:
+    host = shared(hosts("ab", idle_seconds=0.3, minimum_seconds=0), keep=1).start()
+    until(lambda: host.told)
+    assert host.run("pin", "c", "warm").returncode == 2
+    assert host.run("pin", "a", "warm").returncode == 0
+    until(lambda: host.state("a") == "ready")
+    status, found = host.ask("b")
+    assert status == 503 and "a is kept warm by its owner" in found["error"]["message"]
+    time.sleep(1.0)
+    assert host.calls("stop") == []
+    assert host.run("pin", "a", "cold").returncode == 0
+    until(lambda: host.state("a") == "cold")
+    status, found = host.ask("a")
+    assert status == 503 and "a is kept cold by its owner" in found["error"]["message"]
+    assert host.ask("b")[0] == 200
+    assert host.run("pin", "a", "auto").returncode == 0
+    until(lambda: host.told["a"]["pin"] == "auto")
+    assert host.ask("a")[0] == 200
+    shown = json.loads(host.run("--status").stdout)
+    assert shown["services"]["a"]["pin"] == "auto" and shown["version"] == 1
+
+
+def test_others_who_use_an_engine_keep_it(hosts: Hosts) -> None:
+    host = hosts(idle_seconds=0.5, minimum_seconds=0)
+    host.options("a", foreign=1)
+    host.start()
+    assert host.ask("a")[0] == 200
+    time.sleep(2.5)
+    assert host.calls("stop") == [] and host.state("a") == "ready"
+
+
+def test_bodies_of_all_kinds(hosts: Hosts) -> None:
+    host = hosts()
+    host.options("a", load=0.5)
+    host.start()
+    text = json.dumps({"model": "org/a", "text": "x" * 3_000_000}).encode()
+    port = host.sockets["a"].getsockname()[1]
+
+    def raw(*parts: bytes, wait_for: bytes = b"") -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
+            for part in parts:
+                sock.sendall(part)
+                if wait_for:
+                    assert wait_for in sock.recv(4096)
+                    wait_for = b""
+            found = b""
+            while piece := sock.recv(65536):
+                found += piece
+        return found
+
+    pieces = b"".join(
+        b"%x\r\n%s\r\n" % (len(text[at : at + 9999]), text[at : at + 9999]) for at in range(0, len(text), 9999)
+    )
+    chunked = b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", pieces + b"0\r\n\r\n"
+    old = b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(text), text
+    # While it loads, and then while it is up.
+    for _round in range(2):
+        with ThreadPoolExecutor(2) as pool:
+            for found in pool.map(lambda parts: raw(*parts), (chunked, old)):
+                assert found.startswith(b"HTTP/1.1 200") and json.loads(found.partition(b"\r\n\r\n")[2])[
+                    "bytes"
+                ] == len(text)
+    expecting = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(text)
+    assert b"HTTP/1.1 200" in raw(expecting, text, wait_for=b"100 Continue")
+    assert raw(b"\x16\x03\x01\x02").startswith(b"HTTP/1.1 400 ")
+    assert raw(b"GET / HTTP/1.1\nA: b\n\n").startswith(b"HTTP/1.1 400 ")
+    # It comes in single bytes.
+    assert b" 200 " in raw(*(bytes([each]) for each in b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"))
+
+
+def test_ipv6(hosts: Hosts) -> None:
+    try:
+        sock = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("no IPv6 here")
+    host = hosts()
+    host.sockets["a"].close()
+    host.sockets["a"] = sock
+    host.services["a"]["engine"] = f"http://[::1]:{host.ports['a']}"
+    host.options("a", host="::1")
+    host.start()
+    with socket.create_connection(("::1", sock.getsockname()[1]), timeout=30) as client:
+        body = json.dumps({"model": "org/a"}).encode()
+        client.sendall(b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        assert client.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_settings_that_cannot_be_are_named(hosts: Hosts) -> None:
+    host = hosts()
+    host.services["a"]["engine"] = "nowhere"
+    host.start()
+    assert host.process is not None and host.process.wait(20) == 1
+    assert "settings.json: services.a.engine is no URL" in host.said
