@@ -146,8 +146,10 @@ options:
   instances:
     description:
       - For components of which a host has several by the same pattern. Those that are there and not in O(instances.keep) are
-        stopped and removed before anything else happens.
-    type: dict
+        stopped and removed before anything else happens. Each entry is one such pattern.
+    type: list
+    elements: dict
+    default: []
     suboptions:
       marker:
         description: A pattern of files, one for each instance; the part that C(*) stands for is its name.
@@ -184,9 +186,11 @@ options:
         type: str
         required: true
       state:
-        description: Whether it runs.
+        description:
+          - Whether it runs. V(triggered) leaves that to what starts it, as sockets do, and stops it where it runs from older files than those
+            on the disk.
         type: str
-        choices: [started, stopped]
+        choices: [started, stopped, triggered]
         default: started
       enabled:
         description: Whether it starts at boot. Left out, that stays as it is.
@@ -341,7 +345,7 @@ FILE = {
 }
 UNIT = {
     "name": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
+    "state": {"type": "str", "choices": ["started", "stopped", "triggered"], "default": "started"},
     "enabled": {"type": "bool"},
     "restart_on": {"type": "list", "elements": "path"},
     "outdated": {"type": "bool", "default": False},
@@ -380,7 +384,9 @@ ARGUMENTS: dict[str, Any] = {
         },
     },
     "instances": {
-        "type": "dict",
+        "type": "list",
+        "elements": "dict",
+        "default": [],
         "options": {
             "marker": {"type": "str", "required": True},
             "keep": {"type": "list", "elements": "str", "default": []},
@@ -608,9 +614,14 @@ class Component:
 
     def instances(self) -> tuple[list[str], list[str]]:
         """Remove the instances that are not kept; returns their names and the units that ran."""
-        rule = self.params["instances"]
-        if not rule:
-            return [], []
+        found: tuple[list[str], list[str]] = ([], [])
+        for rule in self.params["instances"]:
+            for known, more in zip(found, self.instances_of(rule)):
+                known += more
+        return found
+
+    def instances_of(self, rule: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """Do the same for one pattern."""
         head, tail = Path(rule["marker"]).name.split("*", 1)
         folder, pattern = Path(rule["marker"]).parent, Path(rule["marker"]).name
         there = {path.name[len(head) : len(path.name) - len(tail)]: path for path in folder.glob(pattern)}
@@ -792,8 +803,9 @@ def main() -> None:
             component.fail(f"{entry['path']} has neither content nor source; give one of them")
         if paths.count(entry["path"]) > 1:
             component.fail(f"{entry['path']} is listed twice; a file has one content")
-    rule = module.params["instances"]
-    if rule and (rule["marker"].count("*"), Path(rule["marker"]).name.count("*")) != (1, 1):
+    for rule in module.params["instances"]:
+        if (rule["marker"].count("*"), Path(rule["marker"]).name.count("*")) == (1, 1):
+            continue
         component.fail(f"instances.marker is {rule['marker']}; its last part needs exactly one *, for the name")
     try:
         with host_lock.held(module) as locked, host_lock.noted(module.params["controller"], locked) as run:

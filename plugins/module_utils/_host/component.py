@@ -110,7 +110,7 @@ def outdated(seen: Seen, changed: dict[str, float], watched: list[str]) -> bool:
 def steps(units: list[dict[str, Any]], seen: dict[str, Seen], changed: dict[str, float]) -> Steps:
     """Say what to do with the units of a component that is to be present.
 
-    :param units: C([{name, state: started|stopped, enabled: bool|None, restart_on: [path], outdated: bool, defer:
+    :param units: C([{name, state: started|stopped|triggered, enabled: bool|None, restart_on: [path], outdated: bool, defer:
         bool}])
     :param seen: by name, of C(read_units)
     :param changed: see C(outdated); files that are about to be written count as written now
@@ -121,7 +121,10 @@ def steps(units: list[dict[str, Any]], seen: dict[str, Seen], changed: dict[str,
         name, now = unit["name"], seen[unit["name"]]
         if unit["enabled"] is not None and unit["enabled"] != now.enabled:
             (todo.enable if unit["enabled"] else todo.disable).append(name)
-        if unit["state"] == "stopped":
+        # What something else starts may run or not; from older files it does not go on.
+        if unit["state"] == "triggered" and not outdated(now, changed, unit["restart_on"]) and not unit["outdated"]:
+            continue
+        if unit["state"] in ("stopped", "triggered"):
             if now.active in (*RUNNING, "deactivating"):
                 todo.stop.append(name)
             continue

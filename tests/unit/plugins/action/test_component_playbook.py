@@ -232,12 +232,15 @@ def test_instances_that_are_not_kept_go_first(host: Host) -> None:
         (host.units / f"spark-{name}.service.state").write_text("active\n")
     result = host.run(
         V,
-        instances={
-            "marker": f"{etc}/*.json",
-            "keep": ["new"],
-            "units": ["spark-{name}.service"],
-            "paths": [f"{etc}/{{name}}.env"],
-        },
+        instances=[
+            {"marker": f"{etc}/none-*.json", "keep": [], "units": ["spark-none-{name}.service"]},
+            {
+                "marker": f"{etc}/*.json",
+                "keep": ["new"],
+                "units": ["spark-{name}.service"],
+                "paths": [f"{etc}/{{name}}.env"],
+            },
+        ],
     )
     assert result["instances_removed"] == ["old"] and result["stopped"] == ["spark-old.service"]
     assert sorted(path.name for path in etc.iterdir()) == ["new.env", "new.json"]
@@ -269,4 +272,4 @@ def test_wrong_input_is_named(host: Host) -> None:
     assert "twice" in host.run(code=2, files=[host.file("a", "1"), host.file("a", "2")])["msg"]
     Path(host.path("d")).mkdir(parents=True)
     assert "is a folder" in host.run(code=2, files=[host.file("d", "1")])["msg"]
-    assert "exactly one *" in host.run(code=2, instances={"marker": "/etc/x.json"})["msg"]
+    assert "exactly one *" in host.run(code=2, instances=[{"marker": "/etc/x*.json"}, {"marker": "/etc/x.json"}])["msg"]

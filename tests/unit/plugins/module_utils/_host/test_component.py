@@ -56,6 +56,16 @@ def test_an_answer_about_something_else_is_none(text: str) -> None:
         read_units(["x"], text, 1.0, 1.0)
 
 
+def test_what_something_else_starts_is_left_alone_or_stopped_where_it_is_old() -> None:
+    def first(state: str, changed: float = 0.0, **more: Any) -> dict[str, list[str]]:
+        todo = steps([unit(state="triggered", **more)], {"u": Seen("u", True, state, began=9.0)}, {"/f": changed})
+        return {key: value for key, value in vars(todo).items() if value}
+
+    assert first("active") == first("inactive") == first("activating") == first("inactive", 10.0) == {}
+    assert first("active", 10.0) == first("active", outdated=True) == {"stop": ["u"]}
+    assert first("inactive", enabled=True) == {"enable": ["u"]}
+
+
 def test_only_a_running_unit_is_outdated() -> None:
     runs = Seen("u", True, "active", began=100.0)
     assert outdated(runs, {"/f": 100.5}, ["/f"])
