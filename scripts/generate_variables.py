@@ -41,7 +41,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clus
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.schema import Key, Keys
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, SERVICE, VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import registries
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipe_references
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import on_demand, recipe_references
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,6 +70,7 @@ TABLES: dict[str, Keys] = {
     "spark_recipe_sources": recipe_references.KEYS,
     "spark_registries": registries.KEYS,
     "spark_services": SERVICE,
+    "spark_services.on_demand": on_demand.KEYS,
     "spark_speech": speech.KEYS,
     "spark_watchdog": watchdog.KEYS,
 }

@@ -75,6 +75,10 @@ options:
       - systemd unit behind the server. It is watched, and its log is shown when the server does not get ready.
       - Without O(url) it is what is waited for.
     type: str
+  on_demand:
+    description: Requests start the server, so that O(unit) need not run before the first one.
+    type: bool
+    default: false
   container:
     description:
       - Container behind the server, for the log where there is no O(unit) or no journal.
@@ -264,6 +268,7 @@ def main() -> None:
             "completion_timeout": {"type": "float", "default": 300},
             "unit": {"type": "str"},
             "container": {"type": "str"},
+            "on_demand": {"type": "bool", "default": False},
             "checks": {
                 "type": "dict",
                 "default": {},

@@ -92,6 +92,7 @@ PARTS = (
         "image_plans",
         "images",
         "incoming",
+        "on_demand",
         "prometheus",
     ),
     *("receipts", "speech", "spread", "textfile", "watchdog"),

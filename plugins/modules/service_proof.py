@@ -99,6 +99,11 @@ options:
       fingerprint:
         description: Which of its plans it has to run from, for what it took to be kept. Not compared unless given.
         type: str
+      on_demand:
+        description:
+          - That requests start it, as the plan says it. The question starts it then, and the answer is waited for as long as its start may take.
+          - One that does not run is not started where its receipt is of what is deployed, see O(receipts_dir).
+        type: dict
       parts:
         description: The containers of a rank, for the receipt; the first of two is Ray's.
         type: list
@@ -141,7 +146,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 answers:
-  description: What M(dgxspark.vllm.endpoint_ready) returns, by service.
+  description: What M(dgxspark.vllm.endpoint_ready) returns, by service; not of a service on demand that was not started for this.
   returned: always
   type: dict
   sample: {"heavy": {"ready": true, "stage": "completion", "decode_tokens_per_second": 41.5}}
@@ -171,6 +176,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import engines, readiness, receipt_file, receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
@@ -180,8 +186,11 @@ METRICS_TIMEOUT = 10.0  # s
 
 def question(service: dict[str, Any], timeout: float) -> dict[str, Any]:
     """Return what M(dgxspark.vllm.endpoint_ready) is to be asked of a service."""
+    if service["on_demand"]:
+        timeout = max(timeout, float(service["settings"].get("start_deadline_seconds") or 0))
     return {
         **readiness.DEFAULTS,
+        "on_demand": bool(service["on_demand"]),
         "url": service["url"] or None,
         "model": service["served_model_name"],
         "api_key_file": service["settings"].get("api_key_file") or None,
@@ -198,6 +207,24 @@ def deployed(service: dict[str, Any]) -> dict[str, Any]:
     if len(service["parts"]) > 1:
         found["ray_argv"] = service["parts"][0]["argv"]
     return found
+
+
+def rests(module: AnsibleModule, asks: command.Run, service: dict[str, Any]) -> bool:
+    """Tell whether a service on demand does not run, and was proved as what is deployed.
+
+    :param module: with C(receipts_dir)
+    :param asks: runs a program that only looks
+    :param service: of the module's arguments
+    :returns: whether it is left alone
+    """
+    if not service["on_demand"] or not module.params["receipts_dir"]:
+        return False
+    with command.failing(module):
+        shown = units.ask(asks, [service["unit"]])
+    if not shown or shown[0]["active_state"] not in ("inactive", "failed"):
+        return False
+    previous, _text = receipt_file.read_previous(module, f"{module.params['receipts_dir']}/{service['name']}.json")
+    return previous is not None and previous["deployed"] == deployed(service)
 
 
 def measured(service: dict[str, Any], answer: dict[str, Any], engine: dict[str, Any]) -> dict[str, Any]:
@@ -258,6 +285,7 @@ ARGUMENTS: dict[str, Any] = {
             "argv": {"type": "list", "elements": "str", "default": []},
             "env": {"type": "raw"},
             "fingerprint": {"type": "str"},
+            "on_demand": {"type": "dict"},
             "parts": {"type": "list", "elements": "dict", "default": []},
         },
     },
@@ -282,6 +310,7 @@ def main() -> None:
         }
         for service in params["services"]
     ]
+    services = [service for service in services if not rests(module, asks, service)]
     answers, failures = {}, []
     for service in services:
         answers[service["name"]], why = readiness.wait(asks, question(service, params["timeout"]), module.check_mode)
@@ -289,9 +318,11 @@ def main() -> None:
     if failures:
         module.fail_json(msg="\n".join(failures), answers=answers)
 
+    # Beside one on demand others may run that are not asked about here; the system does not hold their memory.
+    reserve = None if any(service["on_demand"] for service in services) else params["os_reserve_gib"]
     with command.failing(module):
         looked, system, findings = engines.look(
-            run, services, params["os_reserve_gib"], METRICS_TIMEOUT, params["root"], Path(params["run_dir"])
+            run, services, reserve, METRICS_TIMEOUT, params["root"], Path(params["run_dir"])
         )
     kept: dict[str, dict[str, Any]] = {}
     for service in services if params["receipts_dir"] else []:

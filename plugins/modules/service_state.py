@@ -30,6 +30,12 @@ options:
   boot:
     description: Whether their units start at boot. Left as it is when left out.
     type: bool
+  pin:
+    description:
+      - Keep services that requests start up after O(state=started), and down after O(state=stopped), whatever is asked of them, until
+        the next boot or a call with V(false), which leaves them to their requests again.
+    type: bool
+    default: true
   leaving:
     description:
       - With O(state=started), services of the same exclusive set that are known to be stopped by then. In check mode they still
@@ -50,6 +56,10 @@ options:
     description: Where C(/proc) is read. Simulated Sparks show their own there.
     type: path
     default: /
+  run_dir:
+    description: Folder of what lasts until the next boot.
+    type: path
+    default: /run/dgxspark
   etc:
     description: Folder of what is deployed.
     type: path
@@ -113,6 +123,10 @@ services:
       description: URL of the server, null for a rank that answers no requests.
       type: str
       sample: http://127.0.0.1:8001
+    on_demand:
+      description: Whether requests start it.
+      type: bool
+      sample: false
     model:
       description: Name of the model that is served.
       type: str
@@ -150,7 +164,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock, staging, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
@@ -238,6 +252,7 @@ class Host:
                     "before": self.state_of(name),
                     "changed": name in changed,
                     "url": own.get("url"),
+                    "on_demand": bool(own.get("on_demand")),
                     "model": own.get("model"),
                     "api_key_file": own.get("api_key_file"),
                     "start_seconds": int(own.get("start_deadline_seconds") or 3000),
@@ -256,13 +271,35 @@ class Host:
                 msg=f"systemctl {verb} {' '.join(chosen)} failed: {err.strip() or f'it ended with {rc}'}"
             )
 
+    def on_demand(self, name: str) -> bool:
+        """Whether requests start a service."""
+        return bool(self.settings[name].get("on_demand"))
+
+    def pin(self, word: str) -> bool:
+        """Keep services on demand up (warm) or down (cold), or leave that to their requests (auto); returns whether that is new."""
+        folder, new = Path(self.params["run_dir"]) / "on_demand" / "pins", False
+        for name in self.names:
+            if name not in self.settings or not self.on_demand(name):
+                continue
+            path = folder / name
+            before = path.read_text(encoding="utf-8").strip() if path.is_file() else "auto"
+            new = new or before != word
+            if before == word or self.module.check_mode:
+                continue
+            if word == "auto":
+                path.unlink()
+                continue
+            folder.mkdir(parents=True, exist_ok=True)
+            staging.beside(path, f"{word}\n".encode(), 0o644).replace(path)
+        return new
+
     def set_boot(self) -> bool:
-        """Have the units start at boot, or not; returns whether any differed."""
+        """Have the units start at boot, or not; returns whether any differed. What requests start is never started at boot."""
         boot = self.params["boot"]
         if boot is None:
             return False
         other = [name for name in self.names if name in self.units and self.units[name]["enabled"] is not boot]
-        other = [name for name in other if name in self.settings]
+        other = [name for name in other if name in self.settings and not self.on_demand(name)]
         self.systemctl("enable" if boot else "disable", other)
         return bool(other)
 
@@ -277,7 +314,9 @@ class Host:
         before = min(before, self.available())
         processes = (listed or {}).get("processes") or []
         held, pids = verbs.held_by([box for name in up for box in containers_of(self.settings[name])], processes)
-        changed = self.set_boot()
+        # First, so that no request starts it anew.
+        changed = self.pin("cold" if self.params["pin"] else "auto")
+        changed = self.set_boot() or changed
         self.systemctl("stop", up)
         waited, after = 0.0, before
         if up and not self.module.check_mode:
@@ -309,6 +348,9 @@ class Host:
         if problems:
             self.module.fail_json(msg="nothing was started:\n- " + "\n- ".join(problems))
         down = [name for name in self.names if name not in active]
+        # What is pinned is started by the program that makes room for it.
+        woken = [name for name in down if self.params["pin"] and self.on_demand(name)]
+        down = [name for name in down if name not in woken]
         before = self.available()
         waited = 0.0
         if down and not self.module.check_mode:
@@ -322,11 +364,12 @@ class Host:
                     f"available after {limit:.0f} s; {self.holders()}. Stop what holds it (dgxspark.vllm.stop, or swap)."
                 )
             waited = found["waited_seconds"]
-        changed = self.set_boot()
+        changed = self.pin("warm" if self.params["pin"] else "auto")
+        changed = self.set_boot() or changed
         # systemd refuses a start when earlier failures have used up the bound; 1: it has nothing to forget.
         self.systemctl("reset-failed", down, allowed=(0, 1))
         self.systemctl("start", down, "--no-block")
-        self.finish(down, changed, before, before, waited)
+        self.finish([*down, *woken], changed, before, before, waited)
 
     def finish(self, touched: list[str], changed: bool, before: float, after: float, waited: float) -> None:
         """Leave the module."""
@@ -346,6 +389,8 @@ def main() -> None:
             "services": {"type": "list", "elements": "str", "required": True},
             "state": {"type": "str", "choices": ["started", "stopped"], "required": True},
             "boot": {"type": "bool"},
+            "pin": {"type": "bool", "default": True},
+            "run_dir": {"type": "path", "default": "/run/dgxspark"},
             "leaving": {"type": "list", "elements": "str", "default": []},
             "timeout": {"type": "float", "default": 240},
             "poll": {"type": "float", "default": 2},

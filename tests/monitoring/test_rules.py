@@ -169,6 +169,8 @@ CASES: dict[str, tuple[str, Series, str, list[Series]]] = {
         'host="spark-1",service="heavy"',
         [
             {f"dgxspark_unit_active{{{UNIT}}}": "0x15 1x30"},
+            # Stopped by its owner, or cold.
+            {f"dgxspark_unit_active{{{UNIT}}}": "0x40", f"dgxspark_unit_enabled{{{UNIT}}}": "0x40"},
             {f'dgxspark_unit_active{{{NODE},unit="spark-fleet-monitor.service",service=""}}': "0x40"},
         ],
     ),

@@ -115,6 +115,7 @@ PROGRAMS = {
     "guard": ["roles/guard/files/spark_guard.py"],
     "host": ["roles/host/files/spark_unit.py", "roles/host/files/spark_rank.py"],
     "ollama": ["roles/speech/files/spark_health.py"],
+    "on_demand": ["roles/service/files/spark_on_demand.py"],
     "speech": ["roles/speech/files/spark_health.py"],
     "watchdog": ["roles/watchdog/files/spark_watchdog.py"],
 }

@@ -220,15 +220,15 @@ def _front(
     }
     # With a key of its own for the monitor where it has one.
     key = files.get("fleet-monitor") or settings["master_key_file"] or None
-    # Those that the monitor may ask for a token: speech has none, and Ollama would load a model for it.
-    kinds = {name: backend["kind"] for name, backend in made["settings"]["backends"].items()}
-    asked = {
-        entry["model_name"]: None
-        for entry in made["config"]["model_list"]
-        if kinds.get(str(entry["model_info"]["id"]).removeprefix(f"{entry['model_name']}@")) in ("vllm", "external")
-    }
+    # Those that the monitor may ask for a token: speech has none, Ollama would load a model for it, and so would an engine on demand.
+    checks = {name: backend["check"] for name, backend in made["settings"]["backends"].items()}
+    behind: dict[str, list[str | None]] = {}
+    for entry in made["config"]["model_list"]:
+        backend = str(entry["model_info"]["id"]).removeprefix(f"{entry['model_name']}@")
+        behind.setdefault(entry["model_name"], []).append(checks.get(backend))
+    asked = [name for name, found in behind.items() if set(found) == {"completion"}]
     door = fleet.make(
-        host, address, "gateway", "external", made["port"], made["listen"], models=list(asked), api_key_file=key
+        host, address, "gateway", "external", made["port"], made["listen"], models=asked, api_key_file=key
     )
     return front, door
 

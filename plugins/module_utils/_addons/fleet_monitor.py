@@ -351,7 +351,7 @@ def _endpoint_check(endpoint: Endpoint, is_gateway: bool, secrets: _Secrets) -> 
         "url": endpoint["url"],
         "health": endpoint["health"],
         "models": list(endpoint["models"]) if endpoint["kind"] in ("vllm", "external", "ollama") else [],
-        "complete": endpoint["kind"] == "vllm" or is_gateway,
+        "complete": (endpoint["kind"] == "vllm" and not endpoint["on_demand"]) or is_gateway,
         "vllm": endpoint["kind"] == "vllm",
         "api_key_file": secrets.add(f"endpoint.{endpoint['key']}", endpoint["api_key_file"]),
         "look": f"journalctl -u {endpoint['unit']} on {endpoint['host']}",

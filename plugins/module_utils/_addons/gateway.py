@@ -274,7 +274,8 @@ class Plan:
 
     def of_endpoint(self, entry: Endpoint, model: str) -> Backend:
         kind = entry["kind"]
-        check = "completion" if kind == "vllm" else entry["health"]
+        # A question would start an engine on demand.
+        check = "completion" if kind == "vllm" and not entry["on_demand"] else entry["health"]
         found = {
             "key": entry["key"],
             "url": entry["url"],
@@ -283,7 +284,7 @@ class Plan:
             "check": check,
             "env": self.key_name(entry["api_key_file"]),
             "length": entry["max_model_len"],
-            "tools": entry["tools"],
+            "tools": entry["tools"] and not entry["on_demand"],
         }
         self.backends.setdefault(entry["key"], found)
         return found

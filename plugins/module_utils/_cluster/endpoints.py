@@ -33,6 +33,7 @@ class Endpoint(TypedDict):
     container: str
     hosts: list[str]
     tools: bool
+    on_demand: bool
 
 
 def make(host: str, address: str, service: str, kind: str, port: int, listen: str, **more: Any) -> Endpoint:
@@ -66,6 +67,7 @@ def make(host: str, address: str, service: str, kind: str, port: int, listen: st
         "container": f"spark-{service}",
         "hosts": [host],
         "tools": False,
+        "on_demand": False,
     }
     # Keys that callers give are those of Endpoint; a TypedDict cannot say so of keyword arguments.
     made.update(more)  # type: ignore[typeddict-item]

@@ -30,6 +30,7 @@ RESERVED_NAMES = (
     "monitoring",
     "node-exporter",
     "ollama",
+    "on-demand",
     "open-webui",
     "prometheus",
     "speech",

@@ -233,6 +233,12 @@ VARIABLES: dict[str, Key] = {
     "spark_bench": Key(dict, {}, "settings of `bench.yml`", page="benchmarks.md"),
     "spark_bench_services": Key((str, list), "", "services that `bench.yml` measures, by name; all when empty"),
     "spark_bench_dest": Key(str, "", "file on the controller that `bench.yml` writes its figures to, as JSON"),
+    "spark_pin": Key(
+        bool,
+        True,
+        "start.yml and stop.yml keep services on demand up or down until the next boot; false leaves them to their requests again",
+        page="on_demand.md#by-hand",
+    ),
     "spark_stop_permanent": Key(bool, False, "services stopped by stop.yml stay stopped after a reboot"),
     "spark_memory_timeout": Key(
         NUMBER, 240, "seconds that stop.yml, start.yml and swap.yml wait for memory", least=0, unit="seconds"
@@ -419,6 +425,12 @@ SERVICE: dict[str, Key] = {
         [],
         "for a service of a cluster: those of its hosts that the engine spans, the first of which answers; all when left out",
         page="cluster.md#part-of-a-cluster",
+    ),
+    "on_demand": Key(
+        dict,
+        None,
+        "start the engine with its first request and stop it when nobody asks: idle_minutes, exclusive, keep and others; {} for their defaults",
+        page="on_demand.md",
     ),
     "exclusive": Key(str, "", "name of a set of services of the host of which one runs at a time", page="verbs.md"),
     "start_timeout": Key(

@@ -282,7 +282,7 @@ def check_units(report: HostReport) -> list[Finding]:
         state = unit.get("active_state")
         log = f"journalctl -u {service['unit']} -n 100"
         beside = service["unit"] not in running and service.get("exclusive") in taken
-        meant = service.get("state", "started") != "stopped" and not beside
+        meant = service.get("state", "started") == "started" and not beside
         if state == "failed":
             text = f"{service['unit']} has failed ({unit.get('result')}, {unit.get('n_restarts')} restarts)."
             fix = f"See why: {log}; then systemctl reset-failed and systemctl start, or site.yml."

@@ -137,7 +137,8 @@ def check_services(host: Host) -> list[Finding]:
             text = "it is planned, but was never deployed on this host."
             findings.append(_found("not_deployed", "warning", text, f"{DEPLOY}.", name))
             continue
-        starts = service.get("state", "started") != "stopped"
+        state = service.get("state", "started")
+        starts, either = state != "stopped", state == "on_demand"
         active = unit["active"] if unit else "gone"
         up = active in UP
         container = containers.get(service["container"])
@@ -148,7 +149,7 @@ def check_services(host: Host) -> list[Finding]:
         elif starts and unit is None:
             text = f"{service['unit']} is gone."
             findings.append(_found("stopped", "error", text, f"{DEPLOY}, which writes and starts it.", name))
-        elif starts and not up:
+        elif starts and not up and not (either and active in ("inactive", "deactivating")):
             what = "has failed" if active == "failed" else f"is {active}"
             text = f"it should run, but {service['unit']} {what}."
             fix = "Run start.yml; state: stopped in the inventory says that it is meant."
@@ -157,13 +158,14 @@ def check_services(host: Host) -> list[Finding]:
             text = f"it should be stopped, but {service['unit']} is {active}."
             fix = "Run stop.yml, or site.yml, which stops it; take state: stopped out of the inventory where it is to run."
             findings.append(_found("running", "error", text, fix, name))
-        if unit and starts and unit["enabled"] is False:
+        if unit and starts and not either and unit["enabled"] is False:
             what = "masked" if unit["masked"] else "not enabled"
             text = f"{service['unit']} is {what}: it will not start at the next boot."
             fix = f"systemctl unmask {service['unit']}, then site.yml." if unit["masked"] else f"{DEPLOY}."
             findings.append(_found("boot", "warning", text, fix, name))
-        elif unit and not starts and unit["enabled"]:
-            text = f"{service['unit']} is enabled: it will start at the next boot, but should be stopped."
+        elif unit and (either or not starts) and unit["enabled"]:
+            wanted = "should be started by requests alone" if either else "should be stopped"
+            text = f"{service['unit']} is enabled: it will start at the next boot, but {wanted}."
             findings.append(_found("boot", "warning", text, f"{DEPLOY}.", name))
     planned = {service["name"] for service in host.services}
     for name in sorted(set(host.facts.get("services") or []) - planned):

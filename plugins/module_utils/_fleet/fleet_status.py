@@ -16,9 +16,9 @@ from .._common import tables
 from .._plan.picture import names_text, natural
 
 SCHEMA = 1
-STATES = ("unreachable", "unknown", "down", "starting", "look", "well", "stopped")
+STATES = ("unreachable", "unknown", "down", "starting", "look", "well", "cold", "stopped")
 """Worst first. unknown: the host was reached, and could not be asked. look: it serves, and something is worth a look.
-stopped: it is not meant to run."""
+cold: its first request starts it. stopped: it is not meant to run."""
 BAD, BELOW = STATES[:4], STATES[4:]
 
 MOST_ROWS = 20
@@ -84,6 +84,9 @@ def judge_row(row: dict[str, Any], host: Mapping[str, Any]) -> None:
         return
     if not row["ready"] and row["meant"] == "stopped" and row["unit"] in ("inactive", "absent"):
         row.update(state="stopped", error="")
+        return
+    if not row["ready"] and row["meant"] == "on_demand" and row["unit"] in ("inactive", "deactivating"):
+        row.update(state="cold", error="")
         return
     if not row["ready"] and row["unit"] == tables.NOT_KNOWN and (row["rank"] or not row["error"]):
         row["state"] = "unknown"
@@ -155,7 +158,7 @@ def _keep_one_per_set(rows: Sequence[dict[str, Any]]) -> None:
     """Of an exclusive set one service runs; the others of its host are stopped on purpose, whichever the inventory has first."""
     serving = {(row["host"], row["exclusive"]) for row in rows if row["exclusive"] and row["ready"]}
     for row in rows:
-        if not row["ready"] and (row["host"], row["exclusive"]) in serving:
+        if not row["ready"] and row["meant"] == "started" and (row["host"], row["exclusive"]) in serving:
             row["meant"] = "stopped"
 
 
@@ -167,7 +170,14 @@ def _some(names: Sequence[str], most: int = 8) -> str:
 def head(found: Mapping[str, Any]) -> str:
     """Say in one line how the fleet is."""
     counts = found["counts"]
-    words = {"down": "down", "starting": "starting", "look": "worth a look", "well": "well", "stopped": "stopped"}
+    words = {
+        "down": "down",
+        "starting": "starting",
+        "look": "worth a look",
+        "well": "well",
+        "cold": "cold",
+        "stopped": "stopped",
+    }
     parts = [f"{counts[state]} {word}" for state, word in words.items() if counts[state]]
     lost = counts["unreachable"] + counts["unknown"]
     parts[:0] = [f"{lost} on hosts that did not answer"] if lost else []

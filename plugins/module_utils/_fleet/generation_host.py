@@ -228,7 +228,7 @@ class Host:
                     "start_timeout": settings.get("start_deadline_seconds") or 3000,
                     "model": deployed.get("model") or {},
                     "image": deployed.get("image") or {},
-                    "state": "started",
+                    "state": "on_demand" if settings.get("on_demand") else "started",
                 }
             )
         return found

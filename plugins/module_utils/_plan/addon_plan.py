@@ -128,6 +128,7 @@ def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) ->
             "max_model_len": length if isinstance(length, int) else None,
             "memory_gib": (service.memory.get("residency_gib") or {}).get("typical"),
             "tools": bool(service.checks.get("tools")),
+            "on_demand": service.on_demand is not None,
             "hosts": list(service.cluster.hosts) if service.cluster else [host],
         }
         found.append(endpoints.make(host, address, service.name, "vllm", service.port, service.host, **more))

@@ -80,6 +80,11 @@ def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: Plann
     return [Container(ray, argv), Container(container, engine, {"ray": wait})]
 
 
+def _own_port(service: PlacedService) -> int:
+    """Return the port that the engine itself listens on."""
+    return int(service.on_demand["engine_port"]) if service.on_demand else service.port
+
+
 def _docker_run(
     settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, container: str, ipc: str
 ) -> list[str]:
@@ -96,7 +101,7 @@ def _docker_run(
         "dgxspark.managed=true",
         "--label",
         f"dgxspark.service={planned.name}",
-        *containers.restricted(containers.ENGINE_PIDS, containers.for_port(service.port)),
+        *containers.restricted(containers.ENGINE_PIDS, containers.for_port(_own_port(service))),
         *own_docker_args(settings, service, ipc),
         "--stop-timeout",
         str(STOP_SECONDS),

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .._common.findings import Finding
 from .._common.sizes import GIB
 from . import lock as lock_file
 from . import measured_starts, preflight, service_findings, verbs
-from .judging import budget_of, check_launch
+from .judging import budget_of, check_launch, combinations
 from .planned import BuiltImage, ExtraModel, PlannedHost, PlannedModel, PlannedService, RayImage
 from .planned_service import plan_service
 from .service import Host, Sources
@@ -39,6 +40,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         for position, name in enumerate(order, start=1)
     ]
     planned = verbs.choose_states(planned, measured, list(services))
+    planned = _beside_each_other(planned, combinations(settings, list(services.values()), launches, memories))
     findings = [finding for launch in launches.values() for finding in launch.findings]
     findings += budget["findings"]
     told = _check_host(host, planned) if measured else []
@@ -73,6 +75,18 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         settings=_settings(settings),
         measurements=measurements,
     )
+
+
+def _beside_each_other(
+    planned: Sequence[PlannedService], fitting: Mapping[str, Sequence[Sequence[str]]]
+) -> list[PlannedService]:
+    """Return the services, those on demand with the combinations of their set. fitting: of C(judging.combinations)."""
+    return [
+        replace(each, on_demand=replace(each.on_demand, combinations=fitting[each.exclusive]))
+        if each.on_demand and each.exclusive
+        else each
+        for each in planned
+    ]
 
 
 def _check_host(host: Host, planned: Sequence[PlannedService]) -> list[Finding]:

@@ -12,7 +12,7 @@ from typing import Any
 from .._addons import addons
 from .._common import plain_data, validation
 from . import lock as lock_file
-from . import preflight, recipes, variables
+from . import on_demand, preflight, recipes, variables
 from .service import Host, PlacedService, ServiceSpec, Sources
 
 
@@ -116,7 +116,7 @@ def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[s
                 f"{where}: 'hosts' is for services of spark_cluster. Take it out, or move the service there."
             )
         services += [service.placed()] if service else []
-    return services, messages + _used_twice(host)
+    return services, [*messages, *_used_twice(host), *on_demand.check(f"host {host.name}", services)]
 
 
 def _used_twice(host: Host) -> list[str]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations as subsets
 from typing import Any
 
 from .._common import validation
@@ -13,7 +14,7 @@ from .._common.findings import Finding
 from .._compat import compat
 from .._memory.budget import memory_budget
 from .._memory.service_memory import RUNNER_VARIABLE
-from . import image_check, image_questions, lora, measured_starts, service_files, variables
+from . import image_check, image_questions, lora, measured_starts, on_demand, service_files, variables
 from .container_argv import own_docker_args
 from .service import Host, JudgedLaunch, PlacedService, ServiceSpec, Sources
 
@@ -175,6 +176,52 @@ def budget_of(
             figures["solved"] = solved["services"][name]["solved"]
     judged["findings"] += [finding for finding in solved["findings"] if finding["rule"] == "memory.solved"]
     return _with_assumed(request, judged)
+
+
+def combinations(
+    settings: Mapping[str, Any],
+    services: Sequence[PlacedService],
+    launches: Mapping[str, JudgedLaunch],
+    memories: Mapping[str, Mapping[str, Any]],
+) -> dict[str, list[list[str]]]:
+    """Return which services of each set fit beside each other, and beside all that is always there.
+
+    :param settings: of the host
+    :param services: all of the host
+    :param launches: by service
+    :param memories: what the budget worked out, by service
+    :returns: by set, the largest combinations; C(keep) bounds them. Empty for a set of which not even one fits
+    """
+    found: dict[str, list[list[str]]] = {}
+    sets = on_demand.sets_of(services)
+    if not sets:
+        return {}
+    request = budget_request(settings, services, launches, None)
+    for entry in request["services"]:
+        memory = memories.get(entry["name"]) or {}
+        entry["args"] = {**entry.get("args", {}), **solved_args(memory)}
+    for name, members in sets.items():
+        names = sorted(each.name for each in members)
+        most = min((members[0].on_demand or {}).get("keep") or len(names), len(names))
+        fitting: list[list[str]] = []
+        for size in range(most, 0, -1):
+            for chosen in subsets(names, size):
+                known = any(set(chosen) <= set(larger) for larger in fitting)
+                if not known and _fits(request, name, chosen):
+                    fitting.append(list(chosen))
+        found[name] = sorted(fitting)
+    return found
+
+
+def _fits(request: Mapping[str, Any], name: str, chosen: Sequence[str]) -> bool:
+    """Tell whether a host holds some services of a set at once, with the largest of each other set and all others."""
+    there = []
+    for entry in request["services"]:
+        if entry.get("exclusive") != name:
+            there.append(entry)
+        elif entry["name"] in chosen:
+            there.append({**entry, "exclusive": ""})
+    return bool(memory_budget({**request, "services": there})["verdict"] != "fails")
 
 
 def _with_assumed(request: Mapping[str, Any], judged: dict[str, Any]) -> dict[str, Any]:

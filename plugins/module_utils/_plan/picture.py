@@ -363,12 +363,16 @@ def service_cells(service: Mapping[str, Any]) -> list[str]:
     ]
 
 
+NOT_STARTED = {"stopped": "stopped", "on_demand": "on demand"}
+"""States of services that nothing starts at boot, as labels have them."""
+
+
 def label(service: Mapping[str, Any]) -> str:
     """Name a service, as a rank where it spans hosts, with its exclusive set and with what its owner has stopped."""
     span = service.get("cluster")
     name = f"{service['name']}, rank {service['rank']} of {span['size']}" if span else str(service["name"])
     notes = [f"set {service['exclusive']}"] if service.get("exclusive") else []
-    notes += ["stopped"] if service.get("state") == "stopped" else []
+    notes += [word for state, word in NOT_STARTED.items() if service.get("state") == state]
     return f"{name} [{', '.join(notes)}]" if notes else name
 
 
@@ -376,13 +380,26 @@ def label_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say what the labels of services mean beyond their names, and what the figures of their memory rest on."""
     there = list(services)
     notes = source_notes(there)
-    if any(service.get("exclusive") for service in there):
+    if any(service.get("exclusive") and not service.get("on_demand") for service in there):
         notes.append(
             "[set NAME] one of the set runs at a time; memory is planned for the largest of it, which the map shows"
         )
+    if any(service.get("on_demand") for service in there):
+        notes.append("[on demand] its first request starts it; the map shows the largest of a set")
+        notes += _combinations(there)
     if any(service.get("state") == "stopped" for service in there):
         notes.append("[stopped] deployed, and not to run; its memory is kept for it")
     return notes
+
+
+def _combinations(services: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Say which services of each set on demand run beside each other."""
+    sets = {each["on_demand"]["set"]: each["on_demand"] for each in services if each.get("on_demand")}
+    return [
+        f"set {name}: beside each other run at most {' or '.join(' + '.join(one) for one in own['combinations'])}"
+        for name, own in sorted(sets.items(), key=lambda item: str(item[0]))
+        if name and own["combinations"]
+    ]
 
 
 def source_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -204,6 +204,24 @@ class UnitSettings:
     exclusive: str | None = field(default=None, metadata=OPTIONAL)
     load_guard: Mapping[str, Any] | None = field(default=None, metadata=OPTIONAL)
     rank: RankSettings | None = field(default=None, metadata=OPTIONAL)
+    on_demand: bool | None = field(default=None, metadata=OPTIONAL)
+
+
+@dataclass(frozen=True)
+class OnDemand:
+    """How an engine that requests start is started and stopped. engine: its own URL. set: whose memory it shares. keep: most engines of the
+    set, None for as many as fit. combinations: the largest ones of the set that fit. while_loading: C(wait), C(comments) or C(reject)."""
+
+    engine: str
+    set: str | None
+    keep: int | None
+    combinations: Sequence[Sequence[str]]
+    idle_seconds: int
+    minimum_seconds: int
+    priority: int
+    hold_seconds: int
+    while_loading: str
+    retry_seconds: int
 
 
 @dataclass(frozen=True)
@@ -268,6 +286,7 @@ class PlannedService:
     stale: bool = False
     argv: Sequence[str] = ()
     gateway: Backend | None = None
+    on_demand: OnDemand | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def api_key(self) -> Secret | None:
@@ -301,6 +320,7 @@ class PlannedService:
                 "settings": UnitSettings(**settings),
                 "parts": _each(Container, planned["parts"]),
                 "gateway": Backend(**planned["gateway"]) if planned.get("gateway") else None,
+                "on_demand": OnDemand(**planned["on_demand"]) if planned.get("on_demand") else None,
             }
         )
 

@@ -18,7 +18,7 @@ from .._common.sizes import GIB
 from .._content import built_image
 from .._host.docker_facts import FINGERPRINT_LABEL
 from .._vllm import versions
-from . import expected_path, service_files
+from . import expected_path, on_demand, service_files
 from .container_argv import STOP_SECONDS, parts_of, render_command
 from .judging import is_open, solved_args
 from .planned import (
@@ -66,11 +66,13 @@ def plan_service(
     ref, cache_dir = service.image["ref"], f"{settings['spark_cache_dir']}/{name}"
     image, built, ray_image = _images(service, service_files.image_of(ref, host.images.get(ref) or {}))
     model, listen = service_files.model_of(settings, service), _listen(host, service)
+    # Behind a socket the engine is for the host alone, at a port of its own.
+    own, port = ("127.0.0.1", service.on_demand["engine_port"]) if service.on_demand else (listen, service.port)
     secrets = [
         Secret(variable, source, f"/etc/dgxspark/secrets/{name}/{variable}")
         for variable, source in service.secrets.items()
     ]
-    probe = _probe(service, listen, secrets)
+    probe = _probe(service, own, port, secrets)
     planned = PlannedService(
         name=name,
         unit=f"spark-{name}.service",
@@ -85,7 +87,7 @@ def plan_service(
         served_model_name=service.served_model_name,
         host=listen,
         port=service.port,
-        url=probe.url,
+        url=probe.url and f"http://{_probe_address(listen)}:{service.port}",
         model=model,
         image=image,
         built_image=built,
@@ -110,7 +112,7 @@ def plan_service(
         folders=service_files.folders_of(service, cache_dir),
         memory=dict(memory),
         fast_path=expected_path.of_service(service, args, launch),
-        command=_command(service, model, launch.entrypoint, {**args, "host": listen}),
+        command=_command(service, model, launch.entrypoint, {**args, "host": own, "port": port}),
         probe=probe,
         settings=replace(
             _unit_settings(settings, service, probe, memory.get("requested_bytes")),
@@ -118,13 +120,17 @@ def plan_service(
             image=image.run,
             cache_dir=cache_dir,
         ),
+        on_demand=on_demand.planned(service, own),
     )
     return _with_containers(host, service, planned)
 
 
-def _probe(service: PlacedService, listen: str, secrets: Sequence[Secret]) -> Probe:
-    """Return what asks a service for an answer goes by; only the first rank answers, the others have the options of the same engine."""
-    url = None if service.rank else f"http://{_probe_address(listen)}:{service.port}"
+def _probe(service: PlacedService, listen: str, port: int, secrets: Sequence[Secret]) -> Probe:
+    """Return what asks an engine for an answer goes by; only the first rank answers, the others have the options of the same engine.
+
+    listen, port: of the engine itself. What asks by this starts no engine on demand.
+    """
+    url = None if service.rank else f"http://{_probe_address(listen)}:{port}"
     keys = (secret.path for secret in secrets if secret.name == "VLLM_API_KEY")
     return Probe(service.name, url, service.served_model_name, next(keys, None))
 
@@ -182,8 +188,8 @@ def _environment(service: PlacedService, env: Mapping[str, str], version: str | 
 
 
 def _command(service: PlacedService, model: PlannedModel, entrypoint: str, args: Mapping[str, Any]) -> list[str]:
-    """Return what follows the name of the image. args: options of the engine, with the address that it listens on."""
-    args = {**args, "port": service.port, "served-model-name": service.served_model_name}
+    """Return what follows the name of the image. args: options of the engine, with the address and the port that it listens on."""
+    args = {**args, "served-model-name": service.served_model_name}
     if model.revision and model.repo:
         args.setdefault("revision", model.revision)
     return render_command(entrypoint, model.argument, args, bool(service.secrets), service.pip)
@@ -206,7 +212,9 @@ def _unit_settings(
         memory_gib=round(requested / GIB, 2) if requested else 0.0,
         memory_wait_seconds=min(MEMORY_WAIT_SECONDS, timeout // 2),
         sysroot=settings["spark_sysroot"],
-        exclusive=service.exclusive or None,
+        # Which one of a set on demand runs is not for people's verbs to settle.
+        exclusive=None if service.on_demand else service.exclusive or None,
+        on_demand=True if service.on_demand else None,
         load_guard=settings["addons"]["load_guard"] if "addons" in settings else None,
     )
 

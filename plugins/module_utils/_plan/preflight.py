@@ -11,6 +11,7 @@ from typing import Any
 from .._common.findings import Finding
 from .._common.plain_data import NUMBER, MappingOf, Required
 from .._host.known_bad import KEEPS_HANDOVER, against, keeps_handover, of_running
+from . import on_demand
 from .planned import PlannedService
 
 DISK_MARGIN_GIB = 5.0
@@ -276,8 +277,9 @@ def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedS
                 f"Remove or rename it (docker rm -f {container}), or name the service otherwise.",
                 name,
             )
-        # Ranks of a cluster but the first answer no requests, and neither does what is stopped.
-        silent = service.rank or service.state == "stopped"
+        # Ranks of a cluster but the first answer no requests, and neither does what is stopped. The port of a service that is
+        # started on demand, or was until now, is held by its socket.
+        silent = service.rank or service.state == "stopped" or (name in ours and on_demand.UNIT in units)
         holder = None if silent else listening.get(service.port)
         own_running = name in ours and units.get(unit, {}).get("active_state") in (
             "active",

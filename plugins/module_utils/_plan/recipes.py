@@ -22,7 +22,7 @@ from .._common.variables import SERVICE
 from .._content import built_image
 from .._proof import fast_path
 from .._vllm import catalogue, launch, versions
-from . import lora
+from . import lora, on_demand
 from .planned import File
 from .service import ServiceSpec
 
@@ -555,7 +555,7 @@ def _configs(
 
 
 def _state(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return C({state, exclusive})."""
+    """Return C({state, exclusive}), and C(on_demand) where requests start it."""
     state = own.get("state", "started")
     if state not in ("started", "stopped"):
         problems.add(f"'state' is {state!r}; it must be started or stopped.")
@@ -564,7 +564,7 @@ def _state(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
         problems.add(
             f"'exclusive' is {exclusive!r}; it must be the name of a set: lower-case letters, digits and inner dashes."
         )
-    return {"state": state, "exclusive": exclusive or ""}
+    return {"state": state, "exclusive": exclusive or "", **on_demand.read(problems, own)}
 
 
 def _first(own: Mapping[str, Any], base: Mapping[str, Any], recipe: Mapping[str, Any], key: str, default: Any) -> Any:

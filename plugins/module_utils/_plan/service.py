@@ -53,7 +53,7 @@ class ServiceSpec:
     expect: what the recipe says of kernels and drafts. weights_gib, draft_weights_gib: GiB on one rank, None where they are worked
     out. memory, memory_gib: what a person says that an engine takes on a Spark, in place of all that. start_timeout: seconds.
     left_out: what a recipe by reference does and this collection does not. lock: what the lock file keeps of it, see C(lock.describe).
-    hosts: those of its cluster that it spans, empty for all.
+    hosts: those of its cluster that it spans, empty for all. on_demand: of C(on_demand.read), None for one that is always there.
     """
 
     name: str
@@ -93,6 +93,7 @@ class ServiceSpec:
     least_vllm: str = ""
     lora: Mapping[str, Any] = field(default_factory=dict)
     hosts: Sequence[str] = ()
+    on_demand: Mapping[str, Any] | None = None
 
     def placed(self, **more: Any) -> PlacedService:
         """Return the service as a host runs it; more: fields that are others there."""

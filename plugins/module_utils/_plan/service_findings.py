@@ -184,7 +184,7 @@ def _unhashed(service: PlannedService) -> list[Finding]:
 def _container_findings(settings: Mapping[str, Any], service: PlacedService) -> list[Finding]:
     """Return what a person's own options of docker run give an engine's container beyond what it needs."""
     words = [*settings["spark_gpu_args"], *given_docker_args(settings, service)]
-    expected = [*containers.for_port(service.port)]
+    expected = [*containers.for_port(service.on_demand["engine_port"] if service.on_demand else service.port)]
     if service.cluster:
         words += settings["spark_fabric_args"]
         expected.append(RDMA_CAPABILITY)

@@ -16,9 +16,9 @@ VIEWS: dict[str, tuple[str, ...]] = {
     # M(dgxspark.vllm.engine_info) compares with it what an engine took and runs.
     "engine": _ENGINE,
     # M(dgxspark.vllm.service_proof) asks for an answer too, and says in the receipt how the engine was started.
-    "proof": (*_ENGINE, *_QUESTION, *_DEPLOYED, "argv", "env", "parts", "fingerprint"),
+    "proof": (*_ENGINE, *_QUESTION, *_DEPLOYED, "argv", "env", "parts", "fingerprint", "on_demand"),
     # A generation keeps what proves and drains a service; its units, which it keeps as files, say how it is started.
-    "record": (*_ENGINE, *_QUESTION, *_DEPLOYED, "start_timeout", "gateway", "state", "lock"),
+    "record": (*_ENGINE, *_QUESTION, *_DEPLOYED, "start_timeout", "gateway", "state", "lock", "on_demand"),
     # M(dgxspark.vllm.doctor_info) reads logs and caches, and asks a question.
     "doctor": ("name", "unit", "container", "cache_dir", "probe"),
     # M(dgxspark.vllm.support_bundle) reads logs and metrics.

@@ -129,6 +129,10 @@ def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources
             continue
         name, port = service.name, service.port
         where = f"{where} ({name})"
+        if service.on_demand:
+            messages.append(
+                f"{where}: 'on_demand' is for services of one host. Take it out; docs/on_demand.md says why."
+            )
         own, wrong = clustering.part_of(cluster, service.hosts, where)
         messages += wrong
         messages += clustering.check_service(own, service.args, service.env, service.nodes, service.recipe, where)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.plain_data import CONTROL, NO_TEXT
+from .on_demand import STATE as ON_DEMAND
 from .planned import File, PlannedService, RankSettings, plain
 
 LIBEXEC = "/usr/local/libexec/dgxspark"
@@ -40,6 +41,10 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
         )
     },
     "ollama": {"_runtime": ("command", "endpoint")},
+    "on_demand": {
+        "_common": ("redaction",),
+        "_runtime": ("command", "endpoint", "hostmem", "metrics", "on_demand", "state_file", "systemd"),
+    },
     "speech": {"_runtime": ("command", "endpoint")},
     "watchdog": {"_runtime": ("command", "endpoint", "metrics", "state_file", "systemd", "wedge")},
 }
@@ -228,23 +233,27 @@ def services(planned: Sequence[Mapping[str, Any]], user: str, hf_home: str) -> d
     folders: list[Mapping[str, str]] = []
     for item in items:
         folders += [folder for folder in item.folders if folder not in folders]
+    beside = on_demand(items)
     return {
-        "folders": folders,
-        "files": [file for item in items for file in _service_files(item, user, hf_home)],
-        "units": [_service_state(item) for item in items],
-        # What is no longer planned goes.
-        "instances": {
-            "marker": "/etc/dgxspark/services/*.json",
-            "keep": [item.name for item in items],
-            "units": ["spark-{name}.service"],
-            # What belongs to a service beside its settings and its unit. Its keys go when the state without it is recorded as proven: a run
-            # that fails before takes the host back to what needs them, and generations keep no keys.
-            "paths": [
-                "/etc/dgxspark/env/{name}.env",
-                "/etc/dgxspark/files/{name}",
-                "/var/lib/dgxspark/receipts/{name}.json",
-            ],
-        },
+        "folders": [*folders, *beside["folders"]],
+        "files": [*(file for item in items for file in _service_files(item, user, hf_home)), *beside["files"]],
+        "units": [*map(_service_state, items), *beside["units"]],
+        # What is no longer planned goes; the ports of sockets, before an engine that is always there takes them.
+        "instances": [
+            *beside["instances"],
+            {
+                "marker": "/etc/dgxspark/services/*.json",
+                "keep": [item.name for item in items],
+                "units": ["spark-{name}.service"],
+                # What belongs to a service beside its settings and its unit. Its keys go when the state without it is recorded as proven: a
+                # run that fails before takes the host back to what needs them, and generations keep no keys.
+                "paths": [
+                    "/etc/dgxspark/env/{name}.env",
+                    "/etc/dgxspark/files/{name}",
+                    "/var/lib/dgxspark/receipts/{name}.json",
+                ],
+            },
+        ],
         # No engine is given these any more.
         "purge": [{"folder": "/etc/dgxspark/files"}],
     }
@@ -275,7 +284,7 @@ def _service_state(item: PlannedService) -> dict[str, Any]:
     return {
         "name": item.unit,
         # Stopped by its owner, or another one of its exclusive set runs: it stays in place, and down over a boot.
-        "state": item.state,
+        "state": "triggered" if item.on_demand and item.state == ON_DEMAND else item.state,
         "enabled": item.state == "started",
         # systemd itself holds each unit back until the one before it is active, which is when it answers.
         "wait": False,
@@ -310,18 +319,30 @@ def _after(item: PlannedService) -> list[str]:
 def service_unit(item: PlannedService, user: str, hf_home: str) -> str:
     """Return the unit of an engine of one host."""
     container, limits = item.container, item.limits
+    where = "on demand" if item.on_demand else f"on port {item.port}"
+    bounds = [f"StartLimitIntervalSec={limits.start_interval}", f"StartLimitBurst={limits.starts}"]
+    again = [
+        "# Always: `vllm serve` exits with 0 when its engine dies. A stop on purpose stays a stop.",
+        "Restart=always",
+        f"RestartSec={limits.restart_seconds}",
+    ]
+    if item.on_demand:
+        bounds = [
+            "# It comes and goes with its requests; spark-on-demand.service does not repeat a start that failed.",
+            "StartLimitIntervalSec=0",
+        ]
+        again = ["# The next request starts it again.", "Restart=no"]
     return _unit(
         [
             "[Unit]",
-            f"Description=vLLM {specifiers(item.name)} on port {item.port} (dgxspark.vllm)",
+            f"Description=vLLM {specifiers(item.name)} {where} (dgxspark.vllm)",
             PAGE,
             "Requires=docker.service",
             "Wants=network-online.target",
             "After=docker.service network-online.target nvidia-persistenced.service",
             *_after(item),
             f"RequiresMountsFor={paths(hf_home, item.cache_dir)}",
-            f"StartLimitIntervalSec={limits.start_interval}",
-            f"StartLimitBurst={limits.starts}",
+            *bounds,
             "",
             "[Service]",
             "Type=exec",
@@ -340,11 +361,172 @@ def service_unit(item: PlannedService, user: str, hf_home: str) -> str:
             f"ExecStop=/usr/bin/docker stop --time {limits.stop_seconds} {container}",
             f"ExecStopPost=-/usr/bin/docker rm --force {container}",
             f"ExecStopPost=+{HELPER} release {item.name}",
-            "# Always: `vllm serve` exits with 0 when its engine dies. A stop on purpose stays a stop.",
-            "Restart=always",
-            f"RestartSec={limits.restart_seconds}",
+            *again,
             f"TimeoutStartSec={item.start_timeout}",
             f"TimeoutStopSec={limits.stop_seconds + 30}",
+            *INSTALL,
+        ]
+    )
+
+
+DEMAND_ETC = "/etc/dgxspark/on_demand"
+DEMAND_STATE = "/var/lib/dgxspark/on_demand"
+DEMAND_RUN = "/run/dgxspark/on_demand"
+DEMAND_PROGRAM = f"{LIBEXEC}/spark_on_demand.py"
+DEMAND_DRAIN_SECONDS = 300
+"""How long the program finishes running requests before it ends."""
+
+
+def on_demand(items: Sequence[PlannedService]) -> dict[str, Any]:
+    """Return what starts engines with their requests: a socket for each, and the program that answers there; see C(services).
+
+    Without such an engine all of it goes.
+    """
+    waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND]
+    sockets = [f"spark-{item.name}.socket" for item in waiting]
+    settings, unit = f"{DEMAND_ETC}/settings.json", f"{SYSTEM}/spark-on-demand.service"
+    found: dict[str, Any] = {
+        "folders": [],
+        "files": [],
+        "units": [],
+        "instances": [
+            {
+                "marker": f"{SYSTEM}/spark-*.socket",
+                "keep": [item.name for item in waiting],
+                "units": ["spark-{name}.socket"],
+            },
+            {
+                "marker": f"{DEMAND_ETC}/*.json",
+                "keep": ["settings"] if waiting else [],
+                "units": ["spark-on-demand.service"],
+                "paths": [DEMAND_PROGRAM, f"{LIBRARY}/_runtime/on_demand.py", DEMAND_STATE, DEMAND_RUN],
+            },
+        ],
+    }
+    if not waiting:
+        return found
+    own = library("on_demand")
+    found["folders"] = [{"path": DEMAND_ETC}, {"path": DEMAND_STATE}, *own["folders"]]
+    found["files"] = [
+        *own["files"],
+        _copy(DEMAND_PROGRAM, "roles/service/files/spark_on_demand.py"),
+        _file(settings, json_file(_demand_settings(waiting))),
+        *(_file(f"{SYSTEM}/spark-{item.name}.socket", socket_unit(item)) for item in waiting),
+        _file(unit, demand_unit(sockets)),
+    ]
+    found["units"] = [
+        # Started by the program's unit, which systemd hands them to; it cannot take one more while it runs.
+        *(
+            {"name": name, "state": "triggered", "enabled": True, "restart_on": [f"{SYSTEM}/{name}"]}
+            for name in sockets
+        ),
+        {"name": "spark-on-demand.service", "enabled": True, "restart_on": [file["path"] for file in found["files"]]},
+    ]
+    return found
+
+
+def _demand_settings(waiting: Sequence[PlannedService]) -> dict[str, Any]:
+    """Return what the program goes by."""
+    services, sets = {}, {}
+    for item in waiting:
+        own = item.on_demand
+        if own is None:
+            continue
+        length = item.args.get("max-model-len")
+        services[item.name] = {
+            "unit": item.unit,
+            "engine": own.engine,
+            "model": item.served_model_name,
+            "max_model_len": length if isinstance(length, int) else None,
+            "api_key_file": item.probe.api_key_file,
+            "start_seconds": item.start_timeout,
+            **{
+                key: getattr(own, key)
+                for key in (
+                    "idle_seconds",
+                    "minimum_seconds",
+                    "priority",
+                    "set",
+                    "hold_seconds",
+                    "while_loading",
+                    "retry_seconds",
+                )
+            },
+        }
+        if own.set:
+            sets[own.set] = {"keep": own.keep, "combinations": plain(own.combinations)}
+    return {
+        "services": services,
+        "sets": sets,
+        "sysroot": waiting[0].settings.sysroot,
+        "run": DEMAND_RUN,
+        "state": DEMAND_STATE,
+    }
+
+
+def socket_unit(item: PlannedService) -> str:
+    """Return the socket at the port of a service whose engine starts on demand."""
+    host = f"[{item.host}]" if ":" in item.host else item.host
+    return _unit(
+        [
+            "[Unit]",
+            f"Description=Port {item.port} of {specifiers(item.name)}, which starts on demand (dgxspark.vllm)",
+            PAGE,
+            "",
+            "[Socket]",
+            f"ListenStream={specifiers(host)}:{item.port}",
+            "# The address may come up later than the sockets.",
+            "FreeBind=true",
+            "NoDelay=true",
+            "Backlog=4096",
+            "Service=spark-on-demand.service",
+            f"FileDescriptorName={specifiers(item.name)}",
+            "",
+            "[Install]",
+            "WantedBy=sockets.target",
+        ]
+    )
+
+
+def demand_unit(sockets: Sequence[str]) -> str:
+    """Return the unit of the program that answers at the sockets and has systemd start and stop the engines."""
+    return _unit(
+        [
+            "[Unit]",
+            "Description=Engines on demand (dgxspark.vllm)",
+            PAGE,
+            "After=docker.service",
+            "StartLimitIntervalSec=0",
+            "",
+            "[Service]",
+            "Type=notify",
+            "NotifyAccess=main",
+            "SyslogIdentifier=spark-on-demand",
+            f"Sockets={' '.join(sockets)}",
+            f"ExecStart=/usr/bin/python3 {DEMAND_PROGRAM}",
+            "# The sockets stay: requests wait there until it is back.",
+            "Restart=always",
+            "RestartSec=1",
+            "TimeoutStartSec=60",
+            f"TimeoutStopSec={DEMAND_DRAIN_SECONDS + 30}",
+            "# Requests of a whole team, each with a connection to its engine.",
+            "LimitNOFILE=65536",
+            "OOMScoreAdjust=-500",
+            "# systemd takes orders from root alone; of root's rights it needs none.",
+            "CapabilityBoundingSet=",
+            "NoNewPrivileges=true",
+            "PrivateTmp=true",
+            "PrivateDevices=true",
+            "ProtectHome=true",
+            "ProtectSystem=strict",
+            "ProtectKernelTunables=true",
+            "ProtectControlGroups=true",
+            "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
+            "RestrictNamespaces=true",
+            "LockPersonality=true",
+            f"ReadWritePaths={DEMAND_STATE}",
+            "RuntimeDirectory=dgxspark/on_demand",
+            "RuntimeDirectoryPreserve=yes",
             *INSTALL,
         ]
     )
@@ -451,16 +633,18 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
         "folders": folders,
         "files": files,
         "units": units,
-        "instances": {
-            "marker": f"{SPEECH_ETC}/*.json",
-            "keep": [item["name"] for item in planned],
-            "units": ["spark-{name}.service"],
-            "paths": [
-                f"{SPEECH_ETC}/{{name}}.env",
-                "/etc/dgxspark/secrets/speech/{name}",
-                "/var/lib/dgxspark/speech/{name}",
-            ],
-        },
+        "instances": [
+            {
+                "marker": f"{SPEECH_ETC}/*.json",
+                "keep": [item["name"] for item in planned],
+                "units": ["spark-{name}.service"],
+                "paths": [
+                    f"{SPEECH_ETC}/{{name}}.env",
+                    "/etc/dgxspark/secrets/speech/{name}",
+                    "/var/lib/dgxspark/speech/{name}",
+                ],
+            }
+        ],
     }
 
 

@@ -29,6 +29,7 @@ DEFAULTS: dict[str, Any] = {
     "completion_timeout": 300.0,  # s
     "unit": None,
     "container": None,
+    "on_demand": False,
     "checks": {},
     "prompt": endpoint.DEFAULT_PROMPT,
     "max_tokens": 64,
@@ -43,8 +44,9 @@ class _Behind:
     Silence of either is no news of the unit: C(unknown) keeps what is not known, by program.
     """
 
-    def __init__(self, run: Run, unit: str | None, container: str | None) -> None:
+    def __init__(self, run: Run, unit: str | None, container: str | None, on_demand: bool = False) -> None:
         self.run, self.unit, self.container = run, unit, container
+        self.on_demand = on_demand
         self.unknown: dict[str, str] = {}
         first = self.unit_now() if unit else None
         self.restarts_before: int | None = first["n_restarts"] if first else None
@@ -77,6 +79,8 @@ class _Behind:
             unit = self.unit_now()
             if unit is not None and self.restarts_before is None:
                 self.restarts_before = unit["n_restarts"]
+            if self.on_demand and (unit or {}).get("active_state") != "failed":
+                return None  # the question starts it
             return units.why_dead(unit, self.unit, self.restarts_before or 0)
         state = self._container_state() if self.container else "running"
         if state in ("missing", "exited", "dead"):
@@ -104,7 +108,7 @@ def wait(run: Run, params: Mapping[str, Any], check: bool = False) -> tuple[dict
     :param check: do not wait for what does not run
     :returns: the result of M(dgxspark.vllm.endpoint_ready), and why it failed, or an empty text
     """
-    behind = _Behind(run, params["unit"], params["container"])
+    behind = _Behind(run, params["unit"], params["container"], params["on_demand"])
     if check and (behind.unit or behind.container):
         reason = behind.why_gone()
         if reason:

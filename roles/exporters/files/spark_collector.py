@@ -81,6 +81,7 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("service",),
     ),
     "dgxspark_unit_active": ("gauge", "1 when a unit of this collection is active.", ("unit", "service")),
+    "dgxspark_unit_enabled": ("gauge", "1 when a unit starts at boot, 0 for what its owner has stopped or requests start.", ("unit", "service")),
     "dgxspark_unit_failed": ("gauge", "1 when a unit has failed and systemd has given up.", ("unit", "service")),
     "dgxspark_unit_restarts_total": (
         "counter",
@@ -383,6 +384,7 @@ class Collector:
         for unit in found:
             name, service = unit["name"], services.get(unit["name"], "")
             page.add("dgxspark_unit_active", int(unit["active_state"] in units.UP), unit=name, service=service)
+            page.add("dgxspark_unit_enabled", int(unit["enabled"] is not False), unit=name, service=service)
             page.add("dgxspark_unit_failed", int(unit["active_state"] == "failed"), unit=name, service=service)
             page.add(
                 "dgxspark_unit_restarts_total",

@@ -147,3 +147,40 @@ def test_check_mode_writes_nothing_and_waits_for_nothing(
 def test_the_documentation_names_every_result(call: Call, engine: Any) -> None:
     result = call({"name": "heavy", "url": engine.url, "served_model_name": "heavy", **DEPLOYED})
     assert set(yaml.safe_load(service_proof.RETURN)) == set(result) - {"changed", "invocation", "warnings"}
+
+
+def test_what_requests_start_is_not_started_again_for_a_proof(
+    call: Call, engine: Any, fake_run: Any, tmp_path: Path
+) -> None:
+    service = {"name": "heavy", "url": engine.url, "served_model_name": "heavy", "on_demand": {"set": None}, **DEPLOYED}
+    cold = SHOWN.format(name="spark-heavy.service", state="inactive")
+    fake_run.on("systemctl show", cold)
+    # Never proved: the question starts it, whatever its unit is until then.
+    assert call(service)["answers"]["heavy"]["ready"] is True
+    asked = len(engine.requests)
+    result = call(service)
+    assert result["answers"] == {} and result["changed"] is False and len(engine.requests) == asked
+    # Another one is deployed, or nothing is to be kept: it is asked.
+    assert call({**service, "vllm_version": "0.20.0"})["answers"]["heavy"]["ready"] is True
+    assert call(service, receipts_dir="")["answers"]["heavy"]["ready"] is True
+    fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="active"))
+    assert call({**service, "vllm_version": "0.20.0"})["answers"]["heavy"]["ready"] is True
+
+
+def test_a_start_on_demand_that_failed_is_told_at_once(
+    call: Call, closed_port: int, fake_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(readiness.DEFAULTS, "interval", 0.1)
+    fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="failed"))
+    url = f"http://127.0.0.1:{closed_port}"
+    result = call(
+        {
+            "name": "heavy",
+            "url": url,
+            "served_model_name": "heavy",
+            **DEPLOYED,
+            "settings": {"start_deadline_seconds": 600},
+            "on_demand": {"set": "x"},
+        }
+    )
+    assert result["failed"] is True and "heavy" in result["msg"]

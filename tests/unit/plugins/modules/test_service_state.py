@@ -237,3 +237,36 @@ def test_what_this_collection_did_not_deploy_is_never_named_to_systemd(spark: Sp
     (spark.etc / "services" / "evil.json").write_text(json.dumps({"unit": "ssh.service"}))
     assert call("stopped", "evil")["changed"] is False
     assert all("ssh.service" not in argv for argv in spark.calls)
+
+
+def pin_of(tmp_path: Path, name: str) -> str:
+    path = tmp_path / "run/on_demand/pins" / name
+    return path.read_text().strip() if path.exists() else "auto"
+
+
+def test_what_requests_start_is_pinned_and_left_to_its_program(spark: Spark, call: Any, tmp_path: Path) -> None:
+    spark.put("heavy", "inactive", 95, on_demand=True)
+    spark.put("fast", "inactive", 10)
+    spark.enabled["heavy"] = False
+    run = {"run_dir": str(tmp_path / "run"), "boot": True}
+    result = call("started", "heavy", "fast", **run)
+    assert pin_of(tmp_path, "heavy") == "warm" and pin_of(tmp_path, "fast") == "auto"
+    # No memory is waited for on its behalf, and it does not start at boot.
+    assert spark.asked("start") == ["spark-fast.service"] and spark.enabled == {"heavy": False, "fast": True}
+    assert {s["name"]: (s["on_demand"], s["changed"]) for s in result["services"]} == {
+        "heavy": (True, True),
+        "fast": (False, True),
+    }
+    spark.state["heavy"] = "active"
+    assert call("stopped", "heavy", **run)["changed"] and pin_of(tmp_path, "heavy") == "cold"
+    assert spark.asked("stop") == ["spark-heavy.service"]
+    assert not call("stopped", "heavy", **run)["changed"]
+    assert call("stopped", "heavy", pin=False, **run)["changed"] and pin_of(tmp_path, "heavy") == "auto"
+    call("started", "heavy", pin=False, **run)
+    assert spark.asked("start") == ["spark-fast.service", "spark-heavy.service"]
+
+
+def test_a_check_run_pins_nothing(spark: Spark, call: Any, tmp_path: Path) -> None:
+    spark.put("heavy", "inactive", 95, on_demand=True)
+    assert call("started", "heavy", run_dir=str(tmp_path / "run"), _ansible_check_mode=True)["changed"]
+    assert pin_of(tmp_path, "heavy") == "auto"

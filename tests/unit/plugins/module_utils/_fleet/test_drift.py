@@ -296,6 +296,21 @@ def test_what_comes_up_or_waits_for_its_turn_is_no_difference() -> None:
         assert findings(known) == []
 
 
+def test_what_requests_start_may_run_or_not() -> None:
+    known = clean()
+    known["planned"]["services"][0]["state"] = "on_demand"
+    unit(known, enabled=False)
+    known["compared"]["units"][UNIT]["enabled"] = known["compared"]["recorded"]["units"][UNIT]["enabled"] = False
+    assert findings(known) == []
+    stopped(known)
+    unit(known, active_state="inactive", enabled=False)
+    assert findings(known) == []
+    unit(known, active_state="failed", enabled=False)
+    assert [each["rule"] for each in findings(known)] == ["drift.stopped"]
+    unit(known, active_state="inactive", enabled=True)
+    assert "started by requests alone" in only(known)["message"]
+
+
 def test_an_image_that_no_run_put_there_is_an_error_also_when_it_is_planned_otherwise() -> None:
     known = clean()
     container(known, image_id=OTHER)

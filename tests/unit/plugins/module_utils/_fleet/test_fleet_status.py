@@ -150,6 +150,20 @@ def test_what_is_stopped_on_purpose_is_not_down() -> None:
     assert found["well"] and found["counts"]["stopped"] == 1
 
 
+def test_what_waits_for_its_first_request_is_cold() -> None:
+    said = asked("heavy", ready=False, unit={"active_state": "inactive"})
+    found = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": said})
+    assert found["well"] and found["counts"]["cold"] == 1
+    said = asked("heavy", ready=False, unit={"active_state": "failed"})
+    assert not judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": said})["well"]
+    # Its set has one that serves: still cold, not stopped.
+    said = asked("heavy", "fast")
+    said["answers"]["services"]["services"][0].update(ready=False)
+    said["answers"]["services"]["host"]["units"][0].update(active_state="inactive")
+    both = judged({"spark-1": planned("heavy", "fast", exclusive="day", state="on_demand")}, {"spark-1": said})
+    assert sorted(row["state"] for row in both["services"]) == ["cold", "well"]
+
+
 def test_the_other_one_of_an_exclusive_set_is_stopped() -> None:
     said = asked("heavy", "fast")
     services = said["answers"]["services"]

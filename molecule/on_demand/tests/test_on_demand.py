@@ -1,0 +1,244 @@
+"""Engines that requests start: what clients see, and what is on the nodes meanwhile. The tests run in order on the shared nodes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(os.environ["MOLECULE_PROJECT_DIRECTORY"]) / "molecule"))
+
+from nodes import NODES, SUBNET
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+KEY = "molecule-secret-key"
+PLACES = {"one": ("11", 8001), "two": ("11", 8002), "three": ("11", 8003), "tiny": ("12", 8003)}
+BIG = ("one", "two", "three")
+SLOW = 120.0
+
+
+def node(host, *argv, check=True):
+    done = subprocess.run(["docker", "exec", NODES[host], *argv], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 or not check, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+def host_of(name):
+    return "spark-1" if PLACES[name][0] == "11" else "spark-2"
+
+
+def ask(name, method="POST", path="/v1/completions", key=KEY, timeout=SLOW, stream=False):
+    """Ask a service at its port; returns the status, its headers and the body."""
+    own, port = PLACES[name]
+    client = http.client.HTTPConnection(f"{SUBNET}.0.{own}", port, timeout=timeout)
+    body = json.dumps({"model": name, "prompt": "Say hello", "max_tokens": 4, "stream": stream}) if method == "POST" else None
+    try:
+        client.request(method, path, body, {"Authorization": f"Bearer {key}", "Content-Type": "application/json"})
+        answer = client.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode()
+    finally:
+        client.close()
+
+
+def state(host):
+    """What the program on a host says of its services."""
+    return json.loads(node(host, "cat", "/run/dgxspark/on_demand/state.json"))["services"]
+
+
+def unit(name):
+    return node(host_of(name), "systemctl", "is-active", f"spark-{name}.service", check=False)
+
+
+def until(what, seconds=SLOW):
+    """Wait for something that has to come."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if what():
+            return
+        time.sleep(0.5)
+    raise AssertionError({host: state(host) for host in NODES})
+
+
+def cold(*names):
+    return all(unit(name) in ("inactive", "failed") for name in names)
+
+
+def available_gib(host):
+    text = node(host, "grep", "MemAvailable", "/run/spark-sim/root/proc/meminfo")
+    return int(text.split()[1]) / 1024 / 1024
+
+
+def play(playbook, *options, code=0):
+    argv = ["ansible-playbook", f"--inventory={ROOT}/molecule/inventory.yml"]
+    argv += [f"--inventory={ROOT}/molecule/on_demand/inventory.yml", f"dgxspark.vllm.{playbook}", *options]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_each_was_proved_through_its_port():
+    for name in PLACES:
+        receipt = json.loads(node(host_of(name), "cat", f"/var/lib/dgxspark/receipts/{name}.json"))
+        assert receipt["measured"]["ttft_seconds"] > 0
+        assert node(host_of(name), "systemctl", "is-enabled", f"spark-{name}.socket") == "enabled"
+        assert node(host_of(name), "systemctl", "is-enabled", f"spark-{name}.service", check=False) == "disabled"
+
+
+def test_they_end_when_nobody_asks_and_give_their_memory_back():
+    until(lambda: cold(*PLACES))
+    until(lambda: state("spark-1")["three"]["freed_gib"])
+    assert available_gib("spark-1") > 100
+
+
+def test_a_second_run_changes_nothing_and_wakes_nobody():
+    text = play("site")
+    assert text.count("changed=0") >= 2 and "changed=1" not in text, text
+    play("drift")
+    play("doctor", "--limit", "spark-1")
+    assert cold(*PLACES)
+
+
+def test_who_only_looks_wakes_nobody():
+    assert ask("one", "GET", "/health")[0] == 200
+    status, _headers, body = ask("one", "GET", "/v1/models")
+    assert status == 200 and json.loads(body)["data"][0]["id"] == "one"
+    assert ask("one", "GET", "/v1/models", key="no")[0] == 401 == ask("one", key="no")[0]
+    status, _headers, body = ask("one", "GET", "/metrics")
+    assert status == 200 and "spark_on_demand_state" in body
+    text = play("status")
+    assert "4 cold" in text or text.count("cold") >= 2, text
+    assert cold(*PLACES)
+
+
+def test_the_first_request_starts_it_and_is_answered():
+    before = available_gib("spark-1")
+    status, _headers, body = ask("one")
+    assert status == 200 and json.loads(body)["model"] == "one"
+    assert unit("one") == "active" and before - available_gib("spark-1") > 40
+    # The real engine, with comments while it loads.
+    status, headers, body = ask("tiny", stream=True, timeout=300)
+    assert status == 200 and headers["Content-Type"].startswith("text/event-stream")
+    assert ": loading" in body and "data: [DONE]" in body
+
+
+def test_two_that_ask_at_once_start_one_engine():
+    until(lambda: cold("two"))
+    found = []
+    callers = [threading.Thread(target=lambda: found.append(ask("two")[0])) for _number in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert found == [200] * 8
+    since = node("spark-1", "systemctl", "show", "--property=InactiveExitTimestamp", "--value", "spark-two.service")
+    started = node("spark-1", "journalctl", "--unit=spark-two.service", f"--since={since.split(' ', 1)[1]}", "--grep=gate|memory is there", "-o", "cat")
+    assert started.count("memory is there") == 1, started
+
+
+def test_200_requests_to_three_of_which_two_fit():
+    names = random.Random(7).choices(BIG, k=200)
+    wrong, most, over = [], [0], threading.Event()
+    line = threading.Lock()
+
+    def work():
+        while True:
+            with line:
+                if not names:
+                    return
+                name = names.pop()
+            status, _headers, body = ask(name, timeout=300)
+            if status != 200 or json.loads(body)["model"] != name:
+                wrong.append((name, status, body[:200]))
+
+    def look():
+        while not over.wait(0.5):
+            up = node("spark-1", "docker", "ps", "--format", "{{.Names}}").split()
+            most[0] = max(most[0], sum(f"spark-{name}" in up for name in BIG))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    callers = [threading.Thread(target=work) for _number in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    over.set()
+    watcher.join()
+    assert wrong == []
+    assert most[0] == 2
+
+
+def test_a_start_that_fails_says_why_at_once():
+    until(lambda: cold("three"), 180)
+    node("spark-1", "sh", "-c", "echo SPARK_SIM_FAULT=fail >> /etc/dgxspark/env/three.env")
+    try:
+        status, headers, body = ask("three")
+        begin = time.monotonic()
+        again = ask("three")
+        assert (status, again[0]) == (503, 503) and time.monotonic() - begin < 2
+        assert "Retry-After" in headers and "three" in json.loads(body)["error"]["message"]
+        until(lambda: state("spark-1")["three"]["state"] == "failed", 10)
+    finally:
+        node("spark-1", "sed", "-i", "/SPARK_SIM_FAULT/d", "/etc/dgxspark/env/three.env")
+    # Somebody who has mended it starts it by hand.
+    node("spark-1", "systemctl", "start", "spark-three.service")
+    assert ask("three")[0] == 200
+
+
+@pytest.mark.nightly
+def test_the_program_is_killed_and_nobody_is_sent_away():
+    main = node("spark-1", "systemctl", "show", "--property=MainPID", "--value", "spark-on-demand.service")
+    node("spark-1", "kill", "-9", main)
+    assert ask("three")[0] == 200
+    assert unit("three") == "active"
+
+
+@pytest.mark.nightly
+def test_an_engine_that_is_killed_while_it_loads_is_told_to_who_waits():
+    play("stop", "-e", "services=one,two,three", "-e", "spark_pin=false")
+    found = []
+    caller = threading.Thread(target=lambda: found.append(ask("two")))
+    caller.start()
+    until(lambda: "spark-two" in node("spark-1", "docker", "ps", "--format", "{{.Names}}"))
+    node("spark-1", "docker", "kill", "spark-two")
+    caller.join()
+    assert found[0][0] in (200, 503)
+    if found[0][0] == 503:
+        assert "two" in json.loads(found[0][2])["error"]["message"]
+        node("spark-1", "systemctl", "reset-failed", "spark-two.service", check=False)
+
+
+def test_its_owner_keeps_it_down_and_up():
+    play("stop", "-e", "services=one")
+    status, _headers, body = ask("one")
+    assert status == 503 and "kept cold" in body
+    play("start", "-e", "services=one")
+    assert unit("one") == "active" and ask("one")[0] == 200
+    play("stop", "-e", "services=one", "-e", "spark_pin=false")
+    assert cold("one") and ask("one")[0] == 200
+
+
+@pytest.mark.nightly
+def test_after_a_reboot_all_is_cold_and_answers():
+    subprocess.run(["docker", "restart", "--time", "60", NODES["spark-1"]], check=True, capture_output=True)
+    until(lambda: node("spark-1", "systemctl", "is-active", "spark-on-demand.service", check=False) == "active")
+    assert cold(*BIG)
+    assert ask("two", timeout=300)[0] == 200
+
+
+@pytest.mark.nightly
+def test_without_on_demand_it_is_always_there(tmp_path):
+    extra = tmp_path / "zz.yml"
+    services = [{"name": "one", "recipe": "qwen3-4b-instruct-2507", "port": 8001, "args": {"gpu-memory-utilization": 0.4}}]
+    extra.write_text(json.dumps({"sparks": {"hosts": {"spark-1": {"spark_services": services}}}}))
+    play("site", "--limit", "spark-1", "-i", str(extra))
+    assert unit("one") == "active" and ask("one")[0] == 200
+    assert node("spark-1", "sh", "-c", "ls /etc/systemd/system/spark-*.socket /etc/dgxspark/on_demand/* 2>/dev/null", check=False) == ""

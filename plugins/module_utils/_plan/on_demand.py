@@ -1,0 +1,178 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Services that start with their first request: what C(on_demand) says.
+
+Which of them fit beside each other is in C(judging.py); what decides on the host which engine starts and which one goes, in
+C(_runtime/on_demand.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._common import schema
+from .._common.schema import NUMBER, Key
+from .._common.validation import SERVICE_NAME, Problems
+from .planned import OnDemand
+
+if TYPE_CHECKING:
+    from .service import PlacedService
+
+
+STATE = "on_demand"
+"""State of a planned service that is started by requests; nothing else starts it."""
+UNIT = "spark-on-demand.service"
+"""Unit of the program that holds the ports of these services and starts their engines."""
+PORT_STEP = 10_000
+"""How far the engine's own port is from that of its clients, which is taken by the socket."""
+MOST_OF_A_SET = 8
+"""Services of one set. Each of the 2^n combinations is planned."""
+
+KEYS: dict[str, Key] = {
+    "idle_minutes": Key(
+        NUMBER, 20, "minutes without a request after which the engine is stopped", least=0.1, most=10080, unit="minutes"
+    ),
+    "exclusive": Key(
+        str, "", "name of a set of services on demand that share memory: as many of them run as fit beside each other"
+    ),
+    "keep": Key(int, None, "most engines of the set that run at once; as many as fit when left out", least=1, most=8),
+    "minimum_minutes": Key(
+        NUMBER,
+        2,
+        "minutes that an engine runs at least before another one of its set takes its place",
+        least=0,
+        most=1440,
+        unit="minutes",
+    ),
+    "priority": Key(int, 0, "of two engines that could go, the one with the lower number goes", least=-100, most=100),
+    "engine_port": Key(
+        int,
+        None,
+        "port of the engine itself, on the loopback address; `port` plus 10000, or minus 10000 where that is too high, when left out",
+        least=1,
+        most=65535,
+    ),
+    "while_loading": Key(
+        str,
+        "wait",
+        "what a request gets while its engine loads: `wait` holds it, `comments` holds it and sends SSE comments to those that stream, "
+        "`reject` answers 503 with Retry-After",
+        choices=("wait", "comments", "reject"),
+    ),
+    "hold_minutes": Key(
+        NUMBER,
+        15,
+        "longest time that a request is held; then it gets 503 with Retry-After",
+        least=0.1,
+        most=1440,
+        unit="minutes",
+    ),
+    "retry_minutes": Key(
+        NUMBER,
+        5,
+        "minutes after a start that failed in which requests get its reason at once",
+        least=0.1,
+        most=1440,
+        unit="minutes",
+    ),
+}
+"""Keys of C(on_demand) of a service."""
+
+
+def read(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Check what a service says of its start on demand.
+
+    :param problems: what is wrong goes there
+    :param own: the service as it is written
+    :returns: C({on_demand, state, exclusive}) as far as they follow from it, empty for a service that is always there
+    """
+    given = own.get("on_demand")
+    if given is None:
+        return {}
+    values = schema.filled(problems, problems.mapping(given, "on_demand"), KEYS, "on_demand.")
+    name = values["exclusive"]
+    if name and not SERVICE_NAME.fullmatch(name):
+        problems.add(
+            f"'on_demand.exclusive' is {name!r}; it must be the name of a set: lower-case letters, digits and inner dashes."
+        )
+    if own.get("exclusive"):
+        problems.add(
+            "'exclusive' and 'on_demand' exclude each other. The set of a service on demand is on_demand.exclusive."
+        )
+    if values["keep"] and not name:
+        problems.add("'on_demand.keep' counts engines of a set. Name the set in on_demand.exclusive, or leave it out.")
+    port = own.get("port")
+    if values["engine_port"] is None and isinstance(port, int):
+        values["engine_port"] = port + PORT_STEP if port + PORT_STEP <= 65535 else port - PORT_STEP
+    elif values["engine_port"] == port:
+        problems.add("'on_demand.engine_port' is the port of the service, which its socket has. Take another one.")
+    found: dict[str, Any] = {"on_demand": values, "exclusive": name}
+    # What its owner has stopped has no socket either.
+    return found if own.get("state") == "stopped" else {**found, "state": STATE}
+
+
+def check(where: str, services: Sequence[PlacedService]) -> list[str]:
+    """Say what is wrong with the services on demand of a host, taken together.
+
+    :param where: the host, as messages name it
+    :param services: of the host
+    :returns: messages
+    """
+    messages: list[str] = []
+    ports: dict[int, str] = {service.port: f"the port of {service.name}" for service in services}
+    for service in services:
+        if not service.on_demand:
+            continue
+        port = int(service.on_demand["engine_port"])
+        if port in ports:
+            messages.append(
+                f"{where}: {service.name}: its engine would listen on port {port}, which is {ports[port]}. Set "
+                "on_demand.engine_port to a free one."
+            )
+        ports[port] = f"that of the engine of {service.name}"
+    for name, members in sets_of(services).items():
+        plain = [each.name for each in services if each.exclusive == name and not each.on_demand]
+        if plain:
+            messages.append(
+                f"{where}: the set {name} has services on demand ({', '.join(each.name for each in members)}) and others "
+                f"({', '.join(plain)}). Give these on_demand too, or a set of their own."
+            )
+        if len({(each.on_demand or {}).get("keep") for each in members}) > 1:
+            messages.append(
+                f"{where}: services of the set {name} differ in on_demand.keep. Say the same in all of them."
+            )
+        if len(members) > MOST_OF_A_SET:
+            messages.append(
+                f"{where}: the set {name} has {len(members)} services, {MOST_OF_A_SET} are the most that are planned. Make two sets."
+            )
+    return messages
+
+
+def sets_of(services: Sequence[PlacedService]) -> dict[str, list[PlacedService]]:
+    """Return the services on demand of each set by its name."""
+    found: dict[str, list[PlacedService]] = {}
+    for service in services:
+        if service.on_demand and service.exclusive:
+            found.setdefault(service.exclusive, []).append(service)
+    return found
+
+
+def planned(service: PlacedService, address: str) -> OnDemand | None:
+    """Return what the host goes by to start and stop an engine, None for one that is always there. address: of the engine."""
+    said = service.on_demand
+    if not said:
+        return None
+    return OnDemand(
+        engine=f"http://{address}:{said['engine_port']}",
+        set=service.exclusive or None,
+        keep=said["keep"],
+        combinations=(),
+        idle_seconds=round(said["idle_minutes"] * 60),
+        minimum_seconds=round(said["minimum_minutes"] * 60),
+        priority=said["priority"],
+        hold_seconds=round(said["hold_minutes"] * 60),
+        while_loading=said["while_loading"],
+        retry_seconds=round(said["retry_minutes"] * 60),
+    )

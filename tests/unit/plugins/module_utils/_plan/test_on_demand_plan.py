@@ -1,0 +1,188 @@
+"""Services that start with their first request, as they are read, planned and put on a host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.validation import Problems
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import on_demand, picture, unit_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
+
+FOLDER = Path(__file__).resolve().parents[5] / "playbooks" / "recipes"
+RECIPES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yml")}
+
+
+def service(name: str, port: int, share: float | None = None, **more: Any) -> dict[str, Any]:
+    args = {"gpu-memory-utilization": share} if share else {}
+    return {"name": name, "recipe": "qwen3-4b-instruct-2507", "port": port, "args": args, **more}
+
+
+def plan_of(*services: dict[str, Any], measured: dict[str, Any] | None = None, **variables: Any) -> dict[str, Any]:
+    given = {"vars": {"spark_services": list(services), **variables}, "address": "192.168.1.11", "measured": measured}
+    planned: dict[str, Any] = engine.make_plan({"spark-1": given}, RECIPES)["hosts"]["spark-1"]
+    return planned
+
+
+def refused(*services: dict[str, Any]) -> str:
+    with pytest.raises(InventoryError) as problem:
+        plan_of(*services)
+    return str(problem.value)
+
+
+def of_set(share: float, keep: int | None = None, **more: Any) -> dict[str, Any]:
+    said = {"exclusive": "big", **({"keep": keep} if keep else {})}
+    return {"share": share, "on_demand": said, **more}
+
+
+def three(keep: int | None = None) -> list[dict[str, Any]]:
+    return [service(name, 8001 + place, **of_set(0.4, keep)) for place, name in enumerate(("a", "b", "c"))]
+
+
+def test_the_engine_is_behind_its_port() -> None:
+    planned = plan_of(service("a", 8001, on_demand={}))["services"][0]
+    assert (planned["state"], planned["port"], planned["url"]) == ("on_demand", 8001, "http://127.0.0.1:8001")
+    assert planned["probe"]["url"] == planned["settings"]["url"] == "http://127.0.0.1:18001"
+    argv = planned["argv"]
+    assert argv[argv.index("--port") + 1] == "18001" and argv[argv.index("--host") + 1] == "127.0.0.1"
+    own = planned["on_demand"]
+    assert (own["idle_seconds"], own["hold_seconds"], own["while_loading"]) == (1200, 900, "wait")
+    plain = plan_of(service("a", 8001))["services"][0]
+    assert "on_demand" not in plain and plain["state"] == "started" and plain["probe"]["url"] == plain["url"]
+
+
+def test_a_high_port_has_its_engine_below() -> None:
+    assert plan_of(service("a", 60000, on_demand={}))["services"][0]["probe"]["url"].endswith(":50000")
+
+
+def test_what_fits_beside_each_other_is_worked_out() -> None:
+    planned = plan_of(*three())
+    assert planned["verdict"] != "fails" and planned["utilization_sum"] == 0.4
+    pairs = [["a", "b"], ["a", "c"], ["b", "c"]]
+    assert all(each["on_demand"]["combinations"] == pairs for each in planned["services"])
+    notes = picture.label_notes(planned["services"])
+    assert "set big: beside each other run at most a + b or a + c or b + c" in notes
+
+
+def test_what_is_always_there_takes_its_part() -> None:
+    always = service("always", 8010, 0.3)
+    planned = plan_of(*three(), always)
+    found = {each["name"]: each.get("on_demand") for each in planned["services"]}
+    assert found["a"]["combinations"] == [["a"], ["b"], ["c"]] and found["always"] is None
+
+
+def test_keep_bounds_how_many_run() -> None:
+    assert plan_of(*three(keep=1))["services"][0]["on_demand"]["combinations"] == [["a"], ["b"], ["c"]]
+
+
+def test_a_set_of_which_one_does_not_fit_is_refused() -> None:
+    planned = plan_of(service("a", 8001, **of_set(0.99)), service("b", 8002, **of_set(0.2)))
+    assert planned["verdict"] == "fails"
+    assert {each["name"]: each["on_demand"]["combinations"] for each in planned["services"]} == {
+        "a": [["b"]],
+        "b": [["b"]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("services", "says"),
+    [
+        ([service("a", 8001, on_demand={"idle_minutes": 0})], "on_demand.idle_minutes"),
+        ([service("a", 8001, on_demand={"idle": 5})], "idle"),
+        ([service("a", 8001, on_demand=True)], "on_demand"),
+        ([service("a", 8001, on_demand={"exclusive": "Big!"})], "on_demand.exclusive"),
+        ([service("a", 8001, on_demand={"keep": 2})], "on_demand.keep"),
+        ([service("a", 8001, on_demand={}, exclusive="big")], "exclude each other"),
+        ([service("a", 8001, on_demand={"engine_port": 8001})], "engine_port"),
+        ([service("a", 8001, on_demand={}), service("b", 18001)], "port 18001, which is the port of b"),
+        (
+            [service("a", 8001, **of_set(0.2)), service("b", 8002, exclusive="big")],
+            "the set big has services on demand",
+        ),
+        ([service("a", 8001, **of_set(0.2, 1)), service("b", 8002, **of_set(0.2, 2))], "differ in on_demand.keep"),
+        ([service("on-demand", 8001)], "which is a unit of this collection already"),
+    ],
+)
+def test_what_cannot_be_is_named(services: list[dict[str, Any]], says: str) -> None:
+    assert says in refused(*services)
+
+
+def test_a_set_has_a_bound() -> None:
+    many = [service(f"s{number}", 8001 + number, **of_set(0.05)) for number in range(on_demand.MOST_OF_A_SET + 1)]
+    assert "8 are the most that are planned" in refused(*many)
+
+
+def test_what_its_owner_has_stopped_has_no_socket() -> None:
+    planned = plan_of(service("a", 8001, on_demand={}, state="stopped"))["services"]
+    assert planned[0]["state"] == "stopped"
+    made = unit_files.services(planned, "dgxspark", "/srv")
+    assert not [file for file in made["files"] if "demand" in file["path"] or file["path"].endswith(".socket")]
+    assert [unit["state"] for unit in made["units"]] == ["stopped"]
+
+
+def test_a_cluster_has_none() -> None:
+    problems = Problems("x")
+    assert on_demand.read(problems, {"port": 8001, "on_demand": None}) == {} and not problems.messages
+
+
+def files_of(planned: list[dict[str, Any]]) -> tuple[dict[str, str], dict[str, Any]]:
+    made = unit_files.services(planned, "dgxspark", "/srv")
+    return {file["path"]: file.get("content", "") for file in made["files"]}, made
+
+
+def test_what_lies_on_the_host() -> None:
+    planned = plan_of(*three(), service("always", 8010, 0.1))["services"]
+    files, made = files_of(planned)
+    engine_unit = files["/etc/systemd/system/spark-a.service"]
+    assert "Restart=no" in engine_unit and "StartLimitIntervalSec=0" in engine_unit
+    assert "Restart=always" in files["/etc/systemd/system/spark-always.service"]
+    socket = files["/etc/systemd/system/spark-b.socket"]
+    assert "ListenStream=127.0.0.1:8002\n" in socket and "FileDescriptorName=b\n" in socket
+    assert (
+        "Sockets=spark-a.socket spark-b.socket spark-c.socket\n" in files["/etc/systemd/system/spark-on-demand.service"]
+    )
+    settings = json.loads(files["/etc/dgxspark/on_demand/settings.json"])
+    assert settings["sets"] == {"big": {"keep": None, "combinations": [["a", "b"], ["a", "c"], ["b", "c"]]}}
+    assert settings["services"]["c"]["engine"] == "http://127.0.0.1:18003" and set(settings["services"]) == {
+        "a",
+        "b",
+        "c",
+    }
+    states = {unit["name"]: unit.get("state", "started") for unit in made["units"]}
+    assert states["spark-a.service"] == states["spark-a.socket"] == "triggered"
+    assert states["spark-always.service"] == states["spark-on-demand.service"] == "started"
+    boots = {unit["name"]: unit["enabled"] for unit in made["units"]}
+    assert not boots["spark-a.service"] and boots["spark-a.socket"] and boots["spark-on-demand.service"]
+
+
+def test_without_one_all_of_it_goes_before_engines_come() -> None:
+    _files, made = files_of(plan_of(service("a", 8001))["services"])
+    sockets, program = made["instances"][:2]
+    assert (sockets["keep"], program["keep"]) == ([], []) and program["units"] == ["spark-on-demand.service"]
+    assert made["instances"][2]["keep"] == ["a"]
+
+
+def test_an_ipv6_address_is_one_for_a_socket() -> None:
+    planned = plan_of(service("a", 8001, on_demand={}), spark_listen="::1")["services"]
+    assert "ListenStream=[::1]:8001\n" in files_of(planned)[0]["/etc/systemd/system/spark-a.socket"]
+
+
+def test_its_socket_is_no_stranger_at_its_port() -> None:
+    measured = {
+        "services": ["a"],
+        "listening": [{"port": 8001, "address": "127.0.0.1", "process": "systemd"}],
+        "units": [{"name": "spark-on-demand.service", "active_state": "active"}],
+    }
+    taken = "host.port_taken"
+    assert taken not in [
+        each["rule"] for each in plan_of(service("a", 8001, on_demand={}), measured=measured)["findings"]
+    ]
+    # It was on demand until now, and its socket goes with this run.
+    assert taken not in [each["rule"] for each in plan_of(service("a", 8001), measured=measured)["findings"]]
+    measured["services"] = []
+    assert taken in [each["rule"] for each in plan_of(service("a", 8001, on_demand={}), measured=measured)["findings"]]
