@@ -186,3 +186,23 @@ def test_its_socket_is_no_stranger_at_its_port() -> None:
     assert taken not in [each["rule"] for each in plan_of(service("a", 8001), measured=measured)["findings"]]
     measured["services"] = []
     assert taken in [each["rule"] for each in plan_of(service("a", 8001, on_demand={}), measured=measured)["findings"]]
+
+
+def test_neither_gateway_nor_monitor_ask_it_for_a_token() -> None:
+    one, other = service("a", 8001, 0.1, on_demand={}), service("b", 8002, 0.1)
+    variables = {
+        "spark_services": [one, other],
+        "spark_gateway": {
+            "aliases": {"both": {"backends": ["spark-1/a"], "fallback": ["b"]}, "b": {"backends": ["spark-1/b"]}}
+        },
+        "spark_fleet_monitor": {"notify": []},
+    }
+    planned = engine.make_plan({"spark-1": {"vars": variables, "address": "192.168.1.11"}}, RECIPES)["addons"][
+        "spark-1"
+    ]
+    checks = {key: backend["check"] for key, backend in planned["gateway"]["settings"]["backends"].items()}
+    assert checks == {"spark-1/a": "/v1/models", "spark-1/b": "completion"}
+    assert all("a" not in name for name in planned["gateway"]["settings"]["tools"])
+    watched = {each["key"]: each for each in planned["fleet_monitor"]["settings"]["endpoints"]}
+    assert (watched["spark-1/a"]["complete"], watched["spark-1/b"]["complete"]) == (False, True)
+    assert watched["spark-1/gateway"]["models"] == ["b"]
