@@ -622,6 +622,7 @@ def direct_run(quick: Path, name: str, lane: str) -> Result:
     env["PYTEST_ADDOPTS"] += " -m 'not nightly'"
     env["FAULTS_SEED"] = "1"  # the same points at each change; others every night
     output, ok = "", True
+    Path(env["MOLECULE_EPHEMERAL_DIRECTORY"]).mkdir(parents=True, exist_ok=True)  # molecule makes its own
     with tempfile.TemporaryDirectory(prefix="ssh-") as connections:
         env["SPARKSIM_SSH"] = connections
         for step in scenarios.steps(name):
