@@ -99,7 +99,6 @@ doctor:
     disks: {/srv/huggingface: {total_gib: 3755.1, free_gib: 1210.4, exists: true}}
     gpu_error: ''
     gpu_load: {utilization: 97.0, sm_mhz: 2411.0, power_w: 61.0}
-    guard_stopped: {}
     helpers: {docker.service: {active: true, enabled: true}}
     kernel_log: {}
     reboot_required: false
@@ -130,7 +129,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, state_file
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     answered,
     noted,
@@ -191,7 +190,6 @@ def main() -> None:
         "disks": gb10.read_disks(dict.fromkeys(paths)),
         "gpu_error": error,
         "gpu_load": load,
-        "guard_stopped": read_guard(Path("/var/lib/dgxspark/guard/state.json")),
         "helpers": noted(unknown, {}, helpers, run),
         "kernel_log": noted(unknown, {}, kernel_log, run),
         **reboot(),
@@ -340,16 +338,6 @@ def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
             entry["error"] = str(error)[:200]
         found[path.stem] = entry
     return found
-
-
-def read_guard(path: Path) -> dict[str, str]:
-    """What the guard has stopped, and why; empty where none runs, or it left everything alone."""
-    stopped = (state_file.read(path) or {}).get("stopped")
-    if not isinstance(stopped, dict):
-        return {}
-    return {
-        str(name): str(note.get("why") or "")[:300] for name, note in sorted(stopped.items()) if isinstance(note, dict)
-    }
 
 
 def registries(config: Path) -> list[str]:

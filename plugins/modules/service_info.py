@@ -45,9 +45,14 @@ options:
     type: path
     default: /var/lib/dgxspark/receipts
   host:
-    description: Whether to look at the units, the memory and the GPU memory of services of the host as well.
+    description: Whether to look at the units, the memory, the GPU memory of services and the guard of the host as well.
     type: bool
     default: false
+    version_added: 0.1.0
+  settings:
+    description: Folder with the settings of what is deployed, of which that of the guard is read for O(host).
+    type: path
+    default: /etc/dgxspark
     version_added: 0.1.0
   root:
     description: Where C(/proc) is read for O(host). Simulated Sparks show their own there.
@@ -122,10 +127,10 @@ services:
       type: str
       sample: ok
 host:
-  description: C(units), C(memory) and C(resident) as M(dgxspark.vllm.spark_info) has them.
+  description: C(units), C(memory), C(resident) and C(guard) as M(dgxspark.vllm.spark_info) has them.
   returned: with O(host)
   type: dict
-  sample: {"units": [], "memory": {"total_gib": 121.628, "available_gib": 22.064}, "resident": [{"name": "heavy", "gib": 95.412}]}
+  sample: {"units": [], "memory": {"total_gib": 121.628, "available_gib": 22.064}, "resident": [{"name": "heavy", "gib": 95.412}], "guard": null}
 """
 
 import json
@@ -135,9 +140,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, guard_account
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, metrics
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, metrics, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import noted, reader
 
 LOOK_SECONDS = 10.0  # that systemctl, docker or nvidia-smi may take
@@ -191,13 +196,16 @@ def benched(folder: str, name: str) -> dict[str, Any]:
     return {"decode_tokens_per_second": figure, "decode_ratio": found.get("ratio")}
 
 
-def look(run: gb10.Run, root: str) -> dict[str, Any]:
-    """Return the units, the memory and the GPU memory of services of this host."""
+def look(run: gb10.Run, root: str, etc: str) -> dict[str, Any]:
+    """Return the units, the memory, the GPU memory of services and the guard of this host."""
     unknown: dict[str, str] = {}
     found = {
         "units": noted(unknown, [], gb10.read_units, run),
         "memory": gb10.read_memory(root),
         "resident": noted(unknown, [], resident, run, root),
+        "guard": guard_account.account(
+            state_file.read(Path(etc, guard_account.SETTINGS)), state_file.read(Path(guard_account.STATE))
+        ),
     }
     return {**found, "unknown": unknown}
 
@@ -226,6 +234,7 @@ def main() -> None:
             "timeout": {"type": "float", "default": 10},
             "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
             "host": {"type": "bool", "default": False},
+            "settings": {"type": "path", "default": "/etc/dgxspark"},
             "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
@@ -236,9 +245,9 @@ def main() -> None:
     for answer in answers:
         answer["fast_path"] = fast_path_summary(module.params["receipts"], answer["name"])
         answer.update(benched(module.params["receipts"], answer["name"]))
-    host = (
-        {"host": look(reader(LOOK_SECONDS, 2 * LOOK_SECONDS), module.params["root"])} if module.params["host"] else {}
-    )
+    host = {}
+    if module.params["host"]:
+        host = {"host": look(reader(LOOK_SECONDS, 2 * LOOK_SECONDS), module.params["root"], module.params["settings"])}
     module.exit_json(changed=False, services=answers, **host)
 
 

@@ -200,6 +200,27 @@ spark:
       type: list
       elements: dict
       sample: [{"name": "heavy", "gib": 95.412}]
+    guard:
+      description:
+        - What the guard of the memory is set to and what it did last. V(null) where none is deployed; single values are V(null) where
+          they are not known.
+      returned: always
+      type: dict
+      sample:
+        act: true
+        floor_gib: 3.0
+        start_floor_gib: 5.0
+        free_floor_gib: 3.0
+        contiguous_floor_gib: 0.375
+        last_gib: 1.0
+        level: calm
+        available_gib: 22.064
+        lowest_gib: 2.731
+        at: 1790000000.2
+        last: {at: 1789990000.1, what: restart, whom: heavy, why: 4.1 GiB above its plan}
+        stopped: {}
+        refused: []
+        who: ''
 """
 
 import grp
@@ -209,8 +230,9 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import engine_access
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import engine_access, guard_account
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.gb10 import collect
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import reader
 
 
@@ -244,6 +266,9 @@ def main() -> None:
     spark["models"], spark["snapshots"] = sorted(repo for repo, own in there.items() if own["commits"]), there
     spark["hf_home"] = engine_access.look(Path(module.params["hf_home"]))
     spark["firewall"] = Path("/etc/dgxspark/firewall.nft").exists()
+    spark["guard"] = guard_account.account(
+        state_file.read(Path("/etc/dgxspark", guard_account.SETTINGS)), state_file.read(Path(guard_account.STATE))
+    )
     spark["docker_users"] = docker_users()
     spark["nft"] = module.get_bin_path("nft") is not None
     module.exit_json(changed=False, spark=spark)

@@ -82,11 +82,11 @@ reason:
   returned: success
   type: str
 hosts:
-  description: Each host with its C(state), C(why) it is silent, C(notes) and memory.
+  description: Each host with its C(state), C(why) it is silent, C(notes), memory and guard, V(null) where it has none.
   returned: success
   type: dict
   sample:
-    spark-1: {state: well, why: '', notes: [], available_gib: 22.1, total_gib: 121.6}
+    spark-1: {state: well, why: '', notes: [], available_gib: 22.1, total_gib: 121.6, guard: null}
 services:
   description:
     - One row a service, or a rank of one, the worst first.

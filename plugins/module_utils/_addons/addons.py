@@ -146,7 +146,10 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
             )
             findings[host] += found
         if settings["fleet_monitor"]:
-            outcome[host]["fleet_monitor"], found = fleet_monitor.plan(host, settings["fleet_monitor"], known, doors)
+            guarded = [name for name, parts in outcome.items() if (parts.get("guard") or {}).get("state") == "present"]
+            outcome[host]["fleet_monitor"], found = fleet_monitor.plan(
+                host, settings["fleet_monitor"], known, doors, guarded
+            )
             findings[host] += found
     own: dict[str, list[Endpoint]] = {host: [] for host in hosts}
     for each in known:
@@ -204,6 +207,14 @@ def _front(
     for entry in made["config"]["model_list"]:
         length = lengths.get(str(entry["model_info"]["id"]).removeprefix(f"{entry['model_name']}@"))
         by_name[entry["model_name"]] = max(by_name.get(entry["model_name"]) or 0, length or 0) or None
+    router = made["config"]["router_settings"]
+    waits: dict[str, clients.Waits] = {}
+    for entry in made["config"]["model_list"]:
+        own, before = entry["litellm_params"], waits.get(entry["model_name"], {"whole": 0, "silent": 0})
+        waits[entry["model_name"]] = {
+            "whole": max(before["whole"], own.get("timeout", router["timeout"])),
+            "silent": max(before["silent"], own.get("stream_timeout", router["stream_timeout"])),
+        }
     allowed = {key["name"]: key.get("aliases") for key in made["settings"]["keys"] if key["role"] == "client"}
     files = {client["name"]: client["key_file"] for client in settings["clients"]}
     front: clients.Gateway = {
@@ -213,6 +224,7 @@ def _front(
         "listen": made["listen"],
         "keyed": bool(settings["master_key_file"]),
         "models": by_name,
+        "waits": waits,
         "clients": {
             name: {"key_file": files[name], "models": list(names if names is not None else by_name)}
             for name, names in allowed.items()

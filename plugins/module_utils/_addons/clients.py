@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from .._cluster import endpoints as fleet
@@ -16,7 +16,7 @@ from .._common import plain_data, plain_secrets, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._host import containers, host_paths
-from . import speech
+from . import speech, timeouts
 
 KEYS: dict[str, Key] = {
     "open_webui": Key(dict, {}, "Open WebUI, a chat page in the browser"),
@@ -48,7 +48,7 @@ OPEN_WEBUI_KEYS: dict[str, Key] = {
         least=1, most=validation.LONGEST_START, unit="seconds",
     ),
     "request_timeout": Key(
-        int, 1800, "seconds that a whole answer may take; Open WebUI's own default is 300",
+        int, None, "seconds that a whole answer may take; what the gateway allows its models when left out, 1800 or more; Open WebUI's own default is 300",
         least=1, most=validation.LONGEST_START, unit="seconds",
     ),
     "image": Key(str, "ghcr.io/open-webui/open-webui:v0.12.4", "image; the same tag with -slim contains no local models"),
@@ -77,7 +77,10 @@ HERMES_KEYS: dict[str, Key] = {
     "python": Key(str, "/usr/bin/python3", "Python 3.11 to 3.13 on the host, with the module venv"),
     "install_dir": Key(str, "/opt/dgxspark/hermes", "folder on the host with the virtual environments, one per version"),
     "data_dir": Key(str, "/var/lib/dgxspark/hermes", "home folder of the agent: memory, skills, sessions, files"),
-    "request_timeout": Key(int, 1800, "timeout of requests to the gateway in seconds", least=1, most=validation.LONGEST_START, unit="seconds"),
+    "request_timeout": Key(
+        int, None, "timeout of requests to the gateway in seconds; what the gateway allows the model when left out, 1800 or more",
+        least=1, most=validation.LONGEST_START, unit="seconds",
+    ),
     "config": Key(dict, {}, "further settings of the agent's config.yaml, which take precedence over changes in its home folder"),
     "memory_gib": Key(NUMBER, 4.0, "memory limit of the unit, which the plan of a Spark reserves"),
     "start_timeout": Key(int, 180, "seconds that a start may take", least=60, most=validation.LONGEST_START, unit="seconds"),
@@ -121,11 +124,18 @@ OWNED_ENV = {
 """Variables of Open WebUI that a key of its own sets."""
 
 
+class Waits(TypedDict):
+    """How long a gateway waits for a model, seconds: for an answer without streaming, and for the next part of a stream."""
+
+    whole: int
+    silent: int
+
+
 class Gateway(TypedDict):
     """What a client has to know of a gateway.
 
-    C(models): the names that it offers, with the longest context, None where it is not known. C(clients): its keys for less than
-    everything: name to C({key_file, models}).
+    C(models): the names that it offers, with the longest context, None where it is not known. C(waits): how long it waits for each.
+    C(clients): its keys for less than everything: name to C({key_file, models}).
     """
 
     host: str
@@ -134,6 +144,7 @@ class Gateway(TypedDict):
     listen: str
     keyed: bool
     models: dict[str, int | None]
+    waits: dict[str, Waits]
     clients: dict[str, dict[str, Any]]
 
 
@@ -263,46 +274,6 @@ def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def gateway_of(
-    host: str, address: str, settings: Mapping[str, Any], outcome: Mapping[str, Any], endpoints: Sequence[Endpoint]
-) -> Gateway:
-    """Return what clients have to know of a gateway.
-
-    :param host: the host of the gateway
-    :param address: its management address
-    :param settings: of C(gateway.read)
-    :param outcome: the variables of its role, as C(gateway.plan) returns them
-    :param endpoints: of the fleet
-    :returns: its address, its models with the context length in tokens that all servers behind them have, and its
-        clients with their keys
-    """
-    models = {}
-    for name in outcome["settings"]["names"]:
-        alias = settings["aliases"].get(name)
-        behind = [backend.get("endpoint") for backend in alias["backends"]] if alias else []
-        lengths = [
-            each["max_model_len"]
-            for each in endpoints
-            if each["max_model_len"] and (each["key"] in behind if alias else name in each["models"])
-        ]
-        # A request may go to any of them.
-        models[name] = min(lengths) if lengths else None
-    files = {client["name"]: client["key_file"] for client in settings["clients"]}
-    return {
-        "host": host,
-        "address": address,
-        "port": outcome["port"],
-        "listen": outcome["listen"],
-        "keyed": not outcome["settings"]["open"],
-        "models": models,
-        "clients": {
-            key["name"]: {"key_file": files[key["name"]], "models": list(key["aliases"])}
-            for key in outcome["settings"]["keys"]
-            if key["role"] == "client"
-        },
-    }
-
-
 def plan(
     host: str,
     settings: Mapping[str, Any],
@@ -349,7 +320,7 @@ def _plan_open_webui(
         _secret("open-webui", "WEBUI_SECRET_KEY", settings["secret_key_file"]),
         {"name": "OPENAI_API_KEYS", "path": f"{SECRETS}/open-webui/OPENAI_API_KEYS", "parts": keys},
     ]
-    env = _page_env(settings, listen, urls)
+    env = _page_env(settings, listen, urls, waits_of(gateway))
     if admin:
         env |= {"WEBUI_ADMIN_EMAIL": admin["email"], "WEBUI_ADMIN_NAME": admin.get("name", "Admin")}
         secrets.append(_secret("open-webui", "WEBUI_ADMIN_PASSWORD", admin.get("password_file", "")))
@@ -375,7 +346,23 @@ def _plan_open_webui(
     return planned
 
 
-def _page_env(settings: Mapping[str, Any], listen: str, urls: Sequence[str]) -> dict[str, str]:
+def waits_of(gateway: Gateway | None, names: Iterable[str] | None = None) -> Waits:
+    """Return how long a gateway waits for the slowest of some models.
+
+    :param gateway: as a client's key sees it, None where there is none
+    :param names: of models; all that the client may use when left out
+    :returns: seconds, at least what a gateway without long contexts waits
+    """
+    found = (
+        [gateway["waits"][name] for name in (names or gateway["models"]) if name in gateway["waits"]] if gateway else []
+    )
+    return {
+        "whole": max([timeouts.WHOLE_SECONDS, *(each["whole"] for each in found)]),
+        "silent": max([timeouts.SILENT_SECONDS, *(each["silent"] for each in found)]),
+    }
+
+
+def _page_env(settings: Mapping[str, Any], listen: str, urls: Sequence[str], waits: Waits) -> dict[str, str]:
     """Return the environment of Open WebUI that does not depend on who logs in; urls: of the servers that it asks."""
     signup = (not settings["admin"]) if settings["signup"] is None else settings["signup"]
     return {
@@ -386,7 +373,7 @@ def _page_env(settings: Mapping[str, Any], listen: str, urls: Sequence[str]) -> 
         "ENABLE_SIGNUP": _flag(signup),
         "ENABLE_PERSISTENT_CONFIG": _flag(settings["persistent_config"]),
         "ENABLE_OLLAMA_API": _flag(settings["ollama"]),
-        "AIOHTTP_CLIENT_TIMEOUT": str(settings["request_timeout"]),
+        "AIOHTTP_CLIENT_TIMEOUT": str(settings["request_timeout"] or waits["whole"]),
         "AIOHTTP_CLIENT_TIMEOUT_MODEL_LIST": str(settings["model_list_timeout"]),
         # Nothing of the host is told to anybody, and the version is the inventory's to choose.
         "ENABLE_VERSION_UPDATE_CHECK": "false",
@@ -463,7 +450,9 @@ def _plan_hermes(
         "listen": settings["listen"],
         "url": f"http://{fleet.bracketed(speech.probe_address(settings['listen']))}:{settings['port']}",
         "model": model,
-        "config": _hermes_config(settings, f"{url_of(host, gateway)}/v1" if gateway else "", model, length),
+        "config": _hermes_config(
+            settings, f"{url_of(host, gateway)}/v1" if gateway else "", model, length, waits_of(gateway, [model])
+        ),
         "env": {
             "API_SERVER_ENABLED": "true",
             "API_SERVER_HOST": settings["listen"],
@@ -528,7 +517,9 @@ def _hermes_findings(
     return findings
 
 
-def _hermes_config(settings: Mapping[str, Any], base_url: str, model: str, length: int | None) -> dict[str, Any]:
+def _hermes_config(
+    settings: Mapping[str, Any], base_url: str, model: str, length: int | None, waits: Waits
+) -> dict[str, Any]:
     """Return the agent's configuration file: how it asks the gateway, with what C(config) of the settings says on top."""
     config: dict[str, Any] = {
         "model": {"default": model, "provider": "custom:dgxspark"},
@@ -538,7 +529,9 @@ def _hermes_config(settings: Mapping[str, Any], base_url: str, model: str, lengt
                 "base_url": base_url,
                 "key_env": GATEWAY_KEY,
                 "default_model": model,
-                "request_timeout_seconds": settings["request_timeout"],
+                "request_timeout_seconds": settings["request_timeout"] or waits["whole"],
+                # Else the agent gives a request up after 900 s without a token (0.19.0, agent/chat_completion_helpers.py).
+                "stale_timeout_seconds": waits["silent"],
                 "discover_models": False,
             }
         },

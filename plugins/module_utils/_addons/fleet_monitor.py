@@ -9,7 +9,7 @@ What it remembers and tells is in fleet_state.py.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -302,6 +302,7 @@ def plan(
     settings: Mapping[str, Any],
     fleet: Sequence[Endpoint],
     gateways: Sequence[Endpoint] = (),
+    guarded: Collection[str] = (),
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role fleet_monitor, and findings.
 
@@ -310,6 +311,7 @@ def plan(
     :param fleet: the endpoints of the inventory
     :param gateways: those before them, with the names that they offer; models are asked for a token through them
         too
+    :param guarded: hosts whose memory is guarded: there an engine that is gone may have been stopped on purpose
     :returns: the variables, with C(secrets), files of the controller that are copied, and findings
     """
     findings: list[Finding] = []
@@ -322,7 +324,7 @@ def plan(
         if {endpoint["key"], endpoint["service"], endpoint["host"]} & left_out:
             continue
         if endpoints.reachable(endpoint, host):
-            checks.append(_endpoint_check(endpoint, endpoint["key"] in gateway_keys, secrets))
+            checks.append(_endpoint_check(endpoint, endpoint["key"] in gateway_keys, secrets, guarded))
         else:
             findings.append(_unreachable(host, endpoint))
     checks += [_extra_check(extra, secrets.add) for extra in settings["extra"] if extra["name"] not in left_out]
@@ -344,8 +346,14 @@ def plan(
     return outcome, findings
 
 
-def _endpoint_check(endpoint: Endpoint, is_gateway: bool, secrets: _Secrets) -> dict[str, Any]:
+def _endpoint_check(
+    endpoint: Endpoint, is_gateway: bool, secrets: _Secrets, guarded: Collection[str]
+) -> dict[str, Any]:
     """Return what the monitor asks of an endpoint of the fleet."""
+    look = f"journalctl -u {endpoint['unit']} on {endpoint['host']}"
+    watched = [host for host in endpoint["hosts"] if host in guarded]
+    if endpoint["kind"] == "vllm" and watched:
+        look += f"; whether the guard of the memory stopped it: journalctl -u spark-guard -p warning on {' and '.join(watched)}"
     return {
         "key": endpoint["key"],
         "url": endpoint["url"],
@@ -354,7 +362,7 @@ def _endpoint_check(endpoint: Endpoint, is_gateway: bool, secrets: _Secrets) -> 
         "complete": (endpoint["kind"] == "vllm" and not endpoint["on_demand"]) or is_gateway,
         "vllm": endpoint["kind"] == "vllm",
         "api_key_file": secrets.add(f"endpoint.{endpoint['key']}", endpoint["api_key_file"]),
-        "look": f"journalctl -u {endpoint['unit']} on {endpoint['host']}",
+        "look": look,
     }
 
 

@@ -19,6 +19,8 @@ from .._cluster.endpoints import Endpoint
 from .._common import plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
+from . import timeouts
+from .timeouts import Limits
 
 IMAGE = "ghcr.io/berriai/litellm:v1.108.7"
 """A release of LiteLLM's line with long support; the hooks of the role are written against its code."""
@@ -47,13 +49,31 @@ KEYS: dict[str, Key] = {
     "serve": Key(
         (str, list), "all", "endpoints offered under their own served model names: all, none, or a list of keys"
     ),
-    "timeout": Key(int, 1800, "seconds that an answer without streaming may take", least=1, most=MOST),
-    "stream_timeout": Key(
+    "timeout": Key(
         int,
-        600,
-        "seconds between two chunks of a stream, and until the first one, which takes longest for long prompts",
+        None,
+        "seconds that an answer without streaming may take; from the context length of each engine when left out, 1800 or more",
         least=1,
         most=MOST,
+    ),
+    "stream_timeout": Key(
+        int,
+        None,
+        "seconds between two chunks of a stream, and until the first one; from the context length of each engine when left out, 600 or more",
+        least=1,
+        most=MOST,
+    ),
+    "prefill_rates": Key(
+        dict,
+        {},
+        "endpoints to the prompt tokens a second that were measured at long prompts, for the two above; 750 is assumed for others",
+    ),
+    "keepalive_seconds": Key(
+        int,
+        15,
+        "seconds of silence after which a stream gets a comment, so that nobody takes it for dead; 0 for none",
+        least=0,
+        most=300,
     ),
     "retries": Key(
         int,
@@ -144,6 +164,11 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     settings["clients"] = _read_clients(problems, settings["clients"])
     settings["aliases"] = {name: _read_alias(problems, name, body) for name, body in settings["aliases"].items()}
     settings["serve"] = _read_serve(problems, settings["serve"])
+    for key, rate in settings["prefill_rates"].items():
+        if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate <= MOST:
+            problems.add(
+                f"'prefill_rates' has {plain_data.shown(rate)} for {key}; it must be prompt tokens a second, such as 1800."
+            )
     if settings["listen"] is None:
         settings["listen"] = "0.0.0.0" if settings["master_key_file"] else "127.0.0.1"
     return settings, problems.messages
@@ -449,6 +474,37 @@ class Plan:
         for name, backends in rows.items():
             self.lead(name, [backends])
 
+    def waits(self) -> dict[str, Limits]:
+        """How long requests of each backend may take, and what is to be said of it."""
+        settings, where = self.settings, f"spark_gateway of {self.host}"
+        rates = settings["prefill_rates"]
+        for key in rates:
+            if key not in self.backends:
+                self.say(
+                    "unknown_endpoint",
+                    f"{where}, prefill_rates: there is no endpoint {key}{validation.nearest(key, self.backends)}",
+                    f"Name one that it offers: {', '.join(sorted(self.backends)) or 'none'}.",
+                )
+        found = timeouts.of_backends({key: backend["length"] for key, backend in self.backends.items()}, rates)
+        for key, each in found.items():
+            first = f"the first token of {key} may take {each.silent} s at its {each.length} tokens, at {each.rate:g} a second"
+            for name, given in (("stream_timeout", settings["stream_timeout"]), ("timeout", settings["timeout"])):
+                if given and each.silent > timeouts.SILENT_SECONDS and given < each.silent:
+                    self.say(
+                        "timeout_short",
+                        f"{where}: {name} is {given} s, but {first}{', which is assumed' if each.assumed else ''}: longer prompts are cut off.",
+                        f"Take {name} out, which derives it; or lower max-model-len of {key}.",
+                        "warning",
+                    )
+            if each.assumed and each.silent > timeouts.SILENT_SECONDS and not settings["stream_timeout"]:
+                self.say(
+                    "prefill_assumed",
+                    f"{where}: {first}, which is assumed and not measured; streams of it may be silent for so long.",
+                    f"Measure it with bench.yml at long prompts, and set prefill_rates: {{{key}: RATE}}.",
+                    "info",
+                )
+        return found
+
     def rest(self) -> None:
         """What can be said once all names are known."""
         settings, where = self.settings, f"spark_gateway of {self.host}"
@@ -503,31 +559,50 @@ PROVIDERS = {"vllm": "hosted_vllm", "asr": "openai", "tts": "openai", "ollama": 
 MODES = {"asr": "audio_transcription", "tts": "audio_speech"}
 
 
-def litellm_config(names: Mapping[str, Sequence[Backend]], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of LiteLLM. There is no key in it, only names of variables that hold them."""
-    models = []
-    for name, backends in names.items():
-        for backend in backends:
-            info: dict[str, Any] = {
-                "id": f"{name}@{backend['key']}",
-                "backend": backend["key"],
-                "level": backend["level"],
-            }
-            if backend["kind"] in MODES:
-                info["mode"] = MODES[backend["kind"]]
-            if backend["length"]:
-                info["max_input_tokens"] = backend["length"]
-            models.append(
-                {
-                    "model_name": name,
-                    "litellm_params": {
-                        "model": f"{PROVIDERS[backend['kind']]}/{backend['model']}",
-                        "api_base": f"{backend['url']}/v1",
-                        "api_key": f"os.environ/{backend['env']}" if backend["env"] else "none",
-                    },
-                    "model_info": info,
-                }
-            )
+def _own_waits(own: Limits | None, settings: Mapping[str, Any], waits: Mapping[str, int]) -> dict[str, int]:
+    """Return the timeouts of one backend, where they are not those of all: for the slowest engine the others would fail late."""
+    found = own or timeouts.limits(None)
+    own_waits = {"timeout": found.whole, "stream_timeout": found.silent}
+    return {key: value for key, value in own_waits.items() if not settings[key] and value != waits[key]}
+
+
+def _deployment(name: str, backend: Backend, waits: Mapping[str, int]) -> dict[str, Any]:
+    """Return what LiteLLM is told of one backend behind a name."""
+    info: dict[str, Any] = {"id": f"{name}@{backend['key']}", "backend": backend["key"], "level": backend["level"]}
+    if backend["kind"] in MODES:
+        info["mode"] = MODES[backend["kind"]]
+    if backend["length"]:
+        info["max_input_tokens"] = backend["length"]
+    return {
+        "model_name": name,
+        "litellm_params": {
+            "model": f"{PROVIDERS[backend['kind']]}/{backend['model']}",
+            "api_base": f"{backend['url']}/v1",
+            "api_key": f"os.environ/{backend['env']}" if backend["env"] else "none",
+            **waits,
+        },
+        "model_info": info,
+    }
+
+
+def litellm_config(
+    names: Mapping[str, Sequence[Backend]], settings: Mapping[str, Any], allowed: Mapping[str, Limits]
+) -> dict[str, Any]:
+    """The configuration of LiteLLM. There is no key in it, only names of variables that hold them.
+
+    :param names: names for clients to the backends behind them
+    :param settings: as C(read) returns them
+    :param allowed: backend to how long its requests may take
+    :returns: what its configuration file holds
+    """
+    most = timeouts.longest(allowed.values())
+    whole, silent = settings["timeout"] or most.whole, settings["stream_timeout"] or most.silent
+    waits = {"timeout": whole, "stream_timeout": silent}
+    models = [
+        _deployment(name, backend, _own_waits(allowed.get(backend["key"]), settings, waits))
+        for name, backends in names.items()
+        for backend in backends
+    ]
     return {
         "model_list": models,
         "litellm_settings": {
@@ -536,11 +611,17 @@ def litellm_config(names: Mapping[str, Sequence[Backend]], settings: Mapping[str
             "enable_post_custom_auth_checks": True,
             "require_auth_for_metrics_endpoint": bool(settings["metrics_key_file"]),
             "telemetry": False,
+            # Streams of /v1/messages and /v1/responses go by this one.
+            "request_timeout": max(whole, silent),
+            **(
+                {"sse_keepalive_ping_interval_seconds": settings["keepalive_seconds"]}
+                if settings["keepalive_seconds"]
+                else {}
+            ),
         },
         "router_settings": {
             "num_retries": settings["retries"],
-            "timeout": settings["timeout"],
-            "stream_timeout": settings["stream_timeout"],
+            **waits,
             "cooldown_time": settings["cooldown"],
         },
         "general_settings": {
@@ -587,6 +668,7 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
     made = Plan(host, settings, fleet)
     made.aliases()
     made.served()
+    allowed = made.waits()
     made.rest()
     sources, keys, variables = _key_files(made, settings)
     names = dict(sorted(made.names.items()))
@@ -600,7 +682,7 @@ def plan(host: str, settings: Mapping[str, Any], fleet: Sequence[Endpoint]) -> t
         "memory_gib": settings["memory_gib"],
         "stop_seconds": settings["stop_seconds"],
         "url": f"http://{endpoints.bracketed(local)}:{settings['port']}",
-        "config": litellm_config(names, settings),
+        "config": litellm_config(names, settings, {key: allowed[key] for key in used}),
         "settings": {
             "names": list(names),
             # Whichever backend gets the request, it has to call tools.

@@ -36,6 +36,14 @@ KEYS: dict[str, Key] = {
         most=64,
         unit="GiB",
     ),
+    "contiguous_floor_gib": Key(
+        NUMBER,
+        DEFAULTS.contiguous_floor_gib,
+        "memory is compacted while less than this is free in blocks of 2 MiB, which the driver wants",
+        least=0.01,
+        most=64,
+        unit="GiB",
+    ),
     "last_gib": Key(
         NUMBER,
         DEFAULTS.last_gib,
@@ -64,6 +72,9 @@ KEYS: dict[str, Key] = {
         least=1,
         most=3600,
         unit="seconds",
+    ),
+    "idle": Key(
+        bool, DEFAULTS.idle, "stop engines that are on demand and have no request; the next one starts them again"
     ),
     "refuse": Key(bool, DEFAULTS.refuse, "let a gateway on this host give the engine in question no new requests"),
     "restart": Key(bool, DEFAULTS.restart, "restart the engine that holds more than its plan"),

@@ -28,13 +28,13 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     "container": {"error": "mount read_only", "warning": "read_only weaker"},
     "doctor": {
         "error": """
-            answer_repeats cuda_memory disk disk_fault driver_mismatch gpu_fault gpu_memory_refused gpu_silent hub_token
-            memory_low no_answer no_space oom_killed pcie_fault power_stuck ptx rdma_memory unit_absent unit_failed
+            answer_repeats cuda_memory disk disk_fault driver_mismatch gpu_fault gpu_memory_refused gpu_silent guard_off
+            hub_token memory_low no_answer no_space oom_killed pcie_fault power_stuck ptx rdma_memory unit_absent unit_failed
             unit_stopped unreachable
         """,
         "warning": """
-            chat_template clock clock_free compile_cache disk docker_disabled earlyoom fan gpu_process heat hub_token
-            image_moved local_media memory_low memory_pinned no_receipt not_asked reboot receipt_broken receipt_image
+            chat_template clock clock_free compile_cache disk docker_disabled earlyoom fan gpu_process guard_acted guard_short
+            heat hub_token image_moved local_media memory_low memory_pinned no_receipt not_asked reboot receipt_broken receipt_image
             registry_login service_left shm_left swap unit_disabled unit_restarts
         """,
         "info": "cache_stale drafts_under_load gpu_shared images_unused page_cache receipt_old",
@@ -76,7 +76,8 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
             alias_shadows backend_on_loopback fallback_loop no_master_key nothing_to_serve port_taken same_key
             unknown_alias unknown_endpoint unknown_model
         """,
-        "warning": "backend_on_loopback lengths_differ several_models",
+        "warning": "backend_on_loopback lengths_differ several_models timeout_short",
+        "info": "prefill_assumed",
     },
     "host": {
         "error": """

@@ -778,6 +778,18 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the unit is not enabled at boot",
             "`systemctl enable`, or `site.yml`",
         ),
+        "doctor.guard_off": (
+            "the guard of the memory is deployed, but does not run",
+            "`systemctl start spark-guard`, or `site.yml`",
+        ),
+        "doctor.guard_short": (
+            "the guard finds memory short or critical, and says who holds it",
+            "end what took the memory, or stop a service",
+        ),
+        "doctor.guard_acted": (
+            "the guard restarted a service within a day, or said who else took the memory",
+            "`journalctl -u spark-guard -p warning`; plan with a larger `spark_safety_margin_gib` where it was an engine",
+        ),
         "doctor.service_left": (
             "a deployed service is not in the inventory any more",
             "run `site.yml`, which removes it",
@@ -1149,6 +1161,14 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "gateway.lengths_differ": (
             "the backends of one alias differ in `max-model-len`",
             "set the same `max-model-len`",
+        ),
+        "gateway.timeout_short": (
+            "a timeout that is set is shorter than the first token of a prompt of full length may take",
+            "remove `timeout` and `stream_timeout`, or lower `max-model-len`",
+        ),
+        "gateway.prefill_assumed": (
+            "timeouts follow from an assumed prefill rate, and a stream may be silent for more than 600 s",
+            "measure it with `bench.yml` at long prompts, and set `prefill_rates`",
         ),
         "gateway.no_master_key": (
             "the gateway listens beyond loopback, or has clients, without a master key",

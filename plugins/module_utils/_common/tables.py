@@ -78,6 +78,10 @@ def _service_row(
     error = answer.get("error") or ""
     if rank and not active:
         error = silent if state == NOT_KNOWN else f"its unit is {state}"
+    stopped = ""
+    if state == "inactive":  # on its own it would look as if somebody had stopped it
+        why = (((measured or {}).get("guard") or {}).get("stopped") or {}).get(service["name"])
+        stopped = f"the guard of the memory stopped it: {why}" if why else ""
     return {
         "service": service["name"],
         "cluster": span.get("name"),
@@ -88,7 +92,7 @@ def _service_row(
         "meant": service.get("state") or "started",
         "exclusive": service.get("exclusive") or "",
         "unit": state,
-        "status": "" if active else unit.get("status_text") or "",
+        "status": "" if active else stopped or unit.get("status_text") or "",
         "ready": active if rank else bool(answer.get("ready")),
         "stage": "unit" if rank else answer.get("stage") or "-",
         "error": error,

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._common.findings import SEVERITIES, Finding
+from .._host import guard_account
+from .._runtime import guard as memory_guard
 from .._vllm import versions
 
 MEMORY_LOW_GIB, MEMORY_CRITICAL_GIB = 4.0, 2.0
@@ -25,6 +27,7 @@ CACHE_GIB = 8.0
 """Page cache that is worth a word while an engine is about to load."""
 CLOCK_SECONDS = 30.0
 OLD_RECEIPT_DAYS = 90.0
+DAY_SECONDS = 86400.0
 UNUSED_IMAGES_GIB = 20.0
 PROCESS_MIB = 1024
 BUSY_PERCENT, STUCK_MHZ, STUCK_WATTS = 90.0, 1000.0, 40.0
@@ -288,10 +291,10 @@ def check_units(report: HostReport) -> list[Finding]:
             fix = f"See why: {log}; then systemctl reset-failed and systemctl start, or site.yml."
             findings.append(_found("unit_failed", "error", text, fix, name))
         elif state == "inactive" and meant and not unit.get("queued"):
-            why = (report.looked.get("guard_stopped") or {}).get(name)
+            why = ((report.facts.get("guard") or {}).get("stopped") or {}).get(name)
             text = f"{service['unit']} is stopped, and the inventory wants it to run."
-            if why:
-                text = f"{service['unit']} was stopped by the guard of the memory: {why}."
+            if why is not None:
+                text = f"{service['unit']} was stopped by the guard of the memory: {why or 'it does not say why'}."
             findings.append(_found("unit_stopped", "error", text, "systemctl start it, or run site.yml.", name))
         elif unit.get("n_restarts") and unit.get("type") != "notify":
             text = f"{service['unit']} was restarted {unit['n_restarts']} times since it was started."
@@ -303,6 +306,32 @@ def check_units(report: HostReport) -> list[Finding]:
     for name in sorted(set(report.facts.get("services") or []) - known):
         text = f"the service {name} is still deployed here, and the inventory has it no more."
         findings.append(_found("service_left", "warning", text, "Run site.yml, which removes it.", name))
+    return findings
+
+
+def check_guard(report: HostReport) -> list[Finding]:
+    """The guard of the memory, where one is deployed: it runs, memory is not short, and what it restarted within a day."""
+    guard = report.facts.get("guard")
+    if not guard:
+        return []
+    unit = guard_account.runs(report.facts.get("units") or [])
+    if unit is None or unit != "active":
+        if unit is None and (report.facts.get("unknown") or {}):
+            return []  # not known
+        text = f"the guard of the memory does not run: {guard_account.UNIT} is {unit or 'not there'}."
+        return [_found("guard_off", "error", text, f"systemctl start {guard_account.UNIT}, or run site.yml.")]
+    findings = []
+    why = "journalctl -u spark-guard -p warning -n 50 says what it did and why"
+    if guard["level"] in (memory_guard.SHORT, memory_guard.CRITICAL):
+        who = f" {guard['who']} hold most of it beside the services." if guard["who"] else ""
+        text = f"the guard finds memory {guard['level']}: {guard['available_gib'] or 0.0:.2f} GiB available.{who}"
+        findings.append(_found("guard_short", "warning", text, f"End what took the memory, or stop a service; {why}."))
+    last, now = guard["last"], (report.looked.get("clock") or {}).get("now")
+    recent = bool(last and now and last["at"] is not None and 0 <= now - last["at"] < DAY_SECONDS)
+    if recent and last["what"] in (memory_guard.RESTART, memory_guard.NAME):
+        text = f"the guard acted within a day; {guard_account.did(last)}."
+        fix = f"{why}. Plan an engine that grows with a larger spark_safety_margin_gib, or a smaller gpu-memory-utilization."
+        findings.append(_found("guard_acted", "warning", text, fix))
     return findings
 
 
@@ -564,6 +593,7 @@ def check_caches(report: HostReport) -> list[Finding]:
 
 CHECKS: tuple[Callable[[HostReport], list[Finding]], ...] = (
     check_units,
+    check_guard,
     check_answers,
     check_logs,
     check_memory,

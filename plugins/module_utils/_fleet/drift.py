@@ -131,6 +131,7 @@ def check_services(host: Host) -> list[Finding]:
     """Planned services: deployed, run or stopped as planned, now and after a boot."""
     findings = []
     units, containers = host.units, host.containers
+    stopped_by_guard = (host.facts.get("guard") or {}).get("stopped") or {}
     for service in host.services:
         name, unit = service["name"], units.get(service["unit"])
         if not host.is_here(service):
@@ -153,6 +154,10 @@ def check_services(host: Host) -> list[Finding]:
             what = "has failed" if active == "failed" else f"is {active}"
             text = f"it should run, but {service['unit']} {what}."
             fix = "Run start.yml; state: stopped in the inventory says that it is meant."
+            why = stopped_by_guard.get(name)
+            if why is not None:
+                text = f"it should run, but the guard of the memory stopped it: {why or 'it does not say why'}."
+                fix = "Free the memory, then run start.yml; journalctl -u spark-guard -p warning says who took it."
             findings.append(_found("stopped", "error", text, fix, name))
         elif up and not starts:
             text = f"it should be stopped, but {service['unit']} is {active}."

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .._common import tables
+from .._host import guard_account
 from .._plan.picture import names_text, natural
 
 SCHEMA = 1
@@ -59,9 +60,10 @@ def short(text: Any) -> str:
 def judge_host(asked: Mapping[str, Any], answer: str) -> dict[str, Any]:
     """Judge what M(dgxspark.vllm.ask) brought of a host; C(answer) names the one of M(dgxspark.vllm.service_info).
 
-    Returns C({state, why, notes, available_gib, total_gib}); state is C(well) or C(look) for a host that answered.
+    Returns C({state, why, notes, available_gib, total_gib, guard}); state is C(well) or C(look) for a host that answered. guard: of
+    C(guard_account.account), with C(unit) and C(line); None without one.
     """
-    blank: dict[str, Any] = {"why": "", "notes": [], "available_gib": None, "total_gib": None}
+    blank: dict[str, Any] = {"why": "", "notes": [], "available_gib": None, "total_gib": None, "guard": None}
     if not asked.get("reached"):
         return {**blank, "state": "unreachable", "why": asked.get("why") or "it was not asked"}
     said = (asked.get("answers") or {}).get(answer) or {}
@@ -73,6 +75,11 @@ def judge_host(asked: Mapping[str, Any], answer: str) -> dict[str, Any]:
         notes.append(f"{available:.1f} GiB of memory available")
     notes += list(((said.get("host") or {}).get("unknown") or {}).values())
     figures = {"available_gib": available, "total_gib": memory.get("total_gib")}
+    guard = (said.get("host") or {}).get("guard")
+    if guard:
+        unit = guard_account.runs((said.get("host") or {}).get("units") or [])
+        notes += [short(note) for note in guard_account.notes(guard, unit)]
+        figures["guard"] = {**guard, "unit": unit, "line": guard_account.line(guard, unit)}
     return {**blank, **figures, "state": "look" if notes else "well", "notes": notes}
 
 
@@ -263,6 +270,7 @@ def text(found: Mapping[str, Any], show: str = "auto") -> str:
             for host, body in found["hosts"].items()
             if (body["why"] and host not in busy) or body["notes"]
         ]
+        lines += [f"{host}: {body['guard']['line']}" for host, body in found["hosts"].items() if body.get("guard")]
         lines += [
             f"{row['host']}/{row['service']}: {'; '.join(row['notes'])}" for row in found["services"] if row["notes"]
         ]

@@ -32,7 +32,9 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     "fleet_monitor": {"_runtime": ("command", "endpoint", "fleet_state", "metrics", "state_file", "systemd")},
     "gateway": {"_runtime": ("command", "endpoint")},
     "guard": {
-        "_runtime": (*("command", "endpoint", "guard", "hostmem", "load_guard", "state_file", "systemd", "unloading"),)
+        "_runtime": (
+            *("command", "endpoint", "guard", "hostmem", "load_guard", "metrics", "state_file", "systemd", "unloading"),
+        )
     },
     "host": {
         "_runtime": (

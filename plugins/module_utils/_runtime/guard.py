@@ -4,8 +4,9 @@
 """The guard of a host whose engines serve: what to do when its memory runs out. A pure function, C(decide): state in, steps out.
 
 On a GB10 the GPU allocates from the memory of the host, and a host that has none left freezes without a word. So steps are taken
-before, the mildest first, one at a time: give the page cache back; ask what keeps models for later to unload them; let the gateway give the
-engine in question no new requests; restart the engine that holds more than its plan; last, stop the least important one.
+before, the mildest first, one at a time: give the page cache back; ask what keeps models for later to unload them; stop engines that are on
+demand and idle; let the gateway give the engine in question no new requests; restart the engine that holds more than its plan; last, stop
+the least important one.
 
 A healthy engine inside its plan is never stopped while another step is left, nor when what took the memory is none of this host's
 services: then the guard says who it is. An account of the memory that is missing, old or incomplete is "not known", and no engine is
@@ -25,18 +26,18 @@ GIB = 2**30
 
 CALM, SHORT, CRITICAL = "calm", "short", "critical"
 LEVELS = (CALM, SHORT, CRITICAL)
-DROP, UNLOAD, REFUSE, RESTART, STOP = "drop", "unload", "refuse", "restart", "stop"
+DROP, UNLOAD, IDLE, REFUSE, RESTART, STOP = "drop", "unload", "idle", "refuse", "restart", "stop"
 """Steps against a shortage, the mildest first."""
 ADMIT, NAME = "admit", "name"
 """Steps that take nothing away: requests are admitted again; it is said what took the memory, or that this is not known."""
-STEPS = (DROP, UNLOAD, REFUSE, RESTART, STOP, ADMIT, NAME)
+STEPS = (DROP, UNLOAD, IDLE, REFUSE, RESTART, STOP, ADMIT, NAME)
 
 MILD_SECONDS = 5.0
 """Between a mild step and the next one, so that it shows in the memory before more is done."""
 URGENT_SECONDS = 1.0
 """The same while memory is critical."""
 SETTLE_SECONDS = 20.0
-"""After an engine was restarted or stopped: a process of tens of GiB gives them back over seconds."""
+"""After an engine was restarted or stopped, an idle one too: a process of tens of GiB gives them back over seconds."""
 LASTING_SECONDS = 30.0
 """A shortage that is not critical has to last so long before an engine is restarted for it."""
 ACCOUNT_SECONDS = 60.0
@@ -58,19 +59,22 @@ class Settings:
 
     floor_gib: C(MemAvailable) below which memory is short while all engines serve; start_floor_gib: while one starts. last_gib: below
     which it is critical. pressure_percent: share of time in which all tasks waited for memory (PSI, full, 10 s), from which it is short;
-    swap_percent: the same for swap in use; both count below twice the floor only. calm_seconds: without a shortage before requests are
-    admitted again. refuse, restart, stop: whether these steps are taken. stop_for_others: stop an engine inside its plan also when something
+    swap_percent: the same for swap in use; both count below twice the floor only. free_floor_gib, contiguous_floor_gib: C(MemFree), and of it
+    blocks that the driver can use, below which the cache is dropped, and memory compacted. calm_seconds: without a shortage before requests
+    are admitted again. idle, refuse, restart, stop: whether these steps are taken. stop_for_others: stop an engine inside its plan also when something
     else took the memory. cooldown_minutes, max_restarts: least time between two restarts of an engine, most of them in 24 hours.
     """
 
     floor_gib: float = 3.0
     start_floor_gib: float = 5.0
     free_floor_gib: float = 3.0
+    contiguous_floor_gib: float = 0.375
     last_gib: float = 1.0
     pressure_percent: float = 10.0
     swap_percent: float = 80.0
     interval_seconds: float = 1.0
     calm_seconds: float = 60.0
+    idle: bool = True
     refuse: bool = True
     restart: bool = True
     stop: bool = True
@@ -106,7 +110,8 @@ class Engine:
     """A model server of the host.
 
     used, limit: bytes that it holds, and that it holds at most by its plan; None where that is not known. rank: 0 is the most
-    important one. serving: its unit is active; starting: its unit is activating. door: the gateway of this host gives it requests.
+    important one. serving: its unit is active; starting: its unit is activating. door: the gateway of this host gives it requests. idle: it is on
+    demand, and nobody asks it anything: the next request starts it again, so stopping it takes nothing away.
     """
 
     name: str
@@ -116,6 +121,7 @@ class Engine:
     serving: bool = True
     starting: bool = False
     door: bool = False
+    idle: bool = False
 
     @property
     def above(self) -> int:
@@ -313,6 +319,9 @@ def _next(settings: Settings, state: State, look: Look, found: str, account: Acc
     for name in account.helpers:
         if name not in state.asked:
             return Step(UNLOAD, name, short)
+    for engine in sorted(account.engines, key=lambda each: -each.rank) if settings.idle else []:
+        if engine.idle and engine.serving and engine.name not in state.spared:
+            return Step(IDLE, engine.name, f"{short}; it is on demand, and idle")
     if not account.complete:
         return None
     found_step = _harm(settings, state, look, found, account)
@@ -370,7 +379,7 @@ def may_restart(settings: Settings, state: State, name: str, now: float) -> bool
 def _after(state: State, step: Step, now: float, found: str) -> State:
     """What is to be remembered of a step."""
     pause = URGENT_SECONDS if found == CRITICAL else MILD_SECONDS
-    if step.what in (RESTART, STOP):
+    if step.what in (IDLE, RESTART, STOP):
         pause = SETTLE_SECONDS
         state = replace(state, harmed=now)
     state = replace(state, ready=now + pause)

@@ -70,10 +70,14 @@ class Sample:
 
 
 class Guard:
-    """Decides, look by look, what is to be done, and keeps the account of it."""
+    """Decides, look by look, what is to be done, and keeps the account of it.
 
-    def __init__(self, settings: Settings, now: float) -> None:
+    contiguous_floor_gib: memory is compacted while what is free in blocks of C(LARGE_BLOCK) is below it; None for an eighth of the floor.
+    """
+
+    def __init__(self, settings: Settings, now: float, contiguous_floor_gib: float | None = None) -> None:
         self.floor = int(settings.floor_gib * GIB)
+        self.large_floor = self.floor // 8 if contiguous_floor_gib is None else int(contiguous_floor_gib * GIB)
         self.shortest = settings.interval_seconds
         self.began = self.ended = now
         self.drops = self.compactions = self.looks = self.below = self.given_back = 0
@@ -96,7 +100,7 @@ class Guard:
         if short and now >= self._next_drop and look.cache >= LITTLE_SHARE * self.floor:
             todo.append(DROP)
         enough = look.free >= self.floor / 16
-        scattered = look.large is not None and look.large < self.floor / 8 and look.free > 2 * look.large and enough
+        scattered = look.large is not None and look.large < self.large_floor and look.free > 2 * look.large and enough
         if scattered and now >= self._next_compaction:
             todo.append(COMPACT)
         return todo

@@ -30,7 +30,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._runtime import command, guard, hostmem, load_guard, state_file, unloading
+from dgxspark_vllm._runtime import command, endpoint, guard, hostmem, load_guard, metrics, state_file, unloading
 from dgxspark_vllm._runtime.systemd import journal_line, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
@@ -40,6 +40,7 @@ GIB, MIB = guard.GIB, 2**20
 
 CALL_SECONDS = 10.0  # that one program may take
 UNLOAD_SECONDS = 15.0
+IDLE_SECONDS = 2.0  # that an engine may take to say how many requests it has
 DRAIN_SECONDS = 5.0  # requests that run go on after it; it is new ones that no longer come
 SAVE_SECONDS = 60.0
 ALIVE_SECONDS = 20.0
@@ -174,6 +175,8 @@ class Service:
     name: str
     unit: str
     containers: tuple[str, ...]
+    url: str = ""
+    on_demand: bool = False
 
 
 def read_services(folder: Path) -> dict[str, Service]:
@@ -185,8 +188,20 @@ def read_services(folder: Path) -> dict[str, Service]:
             continue
         parts = [str(part["container"]) for part in (given.get("rank") or {}).get("parts") or []]
         containers = tuple(parts) or (str(given.get("container") or f"spark-{path.stem}"),)
-        found[path.stem] = Service(path.stem, str(given["unit"]), containers)
+        url = str(given.get("url") or "")
+        found[path.stem] = Service(path.stem, str(given["unit"]), containers, url, bool(given.get("on_demand")))
     return found
+
+
+def is_idle(service: Service) -> bool:
+    """Whether an engine is on demand and has no request; one that does not say has some."""
+    if not service.on_demand or not service.url:
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        reply = endpoint.fetch(f"{service.url}/metrics", timeout=IDLE_SECONDS)
+        figures = metrics.parse(reply.body.decode("utf-8", "replace")) if reply.status == 200 else {}
+        return figures.get("requests_running") == 0 == figures.get("requests_waiting")
+    return False
 
 
 def unit_states(units: list[str]) -> dict[str, str] | None:
@@ -236,6 +251,7 @@ class Ledger:
             serving=state == "active",
             starting=state == "activating" and loading,
             door=bool(((self.given.get("services") or {}).get(service.name) or {}).get("backend")),
+            idle=state == "active" and is_idle(service),
         )
 
     def take(self) -> guard.Account:
@@ -340,7 +356,7 @@ class Guard:
         self.record = record_of(before)
         self.state = guard.again(before.get("kept"), time.time(), time.monotonic())
         free = load_guard.Settings(self.settings.free_floor_gib, CACHE_PAUSE)
-        self.cache = load_guard.Guard(free, time.monotonic())
+        self.cache = load_guard.Guard(free, time.monotonic(), self.settings.contiguous_floor_gib)
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.account: guard.Account | None = None
         self.taking: threading.Thread | None = None
@@ -446,6 +462,7 @@ class Guard:
         shown = {
             guard.DROP: "gives the page cache back",
             guard.UNLOAD: f"asks {step.whom} to unload its models",
+            guard.IDLE: f"stops {step.whom}; the next request starts it again",
             guard.REFUSE: f"lets the gateway give {step.whom} no new requests",
             guard.RESTART: f"restarts {step.whom}",
             guard.STOP: f"stops {step.whom}; it stays down until it is started: systemctl start {self.unit(step.whom)}",
@@ -467,7 +484,7 @@ class Guard:
             self.dirty = True
         if not self.acts or step.what == guard.NAME:
             return
-        if step.what in (guard.RESTART, guard.STOP):
+        if step.what in (guard.IDLE, guard.RESTART, guard.STOP):
             self.save(time.monotonic())  # before it, so that it counts whatever happens to this process
         self.begin(f"{step.what} {step.whom}", step)
 
@@ -492,6 +509,10 @@ class Guard:
             return unloading.unload(url, UNLOAD_SECONDS)[0] if url else ""
         if step.what in (guard.REFUSE, guard.ADMIT):
             return self.ask_gateway(step)
+        if step.what == guard.IDLE:
+            service = read_services(self.args.etc / "services").get(step.whom)
+            if service is None or not is_idle(service):  # a request may have come since the account was taken
+                return "it has requests again, and goes on"
         verb = ["try-restart"] if step.what == guard.RESTART else ["stop"]
         # No job of somebody else is replaced.
         argv = ["systemctl", "--no-block", "--job-mode=fail", *verb, "--", self.unit(step.whom)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,12 +79,25 @@ def test_the_mark_of_the_kernels_comes_from_the_receipt(engine: Any, capsys: Any
     assert [answer["fast_path"] for answer in json.loads(capsys.readouterr().out)["services"]] == ["2 off", None, None]
 
 
-def test_the_host_is_looked_at_in_the_same_go(engine: Any, tree: Any, capsys: Any, monkeypatch: Any) -> None:
+def test_the_host_is_looked_at_in_the_same_go(
+    engine: Any, tree: Any, capsys: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", "")  # neither systemd nor Docker nor nvidia-smi: still an answer
     services = [{"name": "heavy", "url": engine.url, "model": "heavy"}]
-    with patch_module_args({"services": services, "host": True, "root": str(tree)}), pytest.raises(SystemExit):
-        service_info.main()
-    result = json.loads(capsys.readouterr().out)
+    asked = {"services": services, "host": True, "root": str(tree), "settings": str(tmp_path)}
+
+    def ask() -> dict[str, Any]:
+        with patch_module_args(asked), pytest.raises(SystemExit):
+            service_info.main()
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    result = ask()
+    assert result["host"]["guard"] is None
     assert result["host"]["memory"]["available_gib"] == pytest.approx(22.064, abs=0.001)
     assert result["host"]["units"] == [] and result["host"]["resident"] == []
     assert result["services"][0]["ready"] is True
+    (tmp_path / "guard").mkdir()
+    (tmp_path / "guard/settings.json").write_text('{"floor_gib": 4, "act": false}')
+    told = ask()["host"]["guard"]
+    assert (told["floor_gib"], told["act"]) == (4.0, False)

@@ -11,8 +11,10 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +275,37 @@ def test_ollama_gives_its_memory_before_any_engine(host: Host) -> None:
         assert "Ollama unloaded llama3.2:3b (3.00 GiB)" in said and host.harm == []
     finally:
         server.close()
+
+
+@pytest.mark.parametrize("requests", [0, 2])
+def test_an_engine_on_demand_without_requests_goes_first(host: Host, requests: int) -> None:
+    """Its own figures say that it is idle, both times: when the account is taken, and before it is stopped."""
+    page = f"vllm:num_requests_running {requests}\nvllm:num_requests_waiting 0\n".encode()
+
+    class Metrics(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        (host.etc / "services/fast.json").write_text(
+            json.dumps({"name": "fast", "unit": "spark-fast.service", "url": url, "on_demand": {"idle_minutes": 20}})
+        )
+        host.memory(2.0, total=118.0)
+        host.start()
+        wait_for(lambda: len(host.calls("docker", "ps")) >= 1 and (requests or host.harm))
+        time.sleep(2)
+        said = host.stop()
+        server.shutdown()
+    assert host.harm == ([] if requests else [["stop", "--", "spark-fast.service"]])
+    assert ("stops fast; the next request starts it again" in said) is (not requests)
+    assert host.told["stopped"] == {} and not host.calls("spark_gateway.py")
 
 
 def test_nobody_is_asked_anything_while_there_is_memory(host: Host) -> None:

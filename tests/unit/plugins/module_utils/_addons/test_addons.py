@@ -81,6 +81,24 @@ def test_a_fleet_with_all_of_it_has_no_error() -> None:
     assert len(jobs["node"]) == len(jobs["vllm"]) == 2 and len(jobs["gateway"]) == 1
 
 
+def test_a_slow_engine_is_waited_for_by_gateway_and_clients() -> None:
+    slow = {"spark_gateway": {**GATEWAY, "prefill_rates": {"spark-1/qwen36": 100}}}
+    wished = {"open_webui": {"listen": "127.0.0.1"}, "hermes": {"model": "spark-gemma4"}}
+    front = plan(others=forge(**slow, spark_clients=wished))["addons"]["forge"]
+    entries = {entry["model_name"]: entry for entry in front["gateway"]["config"]["model_list"]}
+    length = entries["spark-qwen36"]["model_info"]["max_input_tokens"]
+    router = front["gateway"]["config"]["router_settings"]
+    assert router["stream_timeout"] >= 1.5 * length / 100 > 600
+    assert front["clients"]["open_webui"]["env"]["AIOHTTP_CLIENT_TIMEOUT"] == str(router["timeout"])
+    provider = front["clients"]["hermes"]["config"]["providers"]["dgxspark"]
+    own = entries["spark-gemma4"]["litellm_params"]
+    assert (provider["request_timeout_seconds"], provider["stale_timeout_seconds"]) == (
+        own["timeout"],
+        own["stream_timeout"],
+    )
+    assert own["timeout"] < router["timeout"]
+
+
 def test_what_runs_beside_an_engine_takes_its_memory() -> None:
     """It is taken from an engine whose share is worked out, and charged to one whose share is given."""
     alone, beside = fleet(spark_speech=None, spark_ollama=None), fleet()

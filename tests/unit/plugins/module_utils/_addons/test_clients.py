@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import clients
-from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import gateway as gateways_engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -30,6 +29,7 @@ def gateway(host: str = "spark-1", listen: str = "192.168.1.11", **more: Any) ->
         "listen": listen,
         "keyed": True,
         "models": {"writer": 131072, "reviewer": 32768},
+        "waits": {},
         "clients": {},
         **more,
     }
@@ -229,29 +229,32 @@ def test_a_client_that_the_gateway_knows_by_name_has_its_key_and_sees_its_models
     assert page["models"] == ["reviewer", "writer"], "another key was given"
 
 
-def test_what_a_gateway_says_of_itself() -> None:
-    fleet = [
-        endpoints.make("spark-1", "192.168.1.11", "heavy", "vllm", 8001, "0.0.0.0", max_model_len=131072),
-        endpoints.make("spark-2", "192.168.1.12", "heavy", "vllm", 8001, "0.0.0.0", max_model_len=65536),
-    ]
-    written = {
-        "master_key_file": "/keys/master",
-        "aliases": {"writer": "spark-1/heavy", "both": ["spark-1/heavy", "spark-2/heavy"]},
-        "clients": [{"name": "open-webui", "key_file": "/keys/ui", "aliases": ["writer"]}],
+WAITS: dict[str, clients.Waits] = {
+    "writer": {"whole": 3540, "silent": 2340},
+    "reviewer": {"whole": 1800, "silent": 600},
+}
+
+
+def test_clients_wait_as_long_as_the_gateway_does() -> None:
+    slow = {"spark-1": gateway(models={"writer": 1_100_000, "reviewer": 131072}, waits=WAITS)}
+    page = planned({"open_webui": PAGE}, gateways=slow)[0]["open_webui"]
+    assert page["env"]["AIOHTTP_CLIENT_TIMEOUT"] == "3540"
+    agent = {"key_file": "/keys/h", "api_key_file": "/keys/a"}
+    asked = {
+        model: planned({"hermes": {**agent, "model": model}}, gateways=slow)[0]["hermes"]["config"]["providers"][
+            "dgxspark"
+        ]
+        for model in WAITS
     }
-    settings, messages = gateways_engine.read("spark-1", written)
-    assert messages == []
-    outcome, _findings = gateways_engine.plan("spark-1", settings, fleet)
-    made = clients.gateway_of("spark-1", "192.168.1.11", settings, outcome, fleet)
-    assert made == {
-        "host": "spark-1",
-        "address": "192.168.1.11",
-        "port": 4000,
-        "listen": "0.0.0.0",
-        "keyed": True,
-        "models": {"both": 65536, "heavy": 65536, "writer": 131072},
-        "clients": {"open-webui": {"key_file": "/keys/ui", "models": ["writer"]}},
-    }
+    assert asked["writer"]["request_timeout_seconds"] == 3540 and asked["writer"]["stale_timeout_seconds"] == 2340
+    assert asked["reviewer"]["request_timeout_seconds"] == 1800 and asked["reviewer"]["stale_timeout_seconds"] == 600
+    # What a person sets counts; and one key may not use the slow model.
+    page = planned({"open_webui": {**PAGE, "request_timeout": 99}}, gateways=slow)[0]["open_webui"]
+    assert page["env"]["AIOHTTP_CLIENT_TIMEOUT"] == "99"
+    keys = {"open-webui": {"key_file": "/keys/ui", "models": ["reviewer"]}}
+    few = {"spark-1": gateway(models={"writer": 1_100_000, "reviewer": 131072}, waits=WAITS, clients=keys)}
+    page = planned({"open_webui": PAGE}, gateways=few)[0]["open_webui"]
+    assert page["models"] == ["reviewer"] and page["env"]["AIOHTTP_CLIENT_TIMEOUT"] == "1800"
 
 
 # --- speech -------------------------------------------------------------------------------------------------------

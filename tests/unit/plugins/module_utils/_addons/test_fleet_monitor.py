@@ -66,6 +66,16 @@ def test_the_fleet_of_two_sparks_and_two_macs() -> None:
     assert settings["endpoints"][0]["look"] == "journalctl -u spark-heavy.service on spark-1"
 
 
+def test_where_a_guard_is_it_may_have_stopped_the_engine() -> None:
+    outcome, _findings = fleet_monitor.plan("forge", good({"notify": TELEGRAM}), FLEET, (), ["spark-2"])
+    looks = {each["key"]: each["look"] for each in outcome["settings"]["endpoints"]}
+    assert "guard" not in looks["spark-1/heavy"] and "guard" not in looks["spark-2/tts"]
+    assert looks["spark-2/fast"] == (
+        "journalctl -u spark-fast.service on spark-2; whether the guard of the memory stopped it: "
+        "journalctl -u spark-guard -p warning on spark-2"
+    )
+
+
 def test_secrets_are_files_of_the_host_and_are_named_in_the_settings() -> None:
     outcome, _rules = planned({"notify": [TELEGRAM, TELEGRAM]}, FLEET, (GATEWAY,))
     assert outcome["secrets"] == [

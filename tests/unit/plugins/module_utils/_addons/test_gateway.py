@@ -353,3 +353,58 @@ def test_the_same_input_gives_the_same_plan() -> None:
     assert made(written, TWO_ON_ONE) == made(written, TWO_ON_ONE)
     reordered = {**MASTER, "aliases": {"a": "spark-1/fast", "b": "spark-1/heavy"}}
     assert made(written, TWO_ON_ONE)[0]["config"] == made(reordered, TWO_ON_ONE)[0]["config"]
+
+
+# --- timeouts -----------------------------------------------------------------------------------------------------
+
+LONG = [
+    engine("spark-1", "long", 8001, max_model_len=1_048_576),
+    engine("spark-1", "fast", 8002, max_model_len=65536),
+]
+
+
+def by_name(outcome: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {entry["model_name"]: entry["litellm_params"] for entry in outcome["config"]["model_list"]}
+
+
+def test_a_gateway_of_usual_contexts_waits_as_ever() -> None:
+    outcome, findings = made(MASTER, TWO_ON_ONE)
+    router = outcome["config"]["router_settings"]
+    assert (router["timeout"], router["stream_timeout"]) == (1800, 600) and findings == []
+    assert outcome["config"]["litellm_settings"]["sse_keepalive_ping_interval_seconds"] == 15
+    assert outcome["config"]["litellm_settings"]["request_timeout"] == 1800
+    assert not [name for params in by_name(outcome).values() for name in params if "timeout" in name]
+    quiet, _findings = made({**MASTER, "keepalive_seconds": 0}, TWO_ON_ONE)
+    assert "sse_keepalive_ping_interval_seconds" not in quiet["config"]["litellm_settings"]
+
+
+def test_a_long_context_is_waited_for_and_others_are_not() -> None:
+    outcome, findings = made(MASTER, LONG)
+    router, models = outcome["config"]["router_settings"], by_name(outcome)
+    # 60 s and one and a half times 1,048,576 tokens at 750 a second, in whole minutes; the first token of 950 K took 815 s.
+    assert router["stream_timeout"] == 2160 and router["timeout"] == 3360
+    assert outcome["config"]["litellm_settings"]["request_timeout"] == 3360
+    assert "stream_timeout" not in models["long"]
+    assert (models["fast"]["stream_timeout"], models["fast"]["timeout"]) == (600, 1800)
+    assert rules(findings) == ["gateway.prefill_assumed"] and "spark-1/long" in findings[0].message
+
+
+def test_a_measured_rate_counts() -> None:
+    outcome, findings = made({**MASTER, "prefill_rates": {"spark-1/long": 1164}}, LONG)
+    assert outcome["config"]["router_settings"]["stream_timeout"] == 1440 and findings == []
+    _outcome, findings = made({**MASTER, "prefill_rates": {"spark-1/lang": 1164}}, LONG)
+    assert rules(findings)[0] == "gateway.unknown_endpoint" and "spark-1/long" in findings[0].message
+
+
+def test_a_timeout_that_cuts_long_prompts_off_is_named() -> None:
+    outcome, findings = made({**MASTER, "stream_timeout": 300, "timeout": 3600}, LONG)
+    router = outcome["config"]["router_settings"]
+    assert (router["stream_timeout"], router["timeout"]) == (300, 3600)
+    assert not [name for params in by_name(outcome).values() for name in params if "timeout" in name]
+    assert rules(findings) == ["gateway.timeout_short"] and "stream_timeout is 300 s" in findings[0].message
+
+
+@pytest.mark.parametrize("rate", [0, -1, "fast", True, None])
+def test_a_rate_that_is_none(rate: Any) -> None:
+    _settings, messages = gateway.read("h", {"prefill_rates": {"spark-1/long": rate}})
+    assert len(messages) == 1 and "prefill_rates" in messages[0]

@@ -221,10 +221,46 @@ def test_the_other_one_of_an_exclusive_set_may_be_stopped() -> None:
     assert found(given) == {"unit_stopped": "error"}
 
 
+def guarded(**more: Any) -> dict[str, Any]:
+    """What a host says of its guard."""
+    known = {"level": "calm", "available_gib": 20.0, "last": None, "stopped": {}, "refused": [], "who": "", "act": True}
+    return {**known, **more}
+
+
+def test_a_guard_that_runs_and_had_nothing_to_do_is_no_finding() -> None:
+    given = healthy()
+    given["facts"]["guard"] = guarded()
+    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-guard.service", "managed": False})
+    assert found(given) == {}
+    given["facts"]["units"][-1]["active_state"] = "failed"
+    assert found(given) == {"guard_off": "error"}
+    given["facts"]["units"].pop()
+    assert found(given) == {"guard_off": "error"}
+    given["facts"]["unknown"] = {"systemctl": "no answer"}
+    assert found(given) == {}
+
+
+def test_what_the_guard_sees_and_did() -> None:
+    given = healthy()
+    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-guard.service", "managed": False})
+    given["facts"]["guard"] = guarded(level="short", available_gib=2.5, who="python3 (pid 7) 8.0 GiB")
+    (finding,) = doctor.check(doctor.HostReport(**given))
+    assert (
+        finding.rule == "doctor.guard_short" and "2.50 GiB available. python3 (pid 7) 8.0 GiB hold" in finding.message
+    )
+    last = {"at": 900.0, "what": "restart", "whom": "heavy", "why": "4.0 GiB above its plan"}
+    given["facts"]["guard"] = guarded(last=last)
+    (finding,) = doctor.check(doctor.HostReport(**given))
+    assert finding.rule == "doctor.guard_acted" and "restarted heavy (4.0 GiB above its plan)" in finding.message
+    last["at"] = 1000.0 - 90000
+    assert found(given) == {}
+
+
 def test_a_service_that_the_guard_stopped_says_so() -> None:
     given = healthy()
     unit(active_state="inactive")(given)
-    given["looked"]["guard_stopped"] = {"heavy": "0.80 GiB available, nothing milder is left"}
+    given["facts"]["guard"] = guarded(stopped={"heavy": "0.80 GiB available, nothing milder is left"})
+    given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-guard.service", "managed": False})
     findings = doctor.check(doctor.HostReport(**given))
     (finding,) = [each for each in findings if each.rule == "doctor.unit_stopped"]
     assert finding.message == (

@@ -143,6 +143,55 @@ def test_a_host_without_memory_is_worth_a_look() -> None:
     assert "spark-1: 0.8 GiB of memory available" in fleet_status.text(found, "groups")
 
 
+GUARD = {
+    "act": True,
+    "floor_gib": 3.0,
+    "start_floor_gib": 5.0,
+    "level": "calm",
+    "available_gib": 20.0,
+    "lowest_gib": 4.0,
+    "last": None,
+    "stopped": {},
+    "refused": [],
+    "who": "",
+}
+
+
+def test_the_guard_of_a_host_is_one_line() -> None:
+    said = asked("heavy", "fast")
+    host = said["answers"]["services"]["host"]
+    host["guard"] = dict(GUARD)
+    host["units"].append({"name": "spark-guard.service", **UNIT})
+    plans, answers = {"a": planned("heavy", "fast"), "b": planned("heavy")}, {"a": said, "b": asked("heavy")}
+    found = judged(plans, answers)
+    lines = [line for line in fleet_status.text(found).splitlines() if "guard" in line]
+    assert lines == [
+        "a: guard runs, floors 3.0 GiB, 5.0 GiB at a start; memory calm, 20.0 GiB available, lowest 4.0 GiB; it had nothing to do so far"
+    ]
+    assert found["hosts"]["a"]["state"] == "well" and found["hosts"]["b"]["guard"] is None
+    assert "guard" not in fleet_status.text(found, "groups")  # a hundred that are well take no hundred lines
+    # What it stopped is down, and says who stopped it and why.
+    host["guard"].update(stopped={"fast": "0.80 GiB available"}, level="short")
+    host["units"][1].update(active_state="inactive")
+    said["answers"]["services"]["services"][1].update(ready=False, stage="health", error="refused")
+    found = judged(plans, answers)
+    down = found["services"][0]
+    assert (down["service"], down["state"], down["status"]) == (
+        "fast",
+        "down",
+        "the guard of the memory stopped it: 0.80 GiB available",
+    )
+    text = fleet_status.text(found, "groups")
+    assert (
+        "the guard of the memory stopped it: 0.80 GiB available" in text
+        and "LOOK         a: guard: memory is short" in text
+    )
+    host["units"][2].update(active_state="failed")
+    assert "the guard of the memory does not run: spark-guard.service is failed" in fleet_status.text(
+        judged(plans, answers)
+    )
+
+
 def test_what_is_stopped_on_purpose_is_not_down() -> None:
     said = asked("heavy", ready=False, unit={"active_state": "inactive"})
     assert not judged({"spark-1": planned("heavy")}, {"spark-1": said})["well"]

@@ -20,7 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.guard impor
     State,
 )
 
-AGAINST = guard.STEPS[:5]
+AGAINST = guard.STEPS[:6]
 HARM = (guard.RESTART, guard.STOP)
 SETTINGS = Settings()
 HEAVY = Engine("heavy", 95 * GIB, 98 * GIB, rank=0, door=True)
@@ -83,6 +83,20 @@ def test_the_engine_above_its_plan_is_the_one_that_is_restarted() -> None:
     assert host.run(1, 3.2) == []
     assert host.run(120, 2.5) == []
     assert host.run(3, 0.5) == [("refuse", "heavy"), ("stop", "heavy")]
+
+
+def test_an_idle_engine_on_demand_goes_before_one_that_has_requests() -> None:
+    rare = Engine("rare", 30 * GIB, 31 * GIB, rank=0, idle=True, door=True)
+    host = Host(SETTINGS, rare, replace(FAST, rank=2), helpers=("ollama",))
+    assert host.run(40, 0.8) == [("unload", "ollama"), ("idle", "rare"), ("refuse", "fast"), ("stop", "fast")]
+    # Also for what others took: the next request starts it again. It is not stopped a second time in one shortage.
+    host = Host(SETTINGS, rare, FAST, others=8 * GIB)
+    assert [what for what, _whom in host.run(200, 2.0)] == ["name", "idle"]
+    host = Host(replace(SETTINGS, idle=False), rare, FAST, others=8 * GIB)
+    assert [what for what, _whom in host.run(200, 2.0)] == ["name"]
+    # One of which the account is not complete is idle all the same: that is asked of it alone.
+    host = Host(SETTINGS, rare, FAST, complete=False)
+    assert host.run(10, 2.0) == [("idle", "rare")]
 
 
 def test_an_engine_inside_its_plan_stays_when_something_else_took_the_memory() -> None:
@@ -189,6 +203,7 @@ def an_engine(rng: random.Random, name: str) -> Engine:
         serving=state < 0.8,
         starting=state > 0.9,
         door=rng.random() < 0.5,
+        idle=rng.random() < 0.1,
     )
 
 
@@ -199,6 +214,7 @@ def some(rng: random.Random, names: tuple[str, ...]) -> frozenset[str]:
 def settings_of(rng: random.Random) -> Settings:
     return replace(
         SETTINGS,
+        idle=rng.random() < 0.8,
         refuse=rng.random() < 0.8,
         restart=rng.random() < 0.8,
         stop=rng.random() < 0.9,
@@ -250,11 +266,10 @@ def wrong_with(settings: Settings, state: State, look: Look, account: Account | 
     taken = [step for step in steps if step.what in AGAINST]
     if len(taken) > 1:
         return "more than one step against a shortage"
-    harm = [step for step in taken if step.what in HARM]
-    if not harm:
+    if not [step for step in taken if step.what in (*HARM, guard.IDLE)]:
         return ""
-    step = harm[0]
-    if account is None or not account.complete:
+    step = taken[0]
+    if account is None or (not account.complete and step.what in HARM):
         return "an engine is touched, and it is not known who holds the memory"
     if look.clock - account.clock > 60 or (state.since is not None and account.clock < state.since):
         return "an engine is touched by an account of another time"
@@ -263,6 +278,11 @@ def wrong_with(settings: Settings, state: State, look: Look, account: Account | 
         return "an engine is touched twice in one shortage"
     if (not state.dropped and look.cache >= GIB) or set(account.helpers) - state.asked:
         return "a milder step was left"
+    idle = [each.name for each in account.engines if each.idle and each.serving and each.name not in state.spared]
+    if step.what == guard.IDLE:
+        return "" if settings.idle and step.whom in idle else "an engine was stopped as idle that is not"
+    if settings.idle and idle:
+        return "an idle engine was left"
     if settings.refuse and engine.door and engine.serving and step.whom not in state.refused:
         return "requests of an engine are cut off"
     return wrong_choice(settings, state, look, account, step, engine)
@@ -357,7 +377,7 @@ def flaps(did: list[tuple[float, str, str]]) -> str:
                 return f"{whom} got requests again after {later - at:.0f} s"
         if sum(what == guard.REFUSE for _at, what in turns) > 6:
             return f"{whom} was refused more than 6 times within an hour"
-    moments = [at for at, what, _who in did if what in HARM]
+    moments = [at for at, what, _who in did if what in (*HARM, guard.IDLE)]
     if any(later - at < guard.SETTLE_SECONDS for at, later in zip(moments, moments[1:])):
         return "an engine was touched before the memory of the last one was back"
     return ""

@@ -107,6 +107,13 @@ def test_what_is_not_compacted(free: float, large: float | None) -> None:
     assert COMPACT not in guard().decide(1.0, look(free, large=large))
 
 
+def test_the_floor_of_large_blocks_can_be_set() -> None:
+    settings = load_guard.Settings(8.0, 1.0)
+    assert COMPACT not in Guard(settings, 0.0, 0.375).decide(1.0, look(8.7, large=0.5))
+    assert COMPACT in Guard(settings, 0.0, 0.375).decide(1.0, look(8.7, large=0.3))
+    assert COMPACT in guard().decide(1.0, look(8.7, large=0.5))
+
+
 def test_a_kernel_that_refuses_is_not_asked_again() -> None:
     made = guard()
     assert made.decide(1.0, look(3.0, large=0.0)) == [DROP, COMPACT]
