@@ -4,6 +4,8 @@
 """A backend for tests of the gateway: speaks as vLLM does, at a pace that is given, to hundreds of clients at a time.
 
 standin.py PORT NAME [--pace SECONDS] [--key KEY]
+
+A prompt "prefill N" takes N seconds to its first token, in which nothing is sent, as of an engine that reads a long one.
 """
 
 from __future__ import annotations
@@ -14,6 +16,12 @@ import json
 import sys
 import time
 from typing import Any
+
+
+def prefill_seconds(body: dict[str, Any]) -> float:
+    """What a prompt takes to its first token."""
+    words = str((body.get("messages") or [{}])[-1].get("content") or "").split()
+    return float(words[1]) if len(words) == 2 and words[0] == "prefill" else 0.0
 
 
 class Engine:
@@ -76,6 +84,7 @@ class Engine:
 
     async def complete(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         tokens = int(body.get("max_tokens") or 16)
+        await asyncio.sleep(prefill_seconds(body))
         base = {"id": "chatcmpl-1", "created": int(time.time()), "model": self.name}
         if not body.get("stream"):
             await asyncio.sleep(self.pace * tokens)

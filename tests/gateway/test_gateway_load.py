@@ -157,6 +157,20 @@ class Site:
         body = {"model": model, "max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}], **more}
         return self.get(f"{self.url}/v1/{path}", key, body)
 
+    def stream(self, model: str, content: str) -> list[tuple[float, str]]:
+        """The lines of a stream, each with the seconds after which it came."""
+        body = {"model": model, "max_tokens": 2, "stream": True, "messages": [{"role": "user", "content": content}]}
+        headers = {"authorization": "Bearer key of master", "content-type": "application/json"}
+        request = urllib.request.Request(f"{self.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+        began, lines = time.monotonic(), []
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                for line in answer:
+                    lines.append((time.monotonic() - began, line.decode().strip()))
+        except urllib.error.HTTPError as error:
+            lines.append((time.monotonic() - began, f"HTTP {error.code}: {error.read().decode()[:500]}"))
+        return [(at, line) for at, line in lines if line]
+
     def count(self, name: str) -> int:
         """Requests that a backend has served."""
         text = self.get(f"http://127.0.0.1:{self.ports[name]}/metrics")[1]
@@ -323,6 +337,36 @@ def test_a_configuration_that_litellm_refuses_changes_nothing(site: Site) -> Non
     assert "was not taken over" in said and "did not start" in said
     assert site.ask("new")[0] == 200
     site.write()  # for the helper; the gateway goes on with what it has
+
+
+def test_a_stream_that_is_silent_gets_comments_before_its_first_token(site: Site) -> None:
+    """An engine that reads a long prompt sends nothing; what counts the bytes of a connection must not take it for dead."""
+    site.write(keepalive_seconds=1)
+    site.reload()
+    lines = site.stream("only", "prefill 5")
+    first = next(at for at, line in lines if line.startswith("data: "))
+    comments = [at for at, line in lines if line.startswith(":") and at < first]
+    assert first >= 5 and len(comments) >= 3 and comments[0] < 3, lines
+    assert lines[-1][1] == "data: [DONE]" and "heavy1" in str(lines)
+    # One that is not silent has none.
+    assert not [line for _at, line in site.stream("only", "Hello") if line.startswith(":")]
+
+
+def test_each_model_has_a_limit_of_its_own(site: Site) -> None:
+    """A short one of one backend leaves the others as they are: so long prompts of a long context are waited for."""
+    site.write(keepalive_seconds=0, retries=0)
+    path = site.config / "litellm.yaml"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    for entry in config["model_list"]:
+        if entry["model_info"]["backend"] == "spark-2/fast":
+            entry["litellm_params"].update(timeout=2, stream_timeout=2)
+    path.write_text(json.dumps(config), encoding="utf-8")
+    site.reload()
+    at, line = site.stream("fast", "prefill 15")[-1]
+    assert line.startswith("HTTP 408") and at < 10, (at, line)  # LiteLLM tries it more than once
+    assert site.stream("heavy", "prefill 10")[-1][1] == "data: [DONE]"
+    site.write()
+    site.reload()
 
 
 def test_a_backend_that_is_gone_costs_no_request(site: Site) -> None:

@@ -193,6 +193,11 @@ def test_a_scenario_without_nodes_is_not_tried(monkeypatch: pytest.MonkeyPatch) 
     assert not result.ok and "not up" in result.output
 
 
+def test_some_scenarios_run_at_night_alone() -> None:
+    each_change, night = set(suite.scenarios_of(False)), set(suite.scenarios_of(True))
+    assert night - each_change == set(suite.NIGHTLY) and night == set(scenarios.names()) - {suite.RING}
+
+
 def test_a_scenario_is_what_molecule_makes_of_its_files() -> None:
     steps = {step.name: step for step in scenarios.steps("site")}
     assert list(steps) == ["prepare", "check", "converge", "verify"]

@@ -268,6 +268,7 @@ def _watch_spark(
         [f"spark-{each['name']}" for each in sidecars(settings)],
         entry["reserve_gib"],
         entry["sysroot"],
+        speech.unloading(settings["speech"] or [], (outcome["speech"] or {}).get("services") or []),
     )
     findings += found
     if settings["exporters"] is not None:

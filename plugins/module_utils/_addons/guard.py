@@ -189,6 +189,7 @@ def plan(
     beside: Sequence[str],
     reserve_gib: float,
     sysroot: str = "/",
+    helpers: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role guard, and findings.
 
@@ -201,6 +202,7 @@ def plan(
     :param beside: containers of add-on services, whose memory is planned
     :param reserve_gib: what is in use beside the services
     :param sysroot: where C(/proc) is read
+    :param helpers: of C(speech.unloading)
     :returns: the variables, and findings
     """
     names = list(services)
@@ -231,6 +233,7 @@ def plan(
             "order": [*order, *(name for name in names if name not in order)],
             "services": known,
             "beside": sorted(beside),
+            "helpers": [dict(each) for each in helpers],
             "reserve_gib": reserve_gib,
             "sysroot": sysroot,
         },

@@ -42,6 +42,9 @@ KEYS: dict[str, Key] = {
     "key_env": Key(str, None, "environment variable from which the server reads its key"),
     "volumes": Key(list, [], "additional mounts, HOST_PATH:CONTAINER_PATH, optionally with :ro"),
     "docker_args": Key(list, [], "further options of docker run"),
+    "unload": Key(
+        str, "", "request that makes the server give its model back until it is asked again, DELETE /api/ps/NAME for example; for the guard of the memory"
+    ),
     "voice": Key(str, "alloy", "voice that the proof requests from a tts server"),
 }  # fmt: skip
 """Keys of one entry of C(spark_speech); a default of C(None) is the kind's."""
@@ -100,6 +103,7 @@ STOP_SECONDS = 30
 STARTS = 3
 RESTART_SECONDS = 10
 URL_PATH = re.compile(r"/[\w./?=&%-]*")
+REQUEST = re.compile(r"(GET|POST|DELETE) (/[\w./?=&%:@+-]*)")
 LEAST_GIB, MOST_GIB = 0.01, 10**6
 """Docker takes no bound below 6 MiB, and 0 for none at all."""
 VOLUME = re.compile(r"/[\w.+@/-]*:/[\w.+@/-]*(?::(?:ro|rw))?")
@@ -192,6 +196,8 @@ def _check_server(problems: validation.Problems, server: Mapping[str, Any], own:
     check_size(problems, "memory_gib", server["memory_gib"])
     if not URL_PATH.fullmatch(str(server["health"])):
         problems.add(f"'health' is {server['health']!r}; it must be a path that begins with a slash, such as /health.")
+    if server["unload"] and not REQUEST.fullmatch(str(server["unload"])):
+        problems.add(f"'unload' is {server['unload']!r}; it must be a method and a path, such as DELETE /api/ps/NAME.")
     for key in ("model", "voice"):
         if not str(server[key] or "").strip() or plain_data.CONTROL.search(str(server[key])):
             problems.add(f"'{key}' is {server[key]!r}; it must be one line of text.")
@@ -369,6 +375,23 @@ def plan(
         findings += _findings(server, engines, (images or {}).get(server["image"]) or {})
         added.append(endpoint)
     return {"services": planned}, added, findings
+
+
+def unloading(settings: Sequence[Mapping[str, Any]], planned: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return how servers are asked to give their models back, for the guard of the memory.
+
+    :param settings: of C(read)
+    :param planned: the servers as the role has them
+    :returns: C({name, container, method, url, key_file}) of each server that can be asked
+    """
+    found = []
+    for server, made in zip(settings, planned):
+        request = REQUEST.fullmatch(server["unload"] or "")
+        if request:
+            key_file = made["secrets"][0]["path"] if made["secrets"] else None
+            asked = {"method": request[1], "url": made["url"] + request[2], "key_file": key_file}
+            found.append({"name": made["name"], "container": made["container"], **asked})
+    return found
 
 
 def by_gateway(host: str, gateway: str) -> Callable[[str, str], Mapping[str, str]]:

@@ -289,7 +289,7 @@ class Ledger:
         ours = sum(each.used or 0 for each in engines) + held.get("spark-ollama", 0)
         rest = meminfo.get("MemTotal", 0) * 1024 - available - ours - reserve
         return guard.Account(
-            time.monotonic(), available, engines, self.helpers(), max(round(rest), 0), named(others), complete
+            time.monotonic(), available, engines, self.helpers(set((ids or {}).values())), max(round(rest), 0), named(others), complete
         )  # fmt: skip
 
     def importance(self, name: str, services: dict[str, Service]) -> int:
@@ -297,13 +297,19 @@ class Ledger:
         order = [str(each) for each in self.given.get("order") or []]
         return order.index(name) if name in order else len(order) + sorted(services).index(name)
 
-    def helpers(self) -> tuple[str, ...]:
-        """Servers that hold models only for the next request."""
+    def helpers(self, running: set[str]) -> tuple[str, ...]:
+        """Servers that hold models only for the next request; running: names of the containers that there are."""
+        found = []
         with contextlib.suppress(OSError, ValueError):
             url = unloading.ollama_url(self.etc)
             if url and unloading.loaded_models(url):
-                return ("ollama",)
-        return ()
+                found.append("ollama")
+        return (*found, *(each["name"] for each in self.speech() if each["container"] in running))
+
+    def speech(self) -> list[dict[str, Any]]:
+        """How speech servers are asked to give their models back."""
+        given = self.given.get("helpers")
+        return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
 
 
 # --- the guard ------------------------------------------------------------------------------------------------------------
@@ -504,6 +510,8 @@ class Guard:
         """Do one step; returns what is to be said of it."""
         if step.what in (load_guard.DROP, load_guard.COMPACT):
             return self.free_now(step.what)
+        if step.what == guard.UNLOAD and step.whom != "ollama":
+            return self.ask_speech(step.whom)
         if step.what == guard.UNLOAD:
             url = unloading.ollama_url(self.args.etc)
             return unloading.unload(url, UNLOAD_SECONDS)[0] if url else ""
@@ -535,6 +543,16 @@ class Guard:
             self.record.counts[guard.DROP] += 1
             self.dirty = True
         return f"{freed} MiB given back" if freed * MIB >= GIB else ""
+
+    def ask_speech(self, name: str) -> str:
+        """Ask a speech server to give its model back."""
+        asked = next((each for each in self.ledger.speech() if each["name"] == name), None)
+        if asked is None:
+            return ""
+        key = read(Path(asked["key_file"])).strip() if asked.get("key_file") else ""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        reply = endpoint.fetch(str(asked["url"]), str(asked["method"]), headers, timeout=UNLOAD_SECONDS)
+        return "" if reply.status < 400 else f"HTTP {reply.status} at {asked['method']} {asked['url']}"
 
     def ask_gateway(self, step: guard.Step) -> str:
         """Drain or admit a backend of the gateway that runs on this host."""

@@ -277,6 +277,42 @@ def test_ollama_gives_its_memory_before_any_engine(host: Host) -> None:
         server.close()
 
 
+def test_speech_gives_its_model_back_before_any_engine(host: Host) -> None:
+    asked: list[tuple[str, str, str]] = []
+
+    class Ears(BaseHTTPRequestHandler):
+        def do_DELETE(self) -> None:
+            asked.append((self.command, self.path, self.headers.get("Authorization", "")))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_args: Any) -> None:
+            pass
+
+    (host.home / "key").write_text("secret\n")
+    (host.home / "answers/docker").write_text("0123456789abcdef spark-ears\n")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Ears) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        way = {
+            "method": "DELETE",
+            "url": f"http://127.0.0.1:{server.server_port}/api/ps/w",
+            "key_file": str(host.home / "key"),
+        }
+        helpers = [
+            {"name": "ears", "container": "spark-ears", **way},
+            {"name": "gone", "container": "spark-gone", **way},
+        ]
+        host.settings(helpers=helpers, beside=["spark-ears", "spark-gone"])
+        host.memory(2.5, total=115.0)
+        host.start()
+        wait_for(lambda: asked)
+        time.sleep(7)
+        said = host.stop()
+        server.shutdown()
+    assert asked == [("DELETE", "/api/ps/w", "Bearer secret")] and host.harm == []
+    assert "asks ears to unload its models" in said and "gone" not in said and "secret" not in said
+
+
 @pytest.mark.parametrize("requests", [0, 2])
 def test_an_engine_on_demand_without_requests_goes_first(host: Host, requests: int) -> None:
     """Its own figures say that it is idle, both times: when the account is taken, and before it is stopped."""

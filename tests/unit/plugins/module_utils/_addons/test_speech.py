@@ -23,6 +23,34 @@ ROLES = Path(__file__).resolve().parents[5] / "roles"
 DOCS = Path(__file__).resolve().parents[5] / "docs/speech.md"
 
 
+def test_how_a_server_gives_its_model_back() -> None:
+    mine = {
+        "kind": "asr",
+        "image": "registry.example.org/ears:1",
+        "memory_gib": 6,
+        "command": ["/ears"],
+        "key_env": "EARS_KEY",
+    }
+    entries = [
+        {"name": "ears", **mine, "unload": "DELETE /api/ps/whisper", "port": 8770, "api_key_file": "/keys/ears"},
+        {"name": "tts", "kind": "tts"},
+    ]
+    read = settings(*entries)
+    outcome, _added, _findings = speech.plan("spark-1", read, [], "192.168.1.11")
+    assert speech.unloading(read, outcome["services"]) == [
+        {
+            "name": "ears",
+            "container": "spark-ears",
+            "method": "DELETE",
+            "url": "http://127.0.0.1:8770/api/ps/whisper",
+            "key_file": "/etc/dgxspark/secrets/speech/ears/EARS_KEY",
+        }
+    ]
+    for wrong in ("unload", "PATCH /a", "DELETE a", "GET http://h/"):
+        _found, messages = speech.read("h", [{"name": "a", "kind": "asr", "unload": wrong}])
+        assert len(messages) == 1 and "'unload'" in messages[0]
+
+
 def settings(*entries: dict[str, Any]) -> list[dict[str, Any]]:
     found, messages = speech.read("spark-1", list(entries))
     assert messages == []

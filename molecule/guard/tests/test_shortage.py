@@ -1,0 +1,287 @@
+"""Something else eats the memory of a host while two engines serve. The tests run in order on the shared nodes.
+
+The same happens on a node without the guard: there it costs the largest engine, without a word before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+sys.path.insert(0, str(ROOT / "molecule"))
+
+from nodes import NODES, SUBNET
+
+INVENTORY = ["-i", str(ROOT / "molecule" / "inventory.yml"), "-i", str(ROOT / "molecule" / "guard" / "inventory.yml")]
+GUARDED, BARE = "spark-1", "spark-2"
+ADDRESS = {GUARDED: f"{SUBNET}.0.11", BARE: f"{SUBNET}.0.12"}
+PORTS = {"heavy": 8001, "fast": 8002}
+MODEL = "qwen3:8b"
+STATE = "/var/lib/dgxspark/guard/state.json"
+SETTINGS = "/etc/dgxspark/guard/settings.json"
+REACH_SECONDS = 2.0
+NUMBERS = itertools.count(1)
+
+
+def node(host, *argv, check=True):
+    """Run a command as root on a node, past Ansible."""
+    return subprocess.run(["docker", "exec", NODES[host], *argv], capture_output=True, text=True, check=check).stdout
+
+
+def available(host):
+    """GiB that the pool has left."""
+    return float(re.search(r"available ([0-9.]+)", node(host, "spark-sim", "status"))[1])
+
+
+def guard():
+    """What the guard has written last."""
+    return json.loads(node(GUARDED, "cat", STATE))
+
+
+def active(host, name):
+    return node(host, "systemctl", "is-active", f"spark-{name}.service", check=False).strip()
+
+
+def wait(condition, seconds, what):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.5)
+    pytest.fail(
+        f"not within {seconds} s: {what}; guard: {node(GUARDED, 'journalctl', '-u', 'spark-guard', '-n', '20', '-o', 'cat')}"
+    )
+
+
+def since(host, unit, moment):
+    """What a unit has said since a moment, a line each."""
+    return node(host, "journalctl", "-u", unit, "--since", f"@{int(moment)}", "-o", "cat", "--no-pager").splitlines()
+
+
+class Eater:
+    """Takes memory of a node that belongs to none of its services, until it is stopped."""
+
+    def __init__(self, host):
+        self.host, self.units = host, []
+
+    def eat(self, gib):
+        unit = f"eater-{next(NUMBERS)}"
+        node(self.host, "systemd-run", f"--unit={unit}", "--collect", "spark-sim", "hold", "notebook", f"{gib:.2f}")
+        self.units.append(unit)
+        wait(
+            lambda: "holding" in node(self.host, "journalctl", "-u", unit, "-o", "cat", check=False),
+            20,
+            "the memory is taken",
+        )
+
+    def eat_until(self, left):
+        """Take all at once, but for so many GiB."""
+        self.eat(available(self.host) - left)
+
+    def stop(self):
+        if self.units:
+            node(self.host, "systemctl", "stop", *self.units)
+        self.units = []
+
+
+@pytest.fixture
+def eaters():
+    made = {host: Eater(host) for host in NODES}
+    yield made
+    for eater in made.values():
+        eater.stop()
+
+
+@contextlib.contextmanager
+def clients(host, *names):
+    """Ask engines all the time; what became of it is in the mapping afterwards."""
+    end = f"/run/asker-{next(NUMBERS)}"
+    argv = [
+        "docker",
+        "exec",
+        NODES[host],
+        "python3",
+        "/run/asker.py",
+        end,
+        *(f"{name}={PORTS[name]}" for name in names),
+    ]
+    said = {}
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            yield said
+        finally:
+            node(host, "touch", end)
+            said.update(json.loads(program.communicate(timeout=60)[0]))
+
+
+@contextlib.contextmanager
+def knocking(host):
+    """Log in again and again, each time anew; the seconds that each took are in the list. None where it failed."""
+    argv = [
+        "ssh",
+        "-o",
+        "ControlMaster=no",
+        "-o",
+        "ControlPath=none",
+        "-o",
+        "ConnectTimeout=10",
+        "-o",
+        "IdentitiesOnly=yes",
+    ]
+    argv += ["-i", str(ROOT / ".cache/sim/id_ed25519"), "-o", f"UserKnownHostsFile={ROOT / '.cache/sim/known_hosts'}"]
+    argv += [f"spark@{ADDRESS[host]}", "true"]
+    took, over = [], threading.Event()
+
+    def knock():
+        while not over.wait(1.0):
+            began = time.monotonic()
+            done = subprocess.run(argv, capture_output=True, timeout=60, check=False)
+            took.append(time.monotonic() - began if done.returncode == 0 else None)
+
+    thread = threading.Thread(target=knock)
+    thread.start()
+    try:
+        yield took
+    finally:
+        over.set()
+        thread.join()
+
+
+def in_reach(took):
+    """Whether each login came within the time."""
+    return len(took) >= 3 and None not in took and max(took) <= REACH_SECONDS
+
+
+def set_guard(**changes):
+    """Change settings of the guard on its node, as the role would."""
+    settings = {**json.loads(node(GUARDED, "cat", SETTINGS)), **changes}
+    subprocess.run(
+        ["docker", "exec", "-i", NODES[GUARDED], "tee", SETTINGS],
+        input=json.dumps(settings), text=True, stdout=subprocess.DEVNULL, check=True,
+    )  # fmt: skip
+    node(GUARDED, "systemctl", "restart", "spark-guard")
+
+
+def load_ollama():
+    body = json.dumps({"model": MODEL, "prompt": "", "stream": False, "keep_alive": "1h"})
+    node(GUARDED, "curl", "-sS", "-m", "60", "http://127.0.0.1:11434/api/generate", "-d", body)
+    assert MODEL in node(GUARDED, "curl", "-sS", "http://127.0.0.1:11434/api/ps")
+
+
+def steps():
+    """How often each step was taken so far."""
+    return dict(guard()["steps"])
+
+
+def play(name, *options):
+    done = subprocess.run(
+        ["ansible-playbook", *INVENTORY, f"dgxspark.vllm.{name}", *options],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def places(lines, *texts):
+    """Where each text first comes in some lines, in one list."""
+    return [next((number for number, line in enumerate(lines) if text in line), None) for text in texts]
+
+
+def test_status_has_a_line_of_the_guard():
+    assert available(GUARDED) > 6 and available(BARE) > 6
+    code, text = play("status")
+    lines = [line for line in text.splitlines() if "guard runs" in line]
+    assert code == 0 and len(lines) == 1, text
+    assert "spark-1: guard runs, floors 3.0 GiB, 5.0 GiB at a start; memory calm" in lines[0]
+
+
+def test_what_others_take_in_steps_costs_no_engine(eaters):
+    """The cache goes, then Ollama's model; then it says who took the memory, and no engine is touched."""
+    load_ollama()
+    before, began = steps(), time.time()
+    with clients(GUARDED, "heavy", "fast") as said, knocking(GUARDED) as took:
+        while available(GUARDED) > 2.5:
+            eaters[GUARDED].eat(min(2.0, available(GUARDED) - 2.2))
+            time.sleep(2)
+        wait(lambda: MODEL not in node(GUARDED, "curl", "-sS", "http://127.0.0.1:11434/api/ps"), 60, "Ollama lets go")
+        # What Ollama gave back is eaten, too: now there is nothing milder left.
+        eaters[GUARDED].eat_until(0.7)
+        wait(lambda: guard()["steps"]["name"] > before["name"], 60, "it says who took the memory")
+        time.sleep(10)
+        after = guard()
+        code, shown = play("status", "-e", "spark_status_fail_on=never", "-l", GUARDED)
+    assert {name: active(GUARDED, name) for name in PORTS} == {"heavy": "active", "fast": "active"}
+    assert said["heavy"]["failed"] == [] == said["fast"]["failed"] and said["heavy"]["good"] > 10
+    assert after["steps"]["stop"] == before["stop"] and after["steps"]["restart"] == before["restart"]
+    assert after["level"] == "critical" and "eater-" in after["who"], after
+    lines = since(GUARDED, "spark-guard", began)
+    drop, unload, name = places(
+        lines, "gives the page cache back", "asks ollama to unload", "held by what is no service of this host"
+    )
+    assert drop < unload and name is not None, lines
+    assert code == 0 and "memory is critical" in shown and "eater-" in shown, shown
+    assert in_reach(took), took
+    eaters[GUARDED].stop()
+    wait(lambda: guard()["level"] == "calm", 60, "memory is back")
+
+
+def test_engines_that_have_to_give_way_go_in_their_order(eaters):
+    """The least important one first, after its requests; the other one only when that was not enough, and each is stopped cleanly."""
+    set_guard(stop_for_others=True)
+    before, began = steps(), time.time()
+    with clients(GUARDED, "heavy", "fast") as said, knocking(GUARDED) as took:
+        time.sleep(5)
+        eaters[GUARDED].eat_until(0.8)  # at once
+        wait(lambda: active(GUARDED, "fast") == "inactive", 90, "fast gives way")
+        assert active(GUARDED, "heavy") == "active"
+        wait(lambda: available(GUARDED) > 8, 60, "its memory is back")
+        time.sleep(25)  # the next step would come now
+        assert active(GUARDED, "heavy") == "active"
+    assert said["heavy"]["failed"] == [] and said["heavy"]["good"] > 10 and said["fast"]["failed"]
+    lines = since(GUARDED, "spark-guard", began)
+    refuse, stop = places(lines, "lets the gateway give fast no new requests", "stops fast")
+    assert refuse is not None and refuse < stop, lines
+    assert steps()["stop"] == before["stop"] + 1 and list(guard()["stopped"]) == ["fast"]
+    assert in_reach(took), took
+    code, shown = play("status", "-e", "spark_status_fail_on=never", "-l", GUARDED)
+    assert code == 0 and "the guard of the memory stopped it" in shown, shown
+    eaters[GUARDED].eat_until(0.8)
+    wait(lambda: active(GUARDED, "heavy") == "inactive", 120, "heavy gives way, too")
+    assert steps()["stop"] == before["stop"] + 2
+    assert not [line for line in since(GUARDED, "last-resort", began) if "killed" in line]
+    eaters[GUARDED].stop()
+    node(GUARDED, "systemctl", "start", "spark-heavy", "spark-fast")
+    wait(lambda: guard()["stopped"] == {}, 150, "what runs again is forgotten")
+
+
+def test_memory_that_goes_away_slowly_loses_an_engine_only_without_the_guard(eaters):
+    """Step by step more than there is: with the guard the least important one is stopped before; without, the largest one is killed."""
+    began, ends = time.time(), {}
+    with contextlib.ExitStack() as stack:
+        said = {host: stack.enter_context(clients(host, "heavy")) for host in NODES}
+        took = stack.enter_context(knocking(GUARDED))
+        for host in NODES:
+            eaters[host].eat_until(2.0)
+        for _step in range(8):
+            for host in NODES:
+                eaters[host].eat(0.4)
+            time.sleep(5)
+        time.sleep(5)
+        ends = {host: active(host, "fast") for host in NODES}
+    killed = {host: [line for line in since(host, "last-resort", began) if "killed" in line] for host in NODES}
+    assert killed[BARE][:1] == ["out of memory: killed heavy"], killed
+    assert said[BARE]["heavy"]["failed"], "nothing was lost without the guard"
+    assert killed[GUARDED] == [] and said[GUARDED]["heavy"]["failed"] == [], (killed, said[GUARDED])
+    assert ends == {GUARDED: "inactive", BARE: "active"}
+    assert in_reach(took), took
