@@ -137,7 +137,14 @@ def log_in(host):
     ]
     argv = ["ssh", "-i", str(ROOT / ".cache/sim/id_ed25519"), *(f"-o{option}" for option in options)]
     began = time.monotonic()
-    done = subprocess.run([*argv, f"spark@{ADDRESS[host]}", "true"], capture_output=True, timeout=60, check=False)
+    # What ssh shares with others it may leave in a state that Ansible refuses.
+    done = subprocess.run(
+        [*argv, f"spark@{ADDRESS[host]}", "true"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     return round(time.monotonic() - began, 2) if done.returncode == 0 else None
 
 
@@ -189,7 +196,8 @@ def steps():
 def play(name, *options):
     done = subprocess.run(
         ["ansible-playbook", *INVENTORY, f"dgxspark.vllm.{name}", *options],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
     )  # fmt: skip
     return done.returncode, done.stdout + done.stderr
 
