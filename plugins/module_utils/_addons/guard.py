@@ -217,13 +217,6 @@ def plan(
         if name not in names
     ]
     order = [name for name in settings["order"] if name in names]
-    known = {
-        name: {
-            **({"planned_gib": held} if held is not None else {}),
-            **({"backend": backends[name]} if name in backends else {}),
-        }
-        for name, held in services.items()
-    }
     chosen = {key: value for key, value in settings.items() if key not in ("enabled", "order")}
     on = settings["enabled"] and bool(services)
     return {
@@ -231,7 +224,7 @@ def plan(
         "settings": {
             **chosen,
             "order": [*order, *(name for name in names if name not in order)],
-            "services": known,
+            "services": {name: _known(held, backends.get(name)) for name, held in services.items()},
             "beside": sorted(beside),
             "helpers": [dict(each) for each in helpers],
             "reserve_gib": reserve_gib,
@@ -242,3 +235,11 @@ def plan(
         else {},
         "clocks": dict(clocks) if clocks["max_mhz"] else {},
     }, findings
+
+
+def _known(planned_gib: float | None, backend: str | None) -> dict[str, Any]:
+    """Return what the guard is told of a service; what is not known is left out."""
+    return {
+        **({"planned_gib": planned_gib} if planned_gib is not None else {}),
+        **({"backend": backend} if backend else {}),
+    }
