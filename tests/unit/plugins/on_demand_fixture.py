@@ -255,7 +255,7 @@ class Host:
         given = {
             "unit": f"spark-{name}.service", "engine": f"http://127.0.0.1:{self.ports[name]}", "model": f"org/{name}",
             "max_model_len": 4096, "api_key_file": None, "idle_seconds": 600, "minimum_seconds": 0.5, "priority": 0, "set": None,
-            "hold_seconds": 30, "while_loading": "wait", "retry_seconds": 30, "start_seconds": 60,
+            "hold_seconds": 300, "while_loading": "wait", "retry_seconds": 30, "start_seconds": 60,
         }  # fmt: skip
         return {**given, **changes}
 
@@ -343,9 +343,17 @@ class Host:
     def state(self, name: str) -> str:
         return str(self.told.get(name, {}).get("state"))
 
+    def works(self, name: str) -> bool:
+        """Whether an engine works on a request, by itself."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[name], timeout=60)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read()
+        connection.close()
+        return b'running{engine="0"} 1.0' in text
+
     # --- requests
 
-    def connect(self, name: str, timeout: float = 60.0) -> http.client.HTTPConnection:
+    def connect(self, name: str, timeout: float = 300.0) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.sockets[name].getsockname()[1], timeout=timeout)
 
     def ask(self, name: str, path: str = "/v1/chat/completions", method: str = "POST", **body: Any) -> tuple[int, Any]:
@@ -367,7 +375,7 @@ class Host:
         return response.status, found, text
 
 
-def until(what: Callable[[], Any], seconds: float = 30.0) -> Any:
+def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Wait until something holds; returns it."""
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:

@@ -132,7 +132,7 @@ def test_looks_do_not_wake_an_engine_nor_keep_it(hosts: Hosts) -> None:
     assert host.ask("a")[0] == 200
     warm_since = time.monotonic()
     while host.unit("a")["state"] == "active":
-        assert time.monotonic() - warm_since < 20
+        assert time.monotonic() - warm_since < 60
         found = host.ask("a", "/v1/models", "GET")[1]
         assert found in ({"engine": "spark-a.service", "path": "/v1/models"},) or "data" in found
         time.sleep(0.05)
@@ -163,7 +163,7 @@ def test_a_start_that_fails_is_told_at_once_and_not_tried_again(hosts: Hosts) ->
         assert status == 503 and 1 <= int(headers["retry-after"]) <= 60
         assert "no room for KV" in message and "exit-code" in message and "sk-abcdef" not in message, message
     began = time.monotonic()
-    assert host.ask("a")[0] == 503 and time.monotonic() - began < 2 and len(host.calls("start")) == 1
+    assert host.ask("a")[0] == 503 and time.monotonic() - began < 10 and len(host.calls("start")) == 1
     assert host.ask("a", "/health", "GET")[0] == 503 and "sk-abcdef" not in host.said
     told = until(lambda: host.told.get("a") if host.state("a") == "failed" else None)
     assert "no room for KV" in told["reason"] and "systemctl start spark-a.service" in told["reason"]
@@ -189,7 +189,7 @@ def test_an_engine_that_is_killed_while_it_loads(hosts: Hosts) -> None:
         asked = pool.submit(host.ask, "a")
         number = until(lambda: host.unit("a").get("pid"))
         os.kill(number, signal.SIGKILL)
-        status, found = asked.result(20)
+        status, found = asked.result(60)
     assert (
         status == 503 and "could not be started" in found["error"]["message"] and "signal" in found["error"]["message"]
     )
@@ -200,9 +200,9 @@ def test_an_engine_that_dies_while_it_answers_is_an_error_and_the_next_request_s
     assert host.ask("a")[0] == 200
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(host.ask, "a", pace=60)
-        until(lambda: host.told["a"]["in_flight"] == 1)
+        until(lambda: host.works("a"))
         os.kill(host.unit("a")["pid"], signal.SIGKILL)
-        status, found = asked.result(20)
+        status, found = asked.result(60)
     assert status == 502 and "ended before it answered" in found["error"]["message"]
     until(lambda: host.state("a") == "failed")
     assert host.ask("a")[0] == 200 and len(host.calls("start")) == 2
@@ -216,7 +216,7 @@ def test_a_program_that_is_killed_loses_no_connection_that_waits_at_its_sockets(
         asked = [pool.submit(host.ask, name) for name in "aabb"]
         time.sleep(0.3)
         host.start()
-        assert [each.result(30)[0] for each in asked] == [200] * 4
+        assert [each.result(60)[0] for each in asked] == [200] * 4
     # It saw that a runs already.
     assert [unit for _at, unit in host.calls("start")] == ["spark-a.service", "spark-b.service"]
 
@@ -225,17 +225,17 @@ def test_what_runs_is_finished_before_it_ends_and_engines_stay(hosts: Hosts) -> 
     host = hosts().start()
     assert host.ask("a")[0] == 200
     with ThreadPoolExecutor(2) as pool:
-        asked = pool.submit(host.ask, "a", pace=1.0)
-        until(lambda: host.told["a"]["in_flight"] == 1)
+        asked = pool.submit(host.ask, "a", pace=2.0)
+        until(lambda: host.works("a"))
         assert host.process is not None
         host.process.send_signal(signal.SIGTERM)
-        assert asked.result(20)[0] == 200
-        assert host.process.wait(20) == 0
+        assert asked.result(60)[0] == 200
+        assert host.process.wait(60) == 0
         assert host.unit("a")["state"] == "active" and host.calls("stop") == []
         later = pool.submit(host.ask, "a")
         time.sleep(0.1)
         host.start()
-        assert later.result(20)[0] == 200
+        assert later.result(60)[0] == 200
 
 
 def test_what_waits_is_served_before_it_ends(hosts: Hosts) -> None:
@@ -284,13 +284,11 @@ def test_an_admin_starts_and_stops_engines_too(hosts: Hosts) -> None:
 
 
 def test_silence_of_systemd_changes_nothing(hosts: Hosts) -> None:
-    host = hosts(idle_seconds=0.5, minimum_seconds=0).start()
+    host = hosts(idle_seconds=2.0, minimum_seconds=0).start()
     assert host.ask("a")[0] == 200
     (host.home / "silent").touch()
-    time.sleep(1.5)
-    stops = len(host.calls("stop"))
-    assert host.ask("a")[0] == 200  # it serves on, whether or not it was stopped a moment before
-    assert stops == len(host.calls("stop"))
+    time.sleep(3.0)
+    assert host.calls("stop") == [] and host.ask("a")[0] == 200
 
 
 def test_a_client_that_goes_away_ends_its_request(hosts: Hosts) -> None:
@@ -314,7 +312,7 @@ def test_a_client_that_goes_away_ends_its_request(hosts: Hosts) -> None:
     assert host.told["a"]["requests"] == 0
     running = host.connect("a")
     running.request("POST", "/v1/chat/completions", json.dumps({"model": "org/a", "pace": 60}), {})
-    until(lambda: host.told["a"]["in_flight"] == 1)
+    until(lambda: host.works("a"))
     running.close()
     until(lambda: (host.home / "gone").exists())
     until(lambda: host.told["a"]["in_flight"] == 0)
@@ -355,8 +353,8 @@ def test_streams_hear_comments_while_it_loads(hosts: Hosts) -> None:
     with ThreadPoolExecutor(2) as pool:
         other = pool.submit(host.fetch, "a", model="wrong", stream=True)
         plain = pool.submit(host.ask, "a")
-        assert plain.result(20)[0] == 200
-        status, _headers, text = other.result(20)
+        assert plain.result(60)[0] == 200
+        status, _headers, text = other.result(60)
     events = [line for line in text.decode().splitlines() if line and not line.startswith(":")]
     assert status == 200 and json.loads(events[0][6:])["error"]["message"] == "no model wrong" and len(events) == 1
     host.systemctl("stop", "a")
@@ -457,5 +455,5 @@ def test_settings_that_cannot_be_are_named(hosts: Hosts) -> None:
     host = hosts()
     host.services["a"]["engine"] = "nowhere"
     host.start()
-    assert host.process is not None and host.process.wait(20) == 1
+    assert host.process is not None and host.process.wait(60) == 1
     assert "settings.json: services.a.engine is no URL" in host.said
