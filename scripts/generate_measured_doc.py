@@ -49,6 +49,8 @@ def name_of(row: Mapping[str, Any]) -> str:
     spec = args.get("speculative-config")
     if spec:
         parts.append(f"{spec['method']} {spec['num_speculative_tokens']}")
+    if args.get("enable-lora"):
+        parts.append(f"{args['max-loras']} adapters of rank {args['max-lora-rank']}")
     if row["launch"].endswith("warm-cache"):
         parts.append("graphs, compiled before")
     return f"{row['model']}, {args['max-num-batched-tokens']} / {args['max-num-seqs']}, {', '.join(parts) or 'graphs'}"

@@ -325,7 +325,7 @@ services:
       type: bool
       sample: true
     weights_bytes:
-      description: Weights of one rank.
+      description: Weights of one rank, with the room for LoRA adapters.
       type: int
       sample: 80372549376
     draft_bytes:
@@ -339,6 +339,10 @@ services:
     host_bytes:
       description: The part of C(weights_bytes) that vLLM keeps in pinned memory of the host by default (tables of n-grams), which
         is the same memory on a GB10; V(0) where there is none, or the sizes are not counted from the config.
+      type: int
+      sample: 0
+    adapters_bytes:
+      description: The part of C(weights_bytes) that vLLM sets aside for LoRA adapters; V(0) without C(enable-lora).
       type: int
       sample: 0
     load_peak_bytes:

@@ -42,7 +42,7 @@ BESIDE = re.compile(
     r"|middleware|return-tokens-as-token-ids|response-role|enable-prompt-tokens-details|enable-server-load-tracking|download-dir"
     r"|generation-config|override-generation-config|seed|load-format|model-loader-extra-config|gpu-memory-utilization"
     r"|kv-cache-memory-bytes|master-(?:addr|port)|node-rank|otlp-.*|collect-detailed-traces|disable-fastapi-docs"
-    r"|enable-request-id-headers|trust-remote-code|use-tqdm-on-load|safetensors-load-strategy)\Z"
+    r"|lora-modules|enable-request-id-headers|trust-remote-code|use-tqdm-on-load|safetensors-load-strategy)\Z"
 )
 
 

@@ -685,6 +685,71 @@ def weights_of(model: Any) -> dict[str, Any]:
     }
 
 
+def room_for_experts(torch: Any) -> None:
+    """Have vLLM make room for adapters beside experts without their kernel, which a GPU alone has; the sizes stay its own.
+
+    :param torch: the module
+    """
+    module = load("vllm.lora.layers.fused_moe")
+    base = load("vllm.lora.layers.base").BaseLayerWithLoRA
+
+    def begin(self: Any, layer: Any) -> None:
+        base.__init__(self)
+        moe = layer.moe_config
+        parallel = moe.moe_parallel_config
+        self.base_layer, self.moe_config, self.device = layer, moe, torch.device("meta")
+        self.tp_size, self.tp_rank = parallel.tp_size, parallel.tp_rank
+        self._w13_slices = 2 if getattr(moe, "is_act_and_mul", True) else 1
+        self.enable_moe_shared_loras = self._enable_aux_cuda_stream = False
+        self._shared_experts = getattr(layer, "_shared_experts", None)
+
+    module.FusedMoEWithLoRA.__init__ = begin
+    # Its own also tells the kernel where the room is.
+    module.FusedMoEWithLoRA.set_mapping = base.set_mapping
+    assumed["kernels of experts"] = "support adapters"
+
+
+def adapters_of(torch: Any, config: Any, model: Any) -> dict[str, Any]:
+    """Say how many bytes vLLM sets aside for LoRA adapters; the model is changed.
+
+    :param torch: the module
+    :param config: vLLM's configuration
+    :param model: of one rank
+    :returns: C({bytes, modules}), those by name with layers taken together as C(*), or C({failure})
+    """
+    try:
+        module = load("vllm.lora.model_manager")
+    except ImportError:
+        module = load("vllm.lora.models")
+    try:
+        room_for_experts(torch)
+        own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
+        with torch.device("meta"), on_meta(torch), current(config):
+            module.create_lora_manager(
+                model=model,
+                max_num_seqs=config.scheduler_config.max_num_seqs,
+                max_num_batched_tokens=config.scheduler_config.max_num_batched_tokens,
+                vocab_size=config.model_config.get_vocab_size(),
+                lora_config=config.lora_config,
+                vllm_config=config,
+                device=torch.device("meta"),
+                lora_manager_cls=module.LRUCacheLoRAModelManager,
+            )
+        kind = load("vllm.lora.layers.base").BaseLayerWithLoRA
+        modules: dict[str, int] = collections.Counter()
+        for name, layer in model.named_modules():
+            values = vars(layer).values() if isinstance(layer, kind) else ()
+            for value in values:
+                for tensor in value if isinstance(value, (list, tuple)) else (value,):
+                    if isinstance(tensor, torch.Tensor) and tensor.untyped_storage()._cdata not in own:
+                        own.add(tensor.untyped_storage()._cdata)
+                        modules[re.sub(r"\d+", "*", name)] += tensor.untyped_storage().nbytes()
+    except Exception as error:
+        traceback.print_exc()
+        return {"failure": failure("adapters", error)}
+    return {"bytes": sum(modules.values()), "modules": dict(modules)}
+
+
 def kernels_of(model: Any) -> list[str]:
     """Return what the layers of a model would run on, as far as they say: C(FusedMoE Fp8MoEMethod backend=MARLIN)."""
     found: dict[str, int] = collections.Counter()
@@ -1034,6 +1099,8 @@ def stage_of(torch: Any, config: Any, rank: int, answer: dict[str, Any], step: l
     specs, shared = specs_of(config)
     settle_layout(config, specs)
     found.update(specs=counted(specs.values()), shared_layers=shared)
+    if getattr(config, "lora_config", None) is not None:
+        found["adapters"] = adapters_of(torch, config, models["target"])
     answer["ranks"].append(found)
     return specs
 

@@ -611,6 +611,7 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
             "draft_bytes": engine.draft,
             "vision_bytes": engine.vision,
             "host_bytes": engine.host,
+            "adapters_bytes": engine.adapters,
             "load_peak_bytes": engine.loading("typical"),
             "overhead_gib": {level: _gib(engine.inside[level]) for level in LEVELS},
             "beside_gib": {level: _gib(engine.beside.get(level, 0.0)) for level in LEVELS},
@@ -654,7 +655,8 @@ def _memory_map(node: Node) -> list[dict[str, Any]]:
             continue
         weights, cache = engine.weights + engine.draft, engine.cache_bytes(node.requested(service), "typical")
         parts += [
-            (f"{service.name} weights", weights, "weights", service.name),
+            (f"{service.name} weights", weights - engine.adapters, "weights", service.name),
+            *([(f"{service.name} adapters", engine.adapters, "weights", service.name)] if engine.adapters else []),
             (f"{service.name} KV cache", cache, "kv_cache", service.name),
             (f"{service.name} overhead", max(0.0, held - weights - cache), "overhead", service.name),
         ]

@@ -63,7 +63,8 @@ _RANK = record(
         "attention": listing(_words, 100),
         "specs": listing(_spec, MOST_LAYERS),
         "shared_layers": size,
-    }
+    },
+    {"adapters": record({}, {"bytes": size, "modules": table(_words, size, MOST_LAYERS), "failure": _FAILURE})},
 )
 _SIZE = record(
     {"available": size},
@@ -129,7 +130,10 @@ class Weights:
 
 @dataclass(frozen=True)
 class Rank:
-    """One pipeline stage: all tensor-parallel ranks of a stage are alike."""
+    """One pipeline stage: all tensor-parallel ranks of a stage are alike.
+
+    adapters: bytes that vLLM sets aside for LoRA adapters, C(None) where it has none or could not say.
+    """
 
     target: Weights
     draft: Weights | None
@@ -137,6 +141,7 @@ class Rank:
     kernels: tuple[str, ...]
     specs: tuple[dict[str, Any], ...]
     shared_layers: int
+    adapters: int | None = None
 
 
 @dataclass(frozen=True)
@@ -245,6 +250,7 @@ def _rank(value: Mapping[str, Any], where: str) -> Rank:
         tuple(value["kernels"]),
         tuple(value["specs"]),
         value["shared_layers"],
+        (value.get("adapters") or {}).get("bytes"),
     )
 
 

@@ -23,7 +23,7 @@ from .._common.validation import nearest_word
 from .._vllm.catalogue import options
 from .._vllm.launch import long_name, parse
 from .._vllm.overheads import LEVELS, OVERHEADS
-from . import answered, image_answer
+from . import adapters, answered, image_answer
 from .geometry import Config, Geometry, Layer, Refusal, checkpoint_kv_dtype, read_geometry
 from .kv_cache import (
     COMPARED_MINORS,
@@ -38,6 +38,7 @@ from .kv_cache import (
 )
 from .profile_run import V2_ALL, Launch, ProfileRun, asked_captures, by_batch, is_compiled, profile_run
 from .tensors import tensors_bytes
+from .weight_formats import Quantization
 from .weights import Split, Weights, drafter_bytes, weights_bytes
 
 COMPARED, NOT_COMPARED, IMAGE, STATED = SOURCES = (
@@ -104,6 +105,9 @@ POSITIVE_ARGS = (
     "block-size",
     "num-gpu-blocks-override",
     "kv-cache-memory-bytes",
+    "max-loras",
+    "max-lora-rank",
+    "max-cpu-loras",
 )
 FLAG_ARGS = (
     "enable-prefix-caching",
@@ -113,6 +117,11 @@ FLAG_ARGS = (
     "language-model-only",
     "disable-hybrid-kv-cache-manager",
     "enable-expert-parallel",
+    "enable-lora",
+    "fully-sharded-loras",
+    "enable-tower-connector-lora",
+    "enable-moe-shared-loras",
+    "enable-mixed-moe-lora-format",
 )
 TEXT_ARGS = (
     "kv-cache-dtype",
@@ -122,6 +131,7 @@ TEXT_ARGS = (
     "dtype",
     "quantization",
     "runner",
+    "lora-dtype",
 )
 _OTHER_ARGS = (
     "gpu-memory-utilization",
@@ -129,6 +139,7 @@ _OTHER_ARGS = (
     "kv-cache-dtype-skip-layers",
     "limit-mm-per-prompt",
     "kv-transfer-config",
+    "lora-target-modules",
 )
 _MAPPING_ARGS = ("speculative-config", "compilation-config")
 # The variable of the environment that names a model runner.
@@ -595,6 +606,7 @@ class Engine:
     """A service whose memory can be reasoned about; sizes in bytes, overheads by level.
 
     plan: how its KV cache is cut; C(None) for a service that only states what it needs (C(fixed)).
+    weights: of the model, with the room for LoRA adapters, which is also C(adapters).
     inside: used inside the requested memory besides weights and cache. beside: of this launch, used beside it.
     runner: which of vLLM's model runners serves it, 1 or 2. repacked: its weights are quantised, so kernels reorder them.
     utilization, length, sequences: as given; C(None) for what was left out or C(auto).
@@ -623,6 +635,7 @@ class Engine:
     draft: int = 0
     vision: int = 0
     host: int = 0
+    adapters: int = 0
     load_peak: int = 0
     load_layerwise: int = 0
     inside: dict[str, float] = field(default_factory=dict)
@@ -1094,6 +1107,51 @@ def _beside(terms: Mapping[str, tuple[float, float, float]], run: ProfileRun) ->
     return {level: terms["graphs_share"][index] * left + run.beside for index, level in enumerate(LEVELS)}
 
 
+def _said_room(answer: image_answer.Answer, args: Config) -> adapters.Room:
+    """The room for adapters that the vLLM of an image sets aside."""
+    if not args.get(adapters.OPTION):
+        return adapters.Room()
+    said = [rank.adapters for rank in answer.ranks]
+    known = [each for each in said if each is not None]
+    if len(known) != len(said):
+        raise Refusal(
+            f"args.{adapters.OPTION}", "what adapters take is not known, and the image does not say", adapters.ASK
+        )
+    most = max(known)
+    copies = most * int(args.get("max-cpu-loras") or args.get("max-loras") or 1) // int(args.get("max-loras") or 1)
+    return adapters.Room(most, most, most, copies)
+
+
+def _room(item: ServiceInput, config: Config, geometry: Geometry, minor: int | None) -> adapters.Room:
+    """The room for adapters: by arithmetic, else what the image said of it, else a range."""
+    args = item.args
+    split = Split(
+        args.get("tensor-parallel-size", 1),
+        args.get("pipeline-parallel-size", 1),
+        bool(args.get("enable-expert-parallel")),
+    )
+    if not args.get(adapters.OPTION):
+        return adapters.Room()
+    padded = Quantization(config, item.quant_config, args.get("quantization", ""), minor).padded_experts
+    try:
+        found = adapters.room(config, geometry, args, split, minor=minor, padded=padded)
+    except Refusal:
+        if item.asked is None or not answered.usable(item.asked):
+            raise
+        return _said_room(item.asked, args)
+    if found.exact or item.asked is None or not answered.usable(item.asked):
+        return found
+    try:
+        return _said_room(item.asked, args)
+    except Refusal:
+        return found
+
+
+def _copies(room: adapters.Room) -> dict[str, float]:
+    """Copies of adapters in memory of the host, by level: those of a lower rank are smaller, and none need be there."""
+    return {"low": 0.0, "typical": float(room.copies), "high": float(room.copies)}
+
+
 @lru_cache(maxsize=512)
 def _resolve(item: ServiceInput) -> Engine:
     args = {key: None if value == "auto" and key in _OPEN_ARGS else value for key, value in item.args.items()}
@@ -1122,10 +1180,12 @@ def _resolve(item: ServiceInput) -> Engine:
         return replace(own, differences=(f"the image refuses the launch: {refusal.text}",))
     except Refusal:
         return own
-    weighed = None if _weights_given(item) else own.weights
-    loaded = answered.AnsweredWeights(other.weights, other.draft, other.host, other.vision)
+    weighed = None if _weights_given(item) else own.weights - own.adapters
+    loaded = answered.AnsweredWeights(other.weights - other.adapters, other.draft, other.host, other.vision)
     asked = other.plan if isinstance(other.plan, answered.AnsweredPlan) else None
     found = [] if asked is None else answered.differences(own.plan, weighed, asked, loaded)
+    if own.adapters != other.adapters:
+        found.append(f"bytes of the adapters {own.adapters} and {other.adapters}")
     # What an engine takes beside weights and cache follows from the model's widths, which no image was asked about.
     other = replace(other, inside=own.inside, beside=own.beside, runner=own.runner)
     chosen = own if compared else replace(other, unknown="this version was not compared")
@@ -1193,6 +1253,7 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
     made = bool(args.get("quantization")) and not (config.get("quantization_config") or item.quant_config)
     peak = 2 * target if made else target
     vision = bool(loaded.vision) or (bool(config.get("vision_config")) and _loads_tower(args, config))
+    room = _said_room(answer, args)
     release, batch = plan.settings.release, plan.settings.max_num_batched_tokens
     states = any(group.kind == "mamba" for group in plan.groups)
     return Engine(
@@ -1200,13 +1261,15 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
         overheads=item.overheads,
         plan=plan,
         release=release,
-        weights=target,
+        weights=target + room.typical,
         draft=draft,
         vision=loaded.vision,
         host=loaded.host,
-        load_peak=peak,
-        load_layerwise=target,
+        adapters=room.typical,
+        load_peak=max(peak, target + room.typical),
+        load_layerwise=target + room.typical,
         inside=_inside(item.overheads, Weights(target, draft, peak), by_batch(batch), vision, bool(method)),
+        beside=_copies(room),
         utilization=args.get("gpu-memory-utilization"),
         length=length,
         length_auto=item.args.get("max-model-len") == "auto",
@@ -1260,21 +1323,27 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     aligned = next(filter(error_align, plans), plan)
     terms = item.overheads
     run = _profile_run(item, config, geometry, release, batch)
-    inside = _inside(terms, weights, run, vision, bool(drafts))
+    room = _room(item, config, geometry, minor)
+    spread = dict(zip(LEVELS, (room.low - room.typical, 0, room.high - room.typical)))
+    inside = {level: size + spread[level] for level, size in _inside(terms, weights, run, vision, bool(drafts)).items()}
+    beside, copies = _beside(terms, run), _copies(room)
+    layerwise = weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak
     pool = args.get("kv-cache-memory-bytes") if item.available_kv_bytes is None else item.available_kv_bytes
     return Engine(
         name=item.name,
         overheads=terms,
         plan=plan,
         release=release,
-        weights=weights.target,
+        weights=weights.target + room.typical,
         draft=weights.draft,
         vision=weights.vision,
         host=weights.host,
-        load_peak=weights.load_peak,
-        load_layerwise=weights.load_layerwise if release.since(LAYERWISE_MINOR) else weights.load_peak,
+        adapters=room.typical,
+        # Room for adapters is made once the weights are there.
+        load_peak=max(weights.load_peak, weights.target + room.typical),
+        load_layerwise=max(layerwise, weights.target + room.typical),
         inside=inside,
-        beside=_beside(terms, run),
+        beside={level: beside[level] + copies[level] for level in LEVELS},
         runner=run.runner,
         repacked=bool(item.quant_config or config.get("quantization_config")),
         utilization=utilization,

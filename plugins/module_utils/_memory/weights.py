@@ -509,6 +509,21 @@ def weights_bytes(
     return Weights(target, draft, peak, seen, min(peak, target + max(parts.values(), default=0)), host)
 
 
+def stage_modules(config: Config, geometry: Geometry, split: Split) -> list[list[Module]]:
+    """List the matrices of the language model by pipeline stage, with the names of its checkpoint.
+
+    :param config: config.json of the model
+    :param geometry: of the same config
+    :param split: over how many ranks it goes
+    :returns: modules; experts are not padded
+    :raises Refusal: for a family whose weights are not known
+    """
+    family = geometry.model_type
+    _check_family(family)
+    text = plain_text({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
+    return _stages(config, text, geometry, split, False)
+
+
 def _stages(config: Config, text: Config, geometry: Geometry, split: Split, padded: bool) -> list[list[Module]]:
     """List the modules of every pipeline stage: the layers, the embedding and the head."""
     family, count = geometry.model_type, len(geometry.layers)

@@ -14,7 +14,7 @@ from .._common.findings import Finding
 from .._compat import compat
 from .._memory.budget import memory_budget
 from .._memory.service_memory import RUNNER_VARIABLE
-from . import image_check, image_questions, lora, measured_starts, on_demand, service_files, variables
+from . import image_check, image_questions, measured_starts, on_demand, service_files, variables
 from .container_argv import own_docker_args
 from .service import Host, JudgedLaunch, PlacedService, ServiceSpec, Sources
 
@@ -266,9 +266,7 @@ def budget_request(
                 "memory": service.memory,
                 "memory_gib": service.memory_gib,
                 "draft_config": service.draft_config,
-                "overheads": lora.overheads(
-                    service.lora, service.config, service.overheads, settings["spark_overheads"] or {}
-                ),
+                "overheads": service.overheads,
                 "vllm_version": launches[service.name].vllm_version,
                 "args": {
                     **launches[service.name].args,

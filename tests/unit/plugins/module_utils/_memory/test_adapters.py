@@ -1,0 +1,199 @@
+"""Room for LoRA adapters: bytes of vLLM's own classes, launches on a GPU, what is a range, and what is not known."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import adapters
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import parse_release
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import Quantization
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import Split
+
+ROOT = Path(__file__).parents[5]
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+RECORDED = json.loads((FIXTURES / "adapter_rows.json").read_text(encoding="utf-8"))
+PLANS = json.loads((FIXTURES / "image_plans.json").read_text(encoding="utf-8"))
+GIB = 2**30
+FOUR = {"enable-lora": True, "max-loras": 4, "max-lora-rank": 64}
+# Of one block of Qwen3-4B's cache.
+BLOCK = 36 * 2 * 16 * 8 * 128 * 2
+
+
+def config(recipe: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / f"playbooks/recipes/{recipe}.yml").read_text(encoding="utf-8"))
+    return dict(found["config"])
+
+
+def room(
+    given: dict[str, Any], args: dict[str, Any], version: str = "0.33.0", quant: dict[str, Any] | None = None
+) -> adapters.Room:
+    minor = parse_release(version).minor if version else None
+    split = Split(
+        args.get("tensor-parallel-size", 1),
+        args.get("pipeline-parallel-size", 1),
+        bool(args.get("enable-expert-parallel")),
+    )
+    padded = Quantization(given, quant, "", minor).padded_experts
+    return adapters.room(given, read_geometry(given), args, split, minor=minor, padded=padded)
+
+
+def plan(args: dict[str, Any], recipe: str = "qwen3-4b-instruct-2507", **service: Any) -> dict[str, Any]:
+    given = {"name": "x", "vllm_version": "0.26.0", "config": config(recipe), "args": args, **service}
+    return memory_budget({"services": [given], "total_gib": 79.18})
+
+
+@pytest.mark.parametrize("row", RECORDED["rows"], ids=lambda row: f"{row[1]}-{row[0]}-{len(row[2])}")
+def test_the_room_is_what_vllms_own_classes_set_aside(row: list[Any]) -> None:
+    version, model, args, size = row
+    found = room(RECORDED["configs"][model], args, version, RECORDED["quant"].get(model))
+    assert found.exact
+    assert found.low == found.typical == found.high == size
+
+
+def test_rows_are_of_many_versions_and_kinds_of_layers() -> None:
+    assert len({row[0] for row in RECORDED["rows"]}) >= 4
+    families = {read_geometry(each).model_type for each in RECORDED["configs"].values()}
+    assert families <= adapters.COMPARED
+    assert {"qwen3", "qwen3_next", "nemotron_h", "deepseek_v3", "gpt_oss", "gemma4_text", "llama4_text"} <= families
+
+
+@pytest.mark.parametrize(
+    ("slots", "rank", "blocks", "said"),
+    [(4, 64, 13_593, 1.22), (1, 16, 14_115, 0.07)],
+    ids=["four-of-rank-64", "one-of-rank-16"],
+)
+def test_a_gpu_lost_as_much_of_its_cache(slots: int, rank: int, blocks: int, said: float) -> None:
+    """vLLM 0.26.0 on an H100, Qwen3-4B: 14,150 blocks without adapters. Torch rounds up what it gives: 1.5 % there."""
+    args = {"enable-lora": True, "max-loras": slots, "max-lora-rank": rank}
+    found = room(config("qwen3-4b-instruct-2507"), args, "0.26.0")
+    lost = (14_150 - blocks) * BLOCK
+    assert found.exact
+    assert found.typical == pytest.approx(lost, rel=0.02, abs=BLOCK)
+    assert found.typical / GIB == pytest.approx(said, rel=0.02, abs=0.006)
+
+
+def test_a_tied_head_had_room_of_its_own_before_0_28() -> None:
+    given = config("qwen3-4b-instruct-2507")
+    one = 4 * 64 * 2 * (151_936 + 2560)
+    assert room(given, FOUR, "0.27.1").typical - room(given, FOUR, "0.28.0").typical == one
+    assert room(given, FOUR, "0.15.1").typical == room(given, FOUR, "0.28.0").typical - 2 * one
+
+
+def test_what_nobody_compared_is_a_range_and_never_nothing() -> None:
+    given = {**config("qwen3-8b"), "model_type": "qwen2"}
+    for found in (
+        room(given, FOUR),
+        room(config("qwen3-8b"), FOUR, ""),
+        room(config("qwen3-8b"), {**FOUR, "lora-target-modules": ["q_proj"]}),
+    ):
+        assert not found.exact
+        assert 0 <= found.low < found.typical < found.high
+    exact = room(config("qwen3-8b"), FOUR)
+    known = room(given, FOUR)
+    assert known.low < exact.typical < known.high
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"enable-tower-connector-lora": True}, "args.enable-tower-connector-lora"),
+        ({"enable-moe-shared-loras": True}, "args.enable-moe-shared-loras"),
+        ({"lora-dtype": "float8"}, "args.lora-dtype"),
+    ],
+)
+def test_an_option_that_is_not_known_is_refused(change: dict[str, Any], key: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        room(config("qwen3-8b"), {**FOUR, **change})
+    assert refused.value.key == key and refused.value.fix
+
+
+def test_no_adapters_take_nothing() -> None:
+    assert room(config("qwen3-8b"), {"max-loras": 4}) == adapters.Room()
+
+
+def test_the_plan_counts_them_as_weights_and_names_them() -> None:
+    args = {"gpu-memory-utilization": 0.5, "max-model-len": 16384, "max-num-seqs": 16, "enforce-eager": True}
+    plain, found = plan(args), plan({**args, **FOUR})
+    size = room(config("qwen3-4b-instruct-2507"), FOUR, "0.26.0").typical
+    before, after = plain["services"]["x"], found["services"]["x"]
+    assert before["adapters_bytes"] == 0
+    assert after["adapters_bytes"] == after["weights_bytes"] - before["weights_bytes"] == size
+    for level in ("low", "typical", "high"):
+        assert before["available_kv_bytes"][level] - after["available_kv_bytes"][level] == size
+    assert after["sources"] == before["sources"]
+    parts = {part["label"]: part["gib"] for part in found["memory_map"]}
+    assert parts["x adapters"] == pytest.approx(size / GIB, abs=0.01)
+    assert sum(parts.values()) == pytest.approx(79.18, abs=0.05)
+    assert "x adapters" not in {part["label"] for part in plain["memory_map"]}
+    # Copies in memory of the host: beside the request, and none at the least.
+    more = {level: after["beside_gib"][level] - before["beside_gib"][level] for level in ("low", "typical", "high")}
+    assert more["low"] == 0 and more["typical"] == more["high"] == pytest.approx(4 * 0.246, abs=0.01)
+
+
+def test_a_range_widens_what_is_inside() -> None:
+    args = {"gpu-memory-utilization": 0.5, "max-model-len": 16384, **FOUR}
+    some = {**args, "lora-target-modules": ["q_proj"]}
+    exact, wide = (plan(each, vllm_version="0.33.0")["services"]["x"]["overhead_gib"] for each in (args, some))
+    found = room(config("qwen3-4b-instruct-2507"), some)
+    assert wide["typical"] == exact["typical"]
+    assert wide["high"] - exact["high"] == pytest.approx((found.high - found.typical) / GIB, abs=0.011)
+    assert exact["low"] - wide["low"] == pytest.approx((found.typical - found.low) / GIB, abs=0.011)
+
+
+def test_an_unknown_family_is_refused_by_name() -> None:
+    launches = json.loads((FIXTURES / "compared_launches.json").read_text(encoding="utf-8"))
+    given = {"config": launches["configs"]["GLM-5.2"], "vllm_version": "0.33.0"}
+    (message,) = [each["message"] for each in plan(FOUR, **given)["findings"] if each["rule"] == "memory.refused"]
+    assert "what adapters of the family 'glm_moe_dsa' take is not known" in message
+    assert "memory.refused" not in {each["rule"] for each in plan({}, **given)["findings"]}
+
+
+def said(adapter: dict[str, Any] | None) -> dict[str, Any]:
+    answer = copy.deepcopy(PLANS["dense"]["answer"])
+    if adapter is not None:
+        answer["ranks"][0]["adapters"] = adapter
+    return {"answer": answer, "reason": ""}
+
+
+def test_what_the_image_says_stands_in_for_a_range_and_for_what_is_not_known() -> None:
+    args = {"max-model-len": 16384, "max-num-seqs": 4, "max-num-batched-tokens": 8192, **FOUR}
+    asked = {**args, "lora-target-modules": ["q_proj"]}
+    told = {"bytes": 123_456_789, "modules": {"model.layers.*.self_attn.qkv_proj": 123_456_789}}
+    found = plan(asked, vllm_version="0.33.0", image_plan=said(told))["services"]["x"]
+    assert found["adapters_bytes"] == 123_456_789
+    # A model that the arithmetic does not know at all.
+    new = plan(args, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=said(told))["services"][
+        "x"
+    ]
+    assert new["adapters_bytes"] == 123_456_789
+    assert new["weights_bytes"] == PLANS["dense"]["answer"]["ranks"][0]["weights"]["target"]["bytes"] + 123_456_789
+
+
+@pytest.mark.parametrize(
+    "adapter", [None, {"failure": {"stage": "adapters", "kind": "unknown", "type": "KeyError", "text": "no"}}]
+)
+def test_an_image_that_does_not_say_leaves_it_unknown(adapter: dict[str, Any] | None) -> None:
+    found = plan(FOUR, vllm_version="0.33.0", config={"model_type": "of_next_year"}, image_plan=said(adapter))
+    assert found["services"]["x"] == {"verdict": "fails"}
+    assert "what adapters take is not known" in " ".join(each["message"] for each in found["findings"])
+
+
+def test_an_image_that_says_otherwise_is_named() -> None:
+    args = {"max-model-len": 16384, "max-num-seqs": 4, "max-num-batched-tokens": 8192, **FOUR}
+    found = plan(args, vllm_version="0.33.0", image_plan=said({"bytes": 5, "modules": {}}))
+    (message,) = [each["message"] for each in found["findings"] if each["rule"] == "memory.differs"]
+    size = room(config("qwen3-4b-instruct-2507"), FOUR).typical
+    assert f"bytes of the adapters {size} and 5" in message
+
+
+def test_a_number_that_is_none_is_a_mistake_of_the_input() -> None:
+    with pytest.raises(InputError, match="max-loras"):
+        plan({**FOUR, "max-loras": 0})
