@@ -73,7 +73,8 @@ options:
         activations, sampling and compilation take by the widths of the model) add up to what an engine uses inside its requested
         memory besides weights and KV cache, with those CUDA graphs that vLLM takes off the cache; C(inside_gib) replaces their sum.
       - C(graphs_share) is that of what CUDA graphs take by layers and sizes of batches; what is not taken off the cache comes beside.
-      - C(load_gib) is what quantised weights take over their own size while they load.
+      - C(load_gib) is what quantised weights take over their own size while they load, or C(load_share) of the experts of one layer
+        if that is more.
       - C(kept_share) is the part of what is used inside that stays allocated after the start.
       - C(outside_gib) is what an engine holds beside its requested memory, CUDA graphs apart.
       - C(snapshot_gib) is what a container takes between the host's C(MemAvailable) and vLLM's first look at it.

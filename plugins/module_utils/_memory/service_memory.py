@@ -606,7 +606,7 @@ class Engine:
     """A service whose memory can be reasoned about; sizes in bytes, overheads by level.
 
     plan: how its KV cache is cut; C(None) for a service that only states what it needs (C(fixed)).
-    weights: of the model, with the room for LoRA adapters, which is also C(adapters).
+    weights: of the model, with the room for LoRA adapters, which is also C(adapters). experts: those of one layer.
     inside: used inside the requested memory besides weights and cache. beside: of this launch, used beside it.
     runner: which of vLLM's model runners serves it, 1 or 2. repacked: its weights are quantised, so kernels reorder them.
     utilization, length, sequences: as given; C(None) for what was left out or C(auto).
@@ -636,6 +636,7 @@ class Engine:
     vision: int = 0
     host: int = 0
     adapters: int = 0
+    experts: int = 0
     load_peak: int = 0
     load_layerwise: int = 0
     inside: dict[str, float] = field(default_factory=dict)
@@ -681,6 +682,8 @@ class Engine:
     def loading(self, level: str) -> int:
         """What model and drafter take while they load. That each layer is quantised as it comes is believed at low alone."""
         extra = int(self.overhead("load_gib", level)) if self.repacked else 0
+        if extra and self.overheads["load_gib"] == OVERHEADS["load_gib"]:  # what somebody set stays
+            extra = max(extra, int(self.overhead("load_share", level) * self.experts))
         return (self.load_layerwise if level == "low" else self.load_peak) + self.draft + extra
 
     def cache_bytes(self, requested: int, level: str) -> int:
@@ -1339,6 +1342,7 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         vision=weights.vision,
         host=weights.host,
         adapters=room.typical,
+        experts=weights.experts,
         # Room for adapters is made once the weights are there.
         load_peak=max(weights.load_peak, weights.target + room.typical),
         load_layerwise=max(layerwise, weights.target + room.typical),

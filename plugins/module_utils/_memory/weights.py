@@ -181,6 +181,7 @@ class Weights:
     load_layerwise: the same where vLLM quantises each part of a layer as soon as it is complete.
     vision: the part of C(target) that is the vision tower, 0 where that is not counted apart.
     host: the part of C(target) that vLLM keeps in pinned memory of the host, which a GB10 has in common with its GPU.
+    experts: all experts of one layer, which kernels reorder at one go; 0 where they are not counted apart.
     """
 
     target: int
@@ -189,6 +190,7 @@ class Weights:
     vision: int = 0
     load_layerwise: int = 0
     host: int = 0
+    experts: int = 0
 
     def __post_init__(self) -> None:
         if not self.load_layerwise:
@@ -499,7 +501,10 @@ def weights_bytes(
     drafting = _mtp(text, family, geometry, quantization.padded_experts, draft_tokens) if mtp else ()
     draft = total(list(drafting), quantization)
     if not quantization.runtime:
-        return Weights(target, draft, target, seen, host=host)
+        layers: dict[str, int] = {}
+        for module in (module for stage in stages for module in stage if module.experts):
+            layers[module.name] = layers.get(module.name, 0) + _bytes(module, quantization, dtype_bytes, split)
+        return Weights(target, draft, target, seen, host=host, experts=max(layers.values(), default=0))
     peak = max(total(stage, None) for stage in stages) + total(tower, None)
     parts: dict[str, int] = {}
     for module in (*(module for stage in stages for module in stage), *tower):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
@@ -32,6 +33,7 @@ LAUNCHES: dict[str, Any] = json.loads(
 )
 ROWS: list[dict[str, Any]] = LAUNCHES["rows"]
 GIB = 1 << 30
+ROOT = Path(__file__).parents[5]
 
 
 def planned(row: dict[str, Any], **args: Any) -> dict[str, Any]:
@@ -220,3 +222,21 @@ def test_loading_counts_the_drafter_and_what_kernels_need_to_reorder() -> None:
     )
     plain = planned(row_of("q30bf16-eager-8192-256"))
     assert plain["load_peak_bytes"] == plain["weights_bytes"]
+
+
+def test_large_layers_of_experts_need_more_while_they_are_reordered() -> None:
+    """gpt-oss-120b has 128 experts a layer, the 20b 32: kernels reorder a layer at a time, beside what was loaded."""
+    small = yaml.safe_load((ROOT / "playbooks/recipes/gpt-oss-20b.yml").read_text(encoding="utf-8"))["config"]
+    large = yaml.safe_load((ROOT / "playbooks/recipes/gpt-oss-120b.yml").read_text(encoding="utf-8"))["config"]
+
+    def extra(config: dict[str, Any], **service: Any) -> float:
+        args = {"gpu-memory-utilization": 0.85, "max-model-len": 8192}
+        given = {"name": "x", "config": config, "vllm_version": "0.33.0", "args": args, **service}
+        made = memory_budget({"services": [given]})["services"]["x"]
+        return float(made["load_peak_bytes"] - made["weights_bytes"]) / GIB
+
+    # 3 matrices of 3072 x 2944 in 4 bits with a scale for every 32.
+    layer = 128 * 3 * 3072 * 2944 * (0.5 + 1 / 32) / GIB
+    assert extra(small) == pytest.approx(1.35, abs=0.01)
+    assert extra(large) == pytest.approx(2.1 * layer, rel=0.01)
+    assert extra({**large}, overheads={"load_gib": 0.5}) == pytest.approx(0.5, abs=0.01), "what somebody set stays"
