@@ -920,6 +920,38 @@ def _weights(
     return made
 
 
+# Of a launch, what its weights follow from.
+_WEIGHT_ARGS = (
+    "tensor-parallel-size",
+    "pipeline-parallel-size",
+    "enable-expert-parallel",
+    "quantization",
+    "speculative-config",
+)
+
+
+@lru_cache(maxsize=256)
+def _weights_once(item: ServiceInput, dtype: str, vision: bool, mtp: bool, minor: int | None) -> Weights:
+    config = item.config or {}
+    return _weights(item, config, replace(read_geometry(config), dtype=dtype), vision, mtp, minor)
+
+
+def _loaded(item: ServiceInput, geometry: Geometry, vision: bool, mtp: bool, minor: int | None) -> Weights:
+    """The weights of a launch; a fleet has many that differ in their lengths alone."""
+    told = ServiceInput(
+        name="",
+        args={key: item.args[key] for key in _WEIGHT_ARGS if key in item.args},
+        overheads={},
+        config=item.config,
+        quant_config=item.quant_config,
+        weights_gib=item.weights_gib,
+        tensors=item.tensors,
+        draft_config=item.draft_config,
+        draft_weights_gib=item.draft_weights_gib,
+    )
+    return _weights_once(told, geometry.dtype, vision, mtp, minor)
+
+
 def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Release, batch: int) -> KVPlan:
     args = item.args
     dtype = args.get("kv-cache-dtype", "auto")
@@ -1317,10 +1349,10 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
     try:
         plans = _plans(item, geometry, config, releases, batch)
     except PlanFailure as failure:
-        weights = _weights(item, config, geometry, vision, mtp, minor)
+        weights = _loaded(item, geometry, vision, mtp, minor)
         seconds = start_seconds(item.overheads, weights.target + weights.draft, "kv_cache")
         raise NoCommonPage(str(failure), seconds) from failure
-    weights = _weights(item, config, geometry, vision, mtp, minor)
+    weights = _loaded(item, geometry, vision, mtp, minor)
     plan = max(plans, key=lambda each: each.needed_bytes(length or limit))
     release = plan.settings.release
     aligned = next(filter(error_align, plans), plan)

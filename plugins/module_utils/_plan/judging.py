@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import combinations as subsets
 from typing import Any
 
@@ -88,12 +89,13 @@ def check_launch(
         request["entrypoint"] = family
     if gpu.get("driver_version"):
         request["driver_version"] = gpu["driver_version"]
-    result = compat.check_launch(request)
-    args, env, changes, findings = result["args"], service.env, [], result["findings"]
+    result = _judged(_Request(request))
+    args, env, changes, findings = dict(result["args"]), service.env, [], result["findings"]
     if settings["spark_autofix"]:
         fixed = result["fixed"]
-        args, env, changes = fixed["args"], fixed["env"], fixed["changes"]
+        args, env, changes = dict(fixed["args"]), dict(fixed["env"]), list(fixed["changes"])
         findings = [*fixed["findings"], *(repaired(change).to_dict() for change in changes)]
+    findings = [dict(finding) for finding in findings]
     for finding in findings:
         finding["basis"] = "probed" if probe and image_check.rests_on_image(finding["rule"]) else "inventory"
     told = image_check.findings(image["ref"], there, measured or {}, image.get("vllm_version"), service.env)
@@ -102,6 +104,26 @@ def check_launch(
         finding["service"] = service.name
     known, source, entrypoint = (result[key] for key in ("vllm_version", "version_source", "entrypoint"))
     return JudgedLaunch(args, env, known, source, entrypoint, findings, changes)
+
+
+class _Request:
+    """What is asked about a launch; two that are written alike are equal."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self.content = content
+        self.text = repr(content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Request) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@lru_cache(maxsize=1024)
+def _judged(request: _Request) -> Mapping[str, Any]:
+    """Judge a launch; the same one on many hosts is judged once. What is returned is shared: nobody may change it."""
+    return compat.check_launch(request.content)
 
 
 def repaired(change: Mapping[str, str]) -> Finding:

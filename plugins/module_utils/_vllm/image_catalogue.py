@@ -8,6 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from .._common.plain_data import MappingOf, Required, misfits
@@ -209,6 +210,7 @@ EXTRA_KEYS = (
 """Keys of a catalogue entry; users' own entries take the same."""
 
 
+@lru_cache(maxsize=1024)
 def split_image(image: str) -> tuple[str, str | None, str | None]:
     """Split an image reference into repository, tag and digest; Docker Hub's own name is taken off."""
     rest, _at, digest = image.strip().partition("@")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -19,6 +20,7 @@ class Version(NamedTuple):
         return ".".join(map(str, self.release)) + ("" if self.final else " (development build)")
 
 
+@lru_cache(maxsize=1024)
 def parse_version(text: str) -> Version | None:
     """Read C(0.19.0), C(v0.20.2rc1.dev49+g9b4e839) or C(0.19.0+ab12.nv26.04); C(None) if it is no version.
 
