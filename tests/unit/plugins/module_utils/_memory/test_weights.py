@@ -409,3 +409,22 @@ def test_zero_points_of_experts_in_gptq_took_half_up_to_0_26(method: str, halved
     groups *= found["hidden_size"] * found["moe_intermediate_size"] // 128
     old, new = (weights_bytes(found, geometry, minor=minor).target for minor in (26, 27))
     assert new - old == (groups // 4 if halved else 0)
+
+
+def test_the_draft_layer_of_glm_4_is_counted() -> None:
+    """GLM-4.6: bytes of vLLM 0.33.0's own classes, the drafter's without the embedding and the head that it shares."""
+    config = {
+        **{"model_type": "glm4_moe", "hidden_size": 5120, "num_hidden_layers": 92, "first_k_dense_replace": 3},
+        **{
+            "num_attention_heads": 96,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "attention_bias": True,
+            "use_qk_norm": True,
+        },
+        **{"intermediate_size": 12288, "moe_intermediate_size": 1536, "n_routed_experts": 160, "n_shared_experts": 1},
+        **{"vocab_size": 151552, "max_position_embeddings": 202752, "num_nextn_predict_layers": 1, "dtype": "bfloat16"},
+    }
+    made = weights_bytes(config, read_geometry(config), mtp=True)
+    assert made.target == 705_741_504_128
+    assert made.draft == 11_081_563_264 - 2 * 151_552 * 5120 * 2
