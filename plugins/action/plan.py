@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
             page = write_plan(Path(args["dest"]), plan, findings)
         if (args["show"] != "none" and not asking) or fails:
             show(plan, findings, page, args["show"])
-        result.update(answer(plan, findings, locked), asking=asking)
+        result.update({} if args["brief"] and not asking else answer(plan, findings, locked), asking=asking)
         if fails:
             raise AnsibleActionFail(refusal(errors))
         return result

@@ -49,6 +49,12 @@ options:
     type: str
     choices: [never, now, later, both]
     default: never
+  brief:
+    description:
+      - Return RV(asking) alone once nobody is to be asked. Ansible goes through every value of a registered result, which takes longer than
+        to plan a large fleet.
+    type: bool
+    default: false
   dest:
     description:
       - File on the controller that the plan is written to, as JSON without timestamps. Empty writes none.

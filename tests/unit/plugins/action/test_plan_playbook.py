@@ -351,3 +351,12 @@ def test_a_spark_that_has_the_image_is_asked_once(plan: Plan, docker: Path) -> N
         {"spark-1": {**host, "spark_services": [{**NEW, "port": 8002}]}}, *options, "-e", "spark_probe=none"
     )
     assert "[memory.image]" in text, "what was said before is used"
+
+
+def test_the_task_returns_no_plan_that_lies_in_the_file(plan: Plan) -> None:
+    """Ansible goes through every value of what is registered, which took longer than planning a fleet."""
+    code, text = plan({"spark-1": {"spark_services": [FAST]}}, "-v")
+    assert code == 0, text
+    assert '"asking": false' in text
+    assert "spark-1: fits" in text and "container_argv" not in text and '"findings"' not in text
+    assert plan.written()["hosts"]["spark-1"]["services"]
