@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint unit sanity molecule artifact programs bench bench-plan bench-pair bench-on-demand mutation catalogue compare measurements bench-catalogue lock clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint unit sanity core molecule artifact programs bench bench-plan bench-pair bench-on-demand mutation catalogue compare measurements bench-catalogue lock newer release-files clean
 
 PY := .venv/bin/python
 
@@ -28,6 +28,10 @@ lint docs-lint unit sanity artifact programs: bootstrap
 # One scenario: make molecule SCENARIO=roles
 molecule: bootstrap
 	@$(PY) scripts/suite.py molecule $(if $(SCENARIO),--scenario $(SCENARIO))
+
+# One row of CI's matrix: make core CORE=2.20 PYTHON=3.13
+core: bootstrap  ## unit tests, sanity and syntax on one ansible-core and Python (CORE=, PYTHON=)
+	@$(PY) scripts/suite.py core $(if $(CORE),--core $(CORE)) $(if $(PYTHON),--python $(PYTHON))
 
 lint:       ## ansible-lint, yamllint, ruff, mypy
 docs-lint:  ## documentation of modules and roles, changelog
@@ -75,6 +79,12 @@ lock: bootstrap  ## resolve requirements-dev.in into requirements-dev.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
 	  --upgrade requirements-dev.in -o requirements-dev.txt
 	@git diff --stat -- requirements-dev.txt
+
+newer: bootstrap  ## say which of the versions that hosts and CI get are not the newest
+	@PYTHONPATH=collections $(PY) scripts/newer_versions.py
+
+release-files: bootstrap  ## build the tarball with its SBOM and SHA256SUMS into .cache/release
+	@PYTHONPATH=collections $(PY) scripts/release.py build .cache/release
 
 clean: ## remove .venv, caches and build results (images and running nodes stay: make demo-down first)
 	rm -rf .venv .cache .ansible .pytest_cache .mypy_cache .ruff_cache

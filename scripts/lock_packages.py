@@ -22,6 +22,10 @@ from typing import Any, NamedTuple
 import tomllib
 from common import BIN, ROOT
 
+sys.path.insert(0, str(ROOT / "collections"))
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.component_versions import HERMES, RAY
+
 
 class List(NamedTuple):
     """A list: where it is kept, what it is made from, and the Pythons that it is for."""
@@ -34,16 +38,16 @@ class List(NamedTuple):
 
 LISTS = {
     "hermes": List(
-        ROOT / "roles/clients/files/hermes-0.19.0.txt",
-        ("hermes-agent==0.19.0", "aiohttp"),
+        ROOT / f"roles/clients/files/hermes-{HERMES.version}.txt",
+        (f"{HERMES.package}=={HERMES.version}", "aiohttp"),
         ("3.11", "3.12", "3.13"),
-        "Packages of the Hermes agent 0.19.0 with its API server; docs/clients.md says how a list for another version is made.",
+        f"Packages of the Hermes agent {HERMES.version} with its API server; docs/clients.md says how a list for another version is made.",
     ),
     "ray": List(
-        ROOT / "roles/ray/files/ray-2.60.0.txt",
-        ("ray==2.60.0",),
+        ROOT / f"roles/ray/files/ray-{RAY.version}.txt",
+        (f"ray=={RAY.version}",),
         ("3.10", "3.11", "3.12", "3.13"),
-        "Ray 2.60.0 and what it needs; an image keeps what it has of them where Ray takes that version.",
+        f"Ray {RAY.version} and what it needs; an image keeps what it has of them where Ray takes that version.",
     ),
 }
 IMAGES = ("3.12",)

@@ -422,6 +422,66 @@ def sanity(thorough: bool) -> list[Result]:
     return results
 
 
+def core(thorough: bool, wanted: str = "", minor: str = "") -> list[Result]:
+    """One ansible-core on one Python, as a row of CI's matrix has them: unit tests that do not wait, sanity and syntax.
+
+    :param wanted: a key of CORES; the newest when left out
+    :param minor: the controller's Python; the first of the core's when left out
+    """
+    wanted = wanted or next(iter(CORES))
+    release, pythons = CORES[wanted]
+    minor = minor or pythons[0]
+    label = f"ansible-core {wanted} on Python {minor}"
+    python = find_python(minor)
+    if python is None or minor not in pythons:
+        why = (
+            f"it runs on Python {', '.join(pythons)}" if minor not in pythons else "that Python is not on this machine"
+        )
+        return [finish(Result(label, False, 0.0, why))]
+    venv = CACHE / f"dev-{wanted}-{minor}"
+    subprocess.run([python, "-m", "venv", "--clear", venv], check=True)
+    # All tools are those of the lock; this core takes the place of the one that it has. Of one that is not out yet, the candidate.
+    override = venv / "override.txt"
+    install: list[str | Path] = [
+        BIN / "uv",
+        "pip",
+        "install",
+        "-q",
+        "--python",
+        venv / "bin" / "python",
+        "--override",
+        override,
+    ]
+    install += ["-r", ROOT / "requirements-dev.txt"]
+    for specifier in (release, release.replace(".0,", ".0rc0,")):
+        override.write_text(f"ansible-core{specifier}\n", encoding="utf-8")
+        done = subprocess.run(install, text=True, capture_output=True, env=tool_env(), check=False)
+        if done.returncode == 0:
+            break
+    else:
+        return [finish(Result(label, False, 0.0, done.stderr))]
+    env = tool_env()
+    env["PATH"] = f"{venv / 'bin'}{os.pathsep}{env['PATH']}"
+    pytest = [str(venv / "bin" / "python"), "-m", "pytest", "-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal"]
+    results = [execute(Check(f"pytest, {label}", [[*pytest, "-m", "not slow", "tests/unit", "tests/repo"]], env=env))]
+    test_env = ansible_test_env(f"{wanted}-{minor}", venv)
+    syntax = [str(venv / "bin" / "ansible-playbook"), "--syntax-check", *map(str, playbooks())]
+    with tempfile.TemporaryDirectory(prefix="core-") as temporary:
+        tree = copy_collection(Path(temporary), SANITY_PATHS)
+        sanity_argv = [str(venv / "bin" / "ansible-test"), "sanity", "--color", "no", "--python", minor]
+        results += together(
+            [
+                Check(f"ansible-test sanity, {label}", [sanity_argv], tree, test_env),
+                Check(
+                    f"syntax of {len(playbooks())} playbooks, {label}",
+                    [[*syntax, "-i", str(inventory)] for inventory in inventories()],
+                    env={**test_env, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+                ),
+            ]
+        )
+    return results
+
+
 # --- artifact -------------------------------------------------------------------------------------------------------
 
 
@@ -689,17 +749,19 @@ def programs(thorough: bool) -> list[Result]:
 
 # --- the runner -----------------------------------------------------------------------------------------------------
 
-STAGES: dict[str, Callable[[bool], list[Result]]] = {
+STAGES: dict[str, Callable[..., list[Result]]] = {
     "lint": lint,
     "docs-lint": docs_lint,
     "unit": unit,
     "unit-quick": unit_quick,
     "sanity": sanity,
+    "core": core,
     "artifact": artifact,
     "programs": programs,
     "molecule": molecule,
 }
-EVERY = [name for name in STAGES if name != "unit-quick"]
+ALONE = ("unit-quick", "core")  # what other stages show already, in part
+EVERY = [name for name in STAGES if name not in ALONE]
 # What runs on each change proves every feature once. The rest (older cores, other programs, faults at random, rates) is for the night.
 SUITES = {"test": EVERY, "all": EVERY, "quick": ["lint", "docs-lint", "unit-quick"]}
 THOROUGH = ("all", "sanity", "programs", "molecule")
@@ -711,6 +773,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=[*SUITES, *STAGES])
     parser.add_argument("--scenario", default="", help="with molecule: this scenario alone")
+    parser.add_argument("--core", default="", choices=["", *CORES], help="with core: this ansible-core")
+    parser.add_argument("--python", default="", help="with core: this Python of the controller, 3.13")
     options = parser.parse_args()
 
     thorough = options.what in THOROUGH
@@ -724,7 +788,8 @@ def main() -> int:
             continue
         heading(name)
         stage_watch = Stopwatch()
-        results = molecule(thorough, options.scenario) if name == "molecule" else STAGES[name](thorough)
+        more = {"molecule": (options.scenario,), "core": (options.core, options.python)}.get(name, ())
+        results = STAGES[name](thorough, *more)
         if not all(result.ok for result in results):
             failed = name
         said += failures(results)

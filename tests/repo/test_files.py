@@ -16,6 +16,7 @@ TOP_LEVEL = {
     ".gitignore",
     ".yamllint",
     "CHANGELOG.md",
+    "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "LICENSE",
     "Makefile",

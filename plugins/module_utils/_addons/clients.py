@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 
 from .._cluster import endpoints as fleet
 from .._cluster.endpoints import Endpoint
-from .._common import plain_data, plain_secrets, schema, validation
+from .._common import component_versions, plain_data, plain_secrets, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._host import containers, host_paths
@@ -51,7 +51,9 @@ OPEN_WEBUI_KEYS: dict[str, Key] = {
         int, None, "seconds that a whole answer may take; what the gateway allows its models when left out, 1800 or more; Open WebUI's own default is 300",
         least=1, most=validation.LONGEST_START, unit="seconds",
     ),
-    "image": Key(str, "ghcr.io/open-webui/open-webui:v0.12.4", "image; the same tag with -slim contains no local models"),
+    "image": Key(
+        str, component_versions.OPEN_WEBUI.ref, "image; the same tag with -slim contains no local models"
+    ),
     "command": Key(list, ["bash", "start.sh"], "program of the image, started by the wrapper that reads keys from files"),
     "data_dir": Key(str, "/var/lib/dgxspark/open-webui", "folder on the host with accounts and chats"),
     "env": Key(dict, {}, "further variables of Open WebUI; no secrets"),
@@ -72,7 +74,7 @@ HERMES_KEYS: dict[str, Key] = {
     "listen": Key(str, "127.0.0.1", "address that the API server listens on; whoever has access and the key can run commands"),
     "api_key_file": Key(str, "", "file on the controller with the key of the API server, at least 16 characters; generated on the host when left out"),
     "toolsets": Key(list, [], "tool sets that requests to the API server may use, such as web and file; the agent's default when left out"),
-    "version": Key(str, "0.19.0", "version of the package hermes-agent"),
+    "version": Key(str, component_versions.HERMES.version, "version of the package hermes-agent"),
     "requirements_file": Key(str, "", "requirements file on the controller with all packages and versions; required for another version"),
     "python": Key(str, "/usr/bin/python3", "Python 3.11 to 3.13 on the host, with the module venv"),
     "install_dir": Key(str, "/opt/dgxspark/hermes", "folder on the host with the virtual environments, one per version"),
@@ -95,7 +97,7 @@ CONTAINER_DATA = "/app/backend/data"
 HELPER = "/usr/local/libexec/dgxspark/spark_clients.py"
 STOP_SECONDS = 20
 HERMES_USER = "spark-hermes"
-HERMES_LOCKED = HERMES_KEYS["version"].default
+HERMES_LOCKED = component_versions.HERMES.version
 """The version whose packages the role has a list of."""
 VERSION = re.compile(r"[0-9][\w.+!-]{0,40}", re.ASCII)
 """It names a folder of the host and a file of the collection."""

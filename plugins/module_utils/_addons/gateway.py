@@ -16,13 +16,13 @@ from typing import Any
 
 from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
-from .._common import plain_data, schema, validation
+from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from . import timeouts
 from .timeouts import Limits
 
-IMAGE = "ghcr.io/berriai/litellm:v1.108.7"
+IMAGE = component_versions.LITELLM.ref
 """A release of LiteLLM's line with long support; the hooks of the role are written against its code."""
 SERVICE = "gateway"
 UNIT = "spark-gateway.service"

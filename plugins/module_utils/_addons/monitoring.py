@@ -12,22 +12,22 @@ from typing import Any
 
 from .._cluster import endpoints as fleet
 from .._cluster.endpoints import Endpoint
-from .._common import plain_data, schema, validation
+from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._host import host_paths
 
-GPU_EXPORTER_VERSION = "1.3.2"
+GPU_EXPORTER_VERSION = component_versions.GPU_EXPORTER.version
 GPU_EXPORTER_SHA256 = {
     "arm64": "a201b3eefe08b2b713ccc9d5a929e9353ecd0b94d2ff6001b32dd2549e722ad5",
     "x86_64": "bc10dd41356625d28d18bf4d34c181050fc5c4cf28beee8774846d0140adac5f",
 }
 """Of the release's archives, as a public cookbook that installs them has them; a download that differs is refused."""
 GPU_EXPORTER_URL = (
-    "https://github.com/utkuozdemir/nvidia_gpu_exporter/releases/download/v{version}/"
+    f"https://github.com/{component_versions.GPU_EXPORTER.release}/releases/download/v{{version}}/"
     "nvidia_gpu_exporter_{version}_linux_{arch}.tar.gz"
 )
-GRAFANA_IMAGE = "docker.io/grafana/grafana:12.4.2"
+GRAFANA_IMAGE = component_versions.GRAFANA.ref
 DAY = 86400
 SCRAPE_TIMEOUT = 10
 """Seconds; shorter where the interval is."""

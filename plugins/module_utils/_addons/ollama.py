@@ -15,7 +15,7 @@ from typing import Any
 
 from .._cluster import endpoints as fleet
 from .._cluster.endpoints import Endpoint
-from .._common import plain_data, schema, validation
+from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._common.sizes import GIB
@@ -27,7 +27,7 @@ MOST = 10**7
 
 KEYS: dict[str, Key] = {
     "models": Key(list, ["qwen3:8b"], "models to pull, by their names in Ollama's library"),
-    "image": Key(str, "ollama/ollama:0.33.3", "image of Ollama"),
+    "image": Key(str, component_versions.OLLAMA.ref, "image of Ollama"),
     "port": Key(int, 11434, "TCP port of the host", least=1, most=65535),
     "listen": Key(
         str,

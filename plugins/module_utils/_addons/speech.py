@@ -11,7 +11,7 @@ from typing import Any
 
 from .._cluster import endpoints as fleet
 from .._cluster.endpoints import Endpoint
-from .._common import plain_data, plain_secrets, schema, validation
+from .._common import component_versions, plain_data, plain_secrets, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._host import containers
@@ -51,7 +51,7 @@ KEYS: dict[str, Key] = {
 
 KINDS: dict[str, dict[str, Any]] = {
     "asr": {
-        "image": "ghcr.io/achetronic/parakeet:0.8.0-int8",
+        "image": component_versions.PARAKEET.ref,
         "port": 8765,
         "memory_gib": 4.0,
         "model": "parakeet-tdt-0.6b",
@@ -65,7 +65,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "state": None,
     },
     "tts": {
-        "image": "travisvn/chatterbox-tts-api:v1.0.1",
+        "image": component_versions.CHATTERBOX.ref,
         "port": 8882,
         "memory_gib": 8.0,
         "model": "chatterbox-tts-1",

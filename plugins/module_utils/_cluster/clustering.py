@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from .._common import plain_data, schema, validation
+from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._vllm import versions
@@ -66,7 +66,7 @@ FABRIC_KEYS: dict[str, Key] = {
 """Keys of C(spark_cluster.fabric), and variables of the role fabric with its prefix."""
 FABRIC_FORM: dict[str, Any] = {"subnets": [str], "min_gbps": plain_data.MappingOf(plain_data.NUMBER)}
 """What lists and mappings among them hold."""
-RAY_VERSION = "2.60.0"
+RAY_VERSION = component_versions.RAY.version
 """The Ray that this collection is tested with; vLLM asked for 2.48 or newer as long as it asked for Ray, and states no end."""
 PEER_TIMEOUT = 45
 """Longer than a cable needs to be put back, or a switch to come up; NCCL gives up after about 30 s of its own accord."""

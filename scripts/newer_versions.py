@@ -1,0 +1,172 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Say which versions of `_common/component_versions.py`, and of the catalogue of vLLM, are not the newest any more.
+
+Images are asked for at their registry, Python packages of the index that pip is configured with, releases at GitHub. A version counts as
+newer when it is written like ours: `v1.2.3` for `v1.0.0`, never a candidate or another variant. Exit code: 0 all are the newest, 1 some are
+not, 2 of some nobody said.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+from urllib.parse import urljoin
+
+from common import ROOT, tool_env
+
+sys.path.insert(0, str(ROOT / "collections"))
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.component_versions import COMPONENTS, Component
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import upstream
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue
+
+SECONDS = 30.0
+MOST_PAGES = 50
+MOST_BYTES = 8 << 20
+NUMBERS = re.compile(r"\d+(?:\.\d+)+", re.ASCII)
+
+
+class Row(NamedTuple):
+    """What is known of a component: the newest like ours, empty where ours is; or why nobody said."""
+
+    name: str
+    ours: str
+    newest: str = ""
+    unknown: str = ""
+
+
+def key(version: str) -> tuple[str, tuple[int, ...], str] | None:
+    """Return what stands before the numbers of a version, they themselves, and what stands behind; None where there are none."""
+    found = NUMBERS.search(version)
+    return found and (
+        version[: found.start()],
+        tuple(int(part) for part in found.group().split(".")),
+        version[found.end() :],
+    )
+
+
+def newest(ours: str, others: Iterable[str]) -> str:
+    """Return the newest of the versions that are written like ours, empty where none is newer."""
+    own = key(ours)
+    if own is None:
+        return ""
+    alike = [
+        (found[1], other) for other in others if (found := key(other)) and (found[0], found[2]) == (own[0], own[2])
+    ]
+    # A year in place of a number (2024.1.0) is another scheme, and more parts are builds.
+    alike = [each for each in alike if len(each[0]) == len(own[1]) and (each[0][0] < 1000) == (own[1][0] < 1000)]
+    best = max(alike, default=(own[1], ours))
+    return best[1] if best[0] > own[1] else ""
+
+
+def get(url: str, headers: dict[str, str]) -> tuple[bytes, dict[str, str]]:
+    """Return body and headers of an answer, its URL as C(url) among them. Raises OSError."""
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=SECONDS) as answer:
+        said = {name.lower(): value for name, value in answer.headers.items()}
+        return answer.read(MOST_BYTES), {**said, "url": answer.url}
+
+
+def tags(image: str) -> list[str]:
+    """Return the tags that a registry has of an image. Raises OSError and ValueError."""
+    url = re.sub(r"/manifests/[^/]+$", "/tags/list?n=1000", upstream.manifest_url(f"{image}:any"))
+    headers: dict[str, str] = {}
+    found: list[str] = []
+    for _page in range(MOST_PAGES):
+        try:
+            body, said = get(url, headers)
+        except urllib.error.HTTPError as error:
+            asked = upstream.token_url(error.headers.get("WWW-Authenticate", ""), f"{image}:any")
+            if error.code != 401 or not asked or headers:
+                raise
+            token = json.loads(get(asked, {})[0])
+            headers = {"Authorization": f"Bearer {token.get('token') or token.get('access_token')}"}
+            body, said = get(url, headers)
+        found += json.loads(body).get("tags") or []
+        following = re.match(r'<([^>]+)>; *rel="?next', said.get("link", ""))
+        if not following:
+            break
+        url = urljoin(url, following.group(1))
+    return found
+
+
+def packages(name: str) -> list[str]:
+    """Return the versions of a package that pip's index has. Raises ValueError with what pip says where it has none."""
+    # Whatever Python it wants: it runs in an image or an environment of its own.
+    argv = [
+        sys.executable,
+        "-m",
+        "pip",
+        "index",
+        "versions",
+        name,
+        "--ignore-requires-python",
+        "--disable-pip-version-check",
+    ]
+    done = subprocess.run(argv, text=True, capture_output=True, env=tool_env(), check=False, timeout=SECONDS * 4)
+    listed = re.search(r"^Available versions: (.+)$", done.stdout, re.MULTILINE)
+    if not listed:
+        raise ValueError((done.stderr.strip().splitlines() or ["pip says nothing"])[-1])
+    return listed.group(1).split(", ")
+
+
+def releases(repository: str) -> list[str]:
+    """Return the latest release of a repository, without its v. Raises OSError."""
+    _body, said = get(f"https://github.com/{repository}/releases/latest", {})
+    return [said["url"].rpartition("/")[2].removeprefix("v")]
+
+
+def ask(component: Component) -> Row:
+    """Return what a component's makers have: by its image, by its package where no registry answers, or by its releases."""
+    sources: list[tuple[Callable[[str], list[str]], str]] = [
+        (tags, component.image),
+        (packages, component.package),
+        (releases, component.release),
+    ]
+    ours, unknown = component.version, ""
+    for source, name in sources:
+        if not name:
+            continue
+        try:
+            others = source(name)
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            unknown = unknown or " ".join(str(error).split()) or type(error).__name__
+            continue
+        plain = ours if source is tags else ours.removeprefix("v")
+        return Row(component.name, ours, newest(plain, others))
+    return Row(component.name, ours, unknown=unknown)
+
+
+def watched() -> list[Component]:
+    """Return what is asked for: components of hosts, and vLLM as far as the catalogue knows it."""
+    return [*COMPONENTS, Component("vLLM in the catalogue", str(catalogue.versions()[-1]), package="vllm")]
+
+
+def report(rows: Iterable[Row]) -> tuple[str, int]:
+    """Return the lines about components, and the exit code."""
+    lines, code = [], 0
+    for row in rows:
+        state = f"not known: {row.unknown}" if row.unknown else f"{row.newest} is newer" if row.newest else "newest"
+        lines.append(f"{row.name:<24} {row.ours:<14} {state}")
+        code = max(code, 2 if row.unknown else 1 if row.newest else 0)
+    return "\n".join(lines), code
+
+
+def main() -> int:
+    """Print a line for each; the exit code of the module's documentation."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        text, code = report(pool.map(ask, watched()))
+    print(text)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
