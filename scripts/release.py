@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Make a release; docs/releasing.md has the order.
 
-release.py bump major|minor|patch|X.Y.Z   writes the version into galaxy.yml, and the changelog from its fragments
+release.py bump major|minor|patch|X.Y.Z   writes the version into galaxy.yml and execution-environment.yml, and the changelog from its fragments
 release.py check [vX.Y.Z]                 says what is missing before this tree is released, under this tag
 release.py notes                          prints what the changelog says of this version
 release.py build FOLDER                   writes tarball, SBOM (CycloneDX) and SHA256SUMS
@@ -68,6 +68,10 @@ def bump(how: str, root: Path = ROOT) -> str:
     if found != 1:
         raise ValueError("galaxy.yml has no line 'version: '")
     galaxy.write_text(text, encoding="utf-8")
+    built = root / "execution-environment.yml"
+    if built.exists():
+        named = re.sub(r"dgxspark-vllm-[\d.]+\.tar", f"dgxspark-vllm-{version}.tar", built.read_text(encoding="utf-8"))
+        built.write_text(named, encoding="utf-8")
     subprocess.run(["antsibull-changelog", "release", "--version", version], cwd=root, env=tool_env(), check=True)
     return version
 

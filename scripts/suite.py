@@ -560,14 +560,14 @@ def shipped_files(installed: Path) -> Result:
     """The artifact holds the product and nothing else."""
     manifest = json.loads((installed / "FILES.json").read_text(encoding="utf-8"))
     names = {entry["name"] for entry in manifest["files"] if entry["ftype"] == "file"}
-    allowed = ("plugins/", "roles/", "playbooks/", "docs/", "meta/", "changelogs/changelog.yaml")
-    extra = {
-        name for name in names if not name.startswith(allowed) and name not in ("README.md", "CHANGELOG.md", "LICENSE")
-    }
+    allowed = ("plugins/", "roles/", "playbooks/", "docs/", "meta/", "extensions/", "changelogs/changelog.yaml")
+    pages = ("README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "CODE_OF_CONDUCT.md")
+    extra = {name for name in names if not name.startswith(allowed) and name not in pages}
     extra |= {
         name for name in names if re.search(r"(^|/)(__pycache__|\.cache|\.[a-z]+_cache|molecule|tests)/|\.pyc$", name)
     }
-    missing = {name for name in tracked_files("plugins", "roles", "playbooks", "meta") if name not in names}
+    shipped = ("plugins", "roles", "playbooks", "meta", "extensions/awx", "extensions/eda", "extensions/semaphore")
+    missing = {name for name in tracked_files(*shipped) if name not in names}
     problems = [f"should not be shipped: {name}" for name in sorted(extra)] + [
         f"not shipped: {name}" for name in sorted(missing)
     ]
@@ -735,13 +735,19 @@ def shown(argv: list[str], label: str, cwd: Path, env: dict[str, str]) -> tuple[
 
 
 def programs(thorough: bool) -> list[Result]:
-    """Real programs before stand-in engines, each in an environment of its own: LiteLLM under load.
+    """Real programs, each in an environment of its own: LiteLLM under load before stand-in engines, and ansible-rulebook.
 
     When thorough, also Open WebUI in a browser.
     """
     python = environment("gateway", ROOT / "tests" / "sim" / "gateway" / "requirements.txt")
     load = Check("LiteLLM under load", [["pytest", "tests/gateway"]], env=tool_env(GATEWAY_PYTHON=str(python)))
     checks = [load]
+    events = environment("eda", ROOT / "tests" / "eda" / "requirements.txt")
+    if shutil.which("java"):
+        env = tool_env(EDA_PYTHON=str(events))
+        checks.append(Check("ansible-rulebook and ansible-navigator", [["pytest", "tests/eda"]], env=env))
+    else:
+        print("   left out: ansible-rulebook, which needs a Java of this machine")
     if thorough:
         checks.append(simple("Open WebUI in a browser", sys.executable, "tests/webui/run.py"))
     return [execute(check) for check in checks]

@@ -19,7 +19,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.component_ve
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A tree with nothing but what a release is made of."""
-    for name in [*tree.below("changelogs/", "meta/", "plugins/"), "galaxy.yml", "CHANGELOG.md", "README.md"]:
+    for name in [
+        *tree.below("changelogs/", "meta/", "plugins/"),
+        "galaxy.yml",
+        "CHANGELOG.md",
+        "README.md",
+        "execution-environment.yml",
+    ]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(tree.ROOT / name, tmp_path / name)
     (tmp_path / "changelogs/fragments").mkdir(exist_ok=True)
@@ -49,6 +55,7 @@ def test_a_bump_makes_the_tree_releasable(copy: Path) -> None:
     version = release.bump("minor", copy)
     assert release.problems(f"v{version}", copy) == []
     assert release.fragments(copy) == []
+    assert (copy / "execution-environment.yml").read_text(encoding="utf-8").count(f"-{version}.tar.gz") == 2
     assert "a thing that was wrong" in release.notes(copy).replace("\\", "")
     assert "First release" not in release.notes(copy)
     (wrong,) = release.problems("v9.9.9", copy)

@@ -477,6 +477,7 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
             (int, dict), 0, "number of a generation, or a number by host; the last proven one when left out"
         )
     },
+    "restart": {"services": _SERVICES},
     "start": {"services": _SERVICES},
     "stop": {"services": _SERVICES},
     "swap": {

@@ -49,8 +49,9 @@ def fleet(tmp_path: Path) -> Fleet:
     return Fleet(tmp_path)
 
 
-def test_wrong_names_are_refused_before_any_host_is_contacted(fleet: Fleet) -> None:
-    code, text = fleet.run("dgxspark.vllm.stop", "-e", "services=fats,big", "--limit", "spark-1,spark-2")
+@pytest.mark.parametrize("verb", ["stop", "restart"])
+def test_wrong_names_are_refused_before_any_host_is_contacted(fleet: Fleet, verb: str) -> None:
+    code, text = fleet.run(f"dgxspark.vllm.{verb}", "-e", "services=fats,big", "--limit", "spark-1,spark-2")
     assert code != 0 and "CONTACTED" not in text
     assert "did you mean 'fast'?" in text and "--limit spark-1,spark-2,spark-3" in text
 
@@ -69,7 +70,7 @@ def test_a_swap_needs_both_and_two_of_them(fleet: Fleet, options: list[str], sai
     assert code != 0 and said in text and "CONTACTED" not in text
 
 
-@pytest.mark.parametrize("verb", ["start", "adopt", "update_host"])
+@pytest.mark.parametrize("verb", ["start", "restart", "adopt", "update_host"])
 def test_a_check_of_a_verb_contacts_the_hosts_of_its_limit_alone(fleet: Fleet, verb: str) -> None:
     code, text = fleet.run(f"dgxspark.vllm.{verb}", "--check", "--diff", "--limit", "spark-1")
     assert code == 4, text  # unreachable, and nothing else is wrong
@@ -78,7 +79,7 @@ def test_a_check_of_a_verb_contacts_the_hosts_of_its_limit_alone(fleet: Fleet, v
 
 
 def test_with_tags_a_verb_does_not_touch_a_host(fleet: Fleet) -> None:
-    verbs = [f"dgxspark.vllm.{verb}" for verb in ("stop", "start", "swap", "adopt", "clean")]
+    verbs = [f"dgxspark.vllm.{verb}" for verb in ("stop", "start", "restart", "swap", "adopt", "clean")]
     code, text = fleet.run(*verbs, "--tags", "service", "-e", "out=fast", "-e", "in=other")
     assert code == 0 and "CONTACTED" not in text, text
 

@@ -1,0 +1,151 @@
+"""Execution environment, job templates and rulebook: true of the playbooks and variables that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import generate_semaphore
+import pytest
+import release
+import tree
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import arguments
+
+JOBS = {job["name"]: job for job in tree.load("extensions/awx/controller.yml")["controller_templates"]}
+RULES = tree.load("extensions/eda/rulebooks/alerts.yml")[0]
+BUILDER = Path(sys.executable).with_name("ansible-builder")
+
+
+def questions() -> list[tuple[str, dict[str, Any]]]:
+    """The playbook and each question of each survey."""
+    return [
+        (Path(job["playbook"]).stem, asked)
+        for job in JOBS.values()
+        for asked in job.get("survey_spec", {}).get("spec", [])
+    ]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_runs_a_playbook(name: str) -> None:
+    assert JOBS[name]["playbook"] in tree.PLAYBOOKS
+    assert bool(JOBS[name].get("survey_enabled")) == ("survey_spec" in JOBS[name])
+
+
+@pytest.mark.parametrize(
+    ("playbook", "asked"), questions(), ids=lambda value: value if isinstance(value, str) else value["variable"]
+)
+def test_a_question_is_one_that_the_playbook_takes(playbook: str, asked: dict[str, Any]) -> None:
+    """Its variable, and every answer that can be chosen."""
+    name = asked["variable"]
+    known = {**VARIABLES, **PLAYBOOKS.get(playbook, {})}
+    assert name in known
+    assert set(asked) - {"choices"} == {
+        "question_name",
+        "question_description",
+        "variable",
+        "required",
+        "type",
+        "default",
+    }
+    answers = asked.get("choices", [asked["default"]])
+    assert asked["default"] in answers
+    assert arguments.check({"spark_plan_show": "loud"}, playbook) != []
+    given = [{name: answer} for answer in answers if answer != "" or not asked["required"]]
+    assert [arguments.check(each, playbook) for each in given] == [[]] * len(given)
+    choices = known[name].choices
+    assert not choices or (asked["type"] == "multiplechoice" and set(answers) <= set(choices))
+    assert bool not in known[name].listed or list in known[name].listed or set(answers) == {"true", "false"}
+
+
+def test_semaphore_has_the_same_jobs() -> None:
+    """What is written is what the generator writes; and every name in it leads to something, as a restore asks for."""
+    assert generate_semaphore.WRITTEN.read_text(encoding="utf-8") == generate_semaphore.text()
+    project = json.loads(generate_semaphore.text())
+    assert [each["name"] for each in project["templates"]] == list(JOBS)
+    named = {
+        kind: {each["name"] for each in project[kind]}
+        for kind in ("keys", "repositories", "inventories", "environments")
+    }
+    for each in project["templates"]:
+        assert each["repository"] in named["repositories"] and each["inventory"] in named["inventories"]
+        assert each["environment"] in named["environments"] and each["view"] in {
+            view["title"] for view in project["views"]
+        }
+    for each in [*project["repositories"], *project["inventories"]]:
+        assert each["ssh_key"] in named["keys"]
+
+
+def runs(rule: dict[str, Any]) -> list[dict[str, Any]]:
+    """The playbooks of a rule with their arguments."""
+    return [action["run_playbook"] for action in rule.get("actions", [rule.get("action")])]
+
+
+@pytest.mark.parametrize("rule", RULES["rules"], ids=lambda rule: rule["name"])
+def test_a_rule_is_bounded_and_runs_what_there_is(rule: dict[str, Any]) -> None:
+    assert rule["throttle"]["once_within"] and rule["throttle"]["group_by_attributes"][0] == "event.labels.host"
+    for run in runs(rule):
+        name = run["name"].removeprefix("dgxspark.vllm.")
+        assert f"playbooks/{name}.yml" in tree.PLAYBOOKS
+        assert set(run["extra_vars"]) <= set(VARIABLES) | set(PLAYBOOKS.get(name, {}))
+    # ansible-rulebook copies a playbook of a collection alone: what lies beside it is not there.
+    for run in runs(rule):
+        text = tree.read(f"playbooks/{run['name'].rpartition('.')[2]}.yml")
+        assert not re.search(r"_tasks: (tasks/|\.)", text), run["name"]
+
+
+def test_alerts_of_rules_are_alerts_of_monitoring() -> None:
+    fires = set(re.findall(r"alert: (\w+)", tree.read("roles/monitoring/templates/rules.yml.j2")))
+    conditions = [rule["condition"] for rule in RULES["rules"]]
+    named = {name for condition in conditions for name in re.findall(r'"(Spark\w+)"', condition)}
+    assert named and named - fires == set()
+    # An alert is of one rule: what others name, the last leaves out.
+    others = {name for condition in conditions[:-1] for name in re.findall(r'"(Spark\w+)"', condition)}
+    assert others == set(re.findall(r'"(Spark\w+)"', conditions[-1].partition("not in")[2]))
+
+
+def test_variables_of_the_rulebook_are_shipped() -> None:
+    text = tree.read("extensions/eda/rulebooks/alerts.yml")
+    used = set(re.findall(r"\b(spark_eda_\w+)", text))
+    assert used == set(tree.load("extensions/eda/rulebooks/vars.yml"))
+    assert tree.load("extensions/eda/rulebooks/vars.yml")["spark_eda_restart"] is False
+
+
+def test_the_environment_installs_this_version() -> None:
+    assert tree.read("execution-environment.yml").count(f"dgxspark-vllm-{release.current()}.tar.gz") == 2
+
+
+@pytest.mark.slow
+def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
+    """A dry run of the build, and what it finds that the collection asks for."""
+    tarball, *_others = release.build(tmp_path)
+    definition = tree.load("execution-environment.yml")
+    definition["additional_build_files"][0]["src"] = str(tarball)
+    (tmp_path / "ee.yml").write_text(yaml.safe_dump(definition), encoding="utf-8")
+    argv = [
+        BUILDER,
+        "create",
+        "--file",
+        tmp_path / "ee.yml",
+        "--context",
+        tmp_path / "context",
+        "--output-filename",
+        "Containerfile",
+    ]
+    subprocess.run(argv, check=True, capture_output=True, text=True)
+    assert (tmp_path / "context/_build/collection" / tarball.name).is_file()
+    assert tarball.name in (tmp_path / "context/_build/requirements.yml").read_text(encoding="utf-8")
+    assert "quay.io/centos/centos:stream10" in (tmp_path / "context/Containerfile").read_text(encoding="utf-8")
+    place = tmp_path / "collections"
+    with tarfile.open(tarball) as archive:
+        archive.extractall(place / "ansible_collections/dgxspark/vllm", filter="data")
+    asked = subprocess.run([BUILDER, "introspect", place], check=True, capture_output=True, text=True)
+    assert yaml.safe_load(asked.stdout)["python"] == []
+    assert re.search(r"openssh-clients \[platform:rpm\] +# from collection dgxspark.vllm", asked.stdout)
