@@ -350,8 +350,9 @@ def check_files(plan: Mapping[str, Any], missing_keys: str) -> None:
 def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any]]) -> Path:
     """Write a plan as JSON and, beside it, as a page; return where the page is."""
     page = dest.with_name(f"{dest.stem}.html")
+    folders = [str(dest.parent.parent), str(dest.parent), str(Path.home())]
     write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
-    write(page, plan_page.page(plan, findings))
+    write(page, plan_page.page(plan, findings, folders))
     return page.resolve()
 
 

@@ -59,3 +59,9 @@ def test_ci_runs_what_everybody_runs() -> None:
 
 def test_collection_needs_no_other() -> None:
     assert tree.load("galaxy.yml")["dependencies"] == {}
+
+
+def test_skipped_tasks_are_not_shown_by_shipped_settings() -> None:
+    shipped = [name for name in tree.tracked() if name.endswith("ansible.cfg")]
+    assert shipped
+    assert [name for name in shipped if "display_skipped_hosts = false" not in tree.read(name)] == []

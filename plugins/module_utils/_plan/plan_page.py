@@ -72,7 +72,7 @@ table{border-collapse:collapse;width:100%;margin:.7rem 0 .3rem;font-size:.87rem}
 th{font-weight:600;color:var(--soft);text-align:left;border-bottom:1px solid var(--line)}
 th,td{padding:.25rem .7rem .25rem 0;vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-td:first-child,.v{white-space:nowrap}
+td:not(.n){overflow-wrap:anywhere}td:first-child,.v{min-width:4.5rem}
 td small{display:block;color:var(--soft)}
 .dot{display:inline-block;width:.7rem;height:.7rem;border-radius:.15rem;background:var(--c);margin-right:.45rem}
 .solved{color:var(--info);font-weight:600}
@@ -88,15 +88,22 @@ white-space:pre-wrap;overflow-wrap:anywhere;font:.83rem/1.4 ui-monospace,"DejaVu
 section:has(#only-fails:checked) .host:not(.fails),section:has(#only-tight:checked) .host:not(.tight),
 section:has(#only-fits:checked) .host:not(.fits){display:none}
 @media(max-width:760px){.host>summary{grid-template-columns:1fr auto}.host>summary .bar{grid-column:1/-1;grid-row:2}
-.host>summary .word{text-align:right}.host>summary .room{grid-column:1/-1;text-align:left}}
+.host>summary .word{text-align:right}.host>summary .room{grid-column:1/-1;text-align:left}
+table,tbody,tr,td{display:block}thead{display:none}tr{border-bottom:1px solid var(--line);padding:.4rem 0}
+td,td.n{display:flex;justify-content:space-between;gap:1rem;padding:.1rem 0;text-align:right}
+td::before{content:attr(data-of);color:var(--soft);text-align:left}td small{display:inline}}
 @media print{.pick{display:none}.bar span,.legend i,.dot,.over-mark{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """.strip().replace("HUES", "".join(f".s{index}{{--c:{hue}}}" for index, hue in enumerate(HUES)))
 
 SEVERITIES = {"error": "errors", "warning": "warnings", "info": "notes"}
 
 
-def page(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page of a plan with its findings."""
+def page(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], folders: Sequence[str] = ()) -> str:
+    """Return the page of a plan with its findings.
+
+    folders: of the controller; a path below one of them is told as it is below it, since the page may be given to others.
+    """
+    findings = [_below(finding, folders) for finding in findings]
     hosts = len(plan["hosts"])
     title = f"Plan of {hosts} DGX Spark{'s'[: hosts != 1]}"
     groups = picture.worst_first(picture.host_groups(plan))
@@ -127,6 +134,15 @@ def page(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
             "",
         ]
     )
+
+
+def _below(finding: Mapping[str, Any], folders: Sequence[str]) -> dict[str, Any]:
+    """A finding whose paths are told as they are below the folders, the longest first."""
+    told = dict(finding)
+    for folder in sorted((folder for folder in folders if len(folder) > 1), key=len, reverse=True):
+        for key in ("message", "fix"):
+            told[key] = (told.get(key) or "").replace(folder.rstrip("/") + "/", "")
+    return told
 
 
 def _tiles(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
@@ -308,25 +324,33 @@ def _services(body: Mapping[str, Any]) -> str:
         args, holds = service["args"], memory.get("residency_gib") or {}
         utilization, concurrency = args.get("gpu-memory-utilization"), memory.get("max_concurrency")
         cells = [
-            _cell(f"{utilization:.2f}" if utilization else "-", "gpu-memory-utilization" in solved),
-            _cell(str(args.get("max-model-len") or memory.get("max_model_len") or "-"), "max-model-len" in solved),
-            _cell(f"{concurrency:.1f}" if concurrency is not None else "-"),
-            _cell(gib(memory.get("weights_bytes"))),
-            _cell(gib((memory.get("available_kv_bytes") or {}).get("typical"))),
+            _cell("utilisation", f"{utilization:.2f}" if utilization else "-", "gpu-memory-utilization" in solved),
             _cell(
+                "context",
+                str(args.get("max-model-len") or memory.get("max_model_len") or "-"),
+                "max-model-len" in solved,
+            ),
+            _cell("requests", f"{concurrency:.1f}" if concurrency is not None else "-"),
+            _cell("weights", gib(memory.get("weights_bytes"))),
+            _cell("KV cache", gib((memory.get("available_kv_bytes") or {}).get("typical"))),
+            _cell(
+                "holds",
                 gib(holds.get("typical"), already_gib=True),
                 note=f"{gib(holds['low'], True)} to {gib(holds['high'], True)}"
                 if {"low", "high"} <= set(holds)
                 else "",
             ),
-            _cell(gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
+            _cell("headroom", gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
         ]
-        model = service["model"]["repo"] or service["model"]["source"] or service["recipe"] or ""
+        # A folder of the controller is told by its name: the page may be given to others.
+        folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
+        model = service["model"]["repo"] or folder or service["recipe"] or ""
         hue = f"s{hues[service['name']]}" if service["name"] in hues else "system"
         lines.append(
-            f'<tr><td><span class="dot {hue}"></span>{escape(picture.label(service))}</td>'
-            f"<td>{escape(str(model))}<small>{escape(service['image']['ref'])}</small></td>"
-            f'<td class="v">{escape(str(service["vllm_version"] or "?"))}</td>{_cell(str(service["port"]))}{"".join(cells)}</tr>'
+            f'<tr><td data-of="service"><span><span class="dot {hue}"></span>{escape(picture.label(service))}</span></td>'
+            f'<td data-of="model"><span>{escape(str(model))} <small>{escape(service["image"]["ref"])}</small></span></td>'
+            f'<td class="v" data-of="vLLM">{escape(str(service["vllm_version"] or "?"))}</td>'
+            f"{_cell('port', str(service['port']))}{''.join(cells)}</tr>"
         )
     lines.append("</tbody></table></div>")
     if solved_any:
@@ -337,7 +361,8 @@ def _services(body: Mapping[str, Any]) -> str:
     return "".join(lines)
 
 
-def _cell(text: str, solved: bool = False, note: str = "") -> str:
-    """A figure; C(text) and C(note) are escaped here."""
+def _cell(head: str, text: str, solved: bool = False, note: str = "") -> str:
+    """A figure below a heading; C(text) and C(note) are escaped here."""
     marked = f'<span class="solved" title="worked out">{escape(text)}</span>' if solved else escape(text)
-    return f'<td class="n">{marked}{f"<small>{escape(note)}</small>" if note else ""}</td>'
+    noted = f" <small>{escape(note)}</small>" if note else ""
+    return f'<td class="n" data-of="{head}"><span>{marked}{noted}</span></td>'

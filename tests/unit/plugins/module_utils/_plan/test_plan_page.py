@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -215,3 +218,50 @@ def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
     text = Reader(plan_page.page(plan, [])).text
     assert "heavy [set large]" in text and "coder [set large, stopped]" in text
     assert "one of the set runs at a time" in text and "[stopped] deployed, and not to run" in text
+
+
+def test_no_path_of_the_controller_is_told() -> None:
+    plan = make_plan(1)
+    (host,) = plan["hosts"].values()
+    host["services"][0]["model"] = {"repo": None, "source": "/home/me/fleet/models/tuned/"}
+    finding = {
+        **make_findings()[0],
+        "message": "there is no '/home/me/fleet/.secrets/key' yet",
+        "fix": "Look at /home/me/x.",
+    }
+    text = plan_page.page(plan, [finding], ["/home/me", "/home/me/fleet"])
+    assert "/home" not in text
+    assert ">tuned <" in text and "'.secrets/key'" in Reader(text).text and "Look at x." in Reader(text).text
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+MEASURE = """<script>addEventListener("load", () => {
+const wide = [...document.querySelectorAll(".scroll, body")].filter((e) => e.scrollWidth > e.clientWidth + 1).length;
+const cells = [...document.querySelectorAll("td")].map((e) => e.getBoundingClientRect());
+const seen = cells.filter((c) => c.width > 0 && c.left >= 0 && c.right <= innerWidth).length;
+document.title = `wide=${wide} cells=${cells.length} seen=${seen} of ${innerWidth}`; });</script>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no browser here")
+@pytest.mark.parametrize("width", [1200, 500])
+def test_every_column_is_seen(width: int, tmp_path: Path) -> None:
+    """With a long path of a model and of an image, and at the least width that a browser's window has."""
+    plan = make_plan(1)
+    (host,) = plan["hosts"].values()
+    (service,) = host["services"]
+    service["model"]["repo"] = "an-organisation-with-a-name/" + "A-Model-Of-Many-Words-" * 4 + "NVFP4"
+    service["image"]["ref"] = "registry.example.org/team/project/" + "image" * 8 + "@sha256:" + "0" * 64
+    text = plan_page.page(plan, make_findings())
+    assert text.count("default-src 'none';") == 1
+    # The page forbids scripts; this copy lets the one in that measures.
+    allowed = text.replace("default-src 'none';", "script-src 'unsafe-inline';").replace("</body>", f"{MEASURE}</body>")
+    page = tmp_path / "plan.html"
+    page.write_text(allowed, encoding="utf-8")
+    argv = [str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom"]
+    argv += [f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
+    shown = subprocess.run(argv, text=True, capture_output=True, check=True).stdout
+    said = re.search(r"<title>wide=(\d+) cells=(\d+) seen=(\d+) of (\d+)</title>", shown)
+    assert said, shown[:500]
+    wide, cells, seen, inner = map(int, said.groups())
+    assert inner <= width and (wide, seen) == (0, cells) and cells >= 11, said.group()
