@@ -129,7 +129,7 @@ def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
     definition = tree.load("execution-environment.yml")
     definition["additional_build_files"][0]["src"] = str(tarball)
     (tmp_path / "ee.yml").write_text(yaml.safe_dump(definition), encoding="utf-8")
-    argv = [
+    argv: list[str | Path] = [
         BUILDER,
         "create",
         "--file",
