@@ -95,6 +95,22 @@ td::before{content:attr(data-of);color:var(--soft);text-align:left}td small{disp
 @media print{.pick{display:none}.bar span,.legend i,.dot,.over-mark{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
 """.strip().replace("HUES", "".join(f".s{index}{{--c:{hue}}}" for index, hue in enumerate(HUES)))
 
+HEADS = (
+    "service",
+    "model",
+    "vLLM",
+    "port",
+    "utilisation",
+    "context",
+    "requests",
+    "weights",
+    "KV cache",
+    "holds",
+    "headroom",
+)
+"""Columns of the table of services."""
+FIGURES = HEADS[3:]
+"""Those that hold figures."""
 SEVERITIES = {"error": "errors", "warning": "warnings", "info": "notes"}
 
 
@@ -299,66 +315,54 @@ def _services(body: Mapping[str, Any]) -> str:
     if not body["services"]:
         return "<p>No services.</p>"
     hues = picture.service_hues(body["memory_map"], len(HUES))
-    heads = (
-        "service",
-        "model",
-        "vLLM",
-        "port",
-        "utilisation",
-        "context",
-        "requests",
-        "weights",
-        "KV cache",
-        "holds",
-        "headroom",
-    )
-    figures = ("port", "utilisation", "context", "requests", "weights", "KV cache", "holds", "headroom")
     lines = ['<div class="scroll"><table><thead><tr>']
-    lines += [f'<th scope="col"{" class=n" if head in figures else ""}>{head}</th>' for head in heads]
+    lines += [f'<th scope="col"{" class=n" if head in FIGURES else ""}>{head}</th>' for head in HEADS]
     lines.append("</tr></thead><tbody>")
-    solved_any = False
-    for service in body["services"]:
-        memory = service["memory"]
-        solved = memory.get("solved") or []
-        solved_any = solved_any or bool(solved)
-        args, holds = service["args"], memory.get("residency_gib") or {}
-        utilization, concurrency = args.get("gpu-memory-utilization"), memory.get("max_concurrency")
-        cells = [
-            _cell("utilisation", f"{utilization:.2f}" if utilization else "-", "gpu-memory-utilization" in solved),
-            _cell(
-                "context",
-                str(args.get("max-model-len") or memory.get("max_model_len") or "-"),
-                "max-model-len" in solved,
-            ),
-            _cell("requests", f"{concurrency:.1f}" if concurrency is not None else "-"),
-            _cell("weights", gib(memory.get("weights_bytes"))),
-            _cell("KV cache", gib((memory.get("available_kv_bytes") or {}).get("typical"))),
-            _cell(
-                "holds",
-                gib(holds.get("typical"), already_gib=True),
-                note=f"{gib(holds['low'], True)} to {gib(holds['high'], True)}"
-                if {"low", "high"} <= set(holds)
-                else "",
-            ),
-            _cell("headroom", gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
-        ]
-        # A folder of the controller is told by its name: the page may be given to others.
-        folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
-        model = service["model"]["repo"] or folder or service["recipe"] or ""
-        hue = f"s{hues[service['name']]}" if service["name"] in hues else "system"
-        lines.append(
-            f'<tr><td data-of="service"><span><span class="dot {hue}"></span>{escape(picture.label(service))}</span></td>'
-            f'<td data-of="model"><span>{escape(str(model))} <small>{escape(service["image"]["ref"])}</small></span></td>'
-            f'<td class="v" data-of="vLLM">{escape(str(service["vllm_version"] or "?"))}</td>'
-            f"{_cell('port', str(service['port']))}{''.join(cells)}</tr>"
-        )
+    lines += [
+        _row(service, f"s{hues[service['name']]}" if service["name"] in hues else "system")
+        for service in body["services"]
+    ]
     lines.append("</tbody></table></div>")
-    if solved_any:
+    if any(service["memory"].get("solved") for service in body["services"]):
         lines.append(
             '<p class="soft"><span class="solved">Marked</span> values were worked out, because the inventory leaves them open.</p>'
         )
     lines += [f'<p class="soft">{escape(note)}.</p>' for note in picture.label_notes(body["services"])]
     return "".join(lines)
+
+
+def _row(service: Mapping[str, Any], hue: str) -> str:
+    """The row of a service. hue: the class of its colour."""
+    memory = service["memory"]
+    solved = memory.get("solved") or []
+    args, holds = service["args"], memory.get("residency_gib") or {}
+    utilization, concurrency = args.get("gpu-memory-utilization"), memory.get("max_concurrency")
+    cells = [
+        _cell("utilisation", f"{utilization:.2f}" if utilization else "-", "gpu-memory-utilization" in solved),
+        _cell(
+            "context",
+            str(args.get("max-model-len") or memory.get("max_model_len") or "-"),
+            "max-model-len" in solved,
+        ),
+        _cell("requests", f"{concurrency:.1f}" if concurrency is not None else "-"),
+        _cell("weights", gib(memory.get("weights_bytes"))),
+        _cell("KV cache", gib((memory.get("available_kv_bytes") or {}).get("typical"))),
+        _cell(
+            "holds",
+            gib(holds.get("typical"), already_gib=True),
+            note=f"{gib(holds['low'], True)} to {gib(holds['high'], True)}" if {"low", "high"} <= set(holds) else "",
+        ),
+        _cell("headroom", gib((memory.get("headroom_gib") or {}).get("typical"), already_gib=True)),
+    ]
+    # A folder of the controller is told by its name: the page may be given to others.
+    folder = str(service["model"]["source"] or "").rstrip("/").rpartition("/")[2]
+    model = service["model"]["repo"] or folder or service["recipe"] or ""
+    return (
+        f'<tr><td data-of="service"><span><span class="dot {hue}"></span>{escape(picture.label(service))}</span></td>'
+        f'<td data-of="model"><span>{escape(str(model))} <small>{escape(service["image"]["ref"])}</small></span></td>'
+        f'<td class="v" data-of="vLLM">{escape(str(service["vllm_version"] or "?"))}</td>'
+        f"{_cell('port', str(service['port']))}{''.join(cells)}</tr>"
+    )
 
 
 def _cell(head: str, text: str, solved: bool = False, note: str = "") -> str:
