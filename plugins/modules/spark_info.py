@@ -194,6 +194,11 @@ spark:
       returned: always
       type: bool
       sample: false
+    hostname:
+      description: What the host calls itself.
+      returned: always
+      type: str
+      sample: spark-1
     resident:
       description: GPU memory that the running containers of services hold, by service.
       returned: always
@@ -225,6 +230,7 @@ spark:
 
 import grp
 import pwd
+import socket
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -270,6 +276,7 @@ def main() -> None:
         state_file.read(Path("/etc/dgxspark", guard_account.SETTINGS)), state_file.read(Path(guard_account.STATE))
     )
     spark["docker_users"] = docker_users()
+    spark["hostname"] = socket.gethostname()
     spark["nft"] = module.get_bin_path("nft") is not None
     module.exit_json(changed=False, spark=spark)
 

@@ -451,6 +451,39 @@ PLAYBOOKS: dict[str, dict[str, Key]] = {
         "b": Key(str, None, "service of the same host that is measured after it"),
     },
     "bench_offline": {"services": _SERVICES},
+    "discover": {
+        "discover_hosts": Key(
+            (str, list),
+            [],
+            "addresses, names, `USER@NAME`, `NAME:PORT`, ranges `192.168.1.10-20` and networks `192.168.1.0/28`; `localhost` is the controller",
+        ),
+        "discover_search": Key(
+            bool, True, "whether mDNS and the neighbours on QSFP ports of the controller are asked too"
+        ),
+        "discover_dest": Key(str, "my-sparks", "folder of the inventory, which need not be there yet"),
+        "discover_user": Key(str, "", "account to log in with; that of your ssh settings when left out"),
+        "discover_accept_new_keys": Key(
+            bool,
+            False,
+            "whether the key of a host that ssh does not know yet is accepted and noted; one that changed never is",
+        ),
+        "discover_whole": Key(
+            bool,
+            False,
+            "whether nothing is written when a machine that was named is no Spark or not known; quickstart.yml wants it",
+        ),
+        "discover_timeout": Key(
+            NUMBER,
+            3,
+            "seconds that a machine has for the greeting of its ssh server",
+            least=0.1,
+            most=60,
+            unit="seconds",
+        ),
+        "discover_patience": Key(
+            int, 120, "seconds that a machine has for each question", least=10, most=3600, unit="seconds"
+        ),
+    },
     "import": {
         "import_src": Key(str, None, "the file; env files named in it are read from its folder"),
         "import_form": Key(

@@ -36,7 +36,10 @@ LOW_GIB = 2.0
 OVER = 1.10
 """GPU memory held by that planned."""
 
-_SSH_PREFIX = re.compile(r"(?:Task failed: )?Failed to connect to the host via ssh: *")
+_SSH_PREFIX = re.compile(
+    r"(?:Task failed: )?(?:Failed to connect to the host via ssh: *"
+    r'|Data could not be sent to remote host "[^"]*"\. Make sure this host can be reached over ssh: *)'
+)
 _SSH_CONNECT = re.compile(r"ssh: connect to host \S+ port (\d+): (.+)")
 
 

@@ -193,7 +193,7 @@ def _by_architecture(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a table of what is published for one stream on one Spark, by kind of model, the fastest kind first."""
     kinds: dict[str, dict[str, float]] = {}
     for row in rows:
-        rate = _one_stream(row)
+        rate = one_stream(row)
         if row["architecture"] and row["nodes"] == 1 and rate and row["fits"][1] != "fails":
             found = kinds.setdefault(row["architecture"], {})
             found[row["recipe"]] = max(found.get(row["recipe"], 0.0), rate)
@@ -347,7 +347,7 @@ def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         if row["fits"][row["nodes"]] != "fails" and (row["variant"] is None or row["published"] or row["nodes"] > 1):
             fitting.setdefault((row["recipe"], row["variant"]), row)
-    ordered = sorted(fitting.values(), key=lambda row: (row["nodes"], -_one_stream(row), row["recipe"]))
+    ordered = sorted(fitting.values(), key=lambda row: (row["nodes"], -one_stream(row), row["recipe"]))
     cells = [
         [
             f"{row['nodes']}",
@@ -362,7 +362,7 @@ def _by_job(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return _table(("Sparks", "recipe", "variant", "weights", "longest", "requests at once", "tokens/s"), cells)
 
 
-def _one_stream(row: Mapping[str, Any]) -> float:
+def one_stream(row: Mapping[str, Any]) -> float:
     """Return the highest published rate of one stream on as many Sparks as a way to serve is written for, 0 without one."""
     rates = [
         float(entry["tokens_per_second"])

@@ -1,0 +1,261 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Finding Sparks, and the first inventory of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import discovery, first_inventory
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.discovery import Machine, Target
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recommend import Pick
+
+PICK = Pick("qwen3.6-35b-a3b-nvfp4", 1, 63.8, 21.9, ("chat",))
+
+
+def netdev(name: str, mac: str, *neighbours: tuple[str, str]) -> dict[str, Any]:
+    heard = [{"address": address, "mac": other} for address, other in neighbours]
+    return {"name": name, "mac": mac, "up": True, "neighbours": heard, "addresses": []}
+
+
+def facts(hostname: str = "spark-a", address: str = "192.168.1.11", **changes: Any) -> dict[str, Any]:
+    port = {"cage": 0, "netdevs": [netdev("enp1s0f0np0", f"02:00:00:00:00:{address[-2:]}")]}
+    return {
+        "hostname": hostname,
+        "management_address": address,
+        "machine": {"is_spark": True, "product_name": "NVIDIA_DGX_Spark"},
+        "fabric": {"ports": [port]},
+        "gpu": {"driver_version": "580.95.05"},
+        "memory": {"total_gib": 121.6, "available_gib": 115.0},
+        **changes,
+    }
+
+
+def answers(**said: Any) -> dict[str, Any]:
+    return {"reached": True, "answers": said}
+
+
+def spark(address: str, **changes: Any) -> Machine:
+    asked = answers(spark={"spark": facts(address=address, **changes)}, launches={"launches": []})
+    return discovery.read_machine(Target(address), asked, {}, answers(probe={"heard": []}))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("spark-1", [("spark-1", "named", "", 22)]),
+        ("me@spark-1.local:2222", [("spark-1.local", "named", "me", 2222)]),
+        ("192.168.1.9-11", [(f"192.168.1.{last}", "range", "", 22) for last in (9, 10, 11)]),
+        (
+            "192.168.1.254-192.168.2.1",
+            [(f"192.168.{last}", "range", "", 22) for last in ("1.254", "1.255", "2.0", "2.1")],
+        ),
+        ("192.168.1.0/30", [("192.168.1.1", "range", "", 22), ("192.168.1.2", "range", "", 22)]),
+        ("fd00::1", [("fd00::1", "named", "", 22)]),
+        (" a1 , a1,", [("a1", "named", "", 22)]),
+    ],
+)
+def test_targets(text: str, found: list[tuple[str, str, str, int]]) -> None:
+    targets, problems = discovery.read_targets([text])
+    assert [(each.address, each.by, each.user, each.port) for each in targets] == found and problems == []
+
+
+@pytest.mark.parametrize(
+    "text", ["10.0.0.0/8", "1.2.3.4-300", "1.2.3.9-4", "a b", "x:99999", "$(id)", "-oProxyCommand=id", "1.2.3", "a/b"]
+)
+def test_what_is_no_target_is_named(text: str) -> None:
+    targets, (problem,) = discovery.read_targets([text])
+    assert targets == [] and problem.startswith("discover_hosts: '") and text in problem
+
+
+def test_too_many_addresses_in_all() -> None:
+    _targets, (problem,) = discovery.read_targets(["10.0.0.0/22", "10.1.0.0/22"])
+    assert "2044 addresses are more than the 1024" in problem
+
+
+def test_mdns() -> None:
+    text = (
+        "+;eth0;IPv4;spark-1a2b;_ssh._tcp;local\n"
+        "=;eth0;IPv6;spark-1a2b;_ssh._tcp;local;spark-1a2b.local;fe80::1;22;\n"
+        "=;eth0;IPv4;spark-1a2b;_ssh._tcp;local;spark-1a2b.local;192.168.1.11;22;\n"
+        "=;eth0;IPv6;six;_ssh._tcp;local;six.local;fe80::2;22;\n"
+        "=;eth0;IPv4;bad;_ssh._tcp;local;$(id).local;192.168.1.12;22;\n"
+        "=;eth0;IPv4;bad;_ssh._tcp;local;bad.local;nowhere;22;\n"
+    )
+    assert [(each.address, each.by) for each in discovery.read_mdns(text)] == [
+        ("192.168.1.11", "mDNS"),
+        ("six.local", "mDNS"),
+    ]
+
+
+def test_neighbours_of_the_qsfp_ports() -> None:
+    port = {"cage": 0, "netdevs": [netdev("enp1s0f0np0", "m", ("192.168.100.2", "n"), ("fe80::3", "n"))]}
+    assert discovery.read_neighbours({"ports": [port]}) == [Target("192.168.100.2", discovery.NEIGHBOUR)]
+
+
+def test_a_greeting_says_whether_it_could_be_a_spark() -> None:
+    assert discovery.may_be_spark("SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13.5")
+    assert not discovery.may_be_spark("SSH-2.0-dropbear_2022.83")
+    assert not discovery.may_be_spark("SSH-2.0-OpenSSH_for_Windows_9.5")
+
+
+def test_who_is_not_reached_is_not_known() -> None:
+    found = discovery.read_machine(Target("a"), {"reached": False, "why": "Permission denied (publickey)."}, {}, {})
+    assert (found.state, found.facts) == ("unknown", {}) and "ssh-copy-id" in found.why
+    # A task that ran out of time leaves nothing at all.
+    assert discovery.read_machine(Target("a"), {}, {}, {}).why == "it was not asked"
+
+
+def test_without_root_the_rest_is_known_and_what_is_not_is_said() -> None:
+    failed = answers(spark={"failed": True, "msg": "Missing sudo password"})
+    found = discovery.read_machine(Target("a"), failed, answers(spark={"spark": facts()}), {})
+    assert found.state == "spark" and found.launches is None and found.heard is None
+    assert "asked without root (Missing sudo password; add -K" in found.notes[0]
+    assert [note.partition(":")[0] for note in found.notes[1:]] == ["what runs not known", "cables not known"]
+    both = discovery.read_machine(Target("a"), failed, failed, {})
+    assert both.state == "unknown" and "add -K" in both.why
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        [],
+        {"machine": []},
+        {"machine": {}, "fabric": "x"},
+        {"memory": 5},
+        {"fabric": {"ports": [5]}},
+        {"fabric": {"ports": [{"cage": 0}]}},
+    ],
+)
+def test_an_answer_of_another_form_is_not_known(said: Any) -> None:
+    found = discovery.read_machine(Target("a"), answers(spark={"spark": said}), {}, {})
+    assert found.state == "unknown" and "its answer is invalid" in found.why
+
+
+def test_cables_of_another_form_are_not_known() -> None:
+    found = discovery.read_machine(
+        Target("a"), answers(spark={"spark": facts()}, launches={"launches": [5]}), {}, answers(probe={"heard": [{}]})
+    )
+    assert found.state == "spark" and found.heard is None and found.launches is None
+    assert len([note for note in found.notes if "its answer is invalid" in note]) == 2
+
+
+def test_another_machine_is_no_spark() -> None:
+    other = facts(machine={"is_spark": False, "sys_vendor": "Dell", "product_name": "XPS"})
+    assert discovery.read_machine(Target("a"), answers(spark={"spark": other}), {}, {}).why == "Dell XPS"
+
+
+def test_one_machine_by_two_addresses_is_one() -> None:
+    first, again, twin = spark("192.168.1.11"), spark("192.168.1.11"), spark("192.168.1.12")
+    again.target = Target("spark-a.local", discovery.MDNS)
+    found = discovery.join_same([first, again, twin])
+    assert found == [first, twin] and first.also == ["spark-a.local"]
+    # Without a name and an address of its own nothing is taken for the same.
+    assert len(discovery.join_same([spark("1.1.1.1", hostname=""), spark("1.1.1.1", hostname="")])) == 2
+
+
+def test_names() -> None:
+    given = [
+        spark("192.168.1.11"),
+        spark("192.168.1.12"),
+        spark("192.168.1.13", hostname="all"),
+        spark("192.168.1.14", hostname="x: y"),
+    ]
+    given[1].target = Target("Forge.lan")
+    twin = spark("192.168.1.15")
+    discovery.give_names([*given, twin])
+    assert [each.name for each in [*given, twin]] == ["spark-a", "forge", "spark-1", "spark-2", "spark-3"]
+
+
+def pair() -> list[Machine]:
+    one, two = spark("192.168.1.11", hostname="spark-a"), spark("192.168.1.12", hostname="spark-b")
+    one.heard = [{"netdev": "enp1s0f0np0", "host": "192.168.1.12", "peer": "enp1s0f0np0"}]
+    port = one.facts["fabric"]["ports"][0]
+    port["netdevs"][0]["neighbours"] = [{"address": "169.254.3.4", "mac": "02:00:00:00:00:99"}]
+    discovery.give_names([one, two])
+    return [one, two]
+
+
+def test_cables() -> None:
+    found = discovery.find_cables(pair())
+    assert found.groups() == [["spark-a", "spark-b"]]
+    assert found.of("spark-a") == ["port 0 to spark-b port 0"]
+    (stranger,) = found.strangers
+    assert stranger.startswith("spark-a port 0 has a neighbour 169.254.3.4 that is none of these Sparks")
+
+
+def written(machines: list[Machine], picks: dict[str, Pick | None], user: str = "") -> tuple[dict[str, Any], str]:
+    cables = discovery.find_cables(machines)
+    texts = first_inventory.files(machines, picks, cables, user, {2: Pick("big-2", 2, 30.0, 80.0, ())})
+    assert set(texts) == {"hosts.yml", "group_vars/sparks.yml"}
+    parsed = yaml.safe_load(texts["hosts.yml"])["sparks"]["hosts"]
+    assert (yaml.safe_load(texts["group_vars/sparks.yml"]) or {}) == ({"ansible_user": user} if user else {})
+    return parsed, texts["hosts.yml"]
+
+
+def test_the_inventory_of_a_pair() -> None:
+    machines = pair()
+    machines[0].target = Target("192.168.1.11", "named", "me", 2222)
+    hosts, text = written(machines, {"spark-a": PICK, "spark-b": None}, "spark")
+    assert hosts["spark-a"] == {
+        "ansible_host": "192.168.1.11",
+        "ansible_user": "me",
+        "ansible_port": 2222,
+        "spark_services": [{"name": "qwen36", "recipe": "qwen3.6-35b-a3b-nvfp4", "port": 8000}],
+    }
+    assert hosts["spark-b"] == {"ansible_host": "192.168.1.12"}
+    assert "# Joined by QSFP: spark-a, spark-b." in text and "have big-2, published with 30 tokens/s" in text
+    assert "# NVIDIA_DGX_Spark, driver 580.95.05, 115.0 of 121.6 GiB free" in text
+
+
+def test_a_spark_that_serves_already_gets_no_recommendation() -> None:
+    machine = spark("192.168.1.11")
+    machine.launches = [{"container": "vllm", "name": "vllm"}]
+    machine.name = "spark-a"
+    assert first_inventory.serves(machine) == ["vllm (vLLM, not of this collection)"]
+    hosts, text = written([machine], {})
+    assert (
+        hosts == {"spark-a": {"ansible_host": "192.168.1.11"}}
+        and "# runs vllm" in text
+        and "dgxspark.vllm.adopt" in text
+    )
+
+
+def test_the_machine_of_ansible_itself() -> None:
+    machine = spark("192.168.1.11")
+    machine.target = Target("localhost")
+    discovery.give_names([machine])
+    assert written([machine], {})[0] == {"spark-a": {"ansible_connection": "local"}}
+
+
+def test_what_a_host_says_stays_in_its_comment() -> None:
+    """Line ends, YAML and templates in the answers of a host become neither a host nor a variable."""
+    evil = "x\n    evil:\n      ansible_host: 6.6.6.6 # {{ lookup('pipe', 'id') }}"
+    machine = spark(
+        "192.168.1.11", hostname=evil, gpu={"driver_version": evil, "processes": [{"name": evil, "used_mib": 2048}]}
+    )
+    machine.notes, machine.launches = [evil], []
+    discovery.give_names([machine])
+    hosts, text = written([machine], {"spark-1": PICK})
+    assert list(hosts) == ["spark-1"] and set(hosts["spark-1"]) == {"ansible_host", "spark_services"}
+    assert all(line.lstrip().startswith("#") for line in text.splitlines() if "evil" in line)
+    assert "\n    evil" not in first_inventory.table([machine], discovery.Cables(), {})
+
+
+def test_the_table_says_what_is_not_known() -> None:
+    machine = spark("192.168.1.11")
+    machine.name = "spark-a"
+    silent = [Machine(Target(f"192.168.1.{last}"), "unknown", "did not answer in 3 s") for last in (20, 21, 22)]
+    text = first_inventory.table([machine, *silent], discovery.Cables(), {"spark-a": PICK})
+    assert "not known: 192.168.1.20..22 (3): did not answer in 3 s" in text
+    assert "qwen3.6-35b-a3b-nvfp4, 63.8 tokens/s published" in text
+
+
+def test_differences() -> None:
+    found = first_inventory.differences("hosts.yml", "a\nmine\n", "a\n")
+    assert "-mine" in found and "hosts.yml (yours, kept)" in found
