@@ -737,7 +737,7 @@ def shown(argv: list[str], label: str, cwd: Path, env: dict[str, str]) -> tuple[
 def programs(thorough: bool) -> list[Result]:
     """Real programs, each in an environment of its own: LiteLLM under load before stand-in engines, and ansible-rulebook.
 
-    When thorough, also Open WebUI in a browser.
+    When thorough, also Open WebUI and the pages of plan and status in a browser.
     """
     python = environment("gateway", ROOT / "tests" / "sim" / "gateway" / "requirements.txt")
     load = Check("LiteLLM under load", [["pytest", "tests/gateway"]], env=tool_env(GATEWAY_PYTHON=str(python)))
@@ -750,6 +750,7 @@ def programs(thorough: bool) -> list[Result]:
         print("   left out: ansible-rulebook, which needs a Java of this machine")
     if thorough:
         checks.append(simple("Open WebUI in a browser", sys.executable, "tests/webui/run.py"))
+        checks.append(simple("plan.html and status.html in a browser", sys.executable, "tests/webui/run.py", "--pages"))
     return [execute(check) for check in checks]
 
 

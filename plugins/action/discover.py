@@ -36,7 +36,6 @@ AT_ONCE = 64
 MDNS = ["avahi-browse", "--parsable", "--resolve", "--terminate", "_ssh._tcp"]
 """How NVIDIA's playbooks for several Sparks find them, too."""
 MDNS_SECONDS = 10.0
-DISK = "/srv/huggingface"
 
 
 class ActionModule(ActionBase):
@@ -107,14 +106,9 @@ def _account(args: Mapping[str, Any], machine: Machine) -> dict[str, str]:
     return {"ansible_user": args["user"]} if args["user"] and not machine.target.user else {}
 
 
-def choose(recipes: Mapping[str, Mapping[str, Any]], sparks: Sequence[Machine]) -> dict[str, recommend.Pick | None]:
+def choose(recipes: Mapping[str, Mapping[str, Any]], sparks: Sequence[Machine]) -> dict[str, recommend.Pick]:
     """Return the recommended recipe of each Spark that serves nothing yet; one whose launches are not known gets one too."""
-    free = {}
-    for machine in sparks:
-        if not first_inventory.serves(machine):
-            disk = (machine.facts.get("disks") or {}).get(DISK) or {}
-            room = disk.get("free_gib") if isinstance(disk, dict) else None
-            free[machine.name] = float(room) if isinstance(room, (int, float)) else None
+    free = [machine.name for machine in sparks if not first_inventory.serves(machine)]
     return recommend.recommend(recommend.ranked(recipes, 1), free) if free else {}
 
 

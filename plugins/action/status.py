@@ -6,15 +6,19 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables, untrusted
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, fleet_status
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, fleet_status, status_page
 from ansible_collections.dgxspark.vllm.plugins.modules.status import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 
 display = Display()
@@ -47,9 +51,19 @@ class ActionModule(ActionBase):
         found = fleet_status.report(
             rows, hosts, datetime.now(timezone.utc).isoformat(timespec="seconds"), args["fail_on"]
         )
+        if args["page"]:
+            keep(of_fleet(args["page"], variables), status_page.page(found, args["planned"]))
         if args["show"] != "none":
             display.display(fleet_status.text(found, args["show"]))
         return conclude(result, found, args, variables, "well", "reason", "hosts", "services")
+
+
+def keep(path: str, text: str) -> None:
+    """Write the page to a file of the controller; in check mode too, as C(dest) is: no host is changed by it."""
+    try:
+        write(Path(path), text)
+    except OSError as error:
+        raise AnsibleActionFail(f"the page cannot be written to {path} on the controller: {error}") from error
 
 
 def look(

@@ -73,6 +73,9 @@ options:
         known.
     type: bool
     default: false
+attributes:
+  diff_mode:
+    support: full
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
 seealso:

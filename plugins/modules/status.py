@@ -40,6 +40,12 @@ options:
     description: File on the controller for all of it as JSON. V(-) prints it as one line instead.
     type: str
     default: ''
+  page:
+    description:
+      - File on the controller for the status as an HTML page. It needs nothing but itself, and a browser that shows it asks nobody for
+        anything.
+    type: str
+    default: ''
   fail_on:
     description:
       - V(down) fails when a host did not answer or a service is not ready, V(look) also when something is worth a look, V(never) does

@@ -36,6 +36,7 @@ PLACES: tuple[str, ...] = (
     "spark_model_dir",
     "spark_plan_file",
     "spark_status_file",
+    "spark_status_page",
     "spark_support_dir",
     "spark_recipe_dirs.*",
     "spark_registries.*.password_file",
@@ -77,6 +78,7 @@ _WRITTEN = frozenset(
         "spark_measurements_file",
         "spark_plan_file",
         "spark_status_file",
+        "spark_status_page",
         "spark_support_dir",
     )
 )

@@ -4,6 +4,7 @@
 """Makes the environment of the browser test in .cache and runs it.
 
     run.py [--screenshot docs/images/open-webui.png]               a real LiteLLM before two stand-in engines
+    run.py --pages [FOLDER]                                        the pages of plan and status, with screenshots in a folder
     run.py --gateway URL --key-file FILE --model ALIAS ...         a gateway that is there
 
 Further options are those of webui_test.py.
@@ -43,6 +44,11 @@ def main(argv: list[str]) -> int:
         return 2
     webui = environment("webui", HERE / "requirements.txt")
     test = [str(webui), str(HERE / "webui_test.py"), "--traces", str(CACHE / "webui-traces"), *argv]
+    if argv[:1] == ["--pages"]:
+        with tempfile.TemporaryDirectory(prefix="pages-") as folder:
+            shots = ["--screenshots", argv[1]] if len(argv) > 1 else []
+            command = [str(webui), str(HERE / "pages_test.py"), *shots, *map(str, write_pages(Path(folder)))]
+            return subprocess.run(command, check=False).returncode
     if "--gateway" in argv:
         return subprocess.run(test, check=False).returncode
     litellm = environment("gateway", ROOT / "tests/sim/gateway/requirements.txt")
@@ -50,6 +56,26 @@ def main(argv: list[str]) -> int:
         names = [f"--model={name}" for name in ALIASES]
         more = ["--gateway", url, "--key-file", str(key), "--answer", "Hello from the simulated engine", *names]
         return subprocess.run([*test, *more], check=False).returncode
+
+
+def write_pages(folder: Path) -> list[Path]:
+    """Write the pages that the unit tests look at, with ordinary and with hostile names."""
+    sys.path[:0] = [
+        str(ROOT / "collections"),
+        *(str(ROOT / f"tests/unit/plugins/module_utils/{part}") for part in ("_fleet", "_plan")),
+    ]
+    status, plan = importlib.import_module("test_status_page"), importlib.import_module("test_plan_page")
+    pages = {
+        "status": status.made(status.MIXED, status.SAID),
+        "status-well": status.made({"s1": status.MIXED["s1"]}, status.SAID),
+        "plan": plan.plan_page.page(plan.make_plan(3), plan.make_findings()),
+        "plan-fleet": plan.plan_page.page(
+            plan.make_plan(20, plan.HOSTILE, over=True), plan.make_findings(plan.HOSTILE)
+        ),
+    }
+    for name, text in pages.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return [folder / f"{name}.html" for name in pages]
 
 
 def install_browser() -> bool:

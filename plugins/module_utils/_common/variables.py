@@ -100,6 +100,12 @@ VARIABLES: dict[str, Key] = {
         page="status.md",
     ),
     "spark_status_file": Key(str, "", "file on the controller for the JSON of status.yml; `-` prints it as one line"),
+    "spark_status_page": Key(
+        str,
+        "",
+        "file on the controller for the status as a page, status.html; none when left out",
+        page="status.md#as-a-page",
+    ),
     "spark_status_fail_on": Key(
         str,
         "down",

@@ -20,6 +20,8 @@ from .._plan.picture import names_text, natural
 from .._plan.recommend import Pick
 from .discovery import Cables, Machine
 
+OTHERS = "spark_found"
+"""The group of Sparks that have no services: every one of C(sparks) has some."""
 HOSTS, VARIABLES = "hosts.yml", "group_vars/sparks.yml"
 """Files of the folder, as in the examples."""
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[.-][A-Za-z0-9]+)+|\d{1,3}(?:\.\d{1,3}){3}")
@@ -49,7 +51,7 @@ def variables(machine: Machine, pick: Pick | None) -> dict[str, Any]:
 
 
 def files(
-    machines: Sequence[Machine], picks: Mapping[str, Pick | None], cables: Cables, user: str, spans: Mapping[int, Pick]
+    machines: Sequence[Machine], picks: Mapping[str, Pick], cables: Cables, user: str, spans: Mapping[int, Pick]
 ) -> dict[str, str]:
     """Return the files of the folder by their names.
 
@@ -61,11 +63,18 @@ def files(
         "# Written by dgxspark.vllm.discover, from what the Sparks said. It is yours to edit: it is never overwritten.",
         "# ansible-playbook -i FOLDER dgxspark.vllm.plan shows what would run, dgxspark.vllm.site deploys it.",
         *_span_lines(cables, spans),
-        "sparks:",
-        "  hosts:",
     ]
-    for machine in sorted(machines, key=lambda each: natural(each.name)):
-        lines += _host_lines(machine, picks.get(machine.name), cables)
+    ordered = sorted(machines, key=lambda each: natural(each.name))
+    serving = [machine for machine in ordered if picks.get(machine.name)]
+    lines += ["sparks:", *_group_lines(serving, picks, cables)]
+    rest = [machine for machine in ordered if machine not in serving]
+    if rest:
+        lines += [
+            "",
+            "# Found, and no service is recommended: one of sparks has services. Move a host there when it has some.",
+        ]
+        lines += [f"{OTHERS}:", *_group_lines(rest, picks, cables)]
+        lines += ["  vars:", f"    ansible_user: {_scalar(user)}"] if user else []
     group = ["---"]
     group += (
         [f"ansible_user: {_scalar(user)}"]
@@ -80,6 +89,15 @@ def files(
         "#   api_key_file: .secrets/api_key",
     ]
     return {HOSTS: "\n".join(lines) + "\n", VARIABLES: "\n".join(group) + "\n"}
+
+
+def _group_lines(machines: Sequence[Machine], picks: Mapping[str, Pick], cables: Cables) -> list[str]:
+    if not machines:
+        return ["  hosts: {}"]
+    return [
+        "  hosts:",
+        *(line for machine in machines for line in _host_lines(machine, picks.get(machine.name), cables)),
+    ]
 
 
 def _host_lines(machine: Machine, pick: Pick | None, cables: Cables) -> list[str]:
@@ -98,8 +116,7 @@ def _host_lines(machine: Machine, pick: Pick | None, cables: Cables) -> list[str
             ]
     elif serves(machine):
         lines += [
-            "      # No service is recommended beside what serves here. To take it over, describe it with dgxspark.vllm.import",
-            "      # and run dgxspark.vllm.adopt.",
+            "      # To take over what serves here, describe it with dgxspark.vllm.import, and run dgxspark.vllm.adopt.",
         ]
     elif not found:
         lines[0] += " {}"
@@ -176,7 +193,7 @@ def differences(path: str, old: str, new: str) -> str:
     )
 
 
-def table(machines: Sequence[Machine], cables: Cables, picks: Mapping[str, Pick | None]) -> str:
+def table(machines: Sequence[Machine], cables: Cables, picks: Mapping[str, Pick]) -> str:
     """Return what was found: Sparks in a table, then cables, other machines, and what is not known with the reason."""
     sparks = sorted((each for each in machines if each.state == "spark"), key=lambda each: natural(each.name))
     lines = []

@@ -18,8 +18,6 @@ from . import model_table
 
 ALL_ROUND = ("chat", "code", "agents")
 """C(recipes.JOBS) that the first model does."""
-SPARE_GIB = 40.0
-"""Free disk space beyond the weights: an image of vLLM takes about 25 GiB unpacked, and caches grow."""
 PORT = 8000
 _SIZE = re.compile(r"a?\d+(?:\.\d+)?b", re.IGNORECASE)
 
@@ -80,21 +78,18 @@ def _published(recipe: Mapping[str, Any]) -> dict[str, Any]:
     return {"published": [entry for entry in recipe.get("expect") or [] if entry.get("tokens_per_second")]}
 
 
-def recommend(picks: Sequence[Pick], free_gib: Mapping[str, float | None]) -> dict[str, Pick | None]:
-    """Choose a model for each Spark that serves on its own.
+def recommend(picks: Sequence[Pick], hosts: Sequence[str]) -> dict[str, Pick]:
+    """Choose a model for each Spark that serves on its own; what a host lacks for it, such as disk space, the plan says.
 
-    picks: of C(ranked) for one Spark. free_gib: free disk space by host, in the order in which the hosts are served; None where it
-    is not known, which excludes nothing. Returns the choice by host, None where no recipe has the room.
+    picks: of C(ranked) for one Spark. hosts: in the order in which they are served. Returns the choice by host, nothing without picks.
     """
-    chosen: dict[str, Pick | None] = {}
+    chosen: dict[str, Pick] = {}
     used: set[str] = set()
-    for host, free in free_gib.items():
-        room = [pick for pick in picks if free is None or pick.weights_gib + SPARE_GIB <= free]
-        if not used:
-            room = [pick for pick in room if set(ALL_ROUND) <= set(pick.jobs)] or room
-        fresh = [pick for pick in room if base_model(pick.recipe) not in used]
-        used = used if fresh else set()
-        pick = next(iter(fresh or room), None)
-        chosen[host] = pick
-        used |= {base_model(pick.recipe)} if pick else set()
+    for host in hosts if picks else ():
+        fresh = [pick for pick in picks if base_model(pick.recipe) not in used]
+        if not fresh:
+            fresh, used = list(picks), set()
+        rounders = [pick for pick in fresh if set(ALL_ROUND) <= set(pick.jobs)] if not chosen else []
+        chosen[host] = (rounders or fresh)[0]
+        used.add(base_model(chosen[host].recipe))
     return chosen

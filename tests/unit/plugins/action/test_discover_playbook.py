@@ -45,7 +45,7 @@ if [ -e "$SPARK_TEST/refused-$address" ]; then
     cat "$SPARK_TEST/refused-$address" >&2
     exit 255
 fi
-[ -e "$SPARK_TEST/hangs-$address" ] && exec sleep 30
+while [ -e "$SPARK_TEST/hangs-$address" ]; do sleep 1; done
 exec sh -c "$last"
 """
 NVIDIA_SMI = """\
@@ -56,10 +56,12 @@ case "$*" in
 *) echo 'CUDA Version: 13.0' ;;
 esac
 """
+# What runs is not known here: it would be engines that other tests have on this machine.
 DOCKER = """\
 #!/bin/sh
 case "$*" in
 "image inspect"*) echo "Error: No such image: $4" >&2; exit 1 ;;
+"ps --quiet --no-trunc") echo 'Cannot connect to the Docker daemon' >&2; exit 1 ;;
 info*) echo '{"ServerVersion": "29.2.1", "CgroupVersion": "2", "Runtimes": {"nvidia": {}, "runc": {}}}' ;;
 esac
 """
@@ -113,7 +115,7 @@ class Lan:
             "ansible_become": False,
             "ansible_ssh_executable": str(self.folder / "bin" / "ssh"),
             "ansible_remote_tmp": str(self.folder / "remote"),
-            "discover_timeout": 0.5,
+            "discover_timeout": 20,
             **values,
         }
         ran = ansible_playbook(
@@ -143,16 +145,17 @@ def test_a_spark_is_found_and_planned(lan: Lan) -> None:
     lan.machine("127.0.0.12", None)
     lan.machine("127.0.0.13", ROUTER)
     port = lan.port
-    code, text = lan.run(discover_hosts=f"127.0.0.11:{port},127.0.0.12:{port},127.0.0.14:{port}")
+    code, text = lan.run(discover_hosts=f"127.0.0.11:{port},127.0.0.12:{port},127.0.0.14:{port}", discover_timeout=4)
     assert code == 0, text
     inventory = yaml.safe_load((lan.folder / "my-sparks" / "hosts.yml").read_text())
     (host,) = inventory["sparks"]["hosts"].values()
     assert host["ansible_host"] == "127.0.0.11" and host["ansible_port"] == port
-    assert host["spark_services"][0]["recipe"] in text
     flat = " ".join(text.split())
-    assert "not known: 127.0.0.12: did not answer in 0.5 s; it may be off or slow" in flat
+    # What is not of the tree, such as the disk, is that of this machine, so that the plan may have findings.
+    assert host["spark_services"][0]["recipe"] in text and "GiB free of 121.63" in flat and "1 host: 1 " in flat
+    assert "not known: 127.0.0.12: did not answer in 4 s; it may be off or slow" in flat
     assert f"not known: 127.0.0.14: port {port}: Connection refused" in flat
-    assert "580.159.03" in text and "1 host: 1 fits" in flat
+    assert "580.159.03" in text and "what runs not known: what runs cannot be told: docker ps: Cannot connect" in flat
 
 
 def test_who_cannot_be_logged_in_to_is_not_known(lan: Lan) -> None:
@@ -180,11 +183,12 @@ def test_a_machine_that_hangs_is_given_up(lan: Lan) -> None:
     lan.machine("127.0.0.26")
     (lan.folder / "hangs-127.0.0.26").touch()
     port = lan.port
-    code, text = lan.run(discover_hosts=[f"127.0.0.{last}:{port}" for last in (25, 26)], discover_patience=10)
+    code, text = lan.run(discover_hosts=[f"127.0.0.{last}:{port}" for last in (25, 26)], discover_patience=45)
+    (lan.folder / "hangs-127.0.0.26").unlink()
     flat = " ".join(text.split())
     assert code == 0, text
     assert (
-        "not known: 127.0.0.26: Timed out after 10 second(s)" in flat and "it hangs or is overloaded; run again" in flat
+        "not known: 127.0.0.26: Timed out after 45 second(s)" in flat and "it hangs or is overloaded; run again" in flat
     )
     assert "127.0.0.25" in (lan.folder / "my-sparks" / "hosts.yml").read_text()
 
@@ -224,7 +228,7 @@ def test_without_sudo_the_rest_is_still_known(lan: Lan) -> None:
     flat = " ".join(text.split())
     assert code == 0, text
     assert "asked without root (" in flat and "add -K, which asks for the sudo password once" in flat
-    assert "580.159.03" in text and "serves not known" not in text
+    assert "580.159.03" in text and "what runs not known: " in flat
 
 
 def test_quickstart_writes_the_inventory_and_goes_on_to_the_site(lan: Lan) -> None:

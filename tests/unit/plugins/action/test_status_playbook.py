@@ -98,6 +98,19 @@ def test_a_pair_that_serves(pair: Pair) -> None:
     assert asked == {"/v1/chat/completions"}
 
 
+def test_the_status_as_a_page(pair: Pair) -> None:
+    """Below the inventory folder, and also where the run fails; what cannot be written is said."""
+    pair.unit("spark-1", "active")
+    pair.lose("spark-2")
+    code, text = pair.status("-e", "spark_status_page=.spark/status.html")
+    assert code == 2, text
+    page = (pair.folder / ".spark" / "status.html").read_text()
+    assert "port 22: No route to host" in page
+    assert "<h1>Status of DGX Sparks</h1>" in page and "big" in page
+    code, text = pair.status("-e", f"spark_status_page={pair.folder}/hosts.yml/x.html")
+    assert code == 2 and "the page cannot be written to" in text
+
+
 def test_a_rank_that_waits_says_for_what(pair: Pair) -> None:
     pair.unit("spark-1", "active")
     pair.unit("spark-2", "activating", WAITS)

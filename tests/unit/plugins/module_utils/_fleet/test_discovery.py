@@ -189,11 +189,14 @@ def test_cables() -> None:
     assert stranger.startswith("spark-a port 0 has a neighbour 169.254.3.4 that is none of these Sparks")
 
 
-def written(machines: list[Machine], picks: dict[str, Pick | None], user: str = "") -> tuple[dict[str, Any], str]:
+def written(machines: list[Machine], picks: dict[str, Pick], user: str = "") -> tuple[dict[str, Any], str]:
     cables = discovery.find_cables(machines)
     texts = first_inventory.files(machines, picks, cables, user, {2: Pick("big-2", 2, 30.0, 80.0, ())})
     assert set(texts) == {"hosts.yml", "group_vars/sparks.yml"}
-    parsed = yaml.safe_load(texts["hosts.yml"])["sparks"]["hosts"]
+    groups = yaml.safe_load(texts["hosts.yml"])
+    parsed = {**groups["sparks"]["hosts"], **groups.get("spark_found", {"hosts": {}})["hosts"]}
+    # A Spark without services cannot be planned: it is in a group of its own.
+    assert all(("spark_services" in host) == (name in groups["sparks"]["hosts"]) for name, host in parsed.items())
     assert (yaml.safe_load(texts["group_vars/sparks.yml"]) or {}) == ({"ansible_user": user} if user else {})
     return parsed, texts["hosts.yml"]
 
@@ -201,13 +204,14 @@ def written(machines: list[Machine], picks: dict[str, Pick | None], user: str = 
 def test_the_inventory_of_a_pair() -> None:
     machines = pair()
     machines[0].target = Target("192.168.1.11", "named", "me", 2222)
-    hosts, text = written(machines, {"spark-a": PICK, "spark-b": None}, "spark")
+    hosts, text = written(machines, {"spark-a": PICK}, "spark")
     assert hosts["spark-a"] == {
         "ansible_host": "192.168.1.11",
         "ansible_user": "me",
         "ansible_port": 2222,
         "spark_services": [{"name": "qwen36", "recipe": "qwen3.6-35b-a3b-nvfp4", "port": 8000}],
     }
+    assert yaml.safe_load(text)["spark_found"]["vars"] == {"ansible_user": "spark"}
     assert hosts["spark-b"] == {"ansible_host": "192.168.1.12"}
     assert "# Joined by QSFP: spark-a, spark-b." in text and "have big-2, published with 30 tokens/s" in text
     assert "# NVIDIA_DGX_Spark, driver 580.95.05, 115.0 of 121.6 GiB free" in text

@@ -1,0 +1,258 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The status of a fleet as one HTML page: what needs attention with its fix, memory now against plan, services. Pure functions.
+
+It is made of what C(fleet_status.report) and the plan have, and shares its parts with the page of the plan. What a host says is
+escaped, in one bounded line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from .._common import tables
+from .._plan import page_parts, picture
+from . import fleet_status
+
+SHADES = {
+    "unreachable": "fails",
+    "unknown": "fails",
+    "down": "fails",
+    "starting": "tight",
+    "look": "tight",
+    "well": "fits",
+    "stopped": "",
+}
+"""The colour of each state; its word always stands beside it."""
+MOST_OPEN = picture.MOST_TABLES
+STYLE = """
+.pair{display:grid;grid-template-columns:3rem 1fr 7.5rem;gap:.3rem .8rem;align-items:center;margin:.5rem 0}
+.attention{list-style:none;margin:0;padding:0}.attention li{background:var(--card);border:1px solid var(--line);border-left:.3rem solid var(--tight);
+border-radius:.3rem;padding:.4rem .8rem;margin:.5rem 0;overflow-wrap:anywhere}.attention li.fails{border-left-color:var(--fails)}
+.host>summary{grid-template-columns:minmax(6rem,14rem) 1fr auto}summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--info);outline-offset:2px}
+@media(max-width:760px){.host>summary{grid-template-columns:1fr auto auto}.pair{grid-template-columns:3rem 1fr}.pair .room{grid-column:2;text-align:left}}
+""".strip()
+FIXES = {
+    "unreachable": "See whether it is on and answers ssh from here; the rest of the fleet is not affected.",
+    "unknown": "Log in and see uptime, df and sudo -v there; -K where sudo asks for a password.",
+    "starting": "Wait, and run status.yml again; doctor.yml says how far it came.",
+    "look": "doctor.yml --limit {host} explains it, with the fix.",
+}
+"""What to do about a state, in a line; C(down) has the service's own log."""
+
+
+def page(found: Mapping[str, Any], planned: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the page.
+
+    found: of C(fleet_status.report). planned: the plan by host, of which memory maps and findings are shown; a host without is shown
+    by what it says alone.
+    """
+    hosts = sorted(
+        found["hosts"], key=lambda host: (fleet_status.STATES.index(_worst(found, host)), picture.natural(host))
+    )
+    sections = [
+        f'<p class="soft">{escape(fleet_status.head(found))} As of {escape(str(found["at"]))}.</p>',
+        _tiles(found),
+        _attention(found, planned),
+        "<section>",
+        "<h2>Hosts</h2>",
+        page_parts.legend("one colour for each service of a host; sizes in GiB"),
+        *(_host(host, found, planned.get(host) or {}, len(hosts) <= MOST_OPEN) for host in hosts),
+        "</section>",
+    ]
+    return page_parts.document("Status of DGX Sparks", [section for section in sections if section], STYLE)
+
+
+def _rows(found: Mapping[str, Any], host: str) -> list[Mapping[str, Any]]:
+    return [row for row in found["services"] if row["host"] == host]
+
+
+def _worst(found: Mapping[str, Any], host: str) -> str:
+    """The state of a host with its services: the worst of them."""
+    states = [found["hosts"][host]["state"], *(row["state"] for row in _rows(found, host) if row["state"] != "stopped")]
+    return str(min(states, key=fleet_status.STATES.index))
+
+
+def _tiles(found: Mapping[str, Any]) -> str:
+    counts = found["counts"]
+    words = {"down": "down", "starting": "starting", "look": "worth a look", "well": "well", "stopped": "stopped"}
+    items = [(str(counts["hosts"]), "hosts" if counts["hosts"] != 1 else "host", "")]
+    items += [(str(counts["silent"]), "not answering", "fails")] if counts["silent"] else []
+    items += [
+        (str(counts[state]), f"service{'s'[: counts[state] != 1]} {word}", SHADES[state])
+        for state, word in words.items()
+        if counts[state]
+    ]
+    running = [row["requests_running"] for row in found["services"] if _figure(row["requests_running"])]
+    items += [(str(int(sum(running))), "requests now", "")] if running else []
+    return page_parts.tiles(items)
+
+
+def _figure(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# --- what needs attention ---------------------------------------------------------------------------------------------
+
+
+def _attention(found: Mapping[str, Any], planned: Mapping[str, Mapping[str, Any]]) -> str:
+    """What is not well, the worst first, each with its fix; then errors and warnings of the plan."""
+    lines = [*_silent(found), *_troubled(found), *_of_plan(found, planned)]
+    if not lines:
+        return "<section><h2>Needs attention</h2><p>Nothing: all that was asked is well.</p></section>"
+    return "\n".join(["<section>", "<h2>Needs attention</h2>", '<ul class="attention">', *lines, "</ul>", "</section>"])
+
+
+def _item(where: str, word: str, text: str, fix: str, shade: str) -> str:
+    told = f"<br>{escape(fleet_status.short(text))}" if text else ""
+    return (
+        f'<li class="{shade}"><b>{escape(where)}</b> <span class="word {shade}">{escape(word)}</span>{told}'
+        f"<br><b>Fix:</b> {escape(fix)}</li>"
+    )
+
+
+def _silent(found: Mapping[str, Any]) -> list[str]:
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for host, body in found["hosts"].items():
+        if body["state"] in ("unreachable", "unknown"):
+            groups.setdefault((body["state"], body["why"], FIXES[body["state"]]), []).append(host)
+        elif body["notes"]:
+            groups.setdefault(("look", "; ".join(body["notes"]), FIXES["look"].format(host=host)), []).append(host)
+    ordered = sorted(groups.items(), key=lambda item: fleet_status.STATES.index(item[0][0]))
+    return [_item(picture.names_text(hosts), key[0], key[1], key[2], SHADES[key[0]]) for key, hosts in ordered]
+
+
+def _troubled(found: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for row in found["services"]:
+        state = row["state"]
+        if state not in ("down", "starting", "look"):
+            continue
+        said = dict.fromkeys(str(text) for text in (row["status"], row["error"], *row["notes"]) if text)
+        fix = FIXES.get(state, "On {host}: journalctl -eu spark-{service}; doctor.yml --limit {host} explains it.")
+        lines.append(
+            _item(
+                f"{row['host']}/{row['service']}",
+                state,
+                "; ".join(said) or f"no answer ({row['stage']})",
+                fix.format(host=row["host"], service=row["service"]),
+                SHADES[state],
+            )
+        )
+    return lines
+
+
+def _of_plan(found: Mapping[str, Any], planned: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    findings = [
+        {"host": host, **finding}
+        for host in found["hosts"]
+        for finding in (planned.get(host) or {}).get("findings") or []
+        if finding["severity"] != "info"
+    ]
+    return [
+        _item(
+            group.where,
+            f"plan: {group.first['rule']}",
+            group.first["message"],
+            group.first.get("fix") or "plan.yml shows it with the rest of the plan.",
+            "fails" if group.first["severity"] == "error" else "tight",
+        )
+        for group in picture.same_findings(findings)
+    ]
+
+
+# --- hosts ------------------------------------------------------------------------------------------------------------
+
+
+def _host(host: str, found: Mapping[str, Any], body: Mapping[str, Any], unfolded: bool) -> str:
+    """One host: memory as it is beside the planned, and its services."""
+    rows, said, state = _rows(found, host), found["hosts"][host], _worst(found, host)
+    live = live_map(said, rows, body)
+    shade = SHADES[state]
+    lines = [
+        f'<details class="host {shade}"{" open" if unfolded else ""}><summary><span class="name">{escape(host)}</span>'
+        f'<span class="soft">{len(rows)} service{"s"[: len(rows) != 1]}</span><span class="word {shade}">{state}</span></summary>',
+        '<div class="inside">',
+    ]
+    if live:
+        lines.append(_pair("now", live))
+    if body.get("memory_map"):
+        lines.append(_pair("plan", {"memory_map": body["memory_map"], "total_gib": body["total_gib"]}))
+    if not live:
+        lines.append(f"<p>Its memory is not known: {escape(fleet_status.short(said['why'] or 'it did not say'))}.</p>")
+    lines += [_services(rows, host), "</div></details>"]
+    return "\n".join(lines)
+
+
+def _pair(word: str, body: Mapping[str, Any]) -> str:
+    return (
+        f'<div class="pair"><span class="soft">{word}</span>{page_parts.bar(body)}'
+        f'<span class="room">{picture.room_text(body)}</span></div>'
+    )
+
+
+def live_map(
+    said: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], body: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the memory of a host as it is: what services hold, all else, what is available. None where it is not known.
+
+    said: the host of C(fleet_status.report). rows: its services. body: its plan, for the order, and so the colours, of services.
+    """
+    if not _figure(said.get("total_gib")) or not _figure(said.get("available_gib")):
+        return None
+    total, available = float(said["total_gib"]), float(said["available_gib"])
+    if not 0 <= available <= total:
+        return None
+    held = {row["service"]: float(row["residency_gib"]) for row in rows if _figure(row["residency_gib"])}
+    order = dict.fromkeys([part["service"] for part in body.get("memory_map") or [] if part["service"]] + [*held])
+    parts = [
+        {"label": name, "gib": max(held.get(name, 0.0), 0.0), "kind": "weights", "service": name} for name in order
+    ]
+    other = max(total - available - sum(part["gib"] for part in parts), 0.0)
+    parts.insert(0, {"label": "system and others", "gib": other, "kind": "system", "service": None})
+    # What services hold counts in full: GPU memory and the kernel's own figures are not of one moment.
+    free = max(total - sum(part["gib"] for part in parts), 0.0)
+    return {
+        "memory_map": [*parts, {"label": "free", "gib": free, "kind": "free", "service": None}],
+        "total_gib": total,
+    }
+
+
+HEADS = ("service", "model", "state", "requests", "KV use", "GiB", "planned", "tok/s", "fast path", "up")
+FIGURES = ("requests", "KV use", "GiB", "planned", "tok/s")
+
+
+def _services(rows: Sequence[Mapping[str, Any]], host: str) -> str:
+    if not rows:
+        return "<p>No services planned.</p>"
+    lines = [
+        # What may be wider than a phone can be reached by the keyboard.
+        f'<div class="scroll" tabindex="0" role="region" aria-label="services of {escape(host)}"><table><thead><tr>',
+        *(f'<th scope="col"{" class=n" if head in FIGURES else ""}>{head}</th>' for head in HEADS),
+        "</tr></thead><tbody>",
+    ]
+    lines += [_service(row) for row in rows]
+    return "".join([*lines, "</tbody></table></div>"])
+
+
+def _service(row: Mapping[str, Any]) -> str:
+    use, running = row["kv_cache_usage"], row["requests_running"]
+    shade = SHADES[row["state"]]
+    stage = "" if row["state"] in ("well", "look", "stopped") else f"<small>{escape(str(row['stage']))}</small>"
+    part = f"<small>{escape(tables.part(row))}</small>" if row["cluster"] else ""
+    cells = [
+        f"<td>{escape(str(row['service']))}{part}</td>",
+        f"<td>{escape(str(row['model'] or '-'))}</td>",
+        f'<td><span class="word {shade}">{escape(row["state"])}</span>{stage}</td>',
+        page_parts.cell("requests", f"{int(running)}+{int(row['requests_waiting'] or 0)}" if _figure(running) else "-"),
+        page_parts.cell("KV use", f"{100 * use:.0f} %" if _figure(use) else "-"),
+        page_parts.cell("GiB", tables.gib(row["residency_gib"], already_gib=True)),
+        page_parts.cell("planned", tables.gib(row["planned_gib"], already_gib=True)),
+        page_parts.cell("tok/s", tables.decode(row)),
+        f"<td>{escape(str(row['fast_path'] or '-'))}</td>",
+        f'<td class="v">{escape(tables.uptime(row["uptime_seconds"]))}</td>',
+    ]
+    return f"<tr>{''.join(cells)}</tr>"

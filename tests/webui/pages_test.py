@@ -1,0 +1,116 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Shows the pages of plan and status in a real browser: desk and phone, dark and light, without a mouse, without a request.
+
+pages_test.py [--screenshots FOLDER] FILE.html ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+from webui_test import BROWSERS
+
+SIZES = {"phone": (390, 844), "desk": (1200, 900)}
+# WCAG 2.2, 1.4.3: text against what is behind it; large or bold text may have less.
+CONTRAST = 4.5
+CONTRASTS = """
+() => {
+  const channel = (value) => { const c = value / 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (getComputedStyle(at).backgroundImage !== 'none') return null;
+      if (colour.length === 3 || colour[3] === 1) return colour.slice(0, 3);
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.querySelectorAll('body *')) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    // Words within bars have a shadow of their own, and the bar's label says the same.
+    if (!own || element.closest('.bar') || element.offsetParent === null) continue;
+    const back = behind(element);
+    if (!back) continue;
+    const [a, b] = [light(parse(getComputedStyle(element).color)), light(back)].sort((x, y) => y - x);
+    found.push([(a + 0.05) / (b + 0.05), element.textContent.trim().slice(0, 40)]);
+  }
+  return found;
+}
+"""
+
+
+def check(browser: Browser, path: Path, size: str, scheme: Any, screenshots: Path | None) -> list[str]:
+    """Return what is wrong with a page at one size and in one scheme."""
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    page = context.new_page()
+    asked: list[str] = []
+    said: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: said.append(message.text))
+    page.goto(path.resolve().as_uri())
+    wrong = [f"asks for {url}" for url in asked if url != path.resolve().as_uri()]
+    wrong += [f"the browser says: {text}" for text in said]
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    if wide > width:
+        wrong.append(f"is {wide} px wide on a screen of {width}")
+    wrong += [f"contrast {ratio:.1f} of {text!r}" for ratio, text in page.evaluate(CONTRASTS) if ratio < CONTRAST]
+    wrong += reach(page)
+    if screenshots:
+        page.screenshot(path=screenshots / f"{path.stem}-{size}-{scheme}.png", full_page=True)
+    context.close()
+    return [f"{path.name} ({size}, {scheme}): {text}" for text in wrong]
+
+
+def reach(page: Page) -> list[str]:
+    """Go through the page with the tab key; return what can be opened or scrolled and is not reached, or does not open."""
+    wanted = page.locator("summary, .scroll[tabindex]").filter(visible=True).count()
+    reached = set()
+    for _step in range(wanted + 20):
+        page.keyboard.press("Tab")
+        place = page.evaluate(
+            "[...document.querySelectorAll('summary, .scroll[tabindex]')].indexOf(document.activeElement)"
+        )
+        reached |= {place} - {-1}
+    wrong = [] if len(reached) == wanted else [f"the tab key reaches {len(reached)} of {wanted} places"]
+    first = page.locator("details").first
+    if first.count():
+        before = first.get_attribute("open")
+        first.locator("summary").first.focus()
+        page.keyboard.press("Enter")
+        if first.get_attribute("open") == before:
+            wrong.append("a host cannot be folded with the Enter key")
+    return wrong
+
+
+def main() -> int:
+    """Check each page at each size and in each scheme."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--screenshots", type=Path)
+    parser.add_argument("pages", type=Path, nargs="+")
+    options = parser.parse_args()
+    wrong: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=next(filter(None, map(shutil.which, BROWSERS))), args=["--no-sandbox"]
+        )
+        for path in options.pages:
+            for size in SIZES:
+                for scheme in ("light", "dark"):
+                    wrong += check(browser, path, size, scheme, options.screenshots)
+        browser.close()
+    print("\n".join(wrong) or f"{len(options.pages)} pages at {len(SIZES)} sizes, dark and light: well")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
