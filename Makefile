@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint unit sanity core molecule artifact programs bench bench-plan bench-pair bench-on-demand mutation catalogue compare measurements bench-catalogue lock newer release-files clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-on-demand mutation catalogue compare measurements bench-catalogue lock newer release-files clean
 
 PY := .venv/bin/python
 
@@ -40,6 +40,9 @@ sanity:     ## ansible-test sanity and syntax check on every supported ansible-c
 molecule:   ## every molecule scenario on two simulated Sparks (SCENARIO=name for one)
 artifact:   ## build the collection, install it in an empty place, use it from there
 programs:   ## the real LiteLLM under load, the real Open WebUI in a browser
+
+docs-site: bootstrap  ## the documentation as a site in .cache/docs-site/html, every link in it checked
+	@$(PY) scripts/docs_site.py
 
 format: bootstrap  ## format the Python code as lint wants it
 	@.venv/bin/ruff check --quiet --fix-only --select I . && .venv/bin/ruff format .

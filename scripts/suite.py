@@ -235,7 +235,8 @@ def yaml_files() -> list[str]:
 
 
 def docs_lint(thorough: bool) -> list[Result]:
-    """Documentation of plugins and roles, and the changelog."""
+    """Documentation of plugins and roles, and the changelog. When thorough, also the site of all pages, with its links."""
+    site = [simple("documentation site", sys.executable, "scripts/docs_site.py")] if thorough else []
     lint_docs = [
         "antsibull-docs",
         "lint-collection-docs",
@@ -246,7 +247,7 @@ def docs_lint(thorough: bool) -> list[Result]:
         ".",
     ]
     return together(
-        [simple("antsibull-docs", *lint_docs), simple("antsibull-changelog", "antsibull-changelog", "lint")]
+        [simple("antsibull-docs", *lint_docs), simple("antsibull-changelog", "antsibull-changelog", "lint"), *site]
     )
 
 

@@ -1,0 +1,191 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Builds the documentation as a site: the Markdown pages, and the reference of modules, filters, lookups and roles from their own texts.
+
+    docs_site.py [FOLDER]        .cache/docs-site/html unless a folder is named
+
+The pages lie in the site as they lie in the repository, so that their links lead to the same places. A link to a page or heading that is not
+there, and every other warning of the generator, fails the build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from common import CACHE, ROOT, run, tool_env
+
+SOURCE = CACHE / "docs-site" / "source"
+HTML = CACHE / "docs-site" / "html"
+COLLECTION = "dgxspark.vllm"
+# What pages link to beside pages: code of the repository, which is no part of the site, is named by its path.
+LINK = re.compile(r"(?<!\!)\[(?P<text>[^\]\n]+)\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
+SECTIONS = (
+    ("First steps", ("quickstart", "inventory", "importing", "troubleshooting", "glossary")),
+    ("Reference", ("reference", "models", "rules", "catalogue")),
+    ("Memory and speed", ("memory", "memory_measured", "image_plan", "fast_path", "benchmarks", "claims")),
+    ("Several Sparks, one model", ("pair", "cluster", "fabric")),
+    (
+        "Add-on services",
+        ("gateway", "clients", "speech", "monitoring", "fleet_monitor", "watchdog", "load_guard", "guard"),
+    ),
+    ("Day-2 operations", ("verbs", "status", "drift", "doctor", "support_bundle", "update_host", "rollback")),
+    ("A fleet", ("fleet", "rollout", "lock", "spread", "bundle")),
+    ("Internals", ("security", "architecture", "testing")),
+)
+"""Pages of docs/ in the order of the menu; one that is not listed comes last."""
+ANSIBLE = "https://docs.ansible.com/ansible/latest"
+LABELS = {
+    "common_return_values": ("Common return values", "reference_appendices/common_return_values.html"),
+    "action_plugins": ("Action plugins", "plugins/action.html"),
+    "ansible_configuration_settings": ("Configuration settings", "reference_appendices/config.html"),
+}
+"""Labels of Ansible's own documentation that generated pages refer to, with their titles and places there."""
+BUILTIN = re.compile(r"<(ansible_collections\.ansible\.builtin\.(\w+)_module)>")
+CONFIGURATION = """\
+project = "dgxspark.vllm"
+author = "dgxspark.vllm contributors"
+copyright = "2026, " + author
+extensions = ["myst_parser", "sphinx_antsibull_ext"]
+# As GitHub makes them, so that one link works in both.
+myst_heading_anchors = 6
+html_theme = "alabaster"
+html_theme_options = {"fixed_sidebar": False, "page_width": "1180px", "sidebar_width": "260px"}
+html_show_sourcelink = False
+html_copy_source = False
+# Colours of code alone: the highlighter has no prompt for further lines of a quoted argument.
+suppress_warnings = ["misc.highlighting_failure"]
+# Two builds of the same pages are the same.
+html_last_updated_fmt = None
+antsibull_ext_color_scheme = "none"
+"""
+
+
+def tracked(*patterns: str) -> list[str]:
+    """Return the files of the repository, by patterns of git, new ones included."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    found = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    return sorted(name for name in found if name and (ROOT / name).is_file())
+
+
+def pages() -> list[str]:
+    """Return the Markdown pages that a reader of the documentation comes to, as paths below the repository."""
+    return [*tracked("docs/*.md", "roles/*/README.md"), *tracked("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+
+
+def without_code_links(text: str, page: str, there: set[str]) -> str:
+    """Return a page with links to files that are no part of the site as their text; a link to nothing is left, and fails the build."""
+
+    def written(match: re.Match[str]) -> str:
+        target = (ROOT / page).parent.joinpath(match["path"]).resolve()
+        inside = target.is_relative_to(ROOT) and target.relative_to(ROOT).as_posix() in there
+        return match[0] if inside or not target.exists() else match["text"]
+
+    return LINK.sub(written, text)
+
+
+def write_pages() -> None:
+    """Put the pages, their pictures and the menu into the source folder."""
+    shutil.rmtree(SOURCE, ignore_errors=True)
+    names = pages()
+    there = {*names, *tracked("docs/images/*")}
+    for name in there:
+        (SOURCE / name).parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".md"):
+            text = (ROOT / name).read_text(encoding="utf-8")
+            (SOURCE / name).write_text(without_code_links(text, name, there), encoding="utf-8")
+        else:
+            shutil.copyfile(ROOT / name, SOURCE / name)
+    (SOURCE / "conf.py").write_text(CONFIGURATION, encoding="utf-8")
+    (SOURCE / "index.md").write_text("\n".join(menu(names)), encoding="utf-8")
+
+
+def menu(names: Sequence[str]) -> Iterator[str]:
+    """Return the lines of the first page: the README, and the menu of all pages."""
+    listed = [f"docs/{stem}.md" for _title, stems in SECTIONS for stem in stems]
+    rest = [name for name in names if name.startswith("docs/") and name not in listed]
+    sections = [*SECTIONS, ("More", [Path(name).stem for name in rest])] if rest else list(SECTIONS)
+    yield from (
+        "# dgxspark.vllm",
+        "",
+        "Start with [what it is](README.md) or [the quick start](docs/quickstart.md).",
+        "",
+    )
+    yield from tree("Overview", ["README", "CHANGELOG", "CONTRIBUTING"])
+    for title, stems in sections:
+        yield from tree(title, [f"docs/{stem}" for stem in stems])
+    yield from tree("Modules and plugins", ["collections/index", "collections/ansible"])
+    yield from tree("Roles", [name.removesuffix(".md") for name in names if name.startswith("roles/")])
+
+
+def tree(title: str, names: Sequence[str]) -> list[str]:
+    """Return a part of the menu."""
+    return ["```{toctree}", ":maxdepth: 1", f":caption: {title}", "", *names, "```", ""]
+
+
+def write_reference() -> int:
+    """Have antsibull-docs write the pages of modules, plugins and roles; returns its exit code."""
+    place = SOURCE / "collections"
+    place.mkdir(parents=True)
+    argv = [
+        "antsibull-docs",
+        "collection",
+        "--use-current",
+        "--fail-on-error",
+        "--squash-hierarchy",
+        "--dest-dir",
+        str(place),
+    ]
+    code = run(*argv, "--no-add-antsibull-docs-version", COLLECTION)
+    if not code:
+        (place / "ansible.rst").write_text(ansible_page(place), encoding="utf-8")
+    return code
+
+
+def ansible_page(place: Path) -> str:
+    """Return a page that leads to Ansible's own documentation, with the labels of it that pages of a folder refer to.
+
+    They would come from an index of that site, which would make the build depend on the network.
+    """
+    referred = {match for path in place.glob("*.rst") for match in BUILTIN.findall(path.read_text(encoding="utf-8"))}
+    targets = dict(LABELS)
+    targets.update(
+        {
+            label: (f"ansible.builtin.{name} module", f"collections/ansible/builtin/{name}_module.html")
+            for label, name in sorted(referred)
+        }
+    )
+    title = "Ansible's own documentation"
+    lines = [title, "=" * len(title), ""]
+    for label, (words, path) in targets.items():
+        lines += [f".. _{label}:", "", words, "-" * len(words), "", f"See `{words} <{ANSIBLE}/{path}>`__.", ""]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Build the site and say where it is."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, nargs="?", default=HTML)
+    folder = parser.parse_args().folder.resolve()
+    write_pages()
+    code = write_reference()
+    if code:
+        return code
+    argv = ["-m", "sphinx", "--builder", "html", "--fresh-env", "--fail-on-warning", "--keep-going", "--quiet"]
+    code = run(sys.executable, *argv, SOURCE, folder, env=tool_env())
+    if not code:
+        found = list(folder.rglob("*.html"))
+        print(
+            f"{len(found)} pages, {sum(path.stat().st_size for path in found) / 2**20:.1f} MiB: {folder / 'index.html'}"
+        )
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""The documentation site has every page in its menu, and links that lead somewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import docs_site
+import pytest
+
+
+def test_every_page_is_in_the_menu_once() -> None:
+    listed = [f"docs/{stem}.md" for _title, stems in docs_site.SECTIONS for stem in stems]
+    pages = [name for name in docs_site.pages() if name.startswith("docs/")]
+    assert sorted(listed) == sorted(pages)
+    menu = "\n".join(docs_site.menu(docs_site.pages()))
+    assert "\nroles/gateway/README\n" in menu and "\ncollections/index\n" in menu and ":caption: More" not in menu
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        # Code is no part of the site: its name stays. A page, an anchor and another site are left as they are.
+        ("[a](../LICENSE) b", "a b"),
+        ("[a](status.md#as-a-page)", "[a](status.md#as-a-page)"),
+        ("[a](#here) [b](https://example.org/x)", "[a](#here) [b](https://example.org/x)"),
+        ("![a](images/plan-and-status.svg)", "![a](images/plan-and-status.svg)"),
+        # A link to nothing stays one, and the generator refuses it.
+        ("[a](nowhere.md)", "[a](nowhere.md)"),
+    ],
+)
+def test_links(text: str, found: str) -> None:
+    there = set(docs_site.pages())
+    assert docs_site.without_code_links(text, "docs/status.md", there) == found
+
+
+def test_labels_of_ansible_have_a_place(tmp_path: Path) -> None:
+    (tmp_path / "x.rst").write_text(":ref:`a <ansible_collections.ansible.builtin.copy_module>`\n")
+    text = docs_site.ansible_page(tmp_path)
+    assert ".. _common_return_values:" in text and ".. _ansible_collections.ansible.builtin.copy_module:" in text
+    assert "/collections/ansible/builtin/copy_module.html>`__" in text
