@@ -35,7 +35,10 @@ SECTIONS = (
         "Add-on services",
         ("gateway", "clients", "speech", "monitoring", "fleet_monitor", "watchdog", "load_guard", "guard"),
     ),
-    ("Day-2 operations", ("verbs", "status", "drift", "doctor", "support_bundle", "update_host", "rollback")),
+    (
+        "Day-2 operations",
+        ("verbs", "on_demand", "status", "drift", "doctor", "support_bundle", "update_host", "rollback"),
+    ),
     ("A fleet", ("fleet", "rollout", "lock", "spread", "bundle")),
     ("Internals", ("security", "architecture", "testing")),
 )
@@ -110,7 +113,7 @@ def menu(names: Sequence[str]) -> Iterator[str]:
     """Return the lines of the first page: the README, and the menu of all pages."""
     listed = [f"docs/{stem}.md" for _title, stems in SECTIONS for stem in stems]
     rest = [name for name in names if name.startswith("docs/") and name not in listed]
-    sections = [*SECTIONS, ("More", [Path(name).stem for name in rest])] if rest else list(SECTIONS)
+    sections = [*SECTIONS, ("More", tuple(Path(name).stem for name in rest))] if rest else list(SECTIONS)
     yield from (
         "# dgxspark.vllm",
         "",

@@ -26,7 +26,9 @@ SLOW = 120.0
 
 
 def node(host, *argv, check=True):
-    done = subprocess.run(["docker", "exec", NODES[host], *argv], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["docker", "exec", NODES[host], *argv], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0 or not check, done.stdout + done.stderr
     return done.stdout.strip()
 
@@ -39,7 +41,11 @@ def ask(name, method="POST", path="/v1/completions", key=KEY, timeout=SLOW, stre
     """Ask a service at its port; returns the status, its headers and the body."""
     own, port = PLACES[name]
     client = http.client.HTTPConnection(f"{SUBNET}.0.{own}", port, timeout=timeout)
-    body = json.dumps({"model": name, "prompt": "Say hello", "max_tokens": 4, "stream": stream}) if method == "POST" else None
+    body = (
+        json.dumps({"model": name, "prompt": "Say hello", "max_tokens": 4, "stream": stream})
+        if method == "POST"
+        else None
+    )
     try:
         client.request(method, path, body, {"Authorization": f"Bearer {key}", "Content-Type": "application/json"})
         answer = client.getresponse()
@@ -139,7 +145,15 @@ def test_two_that_ask_at_once_start_one_engine():
         caller.join()
     assert found == [200] * 8
     since = node("spark-1", "systemctl", "show", "--property=InactiveExitTimestamp", "--value", "spark-two.service")
-    started = node("spark-1", "journalctl", "--unit=spark-two.service", f"--since={since.split(' ', 1)[1]}", "--grep=gate|memory is there", "-o", "cat")
+    started = node(
+        "spark-1",
+        "journalctl",
+        "--unit=spark-two.service",
+        f"--since={since.split(' ', 1)[1]}",
+        "--grep=gate|memory is there",
+        "-o",
+        "cat",
+    )
     assert started.count("memory is there") == 1, started
 
 
@@ -237,8 +251,19 @@ def test_after_a_reboot_all_is_cold_and_answers():
 @pytest.mark.nightly
 def test_without_on_demand_it_is_always_there(tmp_path):
     extra = tmp_path / "zz.yml"
-    services = [{"name": "one", "recipe": "qwen3-4b-instruct-2507", "port": 8001, "args": {"gpu-memory-utilization": 0.4}}]
+    services = [
+        {"name": "one", "recipe": "qwen3-4b-instruct-2507", "port": 8001, "args": {"gpu-memory-utilization": 0.4}}
+    ]
     extra.write_text(json.dumps({"sparks": {"hosts": {"spark-1": {"spark_services": services}}}}))
     play("site", "--limit", "spark-1", "-i", str(extra))
     assert unit("one") == "active" and ask("one")[0] == 200
-    assert node("spark-1", "sh", "-c", "ls /etc/systemd/system/spark-*.socket /etc/dgxspark/on_demand/* 2>/dev/null", check=False) == ""
+    assert (
+        node(
+            "spark-1",
+            "sh",
+            "-c",
+            "ls /etc/systemd/system/spark-*.socket /etc/dgxspark/on_demand/* 2>/dev/null",
+            check=False,
+        )
+        == ""
+    )

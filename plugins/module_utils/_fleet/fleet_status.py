@@ -21,6 +21,17 @@ STATES = ("unreachable", "unknown", "down", "starting", "look", "well", "cold", 
 """Worst first. unknown: the host was reached, and could not be asked. look: it serves, and something is worth a look.
 cold: its first request starts it. stopped: it is not meant to run."""
 BAD, BELOW = STATES[:4], STATES[4:]
+WORDS = {
+    "down": "down",
+    "starting": "starting",
+    "look": "worth a look",
+    "well": "well",
+    "cold": "cold",
+    "stopped": "stopped",
+}
+"""What is counted of services, as people read it."""
+MEANT_IDLE = ("cold", "stopped")
+"""States of a service that does not run, and is not to."""
 
 MOST_ROWS = 20
 """Services that get a line each, unless told otherwise."""
@@ -180,15 +191,7 @@ def _some(names: Sequence[str], most: int = 8) -> str:
 def head(found: Mapping[str, Any]) -> str:
     """Say in one line how the fleet is."""
     counts = found["counts"]
-    words = {
-        "down": "down",
-        "starting": "starting",
-        "look": "worth a look",
-        "well": "well",
-        "cold": "cold",
-        "stopped": "stopped",
-    }
-    parts = [f"{counts[state]} {word}" for state, word in words.items() if counts[state]]
+    parts = [f"{counts[state]} {word}" for state, word in WORDS.items() if counts[state]]
     lost = counts["unreachable"] + counts["unknown"]
     parts[:0] = [f"{lost} on hosts that did not answer"] if lost else []
     silent = f" ({counts['silent']} silent)" if counts["silent"] else ""

@@ -24,6 +24,7 @@ SHADES = {
     "starting": "tight",
     "look": "tight",
     "well": "fits",
+    "cold": "",
     "stopped": "",
 }
 """The colour of each state; its word always stands beside it."""
@@ -72,18 +73,20 @@ def _rows(found: Mapping[str, Any], host: str) -> list[Mapping[str, Any]]:
 
 def _worst(found: Mapping[str, Any], host: str) -> str:
     """The state of a host with its services: the worst of them."""
-    states = [found["hosts"][host]["state"], *(row["state"] for row in _rows(found, host) if row["state"] != "stopped")]
+    states = [
+        found["hosts"][host]["state"],
+        *(row["state"] for row in _rows(found, host) if row["state"] not in fleet_status.MEANT_IDLE),
+    ]
     return str(min(states, key=fleet_status.STATES.index))
 
 
 def _tiles(found: Mapping[str, Any]) -> str:
     counts = found["counts"]
-    words = {"down": "down", "starting": "starting", "look": "worth a look", "well": "well", "stopped": "stopped"}
     items = [(str(counts["hosts"]), "hosts" if counts["hosts"] != 1 else "host", "")]
     items += [(str(counts["silent"]), "not answering", "fails")] if counts["silent"] else []
     items += [
         (str(counts[state]), f"service{'s'[: counts[state] != 1]} {word}", SHADES[state])
-        for state, word in words.items()
+        for state, word in fleet_status.WORDS.items()
         if counts[state]
     ]
     running = [row["requests_running"] for row in found["services"] if _figure(row["requests_running"])]
@@ -241,7 +244,11 @@ def _services(rows: Sequence[Mapping[str, Any]], host: str) -> str:
 def _service(row: Mapping[str, Any]) -> str:
     use, running = row["kv_cache_usage"], row["requests_running"]
     shade = SHADES[row["state"]]
-    stage = "" if row["state"] in ("well", "look", "stopped") else f"<small>{escape(str(row['stage']))}</small>"
+    stage = (
+        ""
+        if row["state"] in ("well", "look", *fleet_status.MEANT_IDLE)
+        else f"<small>{escape(str(row['stage']))}</small>"
+    )
     part = f"<small>{escape(tables.part(row))}</small>" if row["cluster"] else ""
     cells = [
         f"<td>{escape(str(row['service']))}{part}</td>",

@@ -81,7 +81,11 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("service",),
     ),
     "dgxspark_unit_active": ("gauge", "1 when a unit of this collection is active.", ("unit", "service")),
-    "dgxspark_unit_enabled": ("gauge", "1 when a unit starts at boot, 0 for what its owner has stopped or requests start.", ("unit", "service")),
+    "dgxspark_unit_enabled": (
+        "gauge",
+        "1 when a unit starts at boot, 0 for what its owner has stopped or requests start.",
+        ("unit", "service"),
+    ),
     "dgxspark_unit_failed": ("gauge", "1 when a unit has failed and systemd has given up.", ("unit", "service")),
     "dgxspark_unit_restarts_total": (
         "counter",

@@ -164,6 +164,19 @@ def test_what_is_not_well_comes_first_with_its_fix() -> None:
     assert "Its memory is not known: port 22: Connection refused" in text
 
 
+def test_what_is_meant_to_be_idle_is_no_trouble() -> None:
+    assert set(status_page.SHADES) == set(fleet_status.STATES)
+    body = plan("heavy", "late")
+    body["services"][1]["state"] = "on_demand"
+    said = asked("heavy", "late")
+    said["answers"]["services"]["host"]["units"][1]["active_state"] = "inactive"
+    said["answers"]["services"]["services"][1]["ready"] = False
+    text = Reader(made({"s1": body}, {"s1": said})).text
+    assert (
+        "Nothing: all that was asked is well" in text and "s1 2 services well" in text and "late Org/late cold" in text
+    )
+
+
 def test_findings_of_the_plan_have_their_fix() -> None:
     finding = {"rule": "memory.node", "severity": "error", "service": "", "message": "Too much.", "fix": "Less."}
     body = {**plan("heavy"), "findings": [finding, {**finding, "severity": "info", "message": "A note."}]}
