@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan_page
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import page_parts, plan_page
 
 VOID = {"meta", "input", "br"}
 HOSTILE = "<script>alert(1)</script>\"'&"
@@ -265,3 +265,14 @@ def test_every_column_is_seen(width: int, tmp_path: Path) -> None:
     assert said, shown[:500]
     wide, cells, seen, inner = map(int, said.groups())
     assert inner <= width and (wide, seen) == (0, cells) and cells >= 11, said.group()
+
+
+def test_what_pages_share_escapes_what_it_is_given() -> None:
+    parts = [
+        page_parts.tiles([(HOSTILE, HOSTILE, "fails")]),
+        page_parts.legend(HOSTILE),
+        f"<table><tr>{page_parts.cell('x', HOSTILE, True, HOSTILE)}</tr></table>",
+    ]
+    reader = Reader(page_parts.document(HOSTILE, parts))
+    assert reader.text.count("alert(1)") == 7  # title, heading, figure, words, note, cell and what stands below it
+    assert {tag for tag, _name, _value in reader.attributes}.isdisjoint({"script"})
