@@ -145,7 +145,7 @@ options:
         default: "*"
   instances:
     description:
-      - For components of which a host has several by the same pattern. Those that are there and not in O(instances.keep) are
+      - For components of which a host has several by the same pattern. Those that are there and not in O(instances[].keep) are
         stopped and removed before anything else happens. Each entry is one such pattern.
     type: list
     elements: dict
