@@ -315,5 +315,7 @@ def test_each_host_goes_by_the_folder_that_names_it(tmp_path: Path) -> None:
 def test_every_playbook_looks_at_the_names_of_hosts_and_its_arguments_first() -> None:
     for path in sorted((ROOT / "playbooks").glob("*.yml")):
         first = yaml.safe_load(path.read_text(encoding="utf-8"))[0]
+        if "ansible.builtin.import_playbook" in first:  # which looks at them
+            continue
         own = f", '{path.stem}'" if path.stem in PLAYBOOKS else ""
         assert f"| dgxspark.vllm.checked_hosts(groups, ansible_inventory_sources{own})" in first["hosts"], path.name

@@ -316,7 +316,7 @@ def check_guard(report: HostReport) -> list[Finding]:
         return []
     unit = guard_account.runs(report.facts.get("units") or [])
     if unit is None or unit != "active":
-        if unit is None and (report.facts.get("unknown") or {}):
+        if unit is None and report.facts.get("unknown"):
             return []  # not known
         text = f"the guard of the memory does not run: {guard_account.UNIT} is {unit or 'not there'}."
         return [_found("guard_off", "error", text, f"systemctl start {guard_account.UNIT}, or run site.yml.")]

@@ -192,7 +192,7 @@ def _host(host: str, found: Mapping[str, Any], body: Mapping[str, Any], unfolded
 
 def _pair(word: str, body: Mapping[str, Any]) -> str:
     return (
-        f'<div class="pair"><span class="soft">{word}</span>{page_parts.bar(body)}'
+        f'<div class="pair"><span class="soft">{word}</span>{page_parts.memory_bar(body)}'
         f'<span class="room">{picture.room_text(body)}</span></div>'
     )
 

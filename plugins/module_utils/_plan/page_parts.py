@@ -129,7 +129,7 @@ def legend(note: str) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def bar(body: Mapping[str, Any]) -> str:
+def memory_bar(body: Mapping[str, Any]) -> str:
     """The stacked bar of a host; its text for screen readers lists what the colours show."""
     parts = [part for part in body["memory_map"] if part["gib"] > 0]
     hues = picture.service_hues(parts, len(HUES))

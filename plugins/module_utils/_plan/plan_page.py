@@ -173,7 +173,7 @@ def _host(group: picture.HostGroup, unfolded: bool) -> str:
         [
             f'<details class="host {standing}"{" open" if unfolded else ""}><summary>',
             f'<span class="name">{escape(group.title)}</span><span class="word">{standing}</span>',
-            page_parts.bar(body),
+            page_parts.memory_bar(body),
             f'<span class="room{" over" if over else ""}">{picture.room_text(body)}</span>',
             '</summary><div class="inside">',
             f"<p>{body['total_gib']:.2f} GiB; vLLM is to ask for {body['utilization_sum']:.2f} of it; {picture.basis_text(body)}.</p>",

@@ -38,7 +38,7 @@ for name in asked["services"] or []:
         with (folder / "log").open("a") as log:
             log.write(f"{asked['state']} {name}\\n")
     answer.append({"name": name, "unit": f"spark-{name}.service", "container": f"spark-{name}", "changed": changed, "url": None, "start_seconds": 5,
-                   "model": None, "api_key_file": None})
+                   "model": None, "api_key_file": None, "on_demand": False})
 assert asked["boot"] is None
 (folder / "running").write_text(json.dumps(sorted(running)))
 module.exit_json(changed=False, services=answer, freed_gib=0, waited_seconds=0, available_gib=0)
@@ -55,7 +55,7 @@ AnsibleModule({"root": {"type": "raw"}, "hf_home": {"type": "raw"}}, supports_ch
 NOTHING = """
 from ansible.module_utils.basic import AnsibleModule
 
-NAMES = ["url", "model", "api_key_file", "timeout", "unit", "container", "images"]
+NAMES = ["url", "model", "api_key_file", "timeout", "unit", "container", "on_demand", "images"]
 AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=True).exit_json(images={})
 """
 PLAYED = {"service_state": STATE, "spark_info": INFO, "image_info": NOTHING, "endpoint_ready": NOTHING}

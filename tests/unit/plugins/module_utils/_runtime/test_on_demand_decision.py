@@ -437,7 +437,7 @@ def test_hours_of_requests(pattern: str, keep: int) -> None:
         host.step(1.0)
     load = max(engine.load for engine in host.engines.values())
     turnaround = 60 + longest_work + host.STOPS + load + 2
-    assert host.served == asked > 60
+    assert host.served == asked > 40  # one switch takes the minimum stay, a stop and a load
     assert host.longest <= 60 + len(names) * turnaround, host.longest
     stays = [stay for engine in host.engines.values() for stay in engine.stays]
     assert len(stays) > 5 and all(until - since >= 60 for since, until in stays)
