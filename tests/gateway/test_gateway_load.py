@@ -382,6 +382,8 @@ def test_a_backend_that_is_gone_costs_no_request(site: Site) -> None:
 
 
 def test_who_waits_for_ever_is_told_and_who_has_gone_is_forgotten(site: Site) -> None:
+    site.write(queue_seconds=3)
+    site.reload()
     site.helper("drain", "spark-1/heavy")
     status, text = site.ask("only")
     assert status == 503 and "drained" in text and "spark-1/heavy" in text
