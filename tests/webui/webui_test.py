@@ -245,6 +245,7 @@ def plan(gateway: str, options: argparse.Namespace, more: Mapping[str, Any]) -> 
         "listen": "0.0.0.0",
         "keyed": bool(options.key_file),
         "models": dict.fromkeys(options.model),
+        "waits": {},
         "clients": {},
     }
     key = {"key_file": str(options.key_file)} if options.key_file else {}
