@@ -584,7 +584,10 @@ RING = "ring4"
 # On two nodes as the others, but every night alone: it mostly waits for what it must not do.
 NIGHTLY = ("guard",)
 # These come first, so that the lanes end together.
-SLOWEST = ("pair_mp", "site", "spread", "pair_ray", "fabric", "faults", "roles", "rollout", "verbs", "document_002")
+SLOWEST = (
+    *("pair_mp", "site", "roles", "spread", "rollout", "document_002", "fabric"),
+    *("on_demand", "verbs", "pair_ray", "faults"),
+)
 
 
 def lane_env(lane: str) -> dict[str, str]:
