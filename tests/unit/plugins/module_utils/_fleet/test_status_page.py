@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from html_fixture import Reader
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import fleet_status, status_page
 
 HOSTILE = "</style><script>alert(1)</script>\"'&<img src=x onerror=1>"
-VOID = {"meta", "br"}
 AT = "2026-11-23T12:00:00+00:00"
 
 
@@ -70,36 +69,6 @@ def made(plans: dict[str, Any], said: dict[str, Any]) -> str:
         answer = ((said.get(host) or {}).get("answers") or {}).get("services") or {}
         rows += tables.status_rows(host, body, answer.get("host"), answer.get("services"))
     return status_page.page(fleet_status.report(rows, hosts, AT), plans)
-
-
-class Reader(HTMLParser):
-    """Elements with their attributes, and the text; fails on a tag that is not closed in its place."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert len(attrs) == len(dict(attrs))
-        self.tags.append((tag, {name: value or "" for name, value in attrs}))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.texts).split())
 
 
 MIXED = {

@@ -6,15 +6,14 @@ import copy
 import re
 import shutil
 import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from html_fixture import Reader
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import page_parts, plan_page
 
-VOID = {"meta", "input", "br"}
 HOSTILE = "<script>alert(1)</script>\"'&"
 
 
@@ -72,39 +71,6 @@ def make_findings(name: str = "heavy", **more: Any) -> list[dict[str, Any]]:
             **more,
         }
     ]
-
-
-class Reader(HTMLParser):
-    """Collects the elements, their text and attributes; fails on a tag that is not closed in its place."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.texts: list[str] = []
-        self.ids: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.texts).split())
-
-    def values(self, name: str) -> list[str]:
-        return [value for _tag, its, value in self.attributes if its == name]
 
 
 @pytest.mark.parametrize("hosts", [0, 1, 4, 30])
