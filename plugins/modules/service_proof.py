@@ -221,7 +221,8 @@ def rests(module: AnsibleModule, asks: command.Run, service: dict[str, Any]) -> 
         return False
     with command.failing(module):
         shown = units.ask(asks, [service["unit"]])
-    if not shown or shown[0]["active_state"] not in ("inactive", "failed"):
+    # One whose last start failed, or whose unit is gone, is not well for having been proved before.
+    if not shown or (shown[0]["load_state"], shown[0]["active_state"]) != ("loaded", "inactive"):
         return False
     previous, _text = receipt_file.read_previous(module, f"{module.params['receipts_dir']}/{service['name']}.json")
     return previous is not None and previous["deployed"] == deployed(service)

@@ -160,6 +160,12 @@ def test_what_requests_start_is_not_started_again_for_a_proof(
     asked = len(engine.requests)
     result = call(service)
     assert result["answers"] == {} and result["changed"] is False and len(engine.requests) == asked
+    # Its last start failed, or its unit is gone: it is asked.
+    fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="failed"))
+    assert call(service).get("answers") != {}
+    fake_run.on("systemctl show", cold.replace("LoadState=loaded", "LoadState=not-found"))
+    assert call(service).get("answers") != {}
+    fake_run.on("systemctl show", cold)
     # Another one is deployed, or nothing is to be kept: it is asked.
     assert call({**service, "vllm_version": "0.20.0"})["answers"]["heavy"]["ready"] is True
     assert call(service, receipts_dir="")["answers"]["heavy"]["ready"] is True
