@@ -309,7 +309,7 @@ class _Script(Reader):
         command, assigned = self.simple()
         inner, self.shell.substitutions[kept:] = self.shell.substitutions[kept:], []
         if self.position == before:
-            sign = self.text[before : before + 1]
+            sign = next((s for s in ("&&", "||") if self.text.startswith(s, before)), self.text[before : before + 1])
             raise ValueError(f"line {self.line}: '{sign}' cannot stand there; no shell would take this")
         if mode == SKIPPED:
             return None

@@ -31,6 +31,7 @@ class Draft:
 
     variables: of the shell that started it. files: env files by the path that names them. unit: the systemd unit around
     it, if there is one. text: what else it stood in. nodes: Sparks that it says it is for, 0 where it says nothing.
+    typed: the engine is started in a container that is there, so that no entrypoint of its image takes part.
     """
 
     form: str
@@ -42,6 +43,7 @@ class Draft:
     unit: docker_run.Unit | None = None
     text: str = ""
     nodes: int = 0
+    typed: bool = False
 
     def leave(self, item: str, reason: str) -> None:
         """Say that something is not carried over."""

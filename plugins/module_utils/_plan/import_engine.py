@@ -273,7 +273,8 @@ def quiet(words: Sequence[str]) -> bool:
     if name == "sudo":
         return quiet(words[1:])
     if name in ("docker", "podman"):
-        return len(words) > 1 and words[1] in _QUIET_DOCKER
+        rest = words[2:] if words[1:2] == ["container"] else words[1:]
+        return bool(rest) and rest[0] in _QUIET_DOCKER
     if name == "rm" or (len(words) == 1 and name.endswith(":")):  # a target of a Makefile
         return True
     if name == "python3":

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from .import_engine import SYSTEMD, brief
 
 BESIDE = "stands beside the launch; the roles of this collection prepare hosts"
 RANKS = "the ranks of a spark_cluster are started by their units"
+_MANIFEST = re.compile(r"^(?:apiVersion:|services:)", re.MULTILINE)
 _FENCED = re.compile(r"^[ \t]*```[^\n]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
 
 
@@ -27,12 +28,14 @@ class _Found:
     """What a script starts.
 
     runs: containers by name, each with the variables of the shell. typed: what is run in a container (its name) or typed
-    without one (an empty name). written: here-documents that are printed or written, which may be a script.
+    without one (an empty name). written: here-documents that are printed or written, which may be a script. elsewhere: files
+    with the launch that are not read here, in words.
     """
 
     runs: list[tuple[str, DockerRun, dict[str, str]]] = field(default_factory=list)
     typed: list[tuple[str, list[str], dict[str, str]]] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
 
 
 def read(draft: Draft, text: str, select: str | None) -> None:
@@ -60,6 +63,8 @@ def read(draft: Draft, text: str, select: str | None) -> None:
                 _collect(draft, document, arguments, found)
         if found.runs or found.typed:
             break
+    if found.elsewhere and not found.runs and not found.typed:
+        raise Unreadable(f"no vllm in here: {found.elsewhere[0]}")
     _settle(draft, found, select)
 
 
@@ -135,13 +140,14 @@ def _collect(draft: Draft, text: str, arguments: list[str] | None, found: _Found
         # A script inside is shorter than the one around it; what a $(...) starts was read where it stands.
         scripts = [word for word in words if len(word) < len(text) and not word.startswith(("$(", "`"))]
         inner = next((word for word in scripts if import_engine.starts(word)), None)
+        _note_elsewhere(words, command.stdin, found)
         if import_engine.quiet(words) and words[0] not in ("exec", "cat", "tee") and run is None:
             continue
         if words[0].rpartition("/")[2] in ("echo", "printf"):
             continue
         if run is not None:
             found.runs.append((next(iter(run.values("--name")), run.image), run, command.variables))
-            _rootless(draft, words, command.variables)
+            rootless(draft, words, command.variables)
         elif composed is not None:
             _composed(draft, words, *composed, found)
         elif inner is not None and re.search(r"\b(?:docker|podman|nerdctl)\b", inner) and words[0] != "docker":
@@ -153,6 +159,16 @@ def _collect(draft: Draft, text: str, arguments: list[str] | None, found: _Found
             _collect(draft, command.stdin, arguments, found)
         else:
             _typed(draft, command, found)
+
+
+def _note_elsewhere(words: Sequence[str], document: str, found: _Found) -> None:
+    """Note a file of compose or of Kubernetes that a script writes or starts."""
+    if _MANIFEST.search(document) and "vllm" in document:
+        found.elsewhere.append(
+            "the script writes a compose file or a manifest of Kubernetes by a here-document; give that as a file of its own"
+        )
+    elif re.match(r"(?:sudo )?(?:docker[ -]compose|podman[ -]compose)\b.*\bup\b", " ".join(words)):
+        found.elsewhere.append("the script starts services of a compose file; give that file")
 
 
 def _typed(draft: Draft, command: shell.Command, found: _Found) -> None:
@@ -252,7 +268,13 @@ def _launch_cluster(draft: Draft, words: Sequence[str]) -> DockerRun | None:
     return run
 
 
-def _rootless(draft: Draft, words: Sequence[str], variables: dict[str, str]) -> None:
+def rootless(draft: Draft, words: Sequence[str], variables: Mapping[str, str]) -> None:
+    """Say of a docker that somebody runs without root that its images and volumes are its own.
+
+    :param draft: where that is said
+    :param words: the command
+    :param variables: of its shell or unit
+    """
     where = [*words[:8], variables.get("DOCKER_HOST", ""), draft.variables.get("DOCKER_HOST", "")]
     if any("/run/user/" in word or word == "rootless" for word in where):
         draft.leave(
@@ -263,6 +285,8 @@ def _rootless(draft: Draft, words: Sequence[str], variables: dict[str, str]) -> 
 
 def _settle(draft: Draft, found: _Found, select: str | None) -> None:
     """Make the draft of the one launch among all that a script starts."""
+    for _name, run, _variables in found.runs:
+        _mounted_script(draft, run, found.written)
     roles = [run_role(run) for _name, run, _variables in found.runs]
     engines = [each for each, role in zip(found.runs, roles) if role == "engine"] or [
         each for each, role in zip(found.runs, roles) if role == "rank"
@@ -282,6 +306,24 @@ def _settle(draft: Draft, found: _Found, select: str | None) -> None:
     draft.name = next(iter(run.values("--name")), "")
 
 
+def _mounted_script(draft: Draft, run: DockerRun, written: Sequence[str]) -> None:
+    """Give a container that runs a mounted script, which the text itself writes, that script to run."""
+    entrypoint = next(iter(reversed(run.values("--entrypoint"))), "")
+    words = [*entrypoint.split(), *run.command]
+    mount = next(((source, target) for source, target in run.mounts if words[-1:] == [target]), None)
+    shells = [word.rpartition("/")[2] in import_engine.SHELLS for word in words[:-1]]
+    if mount is None or not all(shells) or len(written) != 1:
+        return
+    run.options = [
+        (option, value)
+        for option, value in run.options
+        if option != "--entrypoint" and not (option in ("--volume", "--mount") and mount[1] in str(value))
+    ]
+    run.options.append(("--entrypoint", ""))
+    run.command = ["bash", "-c", written[0]]
+    draft.leave(f"script {mount[1]}", "the launch writes it; what it starts is read")
+
+
 def _type(draft: Draft, found: _Found, waits: list[bool], typed: list[tuple[str, list[str], dict[str, str]]]) -> None:
     """Make the draft of an engine that is typed, in a container that waits for it or without one."""
     different = {tuple(without_owned(_engine_words(words))) for _name, words, _variables in typed}
@@ -289,7 +331,7 @@ def _type(draft: Draft, found: _Found, waits: list[bool], typed: list[tuple[str,
         raise Unreadable(f"{len(different)} different vllm serve commands in here; give one of them")
     name, words, variables = typed[0]
     bases = [each for each, wait in zip(found.runs, waits) if wait]
-    base = next((each for each in bases if each[0] == name), bases[0] if bases else None)
+    base = next((each for each in found.runs if each[0] == name), bases[0] if bases else None)
     if base is None:
         if name and not any(each["item"].endswith(f" {name}") for each in draft.left_out):
             draft.leave(
@@ -302,6 +344,7 @@ def _type(draft: Draft, found: _Found, waits: list[bool], typed: list[tuple[str,
     _name, run, outer = base
     options = [(option, value) for option, value in run.options if option not in ("--entrypoint", "--workdir")]
     draft.run = DockerRun(options, run.image, words)
+    draft.typed = True
     draft.env({key: value for key, value in variables.items() if outer.get(key) != value})
     draft.variables.update(outer)
     draft.name = next(iter(run.values("--name")), "")

@@ -65,12 +65,19 @@ def read_source(text: str, document: Any, form: str, **options: Any) -> Draft:
     except Unreadable:
         raise
     except ValueError as error:
-        raise Unreadable(str(error)) from error
+        raise Unreadable(f"{error}{_folding(form, str(error))}") from error
     except RecursionError:
         raise Unreadable("it is nested too deeply") from None
     except (AttributeError, KeyError, TypeError) as error:  # a list where a text belongs, and the like
         raise Unreadable(f"it is not written as the form {form} is: {error}") from error
     return draft
+
+
+def _folding(form: str, problem: str) -> str:
+    """Say what YAML does to a command that no shell would take."""
+    if form not in ("compose", "kubernetes") or not problem.startswith("line "):
+        return ""
+    return "; the line is that of the container's command: a folded text ('>') keeps line breaks around lines that are indented further"
 
 
 def _mapping(document: Any, form: str) -> Mapping[str, Any]:
@@ -130,6 +137,7 @@ def _systemd(draft: Draft, text: str, options: Mapping[str, Any]) -> None:
         draft.run = DockerRun(command=words)
         draft.env(draft.variables)
         return
+    import_scripts.rootless(draft, words, draft.variables)
     draft.run = run
     draft.name = next(iter(run.values("--name")), "")
 

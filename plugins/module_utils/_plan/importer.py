@@ -119,6 +119,10 @@ OWN_ENV = {
     "HF_ASSETS_CACHE",
     "HF_MODULES_CACHE",
     "HF_XET_CACHE",
+    "XDG_CACHE_HOME",
+    "TORCH_EXTENSIONS_DIR",
+    "CUDA_CACHE_PATH",
+    "B12X_CUTE_COMPILE_CACHE_DIR",
     "NVIDIA_VISIBLE_DEVICES",
     "NVIDIA_DRIVER_CAPABILITIES",
 }
@@ -379,6 +383,8 @@ class _Import:
             if self.by_docker and known is None and "vllm" not in str(chosen):
                 raise Unreadable(f"the container runs {chosen}, which does not look like vLLM")
             why = "" if words else "; the image seems to be started by variables of its own, which cannot be read"
+            if self.draft.run.command and not words:
+                why = "; the script is given it by whoever calls it ($@): write the command as it is called"
             raise Unreadable(f"no model is named on the command line of vllm serve{why}")
         waits = shell.unknown_names(parsed.model)
         if waits:
@@ -405,6 +411,7 @@ class _Import:
             docker_args += ["--entrypoint", ""]
         if self.cpus and "--cpuset-cpus" not in docker_args:
             docker_args += ["--cpuset-cpus", self.cpus]
+        self._drafter(parsed.model, args)
         result["model"] = self._model(parsed.model, args)
         if chosen:
             result["image"] = self._image(chosen, known)
@@ -595,12 +602,12 @@ class _Import:
         entrypoint = next(iter(reversed(run.values("--entrypoint"))), None)
         if entrypoint:
             words = [*entrypoint.split(), *words]
-        if entrypoint is not None:
-            self.leave(
-                f"--entrypoint {entrypoint or repr('')}",
-                "the image's own entrypoint is used",
-            )
         engine = import_engine.find(words, {key: value for key, value in self.outer.items() if value is not None})
+        whole = engine is not None and self.by_docker and (self.draft.typed or entrypoint is not None)
+        if whole and not (known or {}).get("entrypoint"):
+            self.bare = True  # what it did there, whatever entrypoint the image has
+        elif entrypoint is not None:
+            self.leave(f"--entrypoint {entrypoint or repr('')}", "the image's own entrypoint is used")
         started = import_engine.by_variables(run.image, self.outer) if engine is None and not words else None
         if started:
             engine, taken = started
@@ -615,13 +622,15 @@ class _Import:
             self.bare = True
             self.leave("serve", "the image runs vllm itself; 'vllm serve' is typed whole here, without its entrypoint")
         serves = (known or {}).get("entrypoint") == "serve" and entrypoint is None and self.by_docker
+        serves = serves and not self.draft.typed
         if engine is not None and serves and words and words[0].rpartition("/")[2] == "vllm":
             self.leave(
                 "vllm serve", "is the entrypoint of this image; typed again, its second word is taken for the model"
             )
         if engine is None:
             if words and words[0].rpartition("/")[2] in OTHER_PROGRAMS:
-                raise Unreadable(f"the container runs {words[0]}, not vllm serve")
+                runs = brief(words[:2] if words[0].startswith("python") else words[:1])
+                raise Unreadable(f"the container runs {runs}, not vllm serve")
             engine = Engine(words=words)
         found = engine.words
         while found[:2] == ["vllm", "serve"]:
@@ -733,8 +742,26 @@ class _Import:
                 self.leave(spec, "an anonymous volume is lost with its container")
         return kept
 
+    def _drafter(self, model: str, args: dict[str, Any]) -> None:
+        """Name the drafter as it is fetched here; a checkpoint that is its own drafter needs no name."""
+        spec = args.get("speculative-config")
+        drafter = spec.get("model") if isinstance(spec, Mapping) else None
+        if not isinstance(spec, Mapping) or not isinstance(drafter, str):
+            return
+        repo, _revision = _of_hub(drafter)
+        if drafter == model:
+            args["speculative-config"] = {key: value for key, value in spec.items() if key != "model"}
+            self.leave(f"drafter {drafter}", "is the model itself, which vLLM takes by itself")
+        elif repo:
+            args["speculative-config"] = {**spec, "model": repo}
+
     def _model(self, typed: str, args: dict[str, Any]) -> dict[str, Any]:
         """Return the model, with what else must be fetched for an engine that runs offline."""
+        repo, snapshot = _of_hub(typed)
+        if repo:
+            self.leave(typed, "is a snapshot of the hub's cache: its repository and revision are named instead")
+            typed = repo
+            args.setdefault("revision", snapshot)
         revision = args.pop("revision", None)
         spec = args.get("speculative-config")
         drafter, tokenizer = spec.get("model") if isinstance(spec, Mapping) else None, args.get("tokenizer")
@@ -793,6 +820,15 @@ class _Import:
                 if value == old or value.startswith(f"{old}/"):
                     return new + value[len(old) :]
         return value
+
+
+_SNAPSHOT = re.compile(r"(?:.*/)?models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]{40})/*")
+
+
+def _of_hub(path: str) -> tuple[str, str]:
+    """Return the repository and the commit of a folder in the hub's cache; nothing for any other."""
+    match = _SNAPSHOT.fullmatch(path)
+    return (f"{match.group(1)}/{match.group(2)}", match.group(3)) if match else ("", "")
 
 
 _FILE_OPTIONS = ("chat-template", "tool-parser-plugin", "reasoning-parser-plugin")

@@ -17,7 +17,7 @@ from .versions import parse_version, version
 FAMILIES = ("serve", "passthrough")
 """Entrypoint families: C(serve) runs C(vllm serve) itself, C(passthrough) runs the command that it is given."""
 
-# image: pattern of repository:tag as in a shell. vllm_version: what is inside. cuda: toolkit release inside.
+# image: pattern of repository:tag as in a shell, or repository@digest. vllm_version: what is inside. cuda: toolkit release inside.
 # native_driver: driver branch that this CUDA needs when there is no forward compatibility. ray: whether it ships Ray.
 # moving: the tag is pushed again and again. defects: what is wrong with it as shipped; `when` limits that to launches
 # that offer tools (tools), load an NVFP4 Gemma 4 MoE (gemma4_nvfp4_moe) or cache prefixes of a model with state-space or linear
@@ -161,6 +161,21 @@ IMAGES: tuple[dict[str, Any], ...] = (
     {"image": "vllm/vllm-openai:latest-cu129", "moving": True, "cuda": "12.9"},
     {"image": "vllm/vllm-openai:latest-cu130", "moving": True, "cuda": "13.0"},
     {"image": "vllm/vllm-openai:cu130-nightly", "moving": True, "cuda": "13.0"},
+    {
+        "image": "vllm/vllm-openai@sha256:61fc8a896b0a4fbbbdc063bc4b0dbc25ce98e02b5050c24aeb7830ac02039b14",
+        "vllm_version": "0.28.0",
+        "source": "v0.28.0 in September 2026: NVIDIA/local-ai-inference-recipes 12b25c6, sumner-harris/gb10-llm-docker-recipes",
+    },
+    {
+        "image": "vllm/vllm-openai@sha256:7d5128a92db05e6d70661a18f10e40c17cd2d8fcaad9226e170a0d69f822b795",
+        "vllm_version": "0.28.1rc1.dev337+g27a94d1ce",
+        "source": "nightly in September 2026: NVIDIA/local-ai-inference-recipes 12b25c6",
+    },
+    {
+        "image": "vllm/vllm-openai@sha256:f8fe15a8039343336945db10494eaad80ef941fe2b2a5fa6649fa38636051a65",
+        "vllm_version": "0.28.0",
+        "source": "v0.28.0-ubuntu2404 in September 2026: sumner-harris/gb10-llm-docker-recipes",
+    },
     {"image": "vllm/vllm-openai:nightly-*"},
     {"image": "vllm/vllm-openai:nightly", "moving": True},
     {"image": "vllm/vllm-openai:*"},
@@ -239,14 +254,17 @@ def lookup(image: str, extra: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any
     extra: entries of the same form that go before the built-in ones; C(image) is a pattern.
     The result always has C(repository), C(tag), C(digest), C(vllm_version), C(cuda), C(native_driver), C(arm64),
     C(ray), C(moving), C(entrypoint), C(defects), C(features), C(source) and C(note); what is not known is C(None).
-    An image named by digest alone keeps what its repository says (the entrypoint), nothing of a tag.
+    An image named by digest has what an entry says of that digest, else what its repository says (the entrypoint), nothing of a tag.
     """
     repository, tag, digest = split_image(image)
     if tag is None and digest is None:
         tag = "latest"
-    name = f"{repository}:{tag or ''}"
+    names = [f"{repository}@{digest}"] if digest else []
+    names.append(f"{repository}:{tag or ''}")
+    entries = (*extra, *IMAGES)
     found = next(
-        (candidate for candidate in (*extra, *IMAGES) if _matches(str(candidate.get("image", "")), name)), None
+        (entry for name in names for entry in entries if _matches(str(entry.get("image", "")), name)),
+        None,
     )
     if found is None:
         return None
@@ -301,8 +319,8 @@ def tag_moves(tag: str | None) -> bool:
 
 
 def _matches(pattern: str, name: str) -> bool:
-    repository, tag, _digest = split_image(pattern)
-    return fnmatch.fnmatchcase(name, f"{repository}:{tag or '*'}")
+    repository, tag, digest = split_image(pattern)
+    return fnmatch.fnmatchcase(name, f"{repository}@{digest}" if digest else f"{repository}:{tag or '*'}")
 
 
 def _read_hub_tag(tag: str) -> dict[str, Any]:

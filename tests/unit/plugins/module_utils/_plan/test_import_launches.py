@@ -666,7 +666,7 @@ def test_compose_with_a_folded_script() -> None:
     assert found["service"] == {
         "name": "vllm-dspark",
         "model": {"repo": "deepseek-ai/DeepSeek-V4-Flash-0731"},
-        "image": "ghcr.io/anemll/dspark-vllm-gx10:0.1.1",
+        "image": {"ref": "ghcr.io/anemll/dspark-vllm-gx10:0.1.1", "entrypoint": "passthrough"},
         "port": 8888,
         "served_model_name": "deepseek-ai/DeepSeek-V4-Flash-0731",
         "args": {
@@ -677,6 +677,7 @@ def test_compose_with_a_folded_script() -> None:
             "tensor-parallel-size": 2,
         },
         "env": {"THINKING": "low", "VLLM_USE_B12X_MOE": "1"},
+        "docker_args": ["--entrypoint", ""],  # as the file does, for nobody knows what the image would start
     }
     items = left(found)
     assert (

@@ -60,6 +60,10 @@ def test_split_image(image: str, parts: tuple[str, str | None, str | None]) -> N
         ("vllm/vllm-openai:nightly-0123456789", {"moving": False, "vllm_version": None}),
         ("vllm/vllm-openai:latest@sha256:ab", {"moving": False, "digest": "sha256:ab"}),
         ("vllm/vllm-openai@sha256:ab", {"vllm_version": None, "entrypoint": "serve", "moving": False}),
+        (
+            "vllm/vllm-openai:nightly@sha256:7d5128a92db05e6d70661a18f10e40c17cd2d8fcaad9226e170a0d69f822b795",
+            {"vllm_version": "0.28.1rc1.dev337+g27a94d1ce", "entrypoint": "serve", "moving": False, "tag": "nightly"},
+        ),
         ("docker.io/vllm/vllm-openai:v0.31.0", {"vllm_version": "0.31.0"}),
         ("vllm/vllm-openai:latest-cu129", {"moving": True, "cuda": "12.9"}),
         ("eugr/spark-vllm", {"moving": True, "arm64": True, "entrypoint": "passthrough"}),
