@@ -536,6 +536,7 @@ def tables(sources: Sources, parser: argparse.ArgumentParser) -> dict[str, list[
     registry = sources.value_anywhere("_VLLM_MODELS")
     found = {
         "architectures": sorted(registry),
+        "without_adapters": without_adapters(sources.root / "vllm", registry),
         "removed_architectures": sorted(sources.value_anywhere("_PREVIOUSLY_SUPPORTED_MODELS")),
         "tool_parsers": parsers(sources, "ToolParserManager"),
         "reasoning_parsers": parsers(sources, "ReasoningParserManager"),
@@ -560,6 +561,95 @@ def tables(sources: Sources, parser: argparse.ArgumentParser) -> dict[str, list[
     found["json_keys"] = json_keys(sources, parser)
     found["http_paths"], found["guarded_prefixes"] = http_paths(sources.root / "vllm" / "entrypoints")
     return found
+
+
+ADAPTERS = "SupportsLoRA"
+"""The class that vLLM asks a model for before it takes LoRA adapters (vllm/v1/worker/lora_model_runner_mixin.py)."""
+OTHER_DEVICES = ("amd", "cpu", "hw_agnostic", "rocm", "tpu", "xpu")
+"""Folders of models that a GB10 has no use for; their classes have the same names as those for it (nvidia)."""
+
+
+def without_adapters(root: Path, registry: dict[str, tuple[str, str]]) -> list[str]:
+    """Return the architectures whose class takes no LoRA adapters.
+
+    Read from the sources, as a model's imports need its real packages. root: of vllm. registry: architecture to module and class.
+    """
+    modules = {
+        module_name(root, path): ast.parse(path.read_text(encoding="utf-8"))
+        for folder in ("model_executor/models", "models", "transformers_utils")
+        for path in sorted((root / folder).rglob("*.py"))
+    }
+    known = {name: (classes_of(tree), imports_of(tree, name, root)) for name, tree in modules.items()}
+    found = []
+    for architecture, (module, name) in registry.items():
+        place = module if module.startswith("vllm.") else f"vllm.model_executor.models.{module}"
+        if place not in known:
+            raise LayoutError(f"the module {place} of {architecture} was not found")
+        if not takes_adapters(known, place, name, set()):
+            found.append(architecture)
+    return sorted(found)
+
+
+def module_name(root: Path, path: Path) -> str:
+    """Return the name of a module from the place of its file."""
+    parts = ("vllm", *path.relative_to(root).with_suffix("").parts)
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def classes_of(tree: ast.Module) -> dict[str, tuple[list[str], bool | None]]:
+    """Return the classes of a module: their bases, and what they set C(supports_lora) to, None where they do not."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            said = None
+            for line in node.body:
+                target = line.targets[0] if isinstance(line, ast.Assign) else getattr(line, "target", None)
+                value = getattr(line, "value", None)
+                if isinstance(target, ast.Name) and target.id == "supports_lora" and isinstance(value, ast.Constant):
+                    said = bool(value.value)
+            bases = [ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases]
+            found[node.name] = (bases, said)
+    return found
+
+
+def imports_of(tree: ast.Module, module: str, root: Path) -> dict[str, list[tuple[str, str]]]:
+    """Return what a module imports by name: the modules that it is from, those for other devices last, and its name there."""
+    inside = root.parent.joinpath(*module.split("."))
+    package = module if inside.is_dir() else module.rpartition(".")[0]
+    found: dict[str, list[tuple[str, str]]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            for name in node.names:
+                found.setdefault(name.asname or name.name, []).append((source, name.name))
+    return {
+        name: sorted(
+            places,
+            key=lambda place: ("nvidia" not in place[0], any(part in OTHER_DEVICES for part in place[0].split("."))),
+        )
+        for name, places in found.items()
+    }
+
+
+def takes_adapters(
+    known: dict[str, tuple[dict[str, tuple[list[str], bool | None]], dict[str, list[tuple[str, str]]]]],
+    module: str,
+    name: str,
+    seen: set[tuple[str, str]],
+) -> bool:
+    """Tell whether a class is, or has among its bases, the one that takes adapters. known: modules with their classes and imports."""
+    if name == ADAPTERS:
+        return True
+    if (module, name) in seen or module not in known:
+        return False
+    seen.add((module, name))
+    classes, imports = known[module]
+    if name in classes:
+        bases, said = classes[name]
+        return any(takes_adapters(known, module, base, seen) for base in bases) if said is None else said
+    places = [place for place in imports.get(name, ()) if place[0] in known or place[1] == ADAPTERS]
+    return bool(places) and takes_adapters(known, *places[0], seen)
 
 
 HTTP_METHODS = ("get", "post", "put", "delete", "patch", "head", "route", "api_route", "websocket")

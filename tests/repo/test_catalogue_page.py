@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import catalogue_probe
 import generate_catalogue as generator
 import pytest
 
@@ -116,3 +117,30 @@ def test_wheels_are_unpacked_as_well(tmp_path: Path) -> None:
             wheel.writestr(name, "")
     generator.unpack("vllm-1-cp38-abi3-any.whl", content.getvalue(), tmp_path / "1")
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["METADATA", "a.py"]
+
+
+def test_which_classes_take_adapters_is_read_from_the_sources(tmp_path: Path) -> None:
+    files = {
+        "model_executor/models/interfaces.py": "class SupportsLoRA:\n    supports_lora = True\n",
+        "model_executor/models/plain.py": "from .interfaces import SupportsLoRA\nclass Plain(Module, SupportsLoRA): ...\n",
+        "model_executor/models/child.py": "from vllm.model_executor.models.plain import Plain as Base\nclass Child(Base[int]): ...\n",
+        "model_executor/models/bare.py": "class Bare(Module): ...\n",
+        "model_executor/models/off.py": "from .plain import Plain\nclass Off(Plain):\n    supports_lora = False\n",
+        "models/new/__init__.py": "if amd:\n    from .amd.model import New\nelif cpu:\n    from .cpu.model import New\n"
+        "else:\n    from .nvidia.model import New\n",
+        "models/new/amd/model.py": "class New(Module): ...\n",
+        "models/new/cpu/model.py": "class New(Module): ...\n",
+        "models/new/nvidia/model.py": "from vllm.model_executor.models.interfaces import SupportsLoRA\n"
+        "class New(Module, SupportsLoRA): ...\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "vllm" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    registry = {
+        **{"A": ("plain", "Plain"), "B": ("child", "Child"), "C": ("bare", "Bare"), "D": ("off", "Off")},
+        "E": ("vllm.models.new", "New"),
+    }
+    assert catalogue_probe.without_adapters(tmp_path / "vllm", registry) == ["C", "D"]
+    with pytest.raises(catalogue_probe.LayoutError, match="of F was not found"):
+        catalogue_probe.without_adapters(tmp_path / "vllm", {"F": ("gone", "Gone")})

@@ -34,6 +34,25 @@ def _architecture(of: Launch) -> Hits:
         yield {"version": of.version, "architecture": name, "span": known[name].text()}
 
 
+@rule(
+    "SPK417",
+    "error",
+    "LoRA adapters for a model that this vLLM serves without",
+    "vLLM {version} takes no LoRA adapters for the architecture {architecture}.",
+    "Merge the adapters into the weights and leave out lora and enable-lora, or use an image whose vLLM takes them.",
+    PACKAGES,
+    "does not support LoRA yet.",
+    needs_version=True,
+)
+def _adapters(of: Launch) -> Hits:
+    if of.args.get("enable-lora") is not True or of.word("model-impl") == "transformers":
+        return
+    name = next(iter(of.architectures), "")
+    # A version that nobody has read may have learnt it.
+    if catalogue.was_read(of.version) and catalogue.has("without_adapters", name, of.version):
+        yield {"version": of.version, "architecture": name}
+
+
 # Methods of one family read each other's checkpoints; what is not listed is not judged.
 _QUANTISATION_FAMILIES = {
     "modelopt": "modelopt",

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from .._common.findings import Finding
@@ -567,7 +567,7 @@ def _gib(size: float) -> float:
     return round(size / GIB, 2)
 
 
-def _verdict(findings: list[Finding], tight: bool) -> str:
+def _verdict(findings: Sequence[Finding], tight: bool) -> str:
     if any(finding.severity == "error" for finding in findings):
         return "fails"
     return "tight" if tight else "fits"
@@ -591,7 +591,7 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
             name: _gib(free[level] - (requested or node.held(service, level)))
             for name, level in zip(LEVELS, reversed(LEVELS))
         },
-        "solved": service.solved,
+        "solved": list(service.solved),
     }
     if engine.cache_from:
         result["sources"] = _sources(engine)
@@ -937,6 +937,17 @@ def _complete(host: Host, items: Sequence[ServiceInput], drafts: list[_Draft], d
     return replace(draft.finding, fix=_sentence(", or ".join(map(_say, good))), changes=good[0])
 
 
+@lru_cache(maxsize=512)
+def _worked_out(host: Host, items: tuple[ServiceInput, ...]) -> tuple[Node, tuple[Finding, ...], frozenset[str]]:
+    """Judge a node and give its findings their fixes; equal nodes are worked out once. Nobody may change what is returned.
+
+    The names are those of services whose verdict hangs on overheads.
+    """
+    node, report = _judge(host, items)
+    findings = tuple(_complete(host, items, report.drafts, draft) for draft in report.drafts)
+    return node, findings, frozenset(report.tight)
+
+
 def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
     """Plan the memory of one node.
 
@@ -949,15 +960,12 @@ def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:
     """
     host, items = read_params(params)
     items.sort(key=lambda item: item.name)  # the order in which services are written is no matter, to the last digit
-    node, report = _judge(host, items)
-    findings = [_complete(host, items, report.drafts, draft) for draft in report.drafts]
+    node, findings, hanging = _worked_out(host, tuple(items))
     planned: dict[str, Any] = {item.name: {"verdict": "fails"} for item in items}
     for order, service in enumerate(node.services):
         own = [finding for finding in findings if finding.service == service.name]
-        planned[service.name] = _service_result(node, service, order, _verdict(own, service.name in report.tight))
-    tight = bool(report.tight) or any(
-        finding.rule in ("memory.node", "memory.utilization_bound") for finding in findings
-    )
+        planned[service.name] = _service_result(node, service, order, _verdict(own, service.name in hanging))
+    tight = bool(hanging) or any(finding.rule in ("memory.node", "memory.utilization_bound") for finding in findings)
     return {
         "verdict": _verdict(findings, tight),
         "start_order": [service.name for service in node.services],

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from .._common.plain_data import EVERYWHERE, InputError, is_number, is_whole, unfit
+from .._common.plain_data import EVERYWHERE, InputError, Written, is_number, is_whole, unfit
 from .._common.sizes import GIB
 from .._common.untrusted import Untrusted
 from .._common.validation import nearest_word
@@ -178,6 +178,9 @@ class Host:
     free: int | None
     resident: dict[str, int]
 
+    def __hash__(self) -> int:
+        return hash((self.total, self.os_reserve, self.margin, self.available, self.free, *sorted(self.resident)))
+
 
 @dataclass(frozen=True)
 class Start:
@@ -241,6 +244,11 @@ class ServiceInput:
 
     def __hash__(self) -> int:
         return hash(vars(self)["_text"])
+
+    @cached_property
+    def unnamed(self) -> ServiceInput:
+        """The same without what distinguishes it on its host: its name, share, place and set."""
+        return replace(self, name="", share=1.0, last=0, exclusive="")
 
 
 # Reading what a person wrote ----------------------------------------------------------------------------------------
@@ -421,6 +429,31 @@ def _read_args(args: Config, reader: _Reader, where: str) -> Config:
     return {**kept, **dict.fromkeys(autos, "auto")}
 
 
+@lru_cache(maxsize=1024)
+def _read_once(written: Written) -> tuple[ServiceInput, list[str]]:
+    """Read a service, its index and the overheads of its host; the same on many hosts is read once. Nobody may change what is returned."""
+    reader = _Reader()
+    value, index, common = written.content
+    read = _read_service(value, index, common, reader)
+    return read, reader.messages
+
+
+def _read_services(
+    services: list[Any], common: dict[str, tuple[float, float, float]], reader: _Reader
+) -> list[ServiceInput]:
+    found = []
+    for index, value in enumerate(services):
+        try:
+            written = Written((value, index, common))
+        except (ValueError, RecursionError):  # a number of thousands of digits, a list that holds itself
+            found.append(_read_service(value, index, common, reader))
+        else:
+            read, messages = _read_once(written)
+            found.append(read)
+            reader.messages += messages
+    return found
+
+
 def _read_service(
     value: Any, index: int, common: dict[str, tuple[float, float, float]], reader: _Reader
 ) -> ServiceInput:
@@ -579,10 +612,10 @@ def read_params(params: Mapping[str, Any]) -> tuple[Host, list[ServiceInput]]:
     if listed is not None and not isinstance(listed, list):
         reader.wrong("measured.", "resident", f"expected a list, got {listed!r}")
     services = params.get("services")
-    if not isinstance(services, list) or not services:
-        reader.wrong("", "services", f"expected a list with at least one service, got {services!r}")
+    if not isinstance(services, list):
+        reader.wrong("", "services", f"expected a list of services, got {services!r}")
         services = []
-    inputs = [_read_service(item, index, common, reader) for index, item in enumerate(services)]
+    inputs = _read_services(services, common, reader)
     names = [item.name for item in inputs]
     for name in sorted({name for name in names if names.count(name) > 1}):
         reader.wrong("services: ", "name", f"{name!r} stands {names.count(name)} times, names must be unique on a host")
@@ -1081,7 +1114,7 @@ def resolve(item: ServiceInput) -> Engine:
     Raises C(Refusal) for what this engine does not know, C(NoCommonPage) where vLLM would not plan.
     """
     return replace(
-        _resolve(replace(item, name="", share=1.0, last=0, exclusive="")),
+        _resolve(item.unnamed),
         name=item.name,
         share=item.share,
         last=item.last,

@@ -202,6 +202,11 @@ def has(table: str, name: str, wanted: Version | None) -> bool | None:
     return None if window.older or window.newer else False
 
 
+def was_read(wanted: Version | None) -> bool:
+    """Tell whether a version is one of those read, or lies between two of them."""
+    return wanted is not None and not (_window(wanted).older or _window(wanted).newer)
+
+
 def requirement(package: str, wanted: Version) -> str | None:
     """Return what C(wanted) asks of a package (C(==2.11.0)); empty for any version, C(None) if it asks for nothing.
 

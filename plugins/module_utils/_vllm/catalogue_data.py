@@ -920,6 +920,64 @@ TeleChatForCausalLM|0.12.0-0.25.1
 TransformersForMultimodalLM TransformersModel|-0.11.0
 VoxtralStreamingGeneration|0.14.0-0.15.1
 """,
+    # model architectures that take no LoRA adapters
+    "without_adapters": r"""
+ArcticForCausalLM ChameleonForConditionalGeneration HCXVisionForCausalLM LlavaNextForConditionalGeneration MPTForCausalLM|0.15.0-0.28.0
+MptForCausalLM PrithviGeoSpatialMAE Qwen3OmniMoeForConditionalGeneration RWForCausalLM StableLMEpochForCausalLM|0.15.0-0.28.0
+AriaForConditionalGeneration BeeForConditionalGeneration BloomForCausalLM CLIPModel Cohere2VisionForConditionalGeneration|0.15.0-
+DbrxForCausalLM DeepSeekMTPModel DeepseekVLV2ForCausalLM ErnieMTPModel ExaoneMoeMTP FalconForCausalLM FalconMambaForCausalLM|0.15.0-
+GPT2ForSequenceClassification GPT2LMHeadModel GPTJForCausalLM Gemma3TextModel Gemma3nForCausalLM Gemma3nForConditionalGeneration|0.15.0-
+Glm4MoeLiteMTPModel Glm4MoeMTPModel GteModel GteNewForSequenceClassification GteNewModel IQuestLoopCoderForCausalLM|0.15.0-
+KananaVForConditionalGeneration KimiK25ForConditionalGeneration KimiLinearForCausalLM KimiVLForConditionalGeneration|0.15.0-
+LlamaBidirectionalForSequenceClassification LlamaBidirectionalModel LlavaOnevisionForConditionalGeneration LongCatFlashMTPModel|0.15.0-
+Mamba2ForCausalLM MambaForCausalLM MiDashengLMModel MiMoMTPModel MiMoV2FlashForCausalLM ModernBertForSequenceClassification|0.15.0-
+ModernBertForTokenClassification NemotronParseForConditionalGeneration NomicBertModel OpenPanguMTPModel OrionForCausalLM Ovis|0.15.0-
+Ovis2_5 PaddleOCRVLForConditionalGeneration Phi3VForCausalLM Qwen2AudioForConditionalGeneration Qwen3NextMTP|0.15.0-
+RForConditionalGeneration SiglipModel SkyworkR1VChatModel StableLmForCausalLM Step1ForCausalLM Step3TextForCausalLM|0.15.0-
+Step3VLForConditionalGeneration StepVLForConditionalGeneration Terratorch Zamba2ForCausalLM|0.15.0-
+AyaVisionForConditionalGeneration Starcoder2ForCausalLM TarsierForConditionalGeneration|0.15.0-0.24.0
+BailingMoeV25MTPModel DFlashLagunaForCausalLM DSparkDraftModel LlavaOnevision2ForConditionalGeneration|0.25.0-
+MossTranscribeDiarizeForConditionalGeneration OpenAIPrivacyFilterForTokenClassification|0.25.0-
+BailingMoeV2_5ForCausalLM ColBERTJinaRobertaModel ColBERTModernBertModel ColModernVBertForRetrieval ExtractHiddenStatesModel|0.17.0-
+FireRedASR2ForConditionalGeneration FunASRForConditionalGeneration NemotronHMTPModel Ovis2_6ForCausalLM Ovis2_6_MoeForCausalLM|0.17.0-
+Qwen3_5MTP Qwen3_5MoeMTP|0.17.0-
+BailingMoeV3ForCausalLM BailingMoeV3MTPModel Dots3NoteForCausalLM Dots3NoteMTPModel InternS2MobiusMTP|0.28.0-
+BailingMoeV3VLForConditionalGeneration DSparkV41DraftModel DeepseekV41ForCausalLM Eagle3LlamaForCausalLM Eagle3MiniMaxM2ForCausalLM|0.30.0-
+Eagle3Qwen2_5vlForCausalLM Eagle3Qwen3vlForCausalLM EagleLlama4ForCausalLM EagleLlamaForCausalLM EagleMistralForCausalLM|0.30.0-
+EagleMistralLarge3ForCausalLM Glm5NextForCausalLM Glm5NextMTPModel LlamaForCausalLMEagle3 PEagleDraftModel PeagleLlamaForCausalLM|0.30.0-
+BeamForCausalLM ColUltraVBertForRetrieval D3ForSequenceClassification DFlash2BeamDraftModel DomynEdgeForCausalLM DoryForCausalLM|0.33.0-
+EmbeddingGemma2Model FlintForCausalLM Lfm2BidirectionalModel ModernVBertModel ParseAuxMTPModel RadioMBartPrefixForCausalLM Step5MTP|0.33.0-
+BertForMaskedLM Cosmos3EdgeForConditionalGeneration InklingMTPModel RobertaForTokenClassification XLMRobertaForTokenClassification|0.26.0-
+BertForSequenceClassification BertForTokenClassification BertModel BertSpladeSparseEmbeddingModel BgeM3EmbeddingModel|0.15.0-0.31.0
+GPTNeoXForCausalLM MedusaModel RobertaForMaskedLM RobertaModel XLMRobertaModel|0.15.0-0.31.0
+Cohere2MoeForCausalLM Gemma4MTPModel HfMoondream MiMoV2ForCausalLM MiMoV2MTPModel MiMoV2OmniForCausalLM MiMoV2OmniMTPModel|0.21.0-
+Moondream3ForCausalLM|0.21.0-
+CohereAsrForConditionalGeneration ColBERTLfm2Model|0.19.0-
+DeepSeekV4MTPModel Exaone4_5_MTP HYV3MTPModel JinaForRanking Phi4ForCausalLMV|0.20.0-
+DeepseekV32MTPModel HYV4MTPModel Qwen4ExpMTP|0.29.0-
+DeepseekV4ForCausalLM FireRedLIDForConditionalGeneration|0.20.0-0.28.0
+DiffusionGemmaForBlockDiffusion HrmTextForCausalLM MiniMaxM3MTP MiniMaxM3SparseForCausalLM MiniMaxM3SparseForConditionalGeneration|0.24.0-
+ErnieForSequenceClassification ErnieForTokenClassification ErnieModel|0.18.0-0.23.0
+FunAudioChatForConditionalGeneration GlmOcrMTPModel|0.16.0-
+FuyuForCausalLM LlavaNextVideoForConditionalGeneration PersimmonForCausalLM|0.15.0-0.25.1
+Gemma4ForConditionalGeneration Qwen3ASRForcedAlignerForTokenClassification|0.19.0-0.19.1
+HCXVisionV2ForCausalLM MoonshotKimiaForCausalLM|0.18.0-
+HF_ColBERT|0.16.0-0.31.0
+JAISLMHeadModel|0.15.0-0.22.1
+K3DSparkModel KimiK3ForConditionalGeneration KimiK3MTPModel|0.27.0-
+MiniCPMV4_6ForConditionalGeneration|0.22.0-0.24.0
+MiniMaxForCausalLM MiniMaxM1ForCausalLM MiniMaxText01ForCausalLM MiniMaxVL01ForConditionalGeneration|0.15.0-0.23.0
+ModernBertModel NemotronH_Nano_VL_V2 RobertaForSequenceClassification XLMRobertaForSequenceClassification|0.15.0-0.30.0
+NemotronH_Nano_Omni_Reasoning_V3 NemotronH_Super_Omni_Reasoning_V3|0.20.0-0.30.0
+NemotronH_Omni_Reasoning_V3|0.29.0-0.30.0
+OpenVLAForActionPrediction|0.22.0-
+Qwen3ASRForConditionalGeneration|0.16.0-0.19.1
+Qwen3ASRRealtimeGeneration|0.17.0-0.19.1
+Step3p5ForCausalLM Step3p5MTP|0.15.1-
+Step3p7ForConditionalGeneration|0.23.0-
+VoyageQwen3BidirectionalEmbedModel|0.16.0-0.30.0
+WhisperForConditionalGeneration|0.15.0-0.17.1
+""",
     # architectures that vLLM names as removed
     "removed_architectures": r"""
 AquilaForCausalLM AquilaModel AyaVisionForConditionalGeneration BaiChuanForCausalLM BaichuanForCausalLM Grok1ForCausalLM|0.25.0-

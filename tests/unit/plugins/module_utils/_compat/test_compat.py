@@ -84,6 +84,7 @@ NEMOTRON = {
     "n_routed_experts": 128,
 }
 OMNI = {"architectures": ["NemotronH_Nano_Omni_Reasoning_V3"], "model_type": "NemotronH_Nano_Omni_Reasoning_V3"}
+MINIMAX_M3 = {"architectures": ["MiniMaxM3SparseForConditionalGeneration"], "model_type": "minimax_m3_vl"}
 DEEPSEEK = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": 512}
 YARN = {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 262144}}
 LOADER = "/usr/local/lib/python3.12/dist-packages/vllm/model_executor/models/gemma4.py"
@@ -237,6 +238,10 @@ CASES: dict[str, tuple[Any, Any]] = {
         version("0.27.1", {"quantization": "bitsandbytes"}),
     ),
     "SPK405": (version("0.19.0", config=GEMMA4_NVFP4), version("0.20.0", config=GEMMA4_NVFP4)),
+    "SPK417": (
+        version("0.33.0", {"enable-lora": True}, config=MINIMAX_M3),
+        version("0.33.0", {"enable-lora": True}, config=QWEN3_8B),
+    ),
     "SPK501": (
         launch(args={"attention-backend": "flash_attn", "kv-cache-dtype": "fp8"}),
         launch(args={"attention-backend": "flashinfer", "kv-cache-dtype": "fp8"}),
@@ -827,6 +832,26 @@ def test_findings_come_errors_first() -> None:
     ]
     assert severities == sorted(severities, key=["error", "warning", "info"].index)
     assert set(severities) == {"error", "warning", "info"}
+
+
+@pytest.mark.parametrize(
+    ("number", "args", "config", "told"),
+    [
+        ("0.33.0", {"enable-lora": True}, {"architectures": ["KimiK25ForConditionalGeneration"]}, True),
+        ("0.15.1", {"enable-lora": True}, {"architectures": ["Step3p5ForCausalLM"]}, True),
+        # The transformers of the image serve any model with adapters.
+        ("0.33.0", {"enable-lora": True, "model-impl": "transformers"}, MINIMAX_M3, False),
+        ("0.33.0", {}, MINIMAX_M3, False),
+        # What nobody has read is not said to be refused: a version before the first, one after the last, another model.
+        ("0.14.1", {"enable-lora": True}, {"architectures": ["KimiLinearForCausalLM"]}, False),
+        ("0.99.0", {"enable-lora": True}, MINIMAX_M3, False),
+        ("0.33.0", {"enable-lora": True}, {"architectures": ["OfNextYearForCausalLM"]}, False),
+    ],
+)
+def test_adapters_are_refused_where_the_class_of_the_model_has_none(
+    number: str, args: dict[str, Any], config: dict[str, Any], told: bool
+) -> None:
+    assert ("SPK417" in fired(version(number, args, config=config))) is told
 
 
 def test_development_build_gets_the_benefit_of_the_doubt() -> None:

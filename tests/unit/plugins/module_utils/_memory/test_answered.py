@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import answered, image_answer, service_memory
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import (
+    answered,
+    budget,
+    image_answer,
+    service_memory,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import InputError, memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal
 
@@ -53,9 +58,15 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise Refusal("config.model_type", "the family is not known")
 
     monkeypatch.setattr(service_memory, "read_geometry", refuse)
-    service_memory._resolve.cache_clear()
+    forget()
     yield
+    forget()
+
+
+def forget() -> None:
+    """Have the next budget worked out anew."""
     service_memory._resolve.cache_clear()
+    budget._worked_out.cache_clear()
 
 
 CASES = {

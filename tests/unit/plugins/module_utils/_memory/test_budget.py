@@ -805,10 +805,15 @@ def test_a_margin_that_is_not_kept_is_no_matter_of_overheads() -> None:
     ]
 
 
-@pytest.mark.parametrize("services", [None, [], {}, "heavy", 3])
+@pytest.mark.parametrize("services", [None, {}, "heavy", 3])
 def test_services_must_be_a_list(services: Any) -> None:
-    with pytest.raises(InputError, match="expected a list with at least one service"):
+    with pytest.raises(InputError, match="expected a list of services"):
         memory_budget({"services": services})
+
+
+def test_a_host_without_services_has_all_of_its_memory_free() -> None:
+    found = memory_budget({"services": [], "total_gib": 119.67, "os_reserve_gib": 5.2})
+    assert found["services"] == {} and not found["findings"]
 
 
 def test_a_service_without_config_or_memory() -> None:
