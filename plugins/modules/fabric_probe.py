@@ -78,6 +78,21 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command imp
 INTERVAL = 0.5
 
 
+def attach(netdev: str) -> socket.socket:
+    """Return a socket that hears the frames of one interface alone; raises OSError where there is none.
+
+    Without protocol until it is bound: from the moment that a packet socket has one it takes in the frames of all interfaces, and
+    keeps what came before it was bound. What came by another cable then counts as heard here.
+    """
+    wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    try:
+        wire.bind((netdev, fabric.ETHERTYPE))
+    except OSError:
+        wire.close()
+        raise
+    return wire
+
+
 def listen(wires: dict[Any, tuple[str, bytes]], own: str, seconds: float) -> list[dict[str, str]]:
     """Send each wire's frame again and again and note what comes in; wires: {socket: (netdev, frame)}."""
     found: dict[tuple[str, str, str], None] = {}
@@ -114,12 +129,8 @@ def main() -> None:
         for port in cabling.up_cages(facts).values():
             for netdev in port["netdevs"]:
                 if netdev["up"] and netdev["mac"]:
-                    wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(fabric.ETHERTYPE))
-                    wire.bind((netdev["name"], fabric.ETHERTYPE))
-                    wires[wire] = (
-                        netdev["name"],
-                        fabric.beacon(netdev["mac"], module.params["name"], netdev["name"]),
-                    )
+                    frame = fabric.beacon(netdev["mac"], module.params["name"], netdev["name"])
+                    wires[attach(netdev["name"])] = (netdev["name"], frame)
         heard = listen(wires, module.params["name"], module.params["seconds"]) if wires else []
     except OSError as error:
         module.fail_json(msg=f"the QSFP interfaces cannot be listened on: {error}. Run this as root.")

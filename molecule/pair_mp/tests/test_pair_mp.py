@@ -156,6 +156,7 @@ def test_a_worker_whose_container_is_killed_ends_with_new_engines_on_both_that_s
     pair.serves(before, PARTS)
 
 
+@pytest.mark.nightly
 def test_a_cable_that_is_out_for_good_ends_with_both_ranks_waiting_and_serving_once_it_is_back():
     before = pair.engines()
     pair.cable(WORKER, plugged=False)

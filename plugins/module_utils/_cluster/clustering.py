@@ -14,7 +14,7 @@ from typing import Any
 from .._common import component_versions, plain_data, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
-from .._vllm import versions
+from .._vllm import launch, versions
 from . import engine_env, fabric
 from .engine_env import Place
 
@@ -400,18 +400,18 @@ def check_service(
         messages.append(
             f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Take it out."
         )
-    if _number(args.get("data-parallel-size"), 1) > 1:
+    replicas = sorted(option for option in args if option.startswith("data-parallel"))
+    if replicas and (replicas != ["data-parallel-size"] or str(args["data-parallel-size"]).strip() != "1"):
+        named = "', '".join(replicas)
         messages.append(
-            f"{where}: data-parallel-size over a cluster is not planned. Serve the model on each Spark by itself "
-            "(spark_services), or split it by tensor-parallel-size."
+            f"{where}: args names '{named}': data-parallel-size over a cluster is not planned. Each replica has requests and a KV cache of "
+            "its own, and with enable-expert-parallel all replicas share the experts out, so which ranks hold which experts, and how much "
+            "memory each needs, is not known. Take it out: split the model by tensor-parallel-size and pipeline-parallel-size, or serve it "
+            "on parts of the cluster ('hosts' of a service) or on each Spark (spark_services), behind one spark_gateway."
         )
     if nodes > cluster.size:
         messages.append(f"{where}: recipe {recipe} needs {nodes} Sparks, the cluster has {cluster.size}.")
     return messages
-
-
-def _number(value: Any, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
 def span_of(
@@ -602,9 +602,10 @@ def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
     :param args: of its launch, without dashes
     :returns: pairs of ranks
     """
-    stages = _number(args.get("pipeline-parallel-size"), 1)
-    tensor = _number(args.get("tensor-parallel-size"), max(size // max(stages, 1), 1))
-    context = _number(args.get("decode-context-parallel-size"), 1)
+    split = launch.parse(args).args  # as vLLM reads it: "4" is a number, too
+    stages = split.get("pipeline-parallel-size", 1)
+    tensor = split.get("tensor-parallel-size", max(size // max(stages, 1), 1))
+    context = split.get("decode-context-parallel-size", 1)
     ranks = list(range(size))
     groups = [ranks[start : start + width] for width in (tensor, context) for start in range(0, size, max(width, 1))]
     groups += [ranks[start::tensor] for start in range(tensor)]

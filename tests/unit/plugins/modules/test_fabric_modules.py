@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +101,45 @@ def test_probe_listens_and_says_who_it_is() -> None:
         ("spark-1", "enP2p1s0f0np0"),
         ("spark-2", "enP2p1s0f0np0"),
         ("spark-2", "enp1s0f0np0"),
+    ]
+
+
+class Packets:
+    """A packet socket as the kernel has it, while a frame comes in on another interface before it is bound."""
+
+    def __init__(self, family: int, kind: int, protocol: int) -> None:
+        assert (family, kind) == (socket.AF_PACKET, socket.SOCK_RAW)
+        self.end, self.cable = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        if protocol:  # it has no interface yet, so it takes in all of them
+            self.cable.send(fabric.beacon("3c:6d:66:00:00:09", "spark-9", "enp1s0f1np1"))
+
+    def bind(self, address: tuple[str, int]) -> None:
+        assert address[1] == fabric.ETHERTYPE
+        self.cable.send(fabric.beacon("3c:6d:66:00:00:01", "spark-2", address[0]))
+
+    def fileno(self) -> int:
+        return self.end.fileno()
+
+    def send(self, frame: bytes) -> int:
+        return len(frame)
+
+    def recv(self, size: int) -> bytes:
+        return self.end.recv(size)
+
+    def close(self) -> None:
+        self.end.close()
+        self.cable.close()
+
+
+def test_probe_hears_nothing_of_other_interfaces_before_it_is_bound(
+    capsys: Any, programs: Any, tree: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.qsfp()
+    monkeypatch.setattr(fabric_probe, "socket", SimpleNamespace(**{**vars(socket), "socket": Packets}))
+    result = run_module(fabric_probe, capsys, name="spark-1", root=str(tree), seconds=0.2)
+    assert [(each["netdev"], each["host"], each["peer"]) for each in result["heard"]] == [
+        ("enP2p1s0f0np0", "spark-2", "enP2p1s0f0np0"),
+        ("enp1s0f0np0", "spark-2", "enp1s0f0np0"),
     ]
 
 

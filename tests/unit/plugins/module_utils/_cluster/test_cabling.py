@@ -527,6 +527,7 @@ def test_a_thousand_groups() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_nine_thousand_groups_more() -> None:
     for seed in range(1000, 10000):
         one_case(seed)

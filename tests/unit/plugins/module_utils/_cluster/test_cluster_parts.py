@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cluster_fixture import network
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
@@ -23,7 +22,6 @@ RECIPES = {
     for path in (ROOT / "playbooks" / "recipes").glob("*.yml")
 }
 HOSTS = ["s1", "s2", "s3", "s4"]
-NETDEVS = {0: ("enp1s0f0np0", "enP2p1s0f0np0"), 1: ("enp1s0f1np1", "enP2p1s0f1np1")}
 MODEL = {"recipe": "qwen3-4b-instruct-2507", "exclusive": "shape", "args": {"gpu-memory-utilization": 0.3}}
 BIG = {"name": "big", "port": 8000, **MODEL}
 LEFT = {"name": "left", "port": 8001, "hosts": ["s1", "s2"], **MODEL}
@@ -31,44 +29,10 @@ RIGHT = {"name": "right", "port": 8001, "hosts": ["s3", "s4"], **MODEL}
 ONE_CABLE = {name: {0} for name in HOSTS}
 
 
-def network(topology: str, names: Sequence[str] = tuple(HOSTS)) -> dict[str, Any]:
-    """What the role fabric plans for four bare hosts, after it has listened."""
-    links = cabling.ring_of(names) if topology == "ring" else {frozenset((name, 0) for name in names)}
-    entries = {}
-    for number, name in enumerate(names, 1):
-        ports, heard = [], []
-        for cage, netdevs in NETDEVS.items():
-            peers = {end for link in links if (name, cage) in link for end in link} - {(name, cage)}
-            facts = [
-                {
-                    "name": netdev,
-                    "up": bool(peers),
-                    "mac": f"3c:6d:66:cc:{number:02x}:{cage}{position}",
-                    "mtu": 9000,
-                    "addresses": [],
-                    "stored": [],
-                    "rdma": {"name": netdev[:-3].replace("en", "roce"), "state": "ACTIVE", "gids": []},
-                }
-                for position, netdev in enumerate(netdevs)
-            ]
-            ports.append({"cage": cage, "netdevs": facts})
-            heard += [
-                {"netdev": netdev, "host": host, "peer": NETDEVS[other][position]}
-                for position, netdev in enumerate(netdevs)
-                for host, other in sorted(peers)
-            ]
-        entries[name] = {
-            "fabric": {"connectx": True, "ports": ports, "networks": {"enP7s7": [f"10.0.0.{number}/24"]}},
-            "heard": heard,
-            "management_address": f"10.0.0.{number}",
-        }
-    return fabric.plan(entries)
-
-
 def given(topology: str, *services: dict[str, Any], **units: str) -> dict[str, Any]:
     """The hosts of an inventory. units: services that run, with the hosts that they run on."""
     body = {"name": "quad", "executor": "mp", "services": list(services)}
-    planned = network(topology)
+    planned = network(topology, HOSTS)
     return {
         name: {
             "vars": {"spark_cluster": body},

@@ -13,6 +13,7 @@ import yaml
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import nccl_data
 
 ROOT = Path(__file__).parents[5]
 RECIPES = {
@@ -423,6 +424,9 @@ def test_what_is_wrong_with_a_cluster_is_named(change: dict[str, Any], needle: s
         ),
         ({"args": {"distributed_executor_backend": "ray"}}, "spark_cluster.executor"),
         ({"args": {"data-parallel-size": 2}}, "data-parallel-size over a cluster is not planned"),
+        ({"args": {"data-parallel-size": "4"}}, "data-parallel-size over a cluster is not planned"),
+        ({"args": {"data_parallel_size": 2, "enable-expert-parallel": True}}, "which ranks hold which experts"),
+        ({"args": {"data-parallel-rank": 1}}, "args names 'data-parallel-rank'"),
         ({"env": {"VLLM_HOST_IP": "10.0.0.1"}}, "env names VLLM_HOST_IP"),
         ({"port": "x"}, "'port' is 'x'"),
         ({"recipe": "qwen3-235b-a22b-gptq-int5"}, "did you mean 'qwen3-235b-a22b-gptq-int4'?"),
@@ -499,6 +503,10 @@ RING = {
         ({"tensor-parallel-size": 1, "pipeline-parallel-size": 4}, ""),
         (
             {"tensor-parallel-size": 2, "pipeline-parallel-size": 2},
+            "with tensor-parallel-size 2, pipeline-parallel-size 2 rank 0 on s1 sends to rank 2 on s3, which no cable of the ring joins.",
+        ),
+        (  # quoted, as YAML may have them
+            {"tensor-parallel-size": "2", "pipeline-parallel-size": "2"},
             "with tensor-parallel-size 2, pipeline-parallel-size 2 rank 0 on s1 sends to rank 2 on s3, which no cable of the ring joins.",
         ),
     ],
@@ -764,3 +772,20 @@ def test_what_flashinfer_autotuned_is_not_kept_where_a_second_start_hangs(versio
     own = rank(plan_of(cluster({**LARGE, "image": image})), "s2")["env"]
     assert ("VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR" not in own) is kept
     assert own["VLLM_CACHE_ROOT"].startswith("/root/.cache/dgxspark/")
+
+
+@pytest.mark.parametrize(
+    "row", nccl_data.ROWS, ids=lambda row: f"{row['library']}-{row.get('version') or row['below']}"
+)
+def test_the_plan_judges_the_nccl_that_the_image_says_it_loads(row: dict[str, Any]) -> None:
+    """Doctor shows the plan's findings and has none of its own; NCCL comes with images, so no update of DGX OS changes it."""
+    answer = {"error": None, "vllm_version": "0.24.0", "packages": {"vllm": "0.24.0"}, "names": [], "options": []}
+    told = {"library": row["library"], "version": row.get("version", "2.28.9")}
+    image = {"present": True, "id": "sha256:1", "entrypoint_family": "passthrough", "probe": {**answer, "nccl": told}}
+    plan = plan_of(cluster(), s1={"images": {IMAGE: image}}, s2={"images": {IMAGE: image}})
+    found = [f for f in plan["hosts"]["s1"]["findings"] if f["rule"] == "SPK827"]
+    if row["verdict"] == "good":
+        assert found == []
+    else:
+        assert [(f["severity"], f["basis"]) for f in found] == [("warning", "probed")]
+        assert row["why"] in found[0]["message"] and found[0]["fix"] == row["fix"] and found[0]["source"]

@@ -1,0 +1,47 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The network of two to eight bare hosts in a ring or on a switch, as the role fabric plans it after it has listened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
+
+NETDEVS = {0: ("enp1s0f0np0", "enP2p1s0f0np0"), 1: ("enp1s0f1np1", "enP2p1s0f1np1")}
+
+
+def network(topology: str, names: Sequence[str]) -> dict[str, Any]:
+    """What the role fabric plans for bare hosts, after it has listened. topology: C(ring), or else port 0 of all on a switch."""
+    links = cabling.ring_of(names) if topology == "ring" else {frozenset((name, 0) for name in names)}
+    entries = {}
+    for number, name in enumerate(names, 1):
+        ports, heard = [], []
+        for cage, netdevs in NETDEVS.items():
+            peers = {end for link in links if (name, cage) in link for end in link} - {(name, cage)}
+            facts = [
+                {
+                    "name": netdev,
+                    "up": bool(peers),
+                    "mac": f"3c:6d:66:cc:{number:02x}:{cage}{position}",
+                    "mtu": 9000,
+                    "addresses": [],
+                    "stored": [],
+                    "rdma": {"name": netdev[:-3].replace("en", "roce"), "state": "ACTIVE", "gids": []},
+                }
+                for position, netdev in enumerate(netdevs)
+            ]
+            ports.append({"cage": cage, "netdevs": facts})
+            heard += [
+                {"netdev": netdev, "host": host, "peer": NETDEVS[other][position]}
+                for position, netdev in enumerate(netdevs)
+                for host, other in sorted(peers)
+            ]
+        entries[name] = {
+            "fabric": {"connectx": True, "ports": ports, "networks": {"enP7s7": [f"10.0.0.{number}/24"]}},
+            "heard": heard,
+            "management_address": f"10.0.0.{number}",
+        }
+    return fabric.plan(entries)
