@@ -131,6 +131,19 @@ options:
       - How many lines of the log are shown on failure.
     type: int
     default: 20
+  look_seconds:
+    description:
+      - Come back after this many seconds with how far the start is, as long as the server does not listen; V(0) waits for it. Set by the
+        action plugin where somebody listens.
+    type: float
+    default: 0
+  waited_seconds:
+    description: Set by the action plugin; how much of O(timeout) has passed.
+    type: float
+    default: 0
+  restarts_before:
+    description: Set by the action plugin; restarts of O(unit) before it was waited for.
+    type: int
 seealso:
   - module: dgxspark.vllm.receipt
 """
@@ -231,11 +244,19 @@ unit_state:
   type: dict
   sample:
     {"active_state": "failed", "sub_state": "failed", "result": "exit-code", "n_restarts": 3, "active_since": null, "status_text": ""}
+waiting:
+  description: V(true) when O(look_seconds) have passed and the server does not listen yet.
+  returned: with O(look_seconds)
+  type: bool
+log_percent:
+  description: How far RV(log_stage) is, V(null) where the log does not say.
+  returned: with O(look_seconds)
+  type: int
 log_stage:
   description:
     - How far the engine's last start had come by its log.
     - One of V(arguments), V(device), V(load), V(profile), V(kv_cache), V(graphs), V(warm-up) and V(serving); V(null) where there is no log.
-  returned: failure
+  returned: failure, and with O(look_seconds)
   type: str
 log_error:
   description: The exception that ended the engine's last start, in its own words. Empty where its log has none.
@@ -283,6 +304,9 @@ def main() -> None:
             "prompt": {"type": "str", "default": endpoint.DEFAULT_PROMPT},
             "max_tokens": {"type": "int", "default": 64, "no_log": False},
             "log_lines": {"type": "int", "default": 20},
+            "look_seconds": {"type": "float", "default": 0},
+            "waited_seconds": {"type": "float", "default": 0},
+            "restarts_before": {"type": "int"},
         },
         required_one_of=[["url", "unit"]],
         supports_check_mode=True,

@@ -53,6 +53,11 @@ _BEGINS = (
     ),
     ("serving", re.compile(r"Application startup complete")),
 )
+# How far a stage is, by its last line of this kind.
+_PERCENT = {
+    "load": re.compile(r"Loading \w+ checkpoint shards:\s+(\d{1,3})%"),
+    "graphs": re.compile(r"Capturing CUDA graphs? ?\([^)]*\):\s+(\d{1,3})%"),
+}
 # An engine that warms up before it captures goes from warm-up to graphs; all else only goes on.
 _MAY_GO_BACK = {("warm-up", "graphs")}
 # To know what graphs take, the V2 runner captures them a first time before it cuts its cache (from 0.29 on): that is profiling.
@@ -241,6 +246,13 @@ def stage_of(lines: list[str]) -> str:
                 reached = stage
                 break
     return reached
+
+
+def percent_of(lines: list[str]) -> int | None:
+    """Return how far the stage is that the last start in a log has reached, in percent; None where its log does not say."""
+    pattern = _PERCENT.get(stage_of(lines))
+    said = [found for line in newest_start(lines) if (found := pattern.search(line))] if pattern else []
+    return min(int(said[-1][1]), 100) if said else None
 
 
 def error_of(lines: list[str]) -> str:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,6 +35,9 @@ DEFAULTS: dict[str, Any] = {
     "prompt": endpoint.DEFAULT_PROMPT,
     "max_tokens": 64,
     "log_lines": 20,
+    "look_seconds": 0.0,  # s
+    "waited_seconds": 0.0,  # s
+    "restarts_before": None,
 }
 """The options of M(dgxspark.vllm.endpoint_ready), where they are documented."""
 
@@ -109,11 +113,15 @@ def wait(run: Run, params: Mapping[str, Any], check: bool = False) -> tuple[dict
     :returns: the result of M(dgxspark.vllm.endpoint_ready), and why it failed, or an empty text
     """
     behind = _Behind(run, params["unit"], params["container"], params["on_demand"])
+    if params["restarts_before"] is not None:
+        behind.restarts_before = params["restarts_before"]
     if check and (behind.unit or behind.container):
         reason = behind.why_gone()
         if reason:
             stage = "health" if params["url"] else "unit"
             return {"ready": None, "stage": stage, "msg": f"not contacted: {reason}"}, ""
+    if params["look_seconds"] and not _something_to_ask(params, behind):
+        return _how_far(run, params, behind), ""
     if params["url"]:
         result = _wait_url(params, behind)
     else:
@@ -124,6 +132,7 @@ def wait(run: Run, params: Mapping[str, Any], check: bool = False) -> tuple[dict
             interval=params["interval"],
             clock=time.monotonic,
             sleep=time.sleep,
+            waited=params["waited_seconds"],
         )
     if behind.unit:
         behind.note_state(result)
@@ -136,9 +145,44 @@ def wait(run: Run, params: Mapping[str, Any], check: bool = False) -> tuple[dict
     return result, failure_text(params, result, whole)
 
 
+def _something_to_ask(params: Mapping[str, Any], behind: _Behind) -> bool:
+    """Wait a moment for the end of a start: whether the server listens, its unit is active, or neither will ever be."""
+    try:
+        client = endpoint.Client(params["url"]) if params["url"] else None
+    except endpoint.Problem:  # which the wait says
+        return True
+    end = time.monotonic() + params["look_seconds"]
+    while not behind.why_gone():
+        if client:
+            with contextlib.suppress(endpoint.Problem):
+                client.call("GET", "/health", timeout=min(params["request_timeout"], params["look_seconds"]))
+                return True
+        else:
+            unit = behind.unit_now()
+            if unit is not None and unit["active_state"] in units.UP and not unit["queued"]:
+                return True
+        if time.monotonic() + params["interval"] >= end:
+            return False
+        time.sleep(params["interval"])
+    return True
+
+
+def _how_far(run: Run, params: Mapping[str, Any], behind: _Behind) -> dict[str, Any]:
+    """Say how far a start is, for who asks again."""
+    log = _log_without_key(run, {**params, "log_lines": READ_LINES})
+    return {
+        "ready": False,
+        "waiting": True,
+        "stage": "health" if params["url"] else "unit",
+        "restarts_before": behind.restarts_before,
+        "log_stage": engine_logs.stage_of(log) if log else None,
+        "log_percent": engine_logs.percent_of(log) if log else None,
+    }
+
+
 def _wait_url(params: Mapping[str, Any], behind: _Behind) -> dict[str, Any]:
     """Wait for an answer, once more for as long as the unit takes a lost rank's engine down and comes back."""
-    result = wait_for_answer(params, behind.why_gone, params["timeout"])
+    result = wait_for_answer(params, behind.why_gone, params["timeout"], params["waited_seconds"])
     left = params["timeout"] - result["elapsed_seconds"]
     while left > params["interval"] and behind.unit and exited(result, behind.unit_now):
         before = result["elapsed_seconds"]
@@ -168,12 +212,15 @@ def exited(result: dict[str, Any], show: Callable[[], dict[str, Any] | None]) ->
     return unit is not None and units.comes_back(unit) and unit["active_state"] in ("activating", "deactivating")
 
 
-def wait_for_answer(params: Mapping[str, Any], alive: Callable[[], str | None], timeout: float) -> dict[str, Any]:
+def wait_for_answer(
+    params: Mapping[str, Any], alive: Callable[[], str | None], timeout: float, waited: float = 0.0
+) -> dict[str, Any]:
     """Ask the server until it has passed all stages.
 
     :param params: as C(DEFAULTS), with C(url)
     :param alive: says why the server is gone for good, or None
     :param timeout: seconds
+    :param waited: seconds of them that have passed
     :returns: as C(endpoint.wait_ready)
     """
     checks = params["checks"] or {}
@@ -196,6 +243,7 @@ def wait_for_answer(params: Mapping[str, Any], alive: Callable[[], str | None], 
         timeout=timeout,
         interval=params["interval"],
         alive=alive,
+        waited=waited,
     )
 
 

@@ -1197,6 +1197,7 @@ def wait_ready(
     on_event: Callable[[str, str], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    waited: float = 0.0,
 ) -> dict[str, Any]:
     """Wait until a server is ready, stage by stage; raises nothing for anything that the server does.
 
@@ -1210,11 +1211,12 @@ def wait_ready(
     :param on_event: called with stage and text when a stage begins or what is seen changes
     :param clock: monotonic seconds
     :param sleep: waits for seconds
+    :param waited: seconds that it has been waited for before, which count
     :returns: C({ready, stage, elapsed_seconds, warmup_seconds, ttft_seconds, decode_tokens_per_second, completion_tokens,
         reply, api: one of APIS or None, model, max_model_len, server_version, checks: {health, models, completion, tools,
         reasoning: true|false|None}, and adapters where there are some, error, fix}). stage: the last one, or the one it is stuck in. error: empty when ready.
     """
-    start, requests = clock(), requests or Requests()
+    start, requests = clock() - waited, requests or Requests()
     checks: dict[str, bool | None] = {stage: None for stage in STAGES if stage != "adapters" or requests.adapters}
     found, stage = blank_figures(model), "health"
     failed: Problem | None = None

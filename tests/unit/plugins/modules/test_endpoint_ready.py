@@ -268,3 +268,30 @@ def test_a_docker_that_does_not_say_ends_no_wait(call: Any, engine: Any, fake_ru
     assert call(url=engine.url, container="spark-heavy")["ready"] is True
     fake_run.on("docker container inspect", "", 1, "Error: No such container: spark-heavy")
     assert "is not running (missing)" in call(url=engine.url, container="spark-heavy")["error"]
+
+
+def test_a_start_that_goes_on_comes_back_with_how_far_it_is(call: Any, closed_port: int, fake_run: Any) -> None:
+    log = "Starting to load model org/m\nLoading safetensors checkpoint shards:  43% Completed | 3/7 [00:09<00:12]\n"
+    fake_run.on("systemctl show", shown("activating", 1)).on("journalctl", log)
+    result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=600, look_seconds=0.2)
+    assert (result["waiting"], result["ready"], result["changed"]) == (True, False, False)
+    assert (result["log_stage"], result["log_percent"], result["restarts_before"]) == ("load", 43, 1)
+
+
+def test_a_look_is_the_whole_wait_where_the_server_listens_or_is_gone(
+    call: Any, engine: Any, closed_port: int, fake_run: Any
+) -> None:
+    fake_run.on("systemctl show", shown("active"))
+    assert call(url=engine.url, unit=UNIT, timeout=60, look_seconds=5)["ready"] is True
+    fake_run.on("systemctl show", shown("failed")).on("journalctl", "gone\n")
+    result = call(url=f"http://127.0.0.1:{closed_port}", unit=UNIT, timeout=600, look_seconds=60)
+    assert result["failed"] is True and f"the unit {UNIT} has failed" in result["msg"] and "waiting" not in result
+
+
+def test_looks_before_count_restarts_and_the_time_that_was_waited(call: Any, closed_port: int, fake_run: Any) -> None:
+    fake_run.on("systemctl show", shown("activating", 4)).on("journalctl", "")
+    url = f"http://127.0.0.1:{closed_port}"
+    result = call(url=url, unit=UNIT, timeout=600, look_seconds=60, restarts_before=2)
+    assert "restarts again and again (2 times during this wait)" in result["msg"]
+    result = call(url=url, unit=UNIT, timeout=600, waited_seconds=599.9)
+    assert "not ready after 600 s" in result["msg"] and 599 < result["elapsed_seconds"] < 640

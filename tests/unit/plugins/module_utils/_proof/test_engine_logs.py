@@ -209,3 +209,20 @@ def test_an_error_that_only_points_to_another_is_named_when_there_is_no_other() 
 )
 def test_what_is_not_known_is_not_explained(line: str) -> None:
     assert engine_logs.known([line]) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("line", "percent"),
+    [
+        ("Starting to load model org/m", None),
+        ("Starting to load model org/m\nLoading safetensors checkpoint shards:   0% Completed | 0/7 [00:00<?]", 0),
+        ("Loading safetensors checkpoint shards:  43% Completed | 3/7 [00:09<00:12]", 43),
+        # The next stage does not say how far it is.
+        ("Loading safetensors checkpoint shards: 100% Completed | 7/7\nModel loading took 3.1 GiB", None),
+        ("Capturing CUDA graphs (mixed prefill-decode, PIECEWISE):   6%|▌         | 3/51 [00:00<00:06]", 6),
+    ],
+)
+def test_a_stage_is_as_far_as_its_log_says(line: str, percent: int | None) -> None:
+    assert engine_logs.percent_of(line.splitlines()) == percent
+    # An earlier start does not count.
+    assert engine_logs.percent_of([*line.splitlines(), "vLLM API server version 0.19.0"]) is None

@@ -1,0 +1,51 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Wait for a model server, and tell the callback how far its start is; documented in plugins/modules/endpoint_ready.py."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import LOAD
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import HEARD_EVERY, Channel
+
+MODULE = "dgxspark.vllm.endpoint_ready"
+LONGEST_LOOK = 60.0  # s; a start of minutes is asked less and less often
+
+
+class ActionModule(ActionBase):
+    """Run the module once. Where somebody listens it comes back now and then, until the server does."""
+
+    TRANSFERS_FILES = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the module's last answer."""
+        super().run(tmp, task_vars)
+        variables, args = task_vars or {}, dict(self._task.args)
+        host, what = str(variables.get("inventory_hostname", "")), str(args.get("model") or args.get("unit") or "")
+        began, look = time.monotonic(), HEARD_EVERY
+        listened = Channel.send(host, LOAD, what)
+        while listened:
+            waited = time.monotonic() - began
+            if waited + look >= float(args.get("timeout") or 600):
+                args["waited_seconds"] = waited
+                break
+            found = self._ask({**args, "look_seconds": look, "waited_seconds": waited}, variables)
+            if not found.get("waiting"):
+                return found
+            said = checked_answer(found, answers.ENDPOINT_STARTS, host, MODULE)
+            args["restarts_before"] = said["restarts_before"]
+            stage = f"{what} ({said['log_stage']})" if said["log_stage"] else what
+            Channel.send(host, LOAD, stage, said["log_percent"], None, "%")
+            look = min(look * 1.5, LONGEST_LOOK)
+        return self._ask(args, variables)
+
+    def _ask(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:
+        """Run the module."""
+        return dict(self._execute_module(module_name=MODULE, module_args=args, task_vars=variables))

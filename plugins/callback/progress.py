@@ -1,0 +1,290 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One line a host about what takes its time, in place on a terminal, now and then in a log; events to a file."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: progress
+type: aggregate
+short_description: Show how far each host is with what takes its time
+version_added: 0.1.0
+description:
+  - Shows one line a host for tasks that take longer than two seconds - stage, share, rate and time left, as far as they are known; of a
+    task that says nothing of itself its name and how long it has run.
+  - On a terminal the lines stand below the output and are renewed in place. Elsewhere they are printed when the run has been silent for
+    10 seconds, at most ten at a time.
+  - Runs beside any stdout callback. It asks no host for anything; only the tasks that follow a job on a host look at it every 10 seconds,
+    where they would else take longer, and tasks that wait for an engine come back for a moment to say how far its start is.
+requirements:
+  - enabled in configuration, C(callbacks_enabled = dgxspark.vllm.progress)
+author:
+  - dgxspark.vllm contributors (@dgxspark)
+options:
+  style:
+    description:
+      - V(terminal) renews lines in place, V(lines) prints them, V(none) writes the O(file) alone.
+      - V(auto) is V(terminal) where the output is one, V(lines) elsewhere.
+    type: str
+    choices: [auto, terminal, lines, none]
+    default: auto
+    ini:
+      - section: callback_dgxspark_vllm_progress
+        key: style
+    env:
+      - name: DGXSPARK_PROGRESS_STYLE
+  file:
+    description:
+      - A file of the controller to which every event is appended as a line of JSON, for other tools.
+      - C(event) is V(begin), V(end), V(progress) or V(stats); C(time) is in UTC. V(begin) and V(end) have C(host) and C(task), and V(end)
+        has C(result). V(progress) has C(host), empty for the whole run, C(stage), C(what), C(done), C(total), C(before) and C(unit).
+    type: path
+    ini:
+      - section: callback_dgxspark_vllm_progress
+        key: file
+    env:
+      - name: DGXSPARK_PROGRESS_FILE
+"""
+
+EXAMPLES = r"""
+ansible.cfg: |
+  [defaults]
+  callbacks_enabled = dgxspark.vllm.progress
+
+  [callback_dgxspark_vllm_progress]
+  file = ~/spark-progress.jsonl
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import Board
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
+
+TICK = 0.5  # s between two looks at the clock
+SHOWN_PART = 2  # of the lines of a terminal, one in so many is for hosts at the most
+
+
+class Screen:
+    """The lines below the output of a terminal. All output of this process goes through C(Output), which takes them away first.
+
+    Written by the descriptor: a worker is a fork, and one that is made while a buffer is locked would wait for ever.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor, self.drawn, self.open_line, self.writing = descriptor, 0, False, 0
+        self.lock = threading.Lock()
+
+    def draw(self, lines: list[str]) -> None:
+        """Put these lines in the place of those that are there, unless something is being written or waits for an answer."""
+        with self.lock:
+            if self.writing or self.open_line or not (lines or self.drawn):
+                return
+            width = shutil.get_terminal_size().columns - 1
+            self._put(self._erased() + "".join(f"{line[:width]}\n" for line in lines))
+            self.drawn = len(lines)
+
+    def begin(self) -> None:
+        """Take the lines away, and draw none until C(end)."""
+        with self.lock:
+            self.writing += 1
+            if self.drawn:
+                self._put(self._erased())
+                self.drawn = 0
+
+    def end(self, text: str) -> None:
+        """text: what was written since C(begin)."""
+        with self.lock:
+            self.writing -= 1
+            self.open_line = not text.endswith("\n") if text else self.open_line
+
+    def _erased(self) -> str:
+        return f"\x1b[{self.drawn}A\x1b[J" if self.drawn else ""
+
+    def _put(self, text: str) -> None:
+        content = text.encode("utf-8", "replace")
+        with contextlib.suppress(OSError):  # a terminal that has gone
+            while content:
+                content = content[os.write(self.descriptor, content) :]
+
+
+class Output:
+    """A standard stream that takes the lines of a screen away before it writes."""
+
+    def __init__(self, stream: Any, screen: Screen) -> None:
+        self._stream, self._screen = stream, screen
+
+    def write(self, text: str) -> int:
+        """Write as the stream does."""
+        self._screen.begin()
+        try:
+            written = int(self._stream.write(text))
+            self._stream.flush()
+            return written
+        finally:
+            self._screen.end(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class CallbackModule(CallbackBase):  # type: ignore[misc]  # Ansible has no types
+    """Hears of tasks from Ansible and of what they do from their workers, through a pipe; a thread of its own tells it."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "aggregate"
+    CALLBACK_NAME = "dgxspark.vllm.progress"
+    CALLBACK_NEEDS_ENABLED = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.board, self.lock, self.ended = Board(), threading.Lock(), threading.Event()
+        self.owner, self.reader = os.getpid(), -1
+        self.screen: Screen | None = None
+        self.streams: tuple[Any, Any] | None = None
+        self.events = -1
+        self.thread = threading.Thread(target=self._follow, daemon=True)
+
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        """Begin to listen."""
+        style, file = self.get_option("style"), self.get_option("file")
+        if file:
+            try:
+                self.events = os.open(
+                    Path(file).expanduser(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+                )
+            except OSError as error:
+                # Reports are worth no run.
+                self._display.warning(
+                    f"dgxspark.vllm.progress: no events are written: {error}. Correct its option file."
+                )
+        if style == "none" and self.events < 0:
+            self.disabled = True
+            return
+        if style == "auto":
+            style = "terminal" if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" else "lines"
+        self.reader, Channel.descriptor = os.pipe()
+        for descriptor in (self.reader, Channel.descriptor):
+            os.set_blocking(descriptor, False)
+        self.tell: Callable[[float], None] = {"terminal": self._draw, "lines": self._print}.get(
+            style, lambda _now: None
+        )
+        if style == "terminal":
+            self.screen, self.streams = Screen(sys.stdout.fileno()), (sys.stdout, sys.stderr)
+            sys.stdout = Output(sys.stdout, self.screen)
+            sys.stderr = Output(sys.stderr, self.screen)
+        atexit.register(self._close)
+        self.thread.start()
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        """The stdout callback has printed its name."""
+        self._note()
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        """The stdout callback has printed its name."""
+        self._note()
+
+    def v2_runner_on_start(self, host: Any, task: Any) -> None:
+        """A task begins on a host."""
+        with self.lock:
+            self.board.begin(host.get_name(), task.get_name(), time.monotonic())
+        self._write("begin", host=host.get_name(), task=task.get_name())
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        """A task has ended on a host."""
+        self._end(result, "ok")
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        """A task has ended on a host."""
+        self._end(result, "failed")
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        """A task has ended on a host."""
+        self._end(result, "skipped")
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        """A task has ended on a host."""
+        self._end(result, "unreachable")
+
+    def v2_playbook_on_include(self, included_file: Any) -> None:
+        """A task that includes others has ended on its hosts; it has no result."""
+        with self.lock:
+            for host in included_file._hosts:
+                self.board.end(host.get_name())
+        self._note()
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        """The end of the run."""
+        self._write("stats", hosts={host: stats.summarize(host) for host in sorted(stats.processed)})
+        self._close()
+
+    def _end(self, result: Any, what: str) -> None:
+        host, task = result.host.get_name(), result.task.get_name()
+        with self.lock:
+            self.board.end(host)
+        self._note()
+        self._write("end", host=host, task=task, result=what)
+
+    def _note(self) -> None:
+        with self.lock:
+            self.board.said(time.monotonic())
+
+    def _follow(self) -> None:
+        """Take what workers send until the run has ended, and tell it."""
+        rest = b""
+        while not self.ended.is_set():
+            select.select([self.reader], [], [], TICK)
+            with contextlib.suppress(BlockingIOError):
+                rest += os.read(self.reader, 1 << 16)
+            *lines, rest = rest.split(b"\n")
+            for line in lines:
+                told = json.loads(line)
+                with self.lock:
+                    self.board.take(told, time.monotonic())
+                self._write("progress", **told)
+            self.tell(time.monotonic())
+
+    def _draw(self, now: float) -> None:
+        with self.lock:
+            lines = self.board.lines(now, max(shutil.get_terminal_size().lines // SHOWN_PART - 2, 1))
+        if self.screen:
+            self.screen.draw(lines)
+
+    def _print(self, now: float) -> None:
+        with self.lock:
+            lines = self.board.due(now)
+        for line in lines:
+            self._display.display(f"  {line}")
+
+    def _write(self, event: str, **what: Any) -> None:
+        """Append an event to the file, at one go."""
+        if self.events >= 0:
+            body = {"time": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), "event": event, **what}
+            with contextlib.suppress(OSError):  # a full disk does not end a rollout
+                os.write(self.events, json.dumps(body).encode() + b"\n")
+
+    def _close(self) -> None:
+        """Leave the terminal as it was. A worker, which is a fork, has nothing to do with it."""
+        if self.ended.is_set() or os.getpid() != self.owner:
+            return
+        self.ended.set()
+        if self.thread.is_alive():
+            self.thread.join(2 * TICK)
+        Channel.descriptor = None
+        if self.screen and self.streams:
+            self.screen.draw([])
+            sys.stdout, sys.stderr = self.streams
