@@ -204,7 +204,7 @@ class ActionModule(ActionBase):
             path = self._place(relative)
             if path.is_symlink() or size_of(path) != size or snapshots.sha256_of(path) != wanted:
                 missing.append((remote, path, size, wanted))
-        talk = Progress(f"{self.host}: {what}", sum(file[2] for file in missing))
+        talk = Progress(self.host, what, sum(file[2] for file in missing))
         for remote, local, size, wanted in missing:
             draft = local.with_name(f".{local.name}.part")
             draft.unlink(missing_ok=True)
@@ -303,7 +303,7 @@ class ActionModule(ActionBase):
         for _attempt in range(2):
             staged = self._on_host("stage", image)
             missing = [piece for piece in image["pieces"] if staged["staged"].get(piece["name"]) != piece["size"]]
-            talk = Progress(f"{self.host}: {image['ref']}", sum(piece["size"] for piece in missing))
+            talk = Progress(self.host, image["ref"], sum(piece["size"] for piece in missing))
             for piece in missing:
                 self._connection.put_file(
                     str(self.dir / image["folder"] / piece["name"]), f"{staged['path']}/{piece['name']}"
@@ -385,7 +385,7 @@ class ActionModule(ActionBase):
                 if staged.get(model["files"][name]["sha256"]) != model["files"][name]["size"]
             }
             total = sum(model["files"][name]["size"] for name in missing.values())
-            talk = Progress(f"{self.host}: {model['repo']}@{model['commit'][:12]}", total)
+            talk = Progress(self.host, f"{model['repo']}@{model['commit'][:12]}", total)
             for wanted, name in missing.items():
                 self._connection.put_file(str(here[name]), f"{found['folder']}/{wanted}")
                 talk.add(model["files"][name]["size"])

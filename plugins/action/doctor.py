@@ -20,6 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answer
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
 from ansible_collections.dgxspark.vllm.plugins.modules.doctor import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import images_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 
 display = Display()
@@ -100,7 +101,7 @@ class ActionModule(ActionBase):
         """Return the findings of one host beside those of its plan."""
         if not first.get("reached"):
             return [doctor.unreachable(first.get("why") or "it was not asked").to_dict()]
-        said = {**(first.get("answers") or {}), **(second.get("answers") or {})}
+        said = images_apart({**(first.get("answers") or {}), **(second.get("answers") or {})})
         found: list[dict[str, Any]] = []
         if second and not second.get("reached"):
             found.append(doctor.unreachable(second.get("why") or "it was lost").to_dict())

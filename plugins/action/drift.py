@@ -18,6 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answer
 from ansible_collections.dgxspark.vllm.plugins.modules.drift import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum, own_variables
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import images_apart
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.reports import conclude
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
@@ -101,7 +102,7 @@ def judge(planned: dict[str, Any], asked: dict[str, Any], wanted: str, ranks: bo
     found = drift.check_lock(planned.get("findings") or [], planned.get("services") or [])
     if not asked.get("reached"):
         return [*found, drift.unreachable(str(asked.get("why") or "it was not asked")).to_dict()]
-    said = asked.get("answers") or {}
+    said = images_apart(asked.get("answers") or {})
     lost = {name: answer for name, answer in said.items() if answer.get("failed")}
     if "host" in lost:  # nothing else would mean anything, and it has mostly the same cause
         return [*found, drift.not_asked(WHAT["host"], str(lost["host"].get("msg"))).to_dict()]

@@ -1,25 +1,32 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Send the module what it keeps of a plan, and no more; documented in plugins/modules/generation.py."""
+"""Send the module what it keeps and proves of a plan, and no more; documented in plugins/modules/generation.py."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import (
+    defaults,
     desired_checksum,
     differs,
     folders_of,
     own_variables,
 )
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import listed
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 MODULE = "dgxspark.vllm.generation"
@@ -49,12 +56,46 @@ class ActionModule(ActionBase):
             )
         if args.get("action") == "up_to_date" and plan:
             args.update(
-                models=[model for model in plan.get("models") or [] if model.get("repo")],
+                models=models_of(plan, task_vars or {}),
                 folders=folders_of(plan),
                 differs=differs(plan, addons, own, spark),
             )
+            if boolean(args.get("prove") or False) and not self._task.check_mode:
+                args["proof"] = proof_of(plan, own)
         found = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {})
-        result.update(
-            checked_answer(found, untrusted.anything, str((task_vars or {}).get("inventory_hostname", "")), MODULE)
-        )
+        host = str((task_vars or {}).get("inventory_hostname", ""))
+        result.update(checked_answer(found, untrusted.anything, host, MODULE))
+        if result.get("proved"):
+            take_over(found, host, task_vars or {}, MODULE)
+            # They lie on the host; a registered result is walked through several times a run.
+            result.pop("receipts", None)
         return result
+
+
+def models_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the models of a host; one that is copied from the controller with the size and time of its files there.
+
+    plan: the host's. task_vars: as an action has them.
+    """
+    return [
+        {"path": model["path"], "copied": listed(Path(of_host(str(model["source"]), task_vars)))}
+        if model.get("source")
+        else model
+        for model in plan.get("models") or []
+    ]
+
+
+def proof_of(plan: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the services of a host are proved by, as tasks/prove.yml and the role prove have it.
+
+    plan: the host's. own: variables of roles that are set for it.
+    """
+    role, settings = {**defaults("prove"), **own}, plan.get("settings") or {}
+    services = [service for service in plan.get("services") or [] if service.get("state") in ("started", "on_demand")]
+    return {
+        "services": service_views.view(services, "proof"),
+        "timeout": role["prove_timeout"],
+        "receipts_dir": generations.RECEIPTS if boolean(role["prove_receipts"]) else "",
+        "os_reserve_gib": settings.get("reserve_gib"),
+        "root": settings.get("sysroot") or "/",
+    }

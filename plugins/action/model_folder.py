@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untru
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import listed
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Progress
 
@@ -38,7 +38,7 @@ class ActionModule(ActionBase):
             if not self._task.args.get(name):
                 raise AnsibleActionFail(f"{name} is missing")
         self.source = Path(of_host(str(self._task.args["source"]), task_vars or {}))
-        files = self._listed()
+        files = listed(self.source)
         looked = self._on_host("look", files)
         self._asked([*looked["missing"], *looked["digests"]], files, "look")
         mine = {name: self._sha256(name) for name in looked["digests"]}
@@ -56,28 +56,6 @@ class ActionModule(ActionBase):
         if (wanted or stale) and not self._task.check_mode:
             result["bytes"] = self._bring({name: files[name] for name in wanted}, stale, mine)
         return result
-
-    def _listed(self) -> dict[str, dict[str, int]]:
-        """Size and time of change of all files below the source, by their name there."""
-        if not self.source.is_dir():
-            raise AnsibleActionFail(
-                f"{self.source} is no folder of the controller; model.source of a service names one (see docs/inventory.md)"
-            )
-        found = {}
-        for folder, _folders, names in os.walk(self.source, followlinks=True):
-            for name in names:
-                file = Path(folder, name)
-                if not file.is_file():
-                    raise AnsibleActionFail(
-                        f"{file} is no file that can be read; a link to nothing? Take it away, or mend it"
-                    )
-                now = file.stat()
-                found[str(file.relative_to(self.source))] = {"size": now.st_size, "mtime": int(now.st_mtime)}
-        if not found:
-            raise AnsibleActionFail(
-                f"{self.source} has no files; model.source of a service names a folder with weights"
-            )
-        return dict(sorted(found.items()))
 
     def _sha256(self, name: str) -> str:
         try:
@@ -103,7 +81,7 @@ class ActionModule(ActionBase):
                 missing = {
                     name: file for name, file in coming.items() if ready["staged"].get(file["part"]) != file["size"]
                 }
-                talk = Progress(f"{host}: {path}", sum(file["size"] for file in missing.values()))
+                talk = Progress(host, path, sum(file["size"] for file in missing.values()))
                 for name, file in missing.items():
                     self._connection.put_file(str(self.source / name), f"{ready['folder']}/{file['part']}")
                     talk.add(file["size"])

@@ -14,10 +14,11 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content.snapshots import progress
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import FETCH
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import bytes_moved, poll_seconds
 
 display = Display()
 MODULE = "dgxspark.vllm.model_snapshot"
@@ -37,7 +38,8 @@ class ActionModule(ActionBase):
         if token_file:
             args["token"] = self._read_token(token_file)
         result = self._ask(args, variables)
-        what = f"{variables.get('inventory_hostname', '')}: {args.get('repo')}@{args.get('revision', 'main')}"
+        host, thing = str(variables.get("inventory_hostname", "")), f"{args.get('repo')}@{args.get('revision', 'main')}"
+        what = f"{host}: {thing}"
         again = "would be" if self._task.check_mode else "is"
         for entry in result.get("wrong") or []:
             display.display(f"  {what}: {entry['file']} {entry['why']}; it {again} fetched again")
@@ -48,14 +50,12 @@ class ActionModule(ActionBase):
                     f"{what} was not fetched within {args.get('timeout', 14400)} s; "
                     "the download goes on, run the play again to wait for it"
                 )
-            time.sleep(int(args.get("poll", 15)))
+            time.sleep(poll_seconds(int(args.get("poll", 15))))
             result = self._ask({**args, "token": "", "step": "look"}, variables)
             if result.get("running"):
                 done = int(result.get("bytes") or 0)
                 first = done if first is None else first
-                display.display(
-                    f"  {what}: {progress(done, result.get('total_bytes'), time.monotonic() - began, first)}"
-                )
+                bytes_moved(host, FETCH, thing, done, result.get("total_bytes"), time.monotonic() - began, first)
         return result
 
     def _ask(self, args: dict[str, Any], variables: dict[str, Any]) -> dict[str, Any]:

@@ -100,7 +100,8 @@ class ActionModule(ActionBase):
             page = write_plan(Path(args["dest"]), plan, findings)
         if (args["show"] != "none" and not asking) or fails:
             show(plan, findings, page, args["show"])
-        result.update({} if args["brief"] and not asking else answer(plan, findings, locked), asking=asking)
+        how = "looks" if args["answer"] == "none" and asking else args["answer"]
+        result.update(answer(plan, findings, locked, how) if how != "none" else {}, asking=asking)
         if fails:
             raise AnsibleActionFail(refusal(errors))
         return result
@@ -230,8 +231,10 @@ class ActionModule(ActionBase):
         others = {}
         fleet = next(iter(controller_paths.fleet_folders(task_vars)), "")
         for name in task_vars.get("groups", {}).get("all") or []:
+            if str(name) in sparks:  # whose variables are read, and take a while
+                continue
             hostvars = task_vars["hostvars"][name]
-            if name not in sparks and any(variable in hostvars for variable in addons.ANYWHERE):
+            if any(variable in hostvars for variable in addons.ANYWHERE):
                 others[str(name)] = {
                     "vars": read_variables(name, hostvars, messages, fleet),
                     "address": address_of(name, hostvars),
@@ -266,9 +269,9 @@ RESULTS = (
     "spark_addons",
     "spark_planned",
     "spark_measured",
-    "spark_images",
-    "spark_up_to_date",
+    "spark_compared",
     "spark_for_all",
+    "spark_lacking",
     "spark_upstream",
     "spark_answers",
     "spark_asked",
@@ -278,6 +281,12 @@ RESULTS = (
     "spark_restored",
     "spark_generation",
 )
+
+
+# Add-on services that are about other hosts too: they are applied in every run.
+FOR_ALL = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor")
+# Of a host, what is asked of it before the plan that counts.
+LOOKED = ("image_candidates", "image_questions")
 
 
 def read_variables(name: str, hostvars: Any, messages: list[str], fleet: str = "") -> dict[str, Any]:
@@ -370,24 +379,50 @@ def show(plan: Mapping[str, Any], findings: list[dict[str, Any]], page: Path | N
         display.display(picture.plan_text(*shown, False, str(page or ""), notes), log_only=True)
 
 
-def answer(plan: Mapping[str, Any], findings: list[dict[str, Any]], locked: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return what the action answers of a plan. locked: the lock file."""
+def answer(
+    plan: Mapping[str, Any], findings: list[dict[str, Any]], locked: Mapping[str, Any] | None, how: str = "whole"
+) -> dict[str, Any]:
+    """Return what the action answers of a plan. locked: the lock file. how: the option C(answer)."""
     described = [service["lock"] for host in plan["hosts"].values() for service in host["services"]]
     described += [
         {"image": ref, "models": []} for host in plan["addons"].values() for ref in host["images"]["named"].values()
     ]
-    return {
+    found = {
         "changed": False,
         "hosts": plan["hosts"],
         "clusters": plan["clusters"],
         "addons": plan["addons"],
-        "keys_of_fleet": sorted(own_keys(plan)),
+        "lacking": {
+            kind: [host for host, body in plan["hosts"].items() if body["missing"][kind]]
+            for kind in ("images", "models")
+        },
+        "on_demand": [
+            host
+            for host, body in plan["hosts"].items()
+            if any(service["state"] == "on_demand" for service in body["services"])
+        ],
+        "for_all": [host for host, body in plan["addons"].items() if any(body.get(role) for role in FOR_ALL)],
         "locked_names": lock.questions(locked, described),
-        "findings": findings,
         "errors": len([finding for finding in findings if finding["severity"] == "error"]),
-        "placement": placement.check(plan),
         # The plan itself, once on the screen, is not wanted there a second time with -v.
         "_ansible_verbose_override": True,
+    }
+    if how == "whole":
+        return {
+            **found,
+            "keys_of_fleet": sorted(own_keys(plan)),
+            "findings": findings,
+            "placement": placement.check(plan),
+        }
+    # Ansible walks through every value of a registered result several times, and a text is one value.
+    hosts = {
+        host: {key: body[key] for key in LOOKED} if how == "looks" else json.dumps(body)
+        for host, body in plan["hosts"].items()
+    }
+    return {
+        **found,
+        "hosts": hosts,
+        "addons": {} if how == "looks" else {host: json.dumps(body) for host, body in plan["addons"].items()},
     }
 
 

@@ -13,10 +13,12 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import rollout
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import ROLL_OUT
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
 from ansible_collections.dgxspark.vllm.plugins.modules.rollout import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import desired_checksum, own_variables
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import Channel
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
@@ -93,7 +95,17 @@ class ActionModule(ActionBase):
         except ValueError as error:
             raise AnsibleActionFail(f"no host was touched: {error}") from error
         display.display(rollout.order_text(found))
+        self._tell(found["batches"], 0)
         return {**found, "clusters": clusters}
+
+    @staticmethod
+    def _tell(batches: list[list[str]], done: int) -> None:
+        """Tell the callback how far the rollout is. done: batches that are through."""
+        hosts, count = [len(batch) for batch in batches], len(batches)
+        if count:
+            Channel.send(
+                "", ROLL_OUT, f"batch {min(done + 1, count)} of {count}", sum(hosts[:done]), sum(hosts), "hosts"
+            )
 
     def step_gate(self) -> dict[str, Any]:
         """Refuse a host whose services became slower."""
@@ -111,7 +123,10 @@ class ActionModule(ActionBase):
     def step_judge(self) -> dict[str, Any]:
         """Say what becomes of the batch at hand."""
         present = [str(host) for host in self.variables.get("ansible_play_batch") or []]
-        batch = next((each for each in plain(self.args["batches"]) if set(each) & set(present)), present)
+        batches = plain(self.args["batches"])
+        batch = next((each for each in batches if set(each) & set(present)), present)
+        if batch in batches:
+            self._tell(batches, batches.index(batch) + 1)
         return rollout.judge(
             batch,
             plain(self.args["clusters"] or {}),

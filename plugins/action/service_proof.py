@@ -8,13 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import MeasuredStarts
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import take_over
 
-display = Display()
 MODULE = "dgxspark.vllm.service_proof"
 
 
@@ -32,11 +28,5 @@ class ActionModule(ActionBase):
         if result.get("failed") or self._task.check_mode:
             return result
         host = str(task_vars.get("inventory_hostname") or "")
-        said = checked_answer(found, answers.SERVICE_PROOF, host, MODULE)
-        starts = [each["receipt"].get("start") for _name, each in sorted(said["receipts"].items())]
-        known = MeasuredStarts(task_vars)
-        try:
-            known.keep(host, [start for start in starts if start])
-        except OSError as error:
-            display.warning(f"what {host} measured is on its receipts alone, {known.folder} cannot be written: {error}")
+        take_over(found, host, task_vars, MODULE)
         return result

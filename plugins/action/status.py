@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,14 @@ class ActionModule(ActionBase):
             keep(of_fleet(args["page"], variables), status_page.page(found, args["planned"]))
         if args["show"] != "none":
             display.display(fleet_status.text(found, args["show"]))
-        return conclude(result, found, args, variables, "well", "reason", "hosts", "services")
+        again = args["watch"] > 0 and (not args["looks"] or args["look"] < args["looks"])
+        if again:
+            args["fail_on"] = "never"
+        result.update(again=again, look=args["look"])
+        concluded = conclude(result, found, args, variables, "well", "reason", "hosts", "services")
+        if again:
+            time.sleep(args["watch"])
+        return concluded
 
 
 def keep(path: str, text: str) -> None:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content.snapshots import progress
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.progress import SPREAD
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.progress import bytes_moved, poll_seconds
 
-display = Display()
 MODULE = "dgxspark.vllm.transfer"
 PROGRAM = Path(__file__).resolve().parents[2] / "roles" / "spread" / "files" / "spread_worker.py"
 FIRST_LOOK = 0.5  # small things need not wait for a whole interval
@@ -39,20 +38,18 @@ class ActionModule(ActionBase):
         sent = {**args, "tasks": tasks, "things": {}, "program": PROGRAM.read_text(encoding="utf-8")}
         host = str(variables.get("inventory_hostname", ""))
         result = self._ask(sent, variables)
-        what = f"{host}: {', '.join(describe(task) for task in tasks)}"
+        what = ", ".join(describe(task) for task in tasks)
         began, shown, wait = time.monotonic(), time.monotonic(), FIRST_LOOK
         look = {"tasks": [], "step": "look"}
-        timeout, poll = int(args.get("timeout", 14400)), float(args.get("poll", 15))
+        timeout, poll = int(args.get("timeout", 14400)), poll_seconds(float(args.get("poll", 15)))
         while result.get("running") and time.monotonic() - began < timeout:
             time.sleep(wait)
             wait = min(wait * 2, poll)
             result = self._ask(look, variables)
             if result.get("running") and time.monotonic() - shown >= poll:
                 shown = time.monotonic()
-                line = progress(
-                    int(result.get("done") or 0), result.get("total"), shown - began, int(result.get("before") or 0)
-                )
-                display.display(f"  {what}: {line}")
+                done, before = int(result.get("done") or 0), int(result.get("before") or 0)
+                bytes_moved(host, SPREAD, what, done, result.get("total"), shown - began, before)
         if result.get("failed"):
             return result
         got = dict(result.get("got") or {})

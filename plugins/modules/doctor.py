@@ -23,8 +23,8 @@ options:
     required: true
   asked_from:
     description:
-      - Name of a variable that holds, on each host, the result of M(dgxspark.vllm.ask) with the answers C(host)
-        (M(dgxspark.vllm.spark_info)) and C(images) (M(dgxspark.vllm.image_info)).
+      - Name of a variable that holds, on each host, the result of M(dgxspark.vllm.ask) with the answer C(host)
+        (M(dgxspark.vllm.spark_info) with its C(images)).
     type: str
     required: true
   looked_from:

@@ -23,8 +23,8 @@ options:
     required: true
   asked_from:
     description:
-      - Name of a variable that holds a result of M(dgxspark.vllm.ask) on the hosts, with the answers C(host) of M(dgxspark.vllm.spark_info),
-        C(images) of M(dgxspark.vllm.image_info) and C(deployed) of M(dgxspark.vllm.generation) with C(action=compare).
+      - Name of a variable that holds a result of M(dgxspark.vllm.ask) on the hosts, with the answers C(host) of M(dgxspark.vllm.spark_info) with its
+        C(images), and C(deployed) of M(dgxspark.vllm.generation) with C(action=compare).
     type: str
     required: true
   show:
@@ -60,8 +60,6 @@ EXAMPLES = r"""
     modules:
       host:
         module: dgxspark.vllm.spark_info
-      images:
-        module: dgxspark.vllm.image_info
         args:
           images: "{{ spark_planned.hosts[inventory_hostname].image_candidates }}"
       deployed:

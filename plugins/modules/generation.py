@@ -27,7 +27,7 @@ options:
         as they should be. M(dgxspark.vllm.drift) judges it. Nothing is written, and no content of a file is returned.
       - V(up_to_date) says whether site.yml would find nothing to do - the host was proved as what O(plan) and O(addons) want, and still is
         that, file by file, with its units active, its images and folders there, and its weights whole. Files of weights that were
-        touched are hashed, as M(dgxspark.vllm.model_snapshot) does.
+        touched are hashed, as M(dgxspark.vllm.model_snapshot) does. With O(prove) the services of such a host are proved too.
       - V(restore) brings a generation back, once it is known that its images and weights are there.
       - V(forget) removes all generations and the names that they gave to images.
     type: str
@@ -58,10 +58,21 @@ options:
         sends kernel, driver and DGX OS.
     type: dict
     default: {}
+  prove:
+    description:
+      - With O(action=up_to_date), prove the services of O(plan) right away where there is nothing to apply, as M(dgxspark.vllm.service_proof)
+        does, with their receipts. One that does not answer soon, a finding that is an error, and a service on demand that would have
+        to be started leave RV(proved) V(false), and nothing else - the whole proof says why. Never in check mode.
+    type: bool
+    default: false
+  proof:
+    description:
+      - Set by the action plugin; the options of M(dgxspark.vllm.service_proof), with O(prove).
+    type: dict
   models:
     description:
       - With O(action=compare), the models of the host's part of RV(dgxspark.vllm.plan#module:hosts). Sizes of files are compared, none is
-        read. With O(action=up_to_date) the action plugin sets it.
+        read. With O(action=up_to_date) the action plugin sets it; one that comes from the controller has the size and time of its files there.
     type: list
     elements: dict
     default: []
@@ -128,9 +139,9 @@ extends_documentation_fragment:
   - dgxspark.vllm.attributes
 attributes:
   diff_mode:
-    support: none
+    support: partial
     details:
-      - RV(steps) names what would change; contents are never shown, secrets are among them.
+      - Receipts of O(prove) are shown. RV(steps) names what would change; contents are never shown, secrets are among them.
 notes:
   - Needs root.
 seealso:
@@ -194,6 +205,21 @@ why:
   type: list
   elements: str
   sample: ["generation 3 is not proven"]
+proved:
+  description: Whether all services of an up-to-date host answered, were found as they are to be, and have their receipts.
+  returned: when O(action=up_to_date)
+  type: bool
+  sample: true
+unproved:
+  description: Why they were not proved.
+  returned: with O(prove), when RV(up_to_date) and not RV(proved)
+  type: str
+  sample: "heavy at http://127.0.0.1:8001 is not ready"
+answers:
+  description: As RV(dgxspark.vllm.service_proof#module:answers).
+  returned: when RV(proved)
+  type: dict
+  sample: {"heavy": {"ready": true, "stage": "completion", "decode_tokens_per_second": 41.5}}
 generations:
   description: All generations that are kept, by number.
   returned: success
@@ -290,6 +316,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_looks,
@@ -299,6 +326,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generation_host import Host, Refused
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, staging
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 
 CHANGING = ("record", "confirm", "restore", "forget")
@@ -318,7 +346,7 @@ def carry_out(host: Host, action: str) -> dict[str, Any]:
         return {"changed": False, **generation_looks.compare(host)}
     if action == "up_to_date":
         why = generation_looks.up_to_date(host)
-        return {"changed": False, "up_to_date": not why, "why": why}
+        return {"changed": False, "up_to_date": not why, "why": why, "proved": False}
     if action == "restore":
         found = generation_restore.restore(host)
         host.state = host.state if host.check else host.read_state()
@@ -349,6 +377,14 @@ def act(module: AnsibleModule) -> dict[str, Any]:
     return result
 
 
+def prove(module: AnsibleModule) -> dict[str, Any]:
+    """Prove the services of a host that is up to date, as the action plugin says it; who waits for the host need not wait for that."""
+    checked = ArgumentSpecValidator(host_proof.ARGUMENTS).validate(module.params["proof"])
+    if checked.error_messages:
+        module.fail_json(msg=f"proof: {'; '.join(checked.error_messages)}")
+    return host_proof.prove_at_once(module, checked.validated_parameters)
+
+
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(
@@ -363,6 +399,8 @@ def main() -> None:
             "plan": {"type": "dict"},
             "addons": {"type": "dict"},
             "facts": {"type": "dict", "default": {}},
+            "prove": {"type": "bool", "default": False},
+            "proof": {"type": "dict"},
             "models": {"type": "list", "elements": "dict", "default": []},
             "services": {"type": "list", "elements": "dict"},
             "settings": {"type": "dict", "default": {}},
@@ -380,6 +418,8 @@ def main() -> None:
     )
     try:
         result = act(module)
+        if result.get("up_to_date") and module.params["prove"] and module.params["proof"] and not module.check_mode:
+            result.update(prove(module))
     except Refused as refused:
         module.fail_json(msg=str(refused))
     except PermissionError as error:

@@ -218,15 +218,12 @@ images:
         caches: {}
 """
 
-import json
 import os
-from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe, spreading
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_looks, image_probe
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
@@ -244,95 +241,24 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    refs = list(dict.fromkeys(module.params["images"]))
-    bad = [ref for ref in refs if not ref.strip() or any(sign.isspace() for sign in ref)]
-    if bad:
-        module.fail_json(msg=f"not references of images: {', '.join(repr(ref) for ref in bad)}")
-    if module.params["probe_timeout"] < 1:
-        module.fail_json(msg=f"probe_timeout is {module.params['probe_timeout']}; it must be 1 or more")
-    run = runner(module)
-    found = inspect(module, run, refs) if refs else {}
-    # What came from another host by its digest has a tag here instead: engines know a digest as a name of what they pulled alone.
-    tags = {ref: spreading.local_alias(ref) for ref, image in found.items() if image is None}
-    tags = {ref: tag for ref, tag in tags.items() if tag}
-    if tags:
-        tagged = inspect(module, run, list(tags.values()))
-        found.update({ref: tagged[tag] for ref, tag in tags.items()})
-    images = {ref: image or docker_facts.absent_image() for ref, image in found.items()}
-    came = {str(images[ref]["id"]) for ref in module.params["brought"] if (images.get(ref) or {}).get("present")}
+    params, run = module.params, runner(module)
+    if params["probe_timeout"] < 1:
+        module.fail_json(msg=f"probe_timeout is {params['probe_timeout']}; it must be 1 or more")
+    try:
+        images = image_looks.found(run, params["images"])
+    except image_looks.Unknown as unknown:
+        module.fail_json(msg=str(unknown))
+        raise
+    came = {str(images[ref]["id"]) for ref in params["brought"] if (images.get(ref) or {}).get("present")}
     if came and not module.check_mode:
         with host_lock.held(module) as locked:
             if locked:
                 made.note_images(came)
-    answers: dict[str, tuple[str, dict[str, Any] | None]] = {}
-    for image in images.values():
-        key = str(image["id"])
-        if image["present"] and key not in answers:
-            answers[key] = answer(module, run, key)
-        image["probe_from"], said = answers.get(key, ("none", None))
-        image["probe"] = image_probe.describe(said, image["env"])
-        if image["probe"] and image["probe"]["vllm_version"]:
-            image["vllm_version"], image["vllm_version_source"] = image["probe"]["vllm_version"], "package"
+    asks = params["probe"] and not module.check_mode
+    ask = image_looks.asker(run, params["cache_dir"], params["probe_timeout"], module.warn) if asks else None
+    image_looks.add_contents(images, params["cache_dir"], ask)
     machine = os.uname().machine
     module.exit_json(changed=False, images=images, host_architecture=ARCHITECTURES.get(machine, machine))
-
-
-def inspect(module: AnsibleModule, run: Any, refs: list[str]) -> dict[str, Any]:
-    """Ask for all references at once; one by one where the answer cannot be told apart."""
-    rc, out, err = run(docker_facts.image_command(refs))
-    if rc == 127:
-        module.fail_json(msg="there is no docker on this host; install the Docker engine (DGX OS ships it)")
-    found = docker_facts.parse_images(refs, out, err)
-    if found is None and len(refs) > 1:
-        found = {}
-        for ref in refs:
-            found.update(inspect(module, run, [ref]))
-    if found is None:
-        detail = err.strip() or f"exit code {rc}"
-        module.fail_json(msg=f"docker image inspect failed for {', '.join(refs)}: {detail}")
-    return found or {}
-
-
-def answer(module: AnsibleModule, run: Any, image_id: str) -> tuple[str, dict[str, Any] | None]:
-    """Return where the answer of an image comes from, and the answer: the cache's, else the image's own."""
-    path = Path(module.params["cache_dir"], image_probe.cache_name(image_id))
-    cached = read_cache(path)
-    if cached is not None:
-        return "cache", cached
-    if not module.params["probe"] or module.check_mode:
-        return "none", None
-    timeout = module.params["probe_timeout"]
-    container = f"dgxspark-probe-{os.getpid()}"
-    rc, out, err = run(image_probe.command(image_id, container, timeout), timeout + 60)
-    said, lasting = image_probe.parse(rc, out, err, timeout)
-    if rc in image_probe.TIMED_OUT:
-        run(["docker", "rm", "--force", container])
-    if lasting:
-        write_cache(module, path, {"schema": image_probe.SCHEMA, "id": image_id, "answer": said})
-    return "image", said
-
-
-def read_cache(path: Path) -> dict[str, Any] | None:
-    """Return a kept answer; None if there is none, or none that this release can read."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    fits = isinstance(content, dict) and content.get("schema") == image_probe.SCHEMA
-    said = content.get("answer") if fits else None
-    return said if isinstance(said, dict) else None
-
-
-def write_cache(module: AnsibleModule, path: Path, content: dict[str, Any]) -> None:
-    """Keep an answer, by one rename; a host that cannot keep it is asked again next time."""
-    draft = path.with_name(f".{path.name}.new")
-    try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        draft.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        draft.chmod(0o644)
-        draft.replace(path)
-    except OSError as error:
-        module.warn(f"what image {content['id']} said could not be kept in {path.parent}: {error}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ options:
     type: str
     default: ''
   images_from:
-    description: Name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts.
+    description:
+      - Name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts, or of M(dgxspark.vllm.spark_info) with its C(images).
     type: str
     default: ''
   upstream_from:
@@ -49,12 +50,6 @@ options:
     type: str
     choices: [never, now, later, both]
     default: never
-  brief:
-    description:
-      - Return RV(asking) alone once nobody is to be asked. Ansible goes through every value of a registered result, which takes longer than
-        to plan a large fleet.
-    type: bool
-    default: false
   dest:
     description:
       - File on the controller that the plan is written to, as JSON without timestamps. Empty writes none.
@@ -80,6 +75,17 @@ options:
     type: str
     choices: [none, short, full, json]
     default: short
+  answer:
+    description:
+      - How much is returned. Ansible copies and walks through a registered result several times, which for a large fleet takes longer than to
+        plan it.
+      - V(whole) returns all. V(looks) returns of RV(hosts) only what hosts are asked next, C(image_candidates) and C(image_questions), and no
+        RV(addons). V(none) returns RV(asking) alone, unless images are to be asked, which is as V(looks).
+      - V(texts) returns RV(hosts) and RV(addons) with the body of each host as a text in JSON, of which a host reads its own.
+      - RV(findings), RV(placement) and RV(keys_of_fleet) come with V(whole) alone.
+    type: str
+    choices: [none, looks, texts, whole]
+    default: whole
   models:
     description:
       - Instead of planning, show what every recipe, with its variants and images, can do on one to eight Sparks.
@@ -199,6 +205,23 @@ addons:
         - {service: heavy, kind: engine, unit: spark-heavy.service, address: 192.168.1.11, port: 8001, key: true, callers: [forge]}
       gateway: null
       speech: {services: []}
+lacking:
+  description: Hosts that do not have all of their images, or models.
+  returned: success
+  type: dict
+  sample: {images: [spark-1], models: []}
+for_all:
+  description: Hosts with add-on services that are about other hosts too (gateway, clients, exporters, monitoring, fleet monitor).
+  returned: success
+  type: list
+  elements: str
+  sample: [forge]
+on_demand:
+  description: Hosts with services that are started by a request.
+  returned: success
+  type: list
+  elements: str
+  sample: [spark-2]
 locked_names:
   description: Locked tags and branches that services use and that can move, as M(dgxspark.vllm.upstream_info) takes them.
   returned: success

@@ -169,182 +169,20 @@ receipts:
   type: dict
 """
 
-import math
-from functools import partial
-from pathlib import Path
-from typing import Any
-
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import units
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import engines, readiness, receipt_file, receipts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
-
-MEASURED = ("ttft_seconds", "decode_tokens_per_second", "server_version", "max_model_len")
-METRICS_TIMEOUT = 10.0  # s
-
-
-def question(service: dict[str, Any], timeout: float) -> dict[str, Any]:
-    """Return what M(dgxspark.vllm.endpoint_ready) is to be asked of a service."""
-    if service["on_demand"]:
-        timeout = max(timeout, float(service["settings"].get("start_deadline_seconds") or 0))
-    return {
-        **readiness.DEFAULTS,
-        "on_demand": bool(service["on_demand"]),
-        "url": service["url"] or None,
-        "model": service["served_model_name"],
-        "api_key_file": service["settings"].get("api_key_file") or None,
-        "timeout": timeout,
-        "unit": service["unit"],
-        "container": service["container"],
-        "checks": service["checks"],
-    }
-
-
-def deployed(service: dict[str, Any]) -> dict[str, Any]:
-    """Return what a receipt says of what is deployed."""
-    found = {key: service[key] for key in ("image", "model", "vllm_version", "argv", "env")}
-    if len(service["parts"]) > 1:
-        found["ray_argv"] = service["parts"][0]["argv"]
-    return found
-
-
-def rests(module: AnsibleModule, asks: command.Run, service: dict[str, Any]) -> bool:
-    """Tell whether a service on demand does not run, and was proved as what is deployed.
-
-    :param module: with C(receipts_dir)
-    :param asks: runs a program that only looks
-    :param service: of the module's arguments
-    :returns: whether it is left alone
-    """
-    if not service["on_demand"] or not module.params["receipts_dir"]:
-        return False
-    with command.failing(module):
-        shown = units.ask(asks, [service["unit"]])
-    # One whose last start failed, or whose unit is gone, is not well for having been proved before.
-    if not shown or (shown[0]["load_state"], shown[0]["active_state"]) != ("loaded", "inactive"):
-        return False
-    previous, _text = receipt_file.read_previous(module, f"{module.params['receipts_dir']}/{service['name']}.json")
-    return previous is not None and previous["deployed"] == deployed(service)
-
-
-def measured(service: dict[str, Any], answer: dict[str, Any], engine: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of a receipt; a rank behind the first one has answered nothing.
-
-    :param service: of the module's arguments
-    :param answer: of C(readiness.wait)
-    :param engine: of C(engines.look)
-    :returns: figures by name, as C(receipts.FIGURES) has their units
-    """
-    if not service["url"]:
-        return dict(engine["measured"])
-    return {
-        **engine["measured"],
-        **{key: answer.get(key) for key in MEASURED},
-        "checks": answer.get("checks") or {},
-    }
-
-
-def new_receipt(
-    service: dict[str, Any], figures: dict[str, Any], looked: dict[str, Any], previous: dict[str, Any] | None
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the receipt after the one before, and what got worse.
-
-    :param service: of the module's arguments
-    :param figures: of C(measured)
-    :param looked: of C(engines.look), with the receipt's part of the fast path and what the start took
-    :param previous: the receipt before, None for the first
-    :returns: receipt, and findings as plain dicts
-    """
-    receipt = receipts.build(
-        service["name"],
-        deployed(service),
-        figures,
-        previous,
-        service["cluster"] or None,
-        service["rank"],
-        looked["fast_path"],
-        looked["start"],
-    )
-    return receipt, receipts.compare(previous, receipt)
-
-
-ARGUMENTS: dict[str, Any] = {
-    "services": {
-        "type": "list",
-        "elements": "dict",
-        "required": True,
-        "options": {
-            **engines.SERVICE,
-            "url": {"type": "str"},
-            "served_model_name": {"type": "str"},
-            "settings": {"type": "dict", "default": {}},
-            "checks": {"type": "dict", "default": {}},
-            "image": {"type": "raw"},
-            "model": {"type": "raw"},
-            "vllm_version": {"type": "str"},
-            "argv": {"type": "list", "elements": "str", "default": []},
-            "env": {"type": "raw"},
-            "fingerprint": {"type": "str"},
-            "on_demand": {"type": "dict"},
-            "parts": {"type": "list", "elements": "dict", "default": []},
-        },
-    },
-    "timeout": {"type": "float", "default": 120},
-    "receipts_dir": {"type": "path", "default": ""},
-    "os_reserve_gib": {"type": "float"},
-    "root": {"type": "path", "default": "/"},
-    "run_dir": {"type": "path", "default": "/run/dgxspark"},
-}
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof
 
 
 def main() -> None:
     """Run the module."""
-    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
-    params, run = module.params, command.runner(module)
-    asks = command.reader(together=math.inf)
-    services = [
-        {
-            **service,
-            "unit": service["unit"] or f"spark-{service['name']}.service",
-            "container": service["container"] or f"spark-{service['name']}",
-        }
-        for service in params["services"]
-    ]
-    services = [service for service in services if not rests(module, asks, service)]
-    answers, failures = {}, []
-    for service in services:
-        answers[service["name"]], why = readiness.wait(asks, question(service, params["timeout"]), module.check_mode)
-        failures += [why] if why else []
-    if failures:
-        module.fail_json(msg="\n".join(failures), answers=answers)
-
-    # Beside one on demand others may run that are not asked about here; the system does not hold their memory.
-    reserve = None if any(service["on_demand"] for service in services) else params["os_reserve_gib"]
-    with command.failing(module):
-        looked, system, findings = engines.look(
-            run, services, reserve, METRICS_TIMEOUT, params["root"], Path(params["run_dir"])
-        )
-    kept: dict[str, dict[str, Any]] = {}
-    for service in services if params["receipts_dir"] else []:
-        name = service["name"]
-        figures = measured(service, answers[name], looked[name])
-        make = partial(new_receipt, service, figures, looked[name])
-        kept[name] = receipt_file.keep(module, f"{params['receipts_dir']}/{name}.json", make)
-    for finding in findings:
-        if finding["severity"] != "info":
-            module.warn(f"{finding['message']} {finding['fix']}")
-    result: dict[str, Any] = {
-        "changed": any(entry["changed"] for entry in kept.values()),
-        "answers": answers,
-        "services": looked,
-        "system": system,
-        "findings": findings,
-        "receipts": kept,
-    }
-    if module._diff:
-        result["diff"] = [entry.pop("diff") for entry in kept.values()]
-    module.exit_json(**result)
+    module = AnsibleModule(argument_spec=host_proof.ARGUMENTS, supports_check_mode=True)
+    try:
+        proof = host_proof.look(module, module.params)
+    except host_proof.Silent as silent:
+        module.fail_json(msg=str(silent), answers=silent.answers)
+        raise
+    module.exit_json(**host_proof.keep(module, module.params, proof))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,18 @@ options:
       - Folder in the layout of C(HF_HOME) that is looked through for models.
     type: path
     default: /srv/huggingface
+  facts:
+    description:
+      - Report RV(spark). Otherwise O(images) alone are looked for.
+    type: bool
+    default: true
+  images:
+    description:
+      - References of images that are looked for too, by tag, digest or id, as M(dgxspark.vllm.image_info) does. No image is asked for its contents;
+        what images said before is returned.
+    type: list
+    elements: str
+    default: []
 notes:
   - Run it as root to see the processes behind listening ports and all containers.
 seealso:
@@ -62,9 +74,18 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+images:
+  description: As RV(dgxspark.vllm.image_info#module:images), V(null) where Docker does not say which images there are.
+  returned: always
+  type: dict
+msg:
+  description: Why RV(images) is V(null).
+  returned: when it is
+  type: str
+  sample: "docker image inspect failed for vllm/vllm-openai:v0.23.0: Cannot connect to the Docker daemon"
 spark:
   description: All that was found.
-  returned: always
+  returned: with O(facts)
   type: dict
   contains:
     machine:
@@ -232,14 +253,15 @@ import grp
 import pwd
 import socket
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_looks, image_probe, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import engine_access, guard_account
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host.gb10 import collect
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import state_file
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import reader
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import ADVICE, NoAnswer, Run, reader
 
 
 def docker_users() -> dict[str, dict[str, str]]:
@@ -258,16 +280,9 @@ def docker_users() -> dict[str, dict[str, str]]:
     return found
 
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "root": {"type": "path", "default": "/"},
-            "disk_paths": {"type": "list", "elements": "path", "default": []},
-            "hf_home": {"type": "path", "default": "/srv/huggingface"},
-        },
-        supports_check_mode=True,
-    )
-    spark = collect(reader(), root=module.params["root"], disk_paths=module.params["disk_paths"])
+def spark_facts(module: AnsibleModule, run: Run) -> dict[str, Any]:
+    """Return all that is reported of the host but its images."""
+    spark = collect(run, root=module.params["root"], disk_paths=module.params["disk_paths"])
     there = snapshots.present(Path(module.params["hf_home"]))
     spark["models"], spark["snapshots"] = sorted(repo for repo, own in there.items() if own["commits"]), there
     spark["hf_home"] = engine_access.look(Path(module.params["hf_home"]))
@@ -278,7 +293,39 @@ def main() -> None:
     spark["docker_users"] = docker_users()
     spark["hostname"] = socket.gethostname()
     spark["nft"] = module.get_bin_path("nft") is not None
-    module.exit_json(changed=False, spark=spark)
+    return spark
+
+
+def known_images(run: Run, refs: list[str]) -> dict[str, Any]:
+    """Return C(images), and C(msg) where they are not known.
+
+    run: of the facts, so that a Docker that was silent for them holds nobody again. refs: whom it is asked about.
+    """
+    try:
+        images = image_looks.found(run, refs)
+    except image_looks.Unknown as unknown:
+        return {"images": None, "msg": str(unknown)}
+    except NoAnswer as nothing:
+        return {"images": None, "msg": f"{nothing}. {ADVICE}"}
+    image_looks.add_contents(images, image_probe.CACHE_DIR)
+    return {"images": images}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "default": "/"},
+            "disk_paths": {"type": "list", "elements": "path", "default": []},
+            "hf_home": {"type": "path", "default": "/srv/huggingface"},
+            "facts": {"type": "bool", "default": True},
+            "images": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    run = reader()
+    spark = spark_facts(module, run) if module.params["facts"] else {}
+    found = known_images(run, module.params["images"])
+    module.exit_json(changed=False, **found, **({"spark": spark} if spark else {}))
 
 
 if __name__ == "__main__":

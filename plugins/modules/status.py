@@ -53,6 +53,18 @@ options:
     type: str
     choices: [down, look, never]
     default: down
+  watch:
+    description: Seconds after which there is to be another look, for which the task waits; RV(again) says so. V(0) is a single look.
+    type: float
+    default: 0
+  looks:
+    description: Looks of O(watch) in all, V(0) for no end. All but the last one do not fail.
+    type: int
+    default: 0
+  look:
+    description: Which of them this is.
+    type: int
+    default: 1
 extends_documentation_fragment:
   - dgxspark.vllm.attributes
   - dgxspark.vllm.attributes.read_only
@@ -69,6 +81,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+again:
+  description: Whether there is to be another look.
+  returned: success
+  type: bool
+look:
+  description: Which look of O(watch) this was.
+  returned: success
+  type: int
 counts:
   description: Hosts, hosts that are silent, services, and services by their state.
   returned: always

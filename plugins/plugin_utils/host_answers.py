@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -24,3 +25,16 @@ def checked_answer(found: Any, parser: untrusted.Parser, host: str, what: str) -
             f"{host} returned an invalid answer, which was discarded: {error}. Is it the expected host, and does it run "
             "this collection's release alone?"
         ) from error
+
+
+def images_apart(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a host's answers by name, with the images, which M(dgxspark.vllm.spark_info) says as a part of C(host), as one of their own.
+
+    One that was not answered is C({failed, msg}), as M(dgxspark.vllm.ask) has it.
+    """
+    host = said.get("host") or {}
+    if host.get("failed") or "images" not in host:
+        return dict(said)
+    images = host["images"]
+    why = {"failed": True, "msg": str(host.get("msg") or "Docker does not say which images there are")}
+    return {**said, "images": why if images is None else {"images": images}}

@@ -11,12 +11,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from ansible.utils.display import Display
+
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import measured_starts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
+display = Display()
 FOLDER = "measured"
 SCHEMA = 1
 _STARTS = untrusted.listing(answers.KEPT_START, measured_starts.MOST_STARTS)
@@ -66,3 +70,17 @@ class MeasuredStarts:
     def _path(self, host: str) -> Path | None:
         # The name of a host is no path, whatever stands in it.
         return self.folder / f"{quote(host, safe='')}.json" if self.folder is not None else None
+
+
+def take_over(found: Any, host: str, task_vars: Mapping[str, Any], what: str) -> None:
+    """Keep what a proof on a host measured; what cannot be kept is a warning, and an answer that cannot be right fails.
+
+    found: what the module returned, with C(receipts). what: its name.
+    """
+    said = checked_answer(found, answers.SERVICE_PROOF, host, what)
+    starts = [each["receipt"].get("start") for _name, each in sorted(said["receipts"].items())]
+    known = MeasuredStarts(task_vars)
+    try:
+        known.keep(host, [start for start in starts if start])
+    except OSError as error:
+        display.warning(f"what {host} measured is on its receipts alone, {known.folder} cannot be written: {error}")

@@ -170,3 +170,22 @@ def test_a_further_alias_is_taken_over_without_a_restart(tmp_path):
     choice = chat("editor", max_tokens=8)
     assert choice["message"]["content"] or choice["message"].get("reasoning_content")
     assert units() == before
+
+
+def test_the_tag_prove_alone_asks_every_service_and_applies_nothing(tmp_path):
+    inventory = tmp_path / "zz.yml"
+    inventory.write_text("sparks: {}\n")
+    before = units()
+    ran = site(inventory, "--tags", "prove")
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-1000:]
+    assert "Install the unit files" not in ran.stdout and "Prove the services" in ran.stdout
+    assert units() == before
+    systemctl = ["docker", "exec", NODES["spark-1"], "systemctl"]
+    subprocess.run([*systemctl, "stop", "spark-fast.service"], check=True)
+    try:
+        ran = site(inventory, "--tags", "prove")
+        said = " ".join((ran.stdout + ran.stderr).split())
+        assert ran.returncode != 0 and "spark-fast" in said, said[-3000:]
+    finally:
+        subprocess.run([*systemctl, "start", "spark-fast.service"], check=True)
+    assert len([line for line in units().splitlines() if line == "ActiveState=active"]) >= 2

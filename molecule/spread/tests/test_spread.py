@@ -265,10 +265,11 @@ def slowly(log):
         str(Path(sys.executable).with_name("ansible-playbook")),
         *playbook(kinds=["models"], spread_limit_mbs=40)[1:],
     ]
+    environment = {**ENVIRONMENT, "DGXSPARK_PROGRESS_FILE": f"{log}.jsonl"}
     with (
         log.open("w") as stream,
         subprocess.Popen(
-            argv, cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True, env=ENVIRONMENT
+            argv, cwd=ROOT, stdout=stream, stderr=stream, start_new_session=True, env=environment
         ) as process,
     ):
         deadline, staged = time.monotonic() + 60, 0
@@ -288,10 +289,13 @@ def test_a_transfer_that_is_killed_goes_on_where_it_was(tmp_path):
     text = " ".join(log.read_text().split())
     assert code == 0, text
     assert re.search(r"not: spark-3 to spark-4: the job ended before its time", text), text
-    # Bytes, rate and time left of the run.
-    assert re.search(
-        r"spark-4: Org/Payload@main from spark-\d: 0\.\d\d of 0\.27 GB, \d+ MB/s, 0 min \d\d s left", text
-    ), text
+    moved = [event for event in map(json.loads, Path(f"{log}.jsonl").read_text().splitlines()) if event.get("done")]
+    told = [event["done"] for event in moved if (event["host"], event["stage"]) == ("spark-4", "spread")]
+    assert told and told == sorted(told), moved
+    assert all(
+        event["done"] <= event["total"] < MODEL * 1.01 and event["what"].startswith("Org/Payload@main from spark-")
+        for event in moved
+    ), moved
     came = sum(count for (name, _kind, way), count in since(before).items() if (name, way) == ("spark-4", "rx"))
     assert MODEL < came < MODEL * 1.06, came
     assert digests("spark-4") == digests("spark-1")

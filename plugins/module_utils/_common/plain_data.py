@@ -50,6 +50,22 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
+class Written:
+    """Plain data as the key of a cache: what is written alike is equal, and true is not 1."""
+
+    def __init__(self, content: Any) -> None:
+        """Take the data. Nobody may change it while it is a key. Raises ValueError and RecursionError where it cannot be written."""
+        self.content = content
+        self.text = repr(content)
+        self._hash = hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Written) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 def unfit(value: Any, where: str, endless: Collection[str] = ()) -> list[str]:
     """Return what of a value nothing can be done with, each with its place; an empty list where all is plain.
 

@@ -15,6 +15,7 @@ import html
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -196,6 +197,7 @@ def is_secret_variable(name: str) -> bool:
     )
 
 
+@lru_cache(maxsize=4096)
 def is_secret_option(name: str) -> bool:
     """The same for an option of a program and a key of its settings: the last words decide, token-budget is none."""
     parts = _words(name)

@@ -62,7 +62,10 @@ Keys = Mapping[str, Key]
 
 def defaults(keys: Keys) -> dict[str, Any]:
     """Return the default of each key; lists and mappings are copies."""
-    return {name: copy.deepcopy(key.default) for name, key in keys.items()}
+    return {
+        name: copy.deepcopy(key.default) if isinstance(key.default, (list, dict)) else key.default
+        for name, key in keys.items()
+    }
 
 
 def read(

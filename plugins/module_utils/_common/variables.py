@@ -106,6 +106,15 @@ VARIABLES: dict[str, Key] = {
         "file on the controller for the status as a page, status.html; none when left out",
         page="status.md#as-a-page",
     ),
+    "spark_status_watch": Key(
+        NUMBER,
+        0,
+        "seconds between two looks of status.yml, which then goes on until it is interrupted; 0 looks once",
+        least=0,
+        unit="seconds",
+        page="status.md",
+    ),
+    "spark_status_looks": Key(int, 0, "looks after which a watching status.yml ends; 0 for no end", least=0),
     "spark_status_fail_on": Key(
         str,
         "down",

@@ -43,7 +43,7 @@ from .._common.untrusted import (
 )
 from .._content import spread_files, spreading
 from .._memory import image_answer
-from .._proof import benchmark
+from .._proof import benchmark, engine_logs
 
 # An address that people may also have given a name: spread_address of the inventory.
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", re.ASCII)
@@ -127,6 +127,15 @@ MODEL_SNAPSHOT = record(
         "changed": flag,
     },
     rest=True,
+)
+
+ENDPOINT_STARTS = record(
+    {
+        "waiting": flag,
+        "restarts_before": maybe(size),
+        "log_stage": maybe(one_of(*engine_logs.STAGES)),
+        "log_percent": maybe(size),
+    }
 )
 
 # --- what travels between the controller and a host -------------------------------------------------------------------

@@ -11,15 +11,18 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import stat
 from pathlib import Path
 from typing import Any
 
 from .._content import snapshots
-from .._host import file_times, made
+from .._host import beneath, file_times, made
 from . import generations as engine
 from .generation_host import Host, Refused
 
 NFT = "/usr/sbin/nft"
+COPIED_MODE = 0o644  # of files of M(dgxspark.vllm.model_folder)
+MOST_NAMED = 3
 # Of the role firewall: the table as it was written, and as the kernel had it after the last load.
 FIREWALL = "/etc/dgxspark/firewall.nft"
 FIREWALL_LOADED = "/var/lib/dgxspark/firewall"
@@ -131,6 +134,7 @@ def up_to_date(host: Host) -> list[str]:
     why += firewall(host)
     why += [f"{entry['path']} is not as it has to be" for entry in params["folders"] if not folder_is(host, entry)]
     why += [text for entry in params["models"] if entry.get("repo") for text in faults(host, entry)]
+    why += [text for entry in params["models"] if entry.get("copied") for text in uncopied(host, entry)]
     for service in params["services"] or []:
         began = host.began.get(service["unit"])
         model = service.get("model") or {}
@@ -191,6 +195,34 @@ def faults(host: Host, asked: dict[str, Any]) -> list[str]:
         if not link.is_symlink() or link.resolve() != Path(found["path"]).resolve():
             why.append(f"{link} does not lead to {what}")
     return why
+
+
+def uncopied(host: Host, asked: dict[str, Any]) -> list[str]:
+    """Say which files of a model from the controller are not what was copied; M(dgxspark.vllm.model_folder) knows them by size and time too."""
+    if host.params["settings"].get("verify") == "all":
+        return [f"{asked['path']} is to be read as a whole, and compared with the controller's"]
+    hf_home, path = Path(host.params["hf_home"]), Path(asked["path"])
+    if hf_home not in path.parents:
+        return [f"{path} does not lie below {hf_home}"]
+    within = path.relative_to(hf_home)
+    ours = set(made.made_of(made.local_name(path.name)).get(str(hf_home)) or [])
+    wrong = []
+    for name, wanted in asked["copied"].items():
+        inside = f"{within}/{name}"
+        try:
+            now = beneath.info(host.at(str(hf_home)), inside)
+        except OSError:  # a link among them
+            now = None
+        same = (
+            now is not None
+            and stat.S_ISREG(now.st_mode)
+            and (now.st_size, int(now.st_mtime)) == (wanted["size"], wanted["mtime"])
+        )
+        # Modes of what was brought are mended, of what was there not.
+        if now is None or not same or (inside in ours and stat.S_IMODE(now.st_mode) != COPIED_MODE):
+            wrong.append(name)
+    more = f" and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
+    return [f"{path}: {', '.join(wrong[:MOST_NAMED])}{more} not as on the controller"] if wrong else []
 
 
 def whole(host: Host, asked: dict[str, Any]) -> dict[str, Any]:

@@ -162,6 +162,7 @@ def wait_active(
     interval: float,
     clock: Callable[[], float],
     sleep: Callable[[float], None],
+    waited: float = 0.0,
 ) -> dict[str, Any]:
     """Wait until a unit is active: for engines that answer no requests themselves.
 
@@ -171,9 +172,10 @@ def wait_active(
     :param interval: seconds between two looks
     :param clock: monotonic seconds
     :param sleep: waits for seconds
+    :param waited: seconds that it has been waited for before, which count
     :returns: C({ready, stage: unit, elapsed_seconds, error, fix}) in the words of C(endpoint.wait_ready)
     """
-    start = clock()
+    start = clock() - waited
     unit = show()
     before = unit["n_restarts"] if unit else 0
     while True:

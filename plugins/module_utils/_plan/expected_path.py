@@ -9,9 +9,12 @@ Three sources, the first that speaks wins: what the launch asks for, since peopl
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
+from .._common.plain_data import Written
 from .._compat.rulebook import SELECTION, Launch
 from .._proof.fast_path import KERNELS, attention, kernel
 from .._vllm import versions
@@ -24,20 +27,28 @@ def of_service(service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaun
     service: as C(recipes.resolve_service) returns it. args: the options that it is started with. launch: as it
     is judged.
     """
+    said = (args, launch.env, launch.vllm_version, service.model.get("repo"), service.config, service.quant_config)
+    return copy.deepcopy(_once(Written((*said, service.expect))))
+
+
+@lru_cache(maxsize=1024)
+def _once(asked: Written) -> dict[str, Any]:
+    """Return what a launch should run; the same one on many hosts is looked at once."""
+    args, env, version, repo, config, quant_config, stated = asked.content
     of = Launch(
         image="",
         entry={},
-        version=versions.parse_version(launch.vllm_version) if launch.vllm_version else None,
+        version=versions.parse_version(version) if version else None,
         entrypoint="serve",
         entrypoint_known=True,
         args=args,
         problems=[],
-        env={str(key): str(value) for key, value in launch.env.items()},
-        repo=str(service.model.get("repo") or ""),
-        config=service.config,
-        quant_config=service.quant_config or {},
+        env={str(key): str(value) for key, value in env.items()},
+        repo=str(repo or ""),
+        config=config,
+        quant_config=quant_config or {},
     )
-    return expectation(of, service.expect)
+    return expectation(of, stated)
 
 
 def expectation(of: Launch, stated: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .._common import validation
 from .._common.findings import Finding
+from .._common.plain_data import Written
 from .._compat import compat
 from .._memory.budget import memory_budget
 from .._memory.service_memory import RUNNER_VARIABLE
@@ -89,7 +90,7 @@ def check_launch(
         request["entrypoint"] = family
     if gpu.get("driver_version"):
         request["driver_version"] = gpu["driver_version"]
-    result = _judged(_Request(request))
+    result = _judged(Written(request))
     args, env, changes, findings = dict(result["args"]), service.env, [], result["findings"]
     if settings["spark_autofix"]:
         fixed = result["fixed"]
@@ -106,22 +107,8 @@ def check_launch(
     return JudgedLaunch(args, env, known, source, entrypoint, findings, changes)
 
 
-class _Request:
-    """What is asked about a launch; two that are written alike are equal."""
-
-    def __init__(self, content: Mapping[str, Any]) -> None:
-        self.content = content
-        self.text = repr(content)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Request) and other.text == self.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-
 @lru_cache(maxsize=1024)
-def _judged(request: _Request) -> Mapping[str, Any]:
+def _judged(request: Written) -> Mapping[str, Any]:
     """Judge a launch; the same one on many hosts is judged once. What is returned is shared: nobody may change it."""
     return compat.check_launch(request.content)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import lru_cache
 from typing import Any
 
 OPTIONAL: Mapping[str, Any] = {"optional": True}
@@ -15,10 +16,22 @@ OPTIONAL: Mapping[str, Any] = {"optional": True}
 
 def plain(value: Any) -> Any:
     """Return what is planned as Ansible takes it: objects as mappings, what they hold as well."""
-    if is_dataclass(value):
-        found = ((each, getattr(value, each.name)) for each in fields(value))
-        return {each.name: plain(item) for each, item in found if item is not None or not each.metadata.get("optional")}
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if value is None or isinstance(
+        value, (str, int, float, dict)
+    ):  # nearly all that there is, and none of it holds objects
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        found = ((name, optional, getattr(value, name)) for name, optional in _fields_of(type(value)))
+        return {name: plain(item) for name, optional, item in found if item is not None or not optional}
+    return value
+
+
+@lru_cache(maxsize=64)
+def _fields_of(kind: type) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a class, each with whether its mapping goes without it where it is None."""
+    return tuple((each.name, bool(each.metadata.get("optional"))) for each in fields(kind))
 
 
 @dataclass(frozen=True)

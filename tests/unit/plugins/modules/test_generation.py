@@ -27,6 +27,8 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof, readiness
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 from ansible_collections.dgxspark.vllm.plugins.modules import generation
 
 UNIT = """[Unit]
@@ -703,6 +705,122 @@ def up_to_date(spark: Spark, call: Call) -> Callable[..., dict[str, Any]]:
         return call("up_to_date", **{**WANTED, "models": [MODEL], "folders": folders, **more})
 
     return ask
+
+
+def test_a_model_from_the_controller_is_compared_by_size_and_time(
+    spark: Spark, up_to_date: Callable[..., dict[str, Any]]
+) -> None:
+    spark.write("/srv/huggingface/own/config.json", "{}")
+    file = spark.root / "srv/huggingface/own/config.json"
+    os.utime(file, (1000, 1000))
+    copied = {"path": "/srv/huggingface/own", "copied": {"config.json": {"size": 2, "mtime": 1000}}}
+    assert up_to_date(models=[MODEL, copied])["up_to_date"] is True
+    whole = up_to_date(models=[MODEL, copied], settings={"verify": "all"})
+    assert whole["why"] == ["/srv/huggingface/own is to be read as a whole, and compared with the controller's"]
+    wrong = ["/srv/huggingface/own: config.json not as on the controller"]
+    os.utime(file, (1000, 1001))
+    assert up_to_date(models=[MODEL, copied])["why"] == wrong
+    spark.write("/srv/huggingface/own/config.json", "{} ")
+    os.utime(file, (1000, 1000))
+    assert up_to_date(models=[MODEL, copied])["why"] == wrong
+    file.unlink()
+    assert up_to_date(models=[MODEL, copied])["why"] == wrong
+    file.symlink_to("/etc/hostname")
+    assert up_to_date(models=[MODEL, copied])["why"] == wrong
+
+
+@pytest.fixture
+def served(request: pytest.FixtureRequest) -> Any:
+    """A server that answers."""
+    return request.getfixturevalue("engine")
+
+
+@pytest.fixture
+def proved(
+    spark: Spark, up_to_date: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, Any]]:
+    """The same question, with the proof of a service; its receipt lies apart from those of the host."""
+    (tmp_path / "receipts").mkdir()
+    monkeypatch.setitem(readiness.DEFAULTS, "interval", 999.0)
+
+    def ask(url: str, service: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+        entry = {"name": "heavy", "url": url, "served_model_name": "heavy", "argv": ["docker"], **(service or {})}
+        proof = {
+            **{"services": [entry], "timeout": 2, "receipts_dir": str(tmp_path / "receipts"), "root": str(spark.root)},
+            **{"run_dir": str(tmp_path / "run")},
+        }
+        return up_to_date(**{"prove": True, "proof": proof, **more})
+
+    return ask
+
+
+def receipts(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "receipts").iterdir())
+
+
+def test_a_host_that_is_settled_is_proved_in_the_same_look(
+    proved: Callable[..., dict[str, Any]], served: Any, tmp_path: Path
+) -> None:
+    found = proved(served.url)
+    assert (found["up_to_date"], found["proved"], found["changed"]) == (True, True, True), found
+    assert found["answers"]["heavy"]["ready"] is True and found["receipts"]["heavy"]["receipt"]["service"] == "heavy"
+    assert receipts(tmp_path) == ["heavy.json"] and "unproved" not in found
+    assert host_lock.lock_file().exists()
+    # Again: nothing of it is another deployment.
+    assert (proved(served.url)["proved"], proved(served.url)["changed"]) == (True, False)
+
+
+def test_what_is_not_settled_or_not_asked_for_is_not_proved(
+    proved: Callable[..., dict[str, Any]], served: Any, tmp_path: Path
+) -> None:
+    other = proved(served.url, wanted="another")
+    assert (other["up_to_date"], other["proved"]) == (False, False)
+    assert proved(served.url, prove=False)["proved"] is False
+    checked = proved(served.url, _ansible_check_mode=True)
+    assert (checked["up_to_date"], checked["proved"]) == (True, False)
+    assert served.requests == [] and receipts(tmp_path) == []
+
+
+def test_who_does_not_answer_soon_is_left_to_the_whole_proof(
+    proved: Callable[..., dict[str, Any]], closed_port: int, tmp_path: Path
+) -> None:
+    found = proved(f"http://127.0.0.1:{closed_port}")
+    assert "failed" not in found and (found["up_to_date"], found["proved"]) == (True, False)
+    assert "heavy at http://127.0.0.1" in found["unproved"] and receipts(tmp_path) == []
+
+
+def test_a_finding_that_is_an_error_leaves_no_receipt(
+    proved: Callable[..., dict[str, Any]], served: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = {"rule": "fast_path.x", "severity": "error", "message": "heavy runs another kernel.", "fix": "Do."}
+    monkeypatch.setattr(host_proof.engines, "look", lambda *_args: ({"heavy": {}}, {}, [wrong]))
+    found = proved(served.url)
+    assert (found["proved"], found["unproved"]) == (False, "heavy runs another kernel.")
+    assert receipts(tmp_path) == []
+
+
+def test_a_tool_that_is_silent_is_no_failure_of_the_look(
+    proved: Callable[..., dict[str, Any]], served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_args: Any) -> Any:
+        raise NoAnswer("docker", "docker did not answer in 30 s")
+
+    monkeypatch.setattr(host_proof.engines, "look", silent)
+    found = proved(served.url)
+    assert "failed" not in found and "docker did not answer in 30 s" in found["unproved"]
+
+
+def test_what_a_request_starts_is_not_started_by_a_look(
+    spark: Spark, proved: Callable[..., dict[str, Any]], served: Any
+) -> None:
+    asleep = {"name": "cold", "unit": "spark-cold.service", "on_demand": {"set": None}}
+    found = proved(served.url, asleep)
+    assert (found["proved"], found["unproved"]) == (False, "cold: requests start it")
+    assert served.requests == []
+
+
+def test_a_proof_that_makes_no_sense_is_refused(up_to_date: Callable[..., dict[str, Any]]) -> None:
+    assert "services" in up_to_date(prove=True, proof={"timeout": 3})["msg"]
 
 
 def test_a_host_that_was_proved_as_what_is_wanted_is_settled(

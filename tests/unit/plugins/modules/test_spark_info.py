@@ -8,6 +8,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe
 from ansible_collections.dgxspark.vllm.plugins.modules import spark_info
 
 INSPECT = [
@@ -126,3 +127,44 @@ def test_a_tool_that_fails_is_no_answer_either(
     fake_run.on("systemctl show", "", 1, "Failed to connect to bus: Connection timed out")
     found = run_module(monkeypatch, capsys, fake_run, root=str(spark))["spark"]
     assert found["unknown"] == {"systemctl": "systemctl failed: Failed to connect to bus: Connection timed out"}
+
+
+IMAGE = {"Id": "sha256:aa", "Architecture": "arm64", "Os": "linux", "Config": {"Entrypoint": ["vllm", "serve"]}}
+FREE = {"facts": False}
+
+
+@pytest.mark.parametrize("more", [FREE, {}])
+def test_images_are_looked_for_in_the_same_run_and_no_image_is_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any, tmp_path: Any, more: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(image_probe, "CACHE_DIR", str(tmp_path / "images"))
+    fake_run.on("docker image inspect", json.dumps([IMAGE]), rc=1, err="Error: No such image: gone:1\n")
+    result = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], **more)
+    up, gone = result["images"]["up:1"], result["images"]["gone:1"]
+    assert (up["present"], up["id"], up["probe_from"], gone["present"]) == (True, "sha256:aa", "none", False)
+    assert ("spark" in result) is not bool(more) and "msg" not in result
+    assert sum(call[:3] == ["docker", "image", "inspect"] for call in fake_run.calls) == 1
+    # What it said before is known.
+    (tmp_path / "images").mkdir()
+    said = {"schema": image_probe.SCHEMA, "answer": {"packages": {"vllm": "0.24.0"}}}
+    (tmp_path / "images" / "aa.json").write_text(json.dumps(said))
+    up = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["up:1", "gone:1"], **more)["images"]["up:1"]
+    assert (up["probe_from"], up["vllm_version"]) == ("cache", "0.24.0")
+
+
+def test_images_that_are_not_known_are_no_absent_ones(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, spark: Any, fake_run: Any, tmp_path: Any
+) -> None:
+    fake_run.on("docker image inspect", "[]", rc=1, err="Cannot connect to the Docker daemon\n")
+    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"])
+    assert found["images"] is None and "Cannot connect" in found["msg"] and found["spark"]["docker"]["version"]
+    fake_run.silent("docker image inspect")
+    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"], **FREE)
+    assert found["images"] is None and "docker did not answer in 30 s" in found["msg"] and "failed" not in found
+    # Silent for all of it, it leaves the other facts.
+    fake_run.silent("docker info")
+    found = run_module(monkeypatch, capsys, fake_run, root=str(spark), images=["a:1"])
+    assert found["images"] is None and "docker did not answer" in found["msg"]
+    assert found["spark"]["memory"]["total_gib"] > 100 and "docker" in found["spark"]["unknown"]
+    # Nothing to look for is an answer.
+    assert run_module(monkeypatch, capsys, fake_run, root=str(spark))["images"] == {}

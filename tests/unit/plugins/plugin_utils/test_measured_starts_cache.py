@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail
 
-from ansible_collections.dgxspark.vllm.plugins.action import service_proof
+from ansible_collections.dgxspark.vllm.plugins.action import generation, service_proof
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import measured_starts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import MeasuredStarts
 
 START: dict[str, Any] = {
@@ -87,9 +88,22 @@ def test_a_check_run_and_a_failed_proof_write_nothing(
 def test_where_the_controller_may_not_write_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".spark").write_text("a file in the way")
     warned: list[str] = []
-    monkeypatch.setattr(service_proof.display, "warning", warned.append)
+    monkeypatch.setattr(measured_starts.display, "warning", warned.append)
     assert prove(tmp_path, monkeypatch, said())["changed"] is True
     assert "what a measured is on its receipts alone" in warned[0]
+
+
+def test_a_look_that_proves_a_host_keeps_the_same_and_registers_no_receipts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = {"up_to_date": True, "proved": True, "answers": {"x": {"ready": True}}, **said()}
+    action = generation.ActionModule.__new__(generation.ActionModule)
+    action._task = SimpleNamespace(args={"action": "up_to_date", "prove": True}, check_mode=False, _uuid="0")  # type: ignore[assignment]
+    action._templar = SimpleNamespace(template=str)
+    monkeypatch.setattr(generation.ActionBase, "run", lambda self, tmp=None, task_vars=None: {})
+    monkeypatch.setattr(action, "_execute_module", lambda **_asked: looked)
+    found = action.run(task_vars=variables(tmp_path))
+    assert found["proved"] is True and "receipts" not in found and files(tmp_path) == [".spark/measured/a.json"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 import yaml
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat import compat
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import service_memory
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import budget, service_memory
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import judging
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
@@ -17,6 +19,10 @@ FOLDER = Path(__file__).parents[5] / "playbooks" / "recipes"
 RECIPES: dict[str, Any] = {
     name: yaml.safe_load((FOLDER / f"{name}.yml").read_text(encoding="utf-8")) for name in ("qwen3-8b",)
 }
+
+
+EIGHT = {"name": "a", "config": RECIPES["qwen3-8b"]["config"], "vllm_version": "0.19.0"}
+"""A service as the memory budget takes it."""
 
 
 def fleet(lengths: dict[str, int], **settings: Any) -> dict[str, Any]:
@@ -46,9 +52,15 @@ def counted(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[Any
     return calls
 
 
-@pytest.fixture(autouse=True)
-def empty() -> None:
+@pytest.fixture(autouse=True, name="empty")
+def empty_before_each_test() -> None:
+    empty_caches()
+
+
+def empty_caches() -> None:
     judging._judged.cache_clear()
+    budget._worked_out.cache_clear()
+    service_memory._read_once.cache_clear()
     service_memory._resolve.cache_clear()
     service_memory._weights_once.cache_clear()
 
@@ -80,3 +92,75 @@ def test_what_a_host_says_otherwise_is_judged_anew(monkeypatch: pytest.MonkeyPat
     fleet({"a": 8192, "b": 8193})
     fleet({"a": 8192}, spark_ignore_rules=["SPK101"])
     assert len(calls) == 3
+
+
+def test_equal_nodes_are_worked_out_once_and_share_nothing_that_can_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = counted(monkeypatch, budget, "_judge")
+    asked = {"total_gib": 119.67, "services": [{**EIGHT, "args": {"max-model-len": 8192}}]}
+    first = budget.memory_budget(asked)
+    expected = json.dumps(first)
+    once = len(calls)
+    spoil(first)
+    assert json.dumps(budget.memory_budget(copy.deepcopy(asked))) == expected
+    assert len(calls) == once
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"total_gib": 119.68},
+        {"os_reserve_gib": 5.3},
+        {"safety_margin_gib": 2.5},
+        {"overheads": {"outside_gib": 2.0}},
+        {"measured": {"mem_available_gib": 100}},
+        {"measured": {"mem_available_gib": 100, "mem_free_gib": 3}},
+        {"measured": {"mem_available_gib": 100, "resident": [{"name": "a", "gib": 20}]}},
+        {"measured": {"mem_available_gib": 100, "resident": [{"name": "a", "gib": 21}]}},
+        {"services": [{**EIGHT, "args": {"max-model-len": 8193}}]},
+        {"services": [{**EIGHT, "args": {"max-model-len": 8192, "enable-prefix-caching": False}}]},
+        {"services": [{**EIGHT, "args": {"max-model-len": 8192}, "share": 0.5}]},
+        {"services": [{**EIGHT, "args": {"max-model-len": 8192}, "exclusive": "one"}]},
+        {"services": [{**EIGHT, "args": {"max-model-len": 8192}, "weights_gib": 15}]},
+        {"services": [{**EIGHT, "args": {"max-model-len": 8192}, "vllm_version": "0.20.0"}]},
+    ],
+)
+def test_a_node_that_differs_in_anything_is_worked_out_by_itself(
+    monkeypatch: pytest.MonkeyPatch, other: dict[str, Any]
+) -> None:
+    asked = {"total_gib": 119.67, "services": [{**EIGHT, "args": {"max-model-len": 8192}}]}
+    alone = budget.memory_budget({**asked, **other})
+    empty_caches()
+    calls = counted(monkeypatch, budget, "_judge")
+    budget.memory_budget(asked)
+    before = len(calls)
+    assert budget.memory_budget({**asked, **other}) == alone
+    assert len(calls) > before
+
+
+def test_what_is_wrong_with_an_entry_is_said_each_time() -> None:
+    asked = {"services": [{**EIGHT, "args": {"max-model-len": 0}}]}
+    for _time in range(2):
+        with pytest.raises(service_memory.InputError, match="max-model-len"):
+            budget.memory_budget(asked)
+    # True is not 1, though Python takes them for equal.
+    budget.memory_budget({"services": [{**EIGHT, "args": {"max-num-seqs": 1}}]})
+    with pytest.raises(service_memory.InputError, match="max-num-seqs"):
+        budget.memory_budget({"services": [{**EIGHT, "args": {"max-num-seqs": True}}]})
+
+
+def test_what_a_service_should_run_is_its_own_on_each_host() -> None:
+    planned = fleet({"a": 8192, "b": 8192})
+    one, two = (host["services"][0]["fast_path"] for host in planned.values())
+    assert one == two and one
+    spoil(one)
+    assert one != two
+
+
+def spoil(value: Any) -> None:
+    """Change everything that can be changed in a place."""
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        spoil(item)
+    if isinstance(value, dict):
+        value["spoilt"] = True
+    elif isinstance(value, list):
+        value.append("spoilt")

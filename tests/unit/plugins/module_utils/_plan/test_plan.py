@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from planned_fixture import MEASURED
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
@@ -25,21 +26,6 @@ HEAVY = {
 }
 NGC = {**HEAVY, "image": "nvcr.io/nvidia/vllm:26.04-py3"}
 FAST = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002, "args": {"gpu-memory-utilization": 0.10}}
-MEASURED: dict[str, Any] = {
-    "machine": {"is_spark": True},
-    "kernel": "6.17.0-1018-nvidia",
-    "architecture": "aarch64",
-    "gpu": {"name": "NVIDIA GB10", "driver_version": "580.159.03"},
-    "memory": {"total_gib": 119.67, "available_gib": 114.0},
-    "docker": {"version": "29.2.1", "runtimes": ["nvidia", "runc"]},
-    "containers": [],
-    "units": [],
-    "services": [],
-    "listening": [],
-    "resident": [],
-    "models": [],
-    "disks": {"/srv/huggingface": {"free_gib": 900.0, "total_gib": 3700.0}},
-}
 
 
 def host(
@@ -72,6 +58,12 @@ def test_the_same_input_gives_the_same_plan_in_any_order() -> None:
     one = engine.make_plan({"a": host(HEAVY, FAST), "b": host(FAST)}, RECIPES)
     other = engine.make_plan({"b": host(FAST), "a": host(FAST, HEAVY)}, RECIPES)
     assert json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
+@pytest.mark.parametrize("variables", [{}, {"spark_ollama": {"models": ["qwen3:8b"]}}], ids=["nothing", "Ollama alone"])
+def test_a_spark_may_have_no_service(variables: dict[str, Any]) -> None:
+    planned = plan_of(host(**variables))
+    assert planned["services"] == [] and not errors(planned)
 
 
 def test_the_larger_service_starts_first_and_the_other_waits_for_it() -> None:

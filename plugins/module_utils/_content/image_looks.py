@@ -1,0 +1,127 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which images a host has, and what is known of their contents: from Docker, from the cache, from the images themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .._host import docker_facts
+from .._runtime.command import Run
+from . import image_probe, spreading
+
+Ask = Callable[[str], "dict[str, Any]"]
+NO_DOCKER = "there is no docker on this host; install the Docker engine (DGX OS ships it)"
+
+
+class Unknown(Exception):
+    """Which images there are is not known; the text says why."""
+
+
+def found(run: Run, refs: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what Docker says of images, all of them in one call.
+
+    :param run: runs docker
+    :param refs: references of images, by tag, digest or id
+    :returns: as C(docker_facts.describe_image) has them, by reference
+    :raises Unknown: for texts that are no references, and where Docker does not say
+    """
+    refs = list(dict.fromkeys(refs))
+    bad = [ref for ref in refs if not ref.strip() or any(sign.isspace() for sign in ref)]
+    if bad:
+        raise Unknown(f"not references of images: {', '.join(repr(ref) for ref in bad)}")
+    there = _inspect(run, refs) if refs else {}
+    # What came from another host by its digest has a tag here instead: engines know a digest as a name of what they pulled alone.
+    tags = {ref: spreading.local_alias(ref) for ref, image in there.items() if image is None}
+    tags = {ref: tag for ref, tag in tags.items() if tag}
+    if tags:
+        tagged = _inspect(run, list(tags.values()))
+        there.update({ref: tagged[tag] for ref, tag in tags.items()})
+    return {ref: image or docker_facts.absent_image() for ref, image in there.items()}
+
+
+def _inspect(run: Run, refs: list[str]) -> dict[str, Any]:
+    """Ask for all references at once; one by one where the answer cannot be told apart."""
+    rc, out, err = run(docker_facts.image_command(refs))
+    if rc == 127:
+        raise Unknown(NO_DOCKER)
+    said = docker_facts.parse_images(refs, out, err)
+    if said is None and len(refs) > 1:
+        said = {}
+        for ref in refs:
+            said.update(_inspect(run, [ref]))
+    if said is None:
+        detail = err.strip() or f"exit code {rc}"
+        raise Unknown(f"docker image inspect failed for {', '.join(refs)}: {detail}")
+    return said
+
+
+def add_contents(images: dict[str, dict[str, Any]], cache_dir: str, ask: Ask | None = None) -> None:
+    """Add to each image what it said of its contents, C(probe), and where that is from, C(probe_from).
+
+    :param images: of C(found)
+    :param cache_dir: where answers are kept
+    :param ask: asks an image whose answer is not kept, by its id; None asks none
+    """
+    answers: dict[str, tuple[str, dict[str, Any] | None]] = {}
+    for image in images.values():
+        key = str(image["id"])
+        if image["present"] and key not in answers:
+            kept = _read(Path(cache_dir, image_probe.cache_name(key)))
+            answers[key] = ("cache", kept) if kept is not None else ("image", ask(key)) if ask else ("none", None)
+        image["probe_from"], said = answers.get(key, ("none", None))
+        image["probe"] = image_probe.describe(said, image["env"])
+        if image["probe"] and image["probe"]["vllm_version"]:
+            image["vllm_version"], image["vllm_version_source"] = image["probe"]["vllm_version"], "package"
+
+
+def asker(run: Run, cache_dir: str, timeout: int, warn: Callable[[str], None]) -> Ask:
+    """Return a function that asks an image for its contents by a short container, and keeps what will be the same next time.
+
+    :param run: runs docker
+    :param cache_dir: where answers are kept
+    :param timeout: seconds that an image may take
+    :param warn: is told what could not be kept
+    :returns: takes the id of an image, gives its answer
+    """
+
+    def ask(image_id: str) -> dict[str, Any]:
+        container = f"dgxspark-probe-{os.getpid()}"
+        rc, out, err = run(image_probe.command(image_id, container, timeout), timeout + 60)
+        said, lasting = image_probe.parse(rc, out, err, timeout)
+        if rc in image_probe.TIMED_OUT:
+            run(["docker", "rm", "--force", container])
+        if lasting:
+            path = Path(cache_dir, image_probe.cache_name(image_id))
+            try:
+                _write(path, {"schema": image_probe.SCHEMA, "id": image_id, "answer": said})
+            except OSError as error:
+                warn(f"what image {image_id} said could not be kept in {path.parent}: {error}")
+        return said
+
+    return ask
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Return a kept answer; None if there is none, or none that this release can read."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    fits = isinstance(content, dict) and content.get("schema") == image_probe.SCHEMA
+    said = content.get("answer") if fits else None
+    return said if isinstance(said, dict) else None
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Keep an answer, by one rename; a host that cannot keep it is asked again next time."""
+    draft = path.with_name(f".{path.name}.new")
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    draft.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    draft.chmod(0o644)
+    draft.replace(path)
