@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-on-demand mutation catalogue compare measurements bench-catalogue lock newer release-files clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-rollout bench-on-demand mutation catalogue compare measurements bench-catalogue lock newer release-files clean
 
 PY := .venv/bin/python
 
@@ -55,6 +55,9 @@ bench-plan: bootstrap  ## time plan.yml on fleets of 1 to 1000 hosts; needs no D
 
 bench-pair: bootstrap  ## time the start of a model over two simulated Sparks, less what engine and Ray take
 	@$(PY) tests/bench/pair_bench.py
+
+bench-rollout: bootstrap  ## time rollouts over 100 hosts that are folders, and cut 50 runs at random points; needs no Docker
+	@$(PY) tests/bench/rollout_bench.py $(ROLLOUT_ARGS)
 
 bench-on-demand: bootstrap  ## time requests to an engine on demand: cold, warm, and 64 streams against a direct connection
 	@$(PY) tests/bench/on_demand_bench.py

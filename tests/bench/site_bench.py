@@ -58,7 +58,7 @@ def fleet(folder: Path, size: int) -> Path:
     (place / "group_vars").mkdir()
     shared = yaml.safe_load((INVENTORY / "group_vars" / "sparks.yml").read_text(encoding="utf-8"))
     shared["__demo_cache"] = str(ROOT / ".cache")
-    shared["spark_plan_file"] = str(place / "plan.json")
+    shared["spark_plan_file"] = str(place / ".spark" / "plan.json")  # where Ansible reads no inventory
     shared["spark_lock_file"] = str(folder / "spark.lock.yml")
     shared["spark_lock_ask"] = False  # the simulated Sparks have no way to a registry or a hub
     (place / "group_vars" / "sparks.yml").write_text(yaml.safe_dump(shared), encoding="utf-8")
