@@ -45,7 +45,7 @@ CORES = {
 }
 # Pythons a managed host may have; modules are compiled and imported on each of them that is at hand.
 HOST_PYTHONS = ("3.9", "3.10", "3.11", "3.12")
-# What ansible-test sees: the collection as shipped, with its unit tests.
+# What ansible-test sees: the collection as shipped. Its unit tests, of which pylint takes longer than of all else, are for the night.
 SANITY_PATHS = [
     "galaxy.yml",
     "README.md",
@@ -58,7 +58,7 @@ SANITY_PATHS = [
     "plugins",
     "roles",
 ]
-SANITY_PATHS += ["tests/unit"]
+UNIT_TESTS = "tests/unit"
 
 
 @dataclass
@@ -212,7 +212,7 @@ def lint(thorough: bool) -> list[Result]:
     ]
     code = [
         str(IN_CLONE / f"plugins/{name}")
-        for name in ("module_utils", "plugin_utils", "action", "filter", "lookup")
+        for name in ("module_utils", "plugin_utils", "action", "callback", "filter", "lookup")
         if list((ROOT / "plugins" / name).rglob("*.py"))
     ]
     return together(
@@ -255,10 +255,15 @@ def docs_lint(thorough: bool) -> list[Result]:
 
 
 def unit(thorough: bool, *options: str) -> list[Result]:
-    """pytest over tests/unit, tests/repo, and tests/monitoring with its real Prometheus."""
+    """pytest over tests/unit, tests/repo, and tests/monitoring with its real Prometheus.
+
+    :param thorough: also the tests that are marked C(nightly), and more generated cases
+    :param options: of pytest
+    """
     # More than there are cores: the tests of the supervisors mostly wait. Who has none left takes some of the others'.
     spread = ("-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal")
-    paths = (*options, "tests/unit", "tests/repo", "tests/monitoring")
+    wanted = options if thorough or options else ("-m", "not nightly")
+    paths = (*wanted, "tests/unit", "tests/repo", "tests/monitoring")
     check = simple("pytest", "pytest", *spread, *paths)
     if thorough:
         check.env["HOSTILE_CASES"] = HOSTILE_CASES
@@ -274,7 +279,7 @@ def unit(thorough: bool, *options: str) -> list[Result]:
 
 def unit_quick(thorough: bool) -> list[Result]:
     """The same without playbooks and processes that mostly wait."""
-    return unit(thorough, "-m", "not slow")
+    return unit(thorough, "-m", "not slow and not nightly")
 
 
 # --- sanity ---------------------------------------------------------------------------------------------------------
@@ -372,10 +377,11 @@ def copy_collection(target: Path, paths: list[str]) -> Path:
 
 
 def sanity(thorough: bool) -> list[Result]:
-    """ansible-test sanity and a syntax check on the newest core at hand, which also imports on the Pythons of hosts.
+    """ansible-test sanity and a syntax check on the newest core at hand, which also imports on the oldest Python of hosts.
 
-    When thorough, on each core.
+    When thorough, on each core, with the unit tests, and imports on each Python of hosts.
     """
+    paths = [*SANITY_PATHS, UNIT_TESTS] if thorough else SANITY_PATHS
     checks: list[Check] = []
     left_out: list[str] = []
     newest = ""
@@ -388,7 +394,7 @@ def sanity(thorough: bool) -> list[Result]:
                 left_out.append(f"ansible-core {core}: {reason}")
                 continue
             env = ansible_test_env(core, venv)
-            tree = copy_collection(Path(temporary) / core, SANITY_PATHS)
+            tree = copy_collection(Path(temporary) / core, paths)
             minor = next(venv.glob("lib/python*")).name.removeprefix("python")
             ansible_test = [str(venv / "bin" / "ansible-test"), "sanity", "--color", "no"]
             commands = [[*ansible_test, "--python", minor]]
@@ -400,10 +406,12 @@ def sanity(thorough: bool) -> list[Result]:
                     f"host Python {each}: not on this machine" for each in HOST_PYTHONS if each not in (minor, *at_hand)
                 ]
                 imports = [
-                    [*ansible_test, "--python", each, "--test", "compile", "--test", "import"] for each in at_hand
+                    [*ansible_test, "--python", each, "--test", "compile"]
+                    + (["--test", "import"] if thorough or each == at_hand[0] else [])
+                    for each in at_hand
                 ]
                 beside = copy_collection(Path(temporary) / "hosts", SANITY_PATHS)
-                label = f"compile and import on Python {', '.join(at_hand)}"
+                label = f"compile on Python {', '.join(at_hand)}, import on {'each' if thorough else 'the first'}"
                 checks.append(Check(label, imports, beside, ansible_test_env("hosts", venv)))
             syntax = [str(venv / "bin" / "ansible-playbook"), "--syntax-check", *map(str, playbooks())]
             checks.append(
@@ -468,7 +476,7 @@ def core(thorough: bool, wanted: str = "", minor: str = "") -> list[Result]:
     test_env = ansible_test_env(f"{wanted}-{minor}", venv)
     syntax = [str(venv / "bin" / "ansible-playbook"), "--syntax-check", *map(str, playbooks())]
     with tempfile.TemporaryDirectory(prefix="core-") as temporary:
-        tree = copy_collection(Path(temporary), SANITY_PATHS)
+        tree = copy_collection(Path(temporary), [*SANITY_PATHS, UNIT_TESTS])
         sanity_argv = [str(venv / "bin" / "ansible-test"), "sanity", "--color", "no", "--python", minor]
         results += together(
             [

@@ -22,6 +22,7 @@ WHY = {
     "plugins/action/service_bench.py": TEXT,
     "plugins/action/status.py": TEXT,
     "plugins/action/support_bundle.py": TEXT,
+    "plugins/callback/progress.py": TEXT,
     "plugins/module_utils/_fleet/generation_host.py": "with the monotonic clock of the same moment, for file_times",
     "plugins/module_utils/_fleet/generation_records.py": TEXT,
     "plugins/module_utils/_host/file_times.py": "dates by the monotonic clock, and doubts a date of the future",
@@ -36,9 +37,10 @@ WHY = {
     "roles/watchdog/files/spark_watchdog.py": "with the monotonic clock of the same moment, for the tracker",
 }
 WHY |= {
-    "plugins/action/model_folder.py": SAME,
     "plugins/module_utils/_host/beneath.py": SAME,
+    "plugins/module_utils/_fleet/generation_looks.py": SAME,
     "plugins/modules/model_folder.py": SAME,
+    "plugins/plugin_utils/files.py": SAME,
     "plugins/plugin_utils/desired_state.py": SAME,
     "roles/gateway/files/container/hooks.py": SAME,
 }

@@ -28,6 +28,8 @@ LOOKS_AT = {
     "host_lock": "a lock and notes below a folder of the host, and a clock to wait by",
     "compile_cache": "the folder of a service's caches, and the notes of the host",
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
+    "host_proof": "programs of a host and the files of receipts, through the module that it is given",
+    "image_looks": "the folder of what images said, which it is given, and docker through the program that it is given",
     "image_stream": "pieces of an archive, and programs that unpack and load it",
     "image_probe_program": "the inside of an image, where it runs",
     "plan_probe_program": "the inside of an image, where it runs",

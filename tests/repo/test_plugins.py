@@ -48,7 +48,6 @@ DOCUMENTED = (
     "plugins/module_utils/_plan/importer.py",
     "plugins/module_utils/_plan/lock.py",
     "plugins/modules/adopt_info.py",
-    "plugins/modules/service_proof.py",
     "plugins/modules/support_bundle.py",
 )
 # Still to be cut; nothing is added here.

@@ -30,6 +30,23 @@ FAST = {
     "args": {"gpu-memory-utilization": 0.10, "max-model-len": 4096, "max-num-seqs": 2},
 }
 
+# What M(dgxspark.vllm.spark_info) says of a Spark on which nothing runs.
+MEASURED: dict[str, Any] = {
+    "machine": {"is_spark": True},
+    "kernel": "6.17.0-1018-nvidia",
+    "architecture": "aarch64",
+    "gpu": {"name": "NVIDIA GB10", "driver_version": "580.159.03"},
+    "memory": {"total_gib": 119.67, "available_gib": 114.0},
+    "docker": {"version": "29.2.1", "runtimes": ["nvidia", "runc"]},
+    "containers": [],
+    "units": [],
+    "services": [],
+    "listening": [],
+    "resident": [],
+    "models": [],
+    "disks": {"/srv/huggingface": {"free_gib": 900.0, "total_gib": 3700.0}},
+}
+
 
 def spark(*services: dict[str, Any], name: str = "s1", address: str = "192.0.2.1", **variables: Any) -> Host:
     """A Spark as it is read from an inventory."""

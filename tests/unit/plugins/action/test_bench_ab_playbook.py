@@ -49,16 +49,16 @@ import os
 from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
-AnsibleModule({"root": {"type": "raw"}, "hf_home": {"type": "raw"}}, supports_check_mode=True).exit_json(
-    spark={"services": json.loads((Path(os.environ["PLAYED_HOST"]) / "deployed").read_text())})
+AnsibleModule({name: {"type": "raw"} for name in ("root", "hf_home", "images")}, supports_check_mode=True).exit_json(
+    images={}, spark={"services": json.loads((Path(os.environ["PLAYED_HOST"]) / "deployed").read_text())})
 """
 NOTHING = """
 from ansible.module_utils.basic import AnsibleModule
 
-NAMES = ["url", "model", "api_key_file", "timeout", "unit", "container", "on_demand", "images"]
-AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=True).exit_json(images={})
+NAMES = ["url", "model", "api_key_file", "timeout", "unit", "container", "on_demand"]
+AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=True).exit_json()
 """
-PLAYED = {"service_state": STATE, "spark_info": INFO, "image_info": NOTHING, "endpoint_ready": NOTHING}
+PLAYED = {"service_state": STATE, "spark_info": INFO, "endpoint_ready": NOTHING}
 SETTINGS = {
     "prompt_tokens": [64],
     "output_tokens": 32,

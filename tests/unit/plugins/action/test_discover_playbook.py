@@ -177,6 +177,7 @@ def test_who_cannot_be_logged_in_to_is_not_known(lan: Lan) -> None:
     assert not (lan.folder / "my-sparks").exists()
 
 
+@pytest.mark.nightly
 def test_a_machine_that_hangs_is_given_up(lan: Lan) -> None:
     """Its greeting comes; what it is asked then gets no answer. The others are not kept waiting for longer."""
     lan.machine("127.0.0.25")

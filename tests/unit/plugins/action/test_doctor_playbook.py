@@ -62,7 +62,7 @@ def test_everything_is_found_and_said(tmp_path: Path, engine: Any) -> None:
     assert {
         ("spark-1", "doctor.unit_failed"),
         ("spark-1", "doctor.gpu_fault"),
-        ("spark-1", "doctor.not_asked"),  # image_info has no engine to ask
+        ("spark-1", "doctor.not_asked"),  # there is no engine to ask for images
         ("spark-1", "host.docker"),  # of the plan
         ("spark-1", "host.gpu"),
         ("spark-2", "doctor.unreachable"),

@@ -25,7 +25,7 @@ SERVICE = {"name": "fast", "recipe": "qwen3-4b-instruct-2507", "port": 8002, "im
 UNIT = "spark-fast.service"
 IMAGES = {REF: {"present": True, "id": RUNS, "repo_digests": [], "os": "linux", "architecture": "arm64"}}
 PLAN: dict[str, Any] = {
-    "dgxspark.vllm.plan": {"show": "none", "fail_on_error": False, "images_from": "spark_images"},
+    "dgxspark.vllm.plan": {"show": "none", "fail_on_error": False, "images_from": "spark_measured"},
     "run_once": True,
     "register": "spark_planned",
 }
@@ -74,7 +74,7 @@ class Controller:
         play = self.folder / "play.yml"
         play.write_text(yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": [PLAN, DRIFT]}]))
         said = {
-            name: {"ansible_host": "192.0.2.1", "spark_images": {"images": IMAGES}, **body}
+            name: {"ansible_host": "192.0.2.1", "spark_measured": {"images": IMAGES}, **body}
             for name, body in hosts.items()
         }
         return self.run(said, str(play), *options, **variables)
@@ -85,7 +85,7 @@ class Controller:
         task = {"dgxspark.vllm.plan": {**PLAN["dgxspark.vllm.plan"], "dest": str(dest)}, "run_once": True}
         play = self.folder / "plan.yml"
         play.write_text(yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": [task]}]))
-        code, text = self.run({"spark-1": {"spark_images": {"images": IMAGES}}}, str(play))
+        code, text = self.run({"spark-1": {"spark_measured": {"images": IMAGES}}}, str(play))
         assert code == 0, text
         service: dict[str, Any] = json.loads(dest.read_text())["hosts"]["spark-1"]["services"][0]
         return service
@@ -128,8 +128,7 @@ def said(service: dict[str, Any], **changed: Any) -> dict[str, Any]:
         "containers": [{**container, **changed.get("container", {})}],
     }
     answers = {
-        "host": {"spark": spark},
-        "images": {"images": IMAGES},
+        "host": {"spark": spark, "images": IMAGES},
         "deployed": deployed,
         **changed.get("answers", {}),
     }
@@ -266,8 +265,8 @@ def test_the_playbook_reaches_each_host_once_and_changes_nothing(controller: Con
         assert "spark-2: the host is unreachable: port 22: No route to host. [drift.unreachable]" in text
         assert "2 hosts (1 silent), 2 services: " in text
         assert "unreachable=0" in text and "changed=1" not in text
-        # Facts, images, and what was deployed.
-        assert len(calls.read_text().split()) == 3
+        # Facts with images, and what was deployed.
+        assert len(calls.read_text().split()) == 2
         texts.append(text.partition("TASK [Show the differences]")[2])
     assert texts[0] == texts[1]
     code, text = controller.run(hosts, "dgxspark.vllm.drift", "--limit", "spark-2", "-e", "spark_drift_show=lines")

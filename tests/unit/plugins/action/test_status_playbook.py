@@ -177,3 +177,12 @@ def test_one_task_reaches_the_hosts(pair: Pair) -> None:
     code, text = pair.status()
     assert code == 0, text
     assert [len((pair.folder / f"calls-{host}").read_text().split()) for host in ("spark-1", "spark-2")] == [1, 1]
+
+
+def test_it_looks_again_until_the_last_look_which_decides(pair: Pair) -> None:
+    pair.unit("spark-1", "active")
+    pair.unit("spark-2", "activating", WAITS)
+    code, text = pair.status("-e", "spark_status_watch=0.2", "-e", "spark_status_looks=3")
+    assert code == 2 and text.count("TASK [Query the host]") == text.count("TASK [Show the status]") == 3, text
+    # Of three looks at what is not ready one fails, the last.
+    assert text.count("fatal: ") == 1 and "1 of 1 services are not ready: pair_a/big" in text

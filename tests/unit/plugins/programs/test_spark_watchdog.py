@@ -436,9 +436,9 @@ def test_restarts_are_counted_across_processes(host: Host, engine: Engine) -> No
 @pytest.mark.parametrize(
     ("state", "ends"),
     [
-        ("print('false')", True),
+        pytest.param("print('false')", True, marks=pytest.mark.nightly),
         ("sys.exit('Error response from daemon: No such container')", True),
-        ("print('true')", False),
+        pytest.param("print('true')", False, marks=pytest.mark.nightly),
         ("sys.exit('Cannot connect to the Docker daemon')", False),
     ],
 )
