@@ -55,6 +55,18 @@ def environment(name: str, listed: Path) -> Path:
     return python
 
 
+def tracked_files(*paths: str, root: Path = ROOT) -> list[str]:
+    """Files of a clone that git tracks or would track below the paths, as they are on disk now."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths],
+        cwd=root,
+        text=True,
+        capture_output=True,
+        check=True,
+    ).stdout
+    return sorted({name for name in listing.split("\0") if name and (root / name).exists()})
+
+
 def heading(text: str) -> None:
     """Print a line that stands out between the output of tools."""
     bold, plain = ("\033[1m", "\033[0m") if sys.stdout.isatty() else ("", "")

@@ -16,16 +16,18 @@ import argparse
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from common import ROOT, tool_env
+from common import ROOT, tool_env, tracked_files
 
 sys.path.insert(0, str(ROOT / "collections"))
 
@@ -114,13 +116,18 @@ def build(folder: Path, root: Path = ROOT) -> list[Path]:
     """Write the tarball of the tree, its SBOM and the sums of both into a folder; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     version = current(root)
-    subprocess.run(
-        ["ansible-galaxy", "collection", "build", "--force", "--output-path", str(folder)],
-        cwd=root,
-        env=tool_env(),
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    with tempfile.TemporaryDirectory(prefix="release-") as temporary:
+        # Of what git tracks alone: no leftover is shipped, and no file goes while ansible-galaxy looks at it.
+        for name in tracked_files(root=root):
+            (Path(temporary) / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, Path(temporary) / name, follow_symlinks=False)
+        subprocess.run(
+            ["ansible-galaxy", "collection", "build", "--force", "--output-path", str(folder.resolve())],
+            cwd=temporary,
+            env=tool_env(),
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
     tarball = folder / f"dgxspark-vllm-{version}.tar.gz"
     bill = folder / f"dgxspark-vllm-{version}.cdx.json"
     bill.write_text(json.dumps(sbom(tarball, root), indent=1) + "\n", encoding="utf-8")

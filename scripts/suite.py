@@ -23,7 +23,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import scenarios
-from common import BIN, CACHE, ROOT, SPARKSIM, Stopwatch, duration, environment, heading, run, tool_env
+from common import (
+    BIN,
+    CACHE,
+    ROOT,
+    SPARKSIM,
+    Stopwatch,
+    duration,
+    environment,
+    heading,
+    run,
+    tool_env,
+    tracked_files,
+)
 
 COLLECTION = Path("ansible_collections") / "dgxspark" / "vllm"
 IN_CLONE = ROOT / "collections" / COLLECTION  # a symlink to ROOT under which imports and FQCNs resolve
@@ -175,18 +187,6 @@ def together(checks: list[Check]) -> list[Result]:
 def simple(label: str, *argv: str) -> Check:
     """A check of one command in the repository."""
     return Check(label, [list(argv)])
-
-
-def tracked_files(*paths: str) -> list[str]:
-    """Files that git tracks or would track below the paths, as they are on disk now."""
-    listing = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *paths],
-        cwd=ROOT,
-        text=True,
-        capture_output=True,
-        check=True,
-    ).stdout
-    return sorted({name for name in listing.split("\0") if name and (ROOT / name).exists()})
 
 
 def inventories() -> list[Path]:

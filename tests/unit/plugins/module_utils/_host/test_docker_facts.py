@@ -49,14 +49,14 @@ def changed(answer: Any, path: tuple[Any, ...], odd: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("path", places(CONTAINER), ids=str)
+@pytest.mark.parametrize("path", [*places(CONTAINER)], ids=str)
 def test_a_container_of_another_shape(path: tuple[Any, ...]) -> None:
     for odd in ODD:
         good, other = docker_facts.parse_containers(json.dumps([CONTAINER, changed(CONTAINER, path, odd)]))
         assert {"running"} <= {good["state"], other["state"]} and 8001 in good["ports"] + other["ports"]
 
 
-@pytest.mark.parametrize("path", places(IMAGE), ids=str)
+@pytest.mark.parametrize("path", [*places(IMAGE)], ids=str)
 def test_an_image_of_another_shape(path: tuple[Any, ...]) -> None:
     for odd in ODD:
         found = docker_facts.describe_image(changed(IMAGE, path, odd))
