@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from .._vllm import nccl_data
+from .._vllm import nccl_data, versions
 from .rulebook import FIRES, GUIDE, PACKAGES, Change, Hits, Launch, rule
 
 # 8xx: several nodes
@@ -437,9 +437,6 @@ def _old_nccl(of: Launch) -> Hits:
         yield {"image": of.image, "version": release, "library": library, "why": row["why"], "fix": row["fix"]}
 
 
-_AUTOTUNE_CACHE = "VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR"
-
-
 @rule(
     "SPK828",
     "error",
@@ -452,12 +449,16 @@ _AUTOTUNE_CACHE = "VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR"
     needs_version=True,
 )
 def _kept_autotune(of: Launch) -> Hits:
-    if not of.within("0.31.0", "0.32.0") or of.world < 2 or of.args.get("enable-flashinfer-autotune") is False:
+    if (
+        not of.within(*versions.AUTOTUNE_CACHE_HANGS)
+        or of.world < 2
+        or of.args.get("enable-flashinfer-autotune") is False
+    ):
         return
-    folder = of.env.get(_AUTOTUNE_CACHE) or of.env.get("VLLM_CACHE_ROOT") or "/root/.cache/vllm"
+    folder = of.env.get(versions.AUTOTUNE_CACHE) or of.env.get("VLLM_CACHE_ROOT") or "/root/.cache/vllm"
     targets = [target.rstrip("/") for _source, target in of.docker.mounts]
     if any(f"{folder.rstrip('/')}/".startswith(f"{target}/") for target in targets):
-        change = Change("env", _AUTOTUNE_CACHE, "/tmp/flashinfer_autotune")
+        change = Change("env", versions.AUTOTUNE_CACHE, versions.AUTOTUNE_FOLDER)
         yield {"version": of.version, "folder": folder, "changes": (change,)}
 
 

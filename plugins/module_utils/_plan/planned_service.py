@@ -165,8 +165,9 @@ def _environment(service: PlacedService, env: Mapping[str, str], version: str | 
     span = service.cluster
     # What FlashInfer autotuned is not kept over several hosts: vLLM 0.31 waits for ever at the second start (rule SPK828).
     known = versions.parse_version(version or "")
-    hangs = known is None or versions.version("0.31.0") <= known < versions.version("0.32.0")
-    tuned = {"VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR": "/tmp/flashinfer_autotune"} if span and hangs else {}
+    first, bound = map(versions.version, versions.AUTOTUNE_CACHE_HANGS)
+    hangs = known is None or first <= known < bound
+    tuned = {versions.AUTOTUNE_CACHE: versions.AUTOTUNE_FOLDER} if span and hangs else {}
     return {
         "HF_HOME": CONTAINER_HF_HOME,
         "HF_HUB_OFFLINE": "1",

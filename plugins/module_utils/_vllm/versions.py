@@ -20,6 +20,13 @@ class Version(NamedTuple):
         return ".".join(map(str, self.release)) + ("" if self.final else " (development build)")
 
 
+AUTOTUNE_CACHE = "VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR"
+AUTOTUNE_FOLDER = "/tmp/flashinfer_autotune"
+"""A folder of the container, which goes with it."""
+AUTOTUNE_CACHE_HANGS = ("0.31.0", "0.32.0")
+"""From and before which version a kept autotuning of FlashInfer makes several GPUs wait for ever: vllm-project/vllm#57635, #57579."""
+
+
 @lru_cache(maxsize=1024)
 def parse_version(text: str) -> Version | None:
     """Read C(0.19.0), C(v0.20.2rc1.dev49+g9b4e839) or C(0.19.0+ab12.nv26.04); C(None) if it is no version.
