@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import shutil
@@ -65,6 +66,29 @@ def tracked_files(*paths: str, root: Path = ROOT) -> list[str]:
         check=True,
     ).stdout
     return sorted({name for name in listing.split("\0") if name and (root / name).exists()})
+
+
+def find_python(*minors: str) -> str | None:
+    """Path of the first of these Pythons that can make virtual environments."""
+    found = subprocess.run([ROOT / "scripts" / "find-python", *minors], text=True, capture_output=True, check=False)
+    return found.stdout.strip() or None
+
+
+def pip_settings() -> str:
+    """What pip is configured with here, by whatever file or variable, as one pip.conf."""
+    listing = subprocess.run(
+        [BIN / "python", "-m", "pip", "config", "list"], text=True, capture_output=True, env=tool_env(), check=True
+    )
+    settings: dict[str, dict[str, str]] = {"global": {"quiet": "2"}}
+    lines = [line.partition("=") for line in listing.stdout.splitlines()]
+    for name, _, value in sorted(lines, key=lambda line: line[0].startswith(":env:")):  # variables win over files
+        section, _, key = name.rpartition(".")
+        values = str(ast.literal_eval(value)).split("\n")
+        settings.setdefault("global" if section == ":env:" else section, {})[key] = "\n    ".join(values)
+    return "".join(
+        f"[{section}]\n" + "".join(f"{key} = {value}\n" for key, value in pairs.items())
+        for section, pairs in settings.items()
+    )
 
 
 def heading(text: str) -> None:

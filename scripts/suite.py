@@ -7,7 +7,6 @@ stage. Whatever happens, the last line is the sum: N passed, N failed.
 from __future__ import annotations
 
 import argparse
-import ast
 import functools
 import json
 import os
@@ -31,7 +30,9 @@ from common import (
     Stopwatch,
     duration,
     environment,
+    find_python,
     heading,
+    pip_settings,
     run,
     tool_env,
     tracked_files,
@@ -294,12 +295,6 @@ sys.exit(subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wan
 """
 
 
-def find_python(*minors: str) -> str | None:
-    """Path of the first of these Pythons that can make virtual environments."""
-    found = subprocess.run([ROOT / "scripts" / "find-python", *minors], text=True, capture_output=True, check=False)
-    return found.stdout.strip() or None
-
-
 def core_venv(core: str) -> tuple[Path | None, str]:
     """The cached environment of one ansible-core; or None with the reason why it cannot be had."""
     release, pythons = CORES[core]
@@ -346,23 +341,6 @@ def ansible_test_env(name: str, venv: Path) -> dict[str, str]:
     pythons = [str(Path(path).parent) for path in map(find_python, HOST_PYTHONS) if path]
     path = os.pathsep.join([str(venv / "bin"), *pythons, os.environ["PATH"]])  # ahead of pyenv's shims
     return {**tool_env(), "HOME": str(home), "PATH": path, "PYTHONPATH": ""}
-
-
-def pip_settings() -> str:
-    """What pip is configured with here, by whatever file or variable, as one pip.conf."""
-    listing = subprocess.run(
-        [BIN / "python", "-m", "pip", "config", "list"], text=True, capture_output=True, env=tool_env(), check=True
-    )
-    settings: dict[str, dict[str, str]] = {"global": {"quiet": "2"}}
-    lines = [line.partition("=") for line in listing.stdout.splitlines()]
-    for name, _, value in sorted(lines, key=lambda line: line[0].startswith(":env:")):  # variables win over files
-        section, _, key = name.rpartition(".")
-        values = str(ast.literal_eval(value)).split("\n")
-        settings.setdefault("global" if section == ":env:" else section, {})[key] = "\n    ".join(values)
-    return "".join(
-        f"[{section}]\n" + "".join(f"{key} = {value}\n" for key, value in pairs.items())
-        for section, pairs in settings.items()
-    )
 
 
 def copy_collection(target: Path, paths: list[str]) -> Path:
@@ -540,6 +518,7 @@ def artifact(thorough: bool) -> list[Result]:
             ]
             label = f"keys and plan of inventory {inventory.name} from an empty directory"
             checks.append(Check(label, runs, place / "inventories", env))
+        checks.append(simple("README and quick start, typed in an empty home", sys.executable, "scripts/newcomer.py"))
         results += together(checks)
         return [*results, *(finish(same_hosts(path, place, env)) for path in inventories())]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import demo_summary
+import newcomer
 import pytest
 import scenarios
 import suite
@@ -291,3 +292,14 @@ def test_artifact_check_finds_what_is_too_much_and_what_is_missing(
         "should not be shipped: tests/unit/x.py",
         "not shipped: plugins/modules/b.py",
     ]
+
+
+def test_what_a_newcomer_types_is_what_the_pages_say_and_no_host_is_contacted() -> None:
+    first, quick = newcomer.commands(*newcomer.README), newcomer.commands(*newcomer.QUICK_START)
+    assert [newcomer.without_comment(each) for each in first[:4]] == quick[:4], "both pages install alike"
+    (inventory,) = [each for each in first if "<<" in each]
+    assert inventory.endswith("\nEOT") and "spark_services" in inventory
+    typed = [line for line in newcomer.script().splitlines() if line.startswith("ansible-playbook ")]
+    assert len(typed) >= 4
+    for line in typed:
+        assert line.endswith("--syntax-check") or "dgxspark.vllm.plan " in line, line
