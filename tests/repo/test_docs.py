@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
+import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import suite
 import tree
+import yaml
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
 
 PAGES = [name for name in tree.tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
 README = tree.read("README.md")
 DOCS = README + "".join(tree.read(name) for name in tree.below("docs/", suffix=".md"))
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)")
+
+EXAMPLES = {f"inventories/{name}" for name in tree.INVENTORIES}
+OWN = {"inventories/mine"}  # a reader's
 
 
 def anchors(text: str) -> set[str]:
@@ -50,6 +58,46 @@ def test_make_targets_in_the_docs_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", tree.read("Makefile"), re.MULTILINE))
     named = {target for page in PAGES for target in re.findall(r"`make ([a-z-]+)[` ]", tree.read(page))}
     assert named - targets == set()
+
+
+def typed() -> list[tuple[str, str]]:
+    """Commands of ansible-playbook in console blocks, each with its page."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(r"^ *```(?:console|bash|sh)\n(.*?)^ *```", tree.read(page), re.DOTALL | re.MULTILINE):
+            lines = block.replace("\\\n", " ").splitlines()
+            found += [
+                (page, line.strip().removeprefix("$ "))
+                for line in lines
+                if re.match(r" *(\$ )?ansible-playbook ", line)
+            ]
+    return found
+
+
+def test_what_pages_type_is_there() -> None:
+    """Playbooks, inventories, tags and variables of commands: none is misspelled or gone."""
+    playbooks = {Path(name).stem for name in tree.PLAYBOOKS}
+    variables = {*VARIABLES, *(key for keys in PLAYBOOKS.values() for key in keys)}
+    variables |= {key for role in tree.ROLES for key in tree.load(f"roles/{role}/defaults/main.yml") or {}}
+    wrong = []
+    for page, line in (commands := typed()):
+        words = shlex.split(line, comments=True)
+        named = [re.fullmatch(r"dgxspark\.vllm\.(\w+)|(?:playbooks/)?(\w+)\.yml", word) for word in words]
+        plays = [match[1] or match[2] for match in named if match]
+        given = [after for word, after in pairwise(words) if word == "-e"]
+        keys = [
+            key
+            for each in given
+            for key in (yaml.safe_load(each) if each.startswith("{") else [each.partition("=")[0]])
+        ]
+        sources = [after for word, after in pairwise(words) if word == "-i" and after.startswith("inventories/")]
+        tags = [tag for word, after in pairwise(words) if word == "--tags" for tag in after.split(",")]
+        wrong += [f"{page}: no playbook {play}" for play in plays if play not in playbooks]
+        wrong += [] if plays else [f"{page}: no playbook in: {line}"]
+        wrong += [f"{page}: no variable {key}" for key in keys if key not in variables]
+        wrong += [f"{page}: no inventory {each}" for each in sources if each not in (*OWN, *EXAMPLES)]
+        wrong += [f"{page}: no tag {tag}" for tag in tags if tag not in tree.ROLES]
+    assert len(commands) > 40 and wrong == []
 
 
 def test_every_stage_and_scenario_has_a_line_that_says_what_it_shows() -> None:
