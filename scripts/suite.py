@@ -758,10 +758,10 @@ STAGES: dict[str, Callable[..., list[Result]]] = {
     "programs": programs,
     "molecule": molecule,
 }
-ALONE = ("unit-quick", "core")  # what other stages show already, in part
-EVERY = [name for name in STAGES if name not in ALONE]
+# Stages of a line run side by side: of each of them most of the time one core does the work. `unit-quick` and `core` are part of others.
+EVERY = [["lint", "docs-lint"], ["unit"], ["sanity", "programs"], ["artifact"], ["molecule"]]
 # What runs on each change proves every feature once. The rest (older cores, other programs, faults at random, rates) is for the night.
-SUITES = {"test": EVERY, "all": EVERY, "quick": ["lint", "docs-lint", "unit-quick"]}
+SUITES = {"test": EVERY, "all": EVERY, "quick": [["lint", "docs-lint"], ["unit-quick"]]}
 THOROUGH = ("all", "sanity", "programs", "molecule")
 HOSTILE_CASES = "12000"  # generated inventories and launches in place of 1,500
 
@@ -778,27 +778,33 @@ def main() -> int:
     thorough = options.what in THOROUGH
     watch = Stopwatch()
     rows: list[tuple[str, str, float, int, int]] = []
-    failed = ""
+    failed: list[str] = []
     said: list[str] = []
-    for name in SUITES.get(options.what, [options.what]):
-        if failed:
-            rows.append((name, "not run", 0.0, 0, 0))
-            continue
-        heading(name)
+
+    def stage(name: str) -> tuple[list[Result], float]:
         stage_watch = Stopwatch()
         more = {"molecule": (options.scenario,), "core": (options.core, options.python)}.get(name, ())
-        results = STAGES[name](thorough, *more)
-        if not all(result.ok for result in results):
-            failed = name
-        said += failures(results)
-        passed, not_passed = sum(result.passed for result in results), sum(result.failed for result in results)
-        rows.append((name, "FAILED" if failed else "ok", stage_watch.seconds, passed, not_passed))
+        return STAGES[name](thorough, *more), stage_watch.seconds
+
+    for names in SUITES.get(options.what, [[options.what]]):
+        if failed:
+            rows += [(name, "not run", 0.0, 0, 0) for name in names]
+            continue
+        heading(" and ".join(names))
+        with ThreadPoolExecutor(len(names)) as pool:
+            ended = list(pool.map(stage, names))
+        for name, (results, seconds) in zip(names, ended, strict=True):
+            good = all(result.ok for result in results)
+            failed += [] if good else [name]
+            said += failures(results)
+            passed, not_passed = sum(result.passed for result in results), sum(result.failed for result in results)
+            rows.append((name, "ok" if good else "FAILED", seconds, passed, not_passed))
 
     heading("summary")
     for name, state, seconds, passed, not_passed in rows:
         figures = "" if state == "not run" else f"{duration(seconds):>13}   {passed} passed, {not_passed} failed"
         print(f"   {state:<8} {name:<10} {figures}".rstrip())
-    print(f"   {'FAILED in ' + failed if failed else 'All good'} after {watch}.")
+    print(f"   {'FAILED in ' + ' and '.join(failed) if failed else 'All good'} after {watch}.")
     print("\n".join([*said, f"{sum(row[3] for row in rows)} passed, {sum(row[4] for row in rows)} failed"]))
     return 1 if failed else 0
 
