@@ -59,10 +59,12 @@ class ActionModule(ActionBase):
             )
         if args.get("action") == "up_to_date" and plan:
             asked, why = settled_host.network_of(plan, network, host)
+            bundled, unbundled = settled_host.bundled_of(plan, task_vars or {})
             args.update(
                 models=models_of(plan, task_vars or {}),
                 folders=folders_of(plan) + settled_host.folders_of(plan, addons, own),
-                differs=differs(plan, addons, own, spark) + why,
+                differs=differs(plan, addons, own, spark) + why + unbundled,
+                bundled=bundled,
                 images=settled_host.images_of(plan),
                 network=asked,
                 servers=settled_host.servers_of(addons, own),

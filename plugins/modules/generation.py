@@ -105,9 +105,16 @@ options:
     default: []
   images:
     description:
-      - Set by the action plugin; with O(action=up_to_date), names of images that are made on the host and have to be there.
+      - Set by the action plugin; with O(action=up_to_date), images that are made on the host or come from a bundle, each with the names by
+        any of which it may be there.
     type: list
-    elements: str
+    elements: list
+    default: []
+  bundled:
+    description:
+      - Set by the action plugin; with O(action=up_to_date), what the bundle has of the models of the host.
+    type: list
+    elements: dict
     default: []
   network:
     description:
@@ -438,7 +445,8 @@ def main() -> None:
             "wanted": {"type": "str", "default": ""},
             "folders": {"type": "list", "elements": "dict", "default": []},
             "differs": {"type": "list", "elements": "str", "default": []},
-            "images": {"type": "list", "elements": "str", "default": []},
+            "images": {"type": "list", "elements": "list", "default": []},
+            "bundled": {"type": "list", "elements": "dict", "default": []},
             "network": {"type": "dict", "default": {}},
             "servers": {"type": "list", "elements": "dict", "default": []},
             "firewall": {"type": "str", "default": ""},

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.filter.core import to_nice_yaml
 
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import manifest_of, wanted_models
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import defaults, rendered
 
 NETWORK_FILE = "/etc/netplan/40-cx7.yaml"  # __fabric_netplan of the role
@@ -20,10 +24,38 @@ UNHEARD = ("direct", "switch")
 """Topologies that addresses and packets show. In a ring hosts have to listen which plug the other end of a cable is in."""
 
 
-def images_of(plan: Mapping[str, Any]) -> list[str]:
-    """Return the images that are made on the host itself. plan: the host's."""
+def images_of(plan: Mapping[str, Any]) -> list[list[str]]:
+    """Return the images that are made on the host itself, and those of add-on services that a bundle brings to it.
+
+    plan: the host's. Each with the names that it may have: one that came from a bundle has its id, and no digest of a registry.
+    """
     made = [*(plan.get("built_images") or []), *(plan.get("ray_images") or [])]
-    return sorted({str(image["tag"]) for image in made})
+    locked = plan.get("images_locked") or {}
+    beside = plan.get("images_beside") or [] if bundle_of(plan) else []
+    names = sorted({*(str(image["tag"]) for image in made), *map(str, beside)})
+    return [[name, *((locked.get(name) or {}).get("ids") or [])] for name in names]
+
+
+def bundle_of(plan: Mapping[str, Any]) -> str:
+    """Return the bundle that images and weights of a host come from, empty without one. plan: the host's."""
+    return str((plan.get("settings") or {}).get("bundle_dir") or "")
+
+
+def bundled_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return what the bundle has of the models of a host, and why the roles would refuse it.
+
+    plan: the host's. task_vars: as an action has them. Returns C([{repo, commit, revisions, files}]), nothing without a bundle.
+    """
+    if not bundle_of(plan):
+        return [], []
+    folder = Path(of_fleet(bundle_of(plan), task_vars))
+    try:
+        manifest = manifest_of(folder)
+    except AnsibleActionFail as error:
+        return [], [str(error)]
+    asked = [model for model in plan.get("models") or [] if model.get("repo")]
+    models, messages = wanted_models(manifest, asked, folder)
+    return [{key: model[key] for key in ("repo", "commit", "revisions", "files")} for model in models], messages
 
 
 def folders_of(

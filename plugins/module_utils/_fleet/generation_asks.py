@@ -18,6 +18,7 @@ from typing import Any
 
 from .._cluster import pings
 from .._common.findings import Finding
+from .._content import snapshots
 from .._runtime.command import NoAnswer, Run
 from .generation_host import Host
 
@@ -37,23 +38,51 @@ NO_TABLE = (1, 127)  # of nft: there is no such table, or no nft
 def lying(host: Host) -> list[str]:
     """Look at what lies on the host.
 
-    :param host: its params are those of M(dgxspark.vllm.generation): C(images), C(network) with C(file), C({path, sha256}), and C(firewall)
+    :param host: its params are those of M(dgxspark.vllm.generation): C(images), C(bundled), C(network) with C(file),
+        C({path, sha256}), and C(firewall)
     :returns: why there may be something to apply
     """
     params = host.params
     return [
         *missing_images(host, params["images"]),
+        *(text for model in params["bundled"] for text in unbundled(host, model)),
         *network_file(host, params["network"].get("file") or {}),
         *(firewall_left(host) if params["firewall"] == "absent" else []),
     ]
 
 
-def missing_images(host: Host, refs: Sequence[str]) -> list[str]:
-    """Say which images are to be there and are not; what has the name of one that is made on hosts is what is wanted."""
-    there = host.inspect(list(refs))
+def missing_images(host: Host, wanted: Sequence[Sequence[str]]) -> list[str]:
+    """Say which images are to be there and are not; what has the name of one that is made on hosts is what is wanted.
+
+    :param host: to be looked at
+    :param wanted: of each image the names by any of which it may be there
+    :returns: why there is something to apply
+    """
+    there = host.inspect([name for names in wanted for name in names])
     if host.silent:
         return [f"Docker does not say which images there are: {host.silent}"]
-    return [f"the image {ref} is not there" for ref in refs if ref not in there]
+    return [f"the image {names[0]} is not there" for names in wanted if not any(name in there for name in names)]
+
+
+def unbundled(host: Host, model: Mapping[str, Any]) -> list[str]:
+    """Say what of a model M(dgxspark.vllm.bundle) would bring.
+
+    :param host: to be looked at
+    :param model: C(repo), C(commit), C(revisions) that stand for it, and C(files), by name, as the bundle has them
+    :returns: why there is something to apply
+    """
+    hf_home, repo = host.at(host.params["hf_home"]), str(model["repo"])
+    snapshot = snapshots.repo_folder(hf_home, repo) / "snapshots" / str(model["commit"])
+    sums = snapshots.Sums(host.at(snapshots.SUMS_DIR), repo)
+    wrong = snapshots.check(snapshot, model["files"], sums, str(host.params["settings"].get("verify") or "changed"))
+    if not host.check:
+        try:
+            sums.save()
+        except OSError as error:  # they are read again the next time
+            host.warn(f"sums of {repo} could not be kept: {error}")
+    named = all(snapshots.commit_of(hf_home, repo, name) == model["commit"] for name in model["revisions"])
+    other = [] if named else [f"{repo}: the bundle has another commit"]
+    return [*(f"{repo}: {each['file']} {each['why']}" for each in wrong), *other]
 
 
 def network_file(host: Host, wanted: Mapping[str, str]) -> list[str]:

@@ -30,8 +30,8 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 NAMES = ["root", "disk_paths", "hf_home", "facts", "images", "prove", "proof", "action", "plan", "addons", "facts", "services", "settings", "wanted", "models",
-         "folders", "differs", "controller", "keep", "proven", "reason", "network", "servers", "firewall"]
-ASKED = ["models", "folders", "differs", "images", "network", "servers", "firewall"]
+         "folders", "differs", "controller", "keep", "proven", "reason", "network", "servers", "firewall", "bundled"]
+ASKED = ["models", "folders", "differs", "images", "network", "servers", "firewall", "bundled"]
 module = AnsibleModule({{name: {{"type": "raw"}} for name in NAMES}}, supports_check_mode=True)
 folder = Path(os.environ["PLAYED_HOST"])
 with (folder / "log").open("a") as log:

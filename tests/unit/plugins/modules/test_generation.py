@@ -832,7 +832,7 @@ def test_what_no_file_shows_is_asked_before_the_proof_and_leaves_it_out(
     served.requests.clear()
     for wrong, why in (
         ({"servers": [server]}, f"hear: {generation_asks.HEALTH} does not work"),
-        ({"images": ["dgxspark/ray:1"]}, "the image dgxspark/ray:1 is not there"),
+        ({"images": [["dgxspark/ray:1"]]}, "the image dgxspark/ray:1 is not there"),
         (
             {"network": {"file": {"path": "/etc/netplan/40-cx7.yaml", "sha256": "0"}}},
             "/etc/netplan/40-cx7.yaml is not as it has to be",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from planned_fixture import MEASURED, RECIPES
 from playbook_runs import ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, settled_host
 
@@ -86,7 +88,10 @@ def test_servers_are_asked_as_their_roles_would() -> None:
 
 def test_images_that_are_made_on_the_host() -> None:
     plan = {"built_images": [{"tag": "dgxspark/built:1"}], "ray_images": [{"tag": "dgxspark/ray:1"}]}
-    assert settled_host.images_of(plan) == ["dgxspark/built:1", "dgxspark/ray:1"]
+    assert settled_host.images_of(plan) == [["dgxspark/built:1"], ["dgxspark/ray:1"]]
+    beside = {"images_beside": ["proxy@sha256:3"], "images_locked": {"proxy@sha256:3": {"ids": ["sha256:4"]}}}
+    assert settled_host.images_of(beside) == []
+    assert settled_host.images_of({**beside, "settings": {"bundle_dir": "/b"}}) == [["proxy@sha256:3", "sha256:4"]]
     assert settled_host.images_of({}) == []
 
 
@@ -123,3 +128,25 @@ def test_a_pair_is_wanted_alike_before_and_after_its_hosts_have_listened(executo
         network_now = plan["clusters"]["pair"]["fabric"]
         assert [settled_host.network_of(own[host], network_now, host)[1] for host in given] == [[], []]
     assert marks[0] == marks[1] and marks[0][0] != marks[0][1]
+
+
+def test_models_are_compared_with_a_bundle(tmp_path: Path) -> None:
+    entry = {
+        "repo": "Org/M",
+        "commit": "1" * 40,
+        "revisions": ["main", "v1"],
+        "files": {"config.json": {"size": 2, "sha256": "a" * 64}},
+    }
+    plan: dict[str, Any] = {
+        "models": [{"repo": "Org/M", "revision": "main", "files": {}}, {"path": "/own", "source": "/own"}]
+    }
+    assert settled_host.bundled_of(plan, {}) == ([], [])
+    plan["settings"] = {"bundle_dir": str(tmp_path)}
+    (nothing, (why,)) = settled_host.bundled_of(plan, {})
+    assert nothing == [] and "holds no" in why
+    (tmp_path / bundle.MANIFEST).write_text(json.dumps(bundle.make_manifest([], [entry])))
+    assert settled_host.bundled_of(plan, {}) == ([{**entry, "revisions": ["main"]}], [])
+    plan["models"][0]["revision"] = "v2"
+    assert "has no Org/M@v2" in settled_host.bundled_of(plan, {})[1][0]
+    plan["models"][0].update(revision="v1", files={"config.json": {"size": 2, "sha256": "b" * 64}})
+    assert "has not the files of Org/M@v1 that the lock file has" in settled_host.bundled_of(plan, {})[1][0]

@@ -37,11 +37,12 @@ SERVER = {"name": "hear", "settings": "/etc/dgxspark/speech/hear.json", "seconds
 def lying(root: Path, table: int = 1, there: Any = (), silent: str = "", **params: Any) -> list[str]:
     """The look at what lies on a host whose files are below a folder. table: how nft ends. there: images."""
     host: Any = SimpleNamespace(
-        params={"images": [], "network": {}, "firewall": "", **params},
+        params={"images": [], "bundled": [], "network": {}, "firewall": "", **params},
         at=lambda path: root / path.lstrip("/"),
         owner=Host.owner,
         inspect=lambda refs: {ref: "sha256:1" for ref in refs if ref in there},
         silent=silent,
+        check=False,
         run=lambda _argv: (table, "", "Operation not permitted"),
     )
     return generation_asks.lying(host)
@@ -55,10 +56,33 @@ def put(root: Path, path: str, text: str = "", mode: int = 0o600) -> None:
 
 
 def test_images_that_are_made_on_the_host_have_to_be_there(tmp_path: Path) -> None:
-    wanted = ["built:1", "ray:1"]
-    assert lying(tmp_path, there=wanted, images=wanted) == []
+    wanted = [["built:1", "sha256:2"], ["ray:1"]]
+    assert lying(tmp_path, there=["built:1", "ray:1"], images=wanted) == []
+    assert lying(tmp_path, there=["sha256:2", "ray:1"], images=wanted) == []
     assert lying(tmp_path, there=["ray:1"], images=wanted) == ["the image built:1 is not there"]
     assert lying(tmp_path, silent="it hangs", images=wanted) == ["Docker does not say which images there are: it hangs"]
+
+
+def test_a_model_is_as_the_bundle_has_it(tmp_path: Path) -> None:
+    commit, digest = "1" * 40, hashlib.sha256(b"{}").hexdigest()
+    model = {
+        "repo": "Org/M",
+        "commit": commit,
+        "revisions": ["main"],
+        "files": {"config.json": {"size": 2, "sha256": digest}},
+    }
+
+    def asked(**changes: Any) -> list[str]:
+        return lying(tmp_path, hf_home="/hf", settings={"verify": "changed"}, bundled=[{**model, **changes}])
+
+    put(tmp_path, f"/hf/hub/models--Org--M/snapshots/{commit}/config.json", "{}")
+    put(tmp_path, "/hf/hub/models--Org--M/refs/main", commit)
+    assert asked() == []
+    assert asked(revisions=["other"]) == ["Org/M: the bundle has another commit"]
+    assert asked(files={"config.json": {"size": 3, "sha256": digest}}) == [
+        "Org/M: config.json has 2 bytes instead of 3"
+    ]
+    assert "Org/M: config.json is missing" in asked(commit="2" * 40)
 
 
 @pytest.mark.parametrize(
