@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,13 @@ import os
 from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
-NAMES = ["root", "disk_paths", "hf_home", "facts", "images", "prove", "proof", "action", "plan", "addons", "facts", "services", "settings", "wanted", "models",
-         "folders", "differs", "controller", "keep", "proven", "reason", "network", "servers", "firewall", "bundled"]
+NAMES = {options}
 ASKED = ["models", "folders", "differs", "images", "network", "servers", "firewall", "bundled"]
 module = AnsibleModule({{name: {{"type": "raw"}} for name in NAMES}}, supports_check_mode=True)
 folder = Path(os.environ["PLAYED_HOST"])
 with (folder / "log").open("a") as log:
-    log.write("{name} " + str(module.params["action"] or "") + "\\n")
-if module.params["proof"]:
+    log.write("{name} " + str(module.params.get("action") or module.params.get("name") or "") + "\\n")
+if module.params.get("proof"):
     asked = {{name: module.params[name] for name in ASKED}}
     (folder / "proof.json").write_text(json.dumps({{**asked, **module.params["proof"]}}))
 answer = json.loads((folder / "{name}.json").read_text())
@@ -59,10 +59,30 @@ PROVE = """
 """
 
 
-@pytest.fixture(scope="module")
-def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The collection, in which what reaches hosts is played."""
-    folder = tmp_path_factory.mktemp("collections")
+# What reaches a host in a first run. Accounts (ansible.builtin.user), pulls (docker), the hub and its downloads are not played.
+ROLES_PLAYED = {
+    "component": {
+        "changed": True,
+        "started": ["spark-tiny.service"],
+        "starting": [],
+        "restart_due": [],
+        "restarted": [],
+    },
+    "image_info": {"images": {}, "host_architecture": "x86_64"},
+    "model_folder": {"missing": [], "digests": {}, "changed": False},
+    "endpoint_ready": {"ready": True},
+    "service_proof": {"findings": [], "answers": {}, "services": {}, "system": {}, "receipts": {}},
+}
+
+
+def options_of(name: str) -> list[str]:
+    """The options of a module, by its documentation."""
+    text = (ROOT / "plugins" / "modules" / f"{name}.py").read_text()
+    return list(yaml.safe_load(text.partition('DOCUMENTATION = r"""')[2].partition('"""')[0])["options"])
+
+
+def with_played(folder: Path, modules: Iterable[str]) -> Path:
+    """Make the collection below a folder, in which modules are played; return where it is."""
     own = folder / "ansible_collections" / "dgxspark" / "vllm"
     own.mkdir(parents=True)
     for name in ("meta", "playbooks", "galaxy.yml"):
@@ -72,10 +92,18 @@ def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for path in (ROOT / "plugins" / kind).iterdir():
             if path.name != "__pycache__":
                 (own / "plugins" / kind / path.name).symlink_to(path)
-    for name in ("spark_info", "generation"):
+    for name in modules:
         path = own / "plugins" / "modules" / f"{name}.py"
         path.unlink()
-        path.write_text(PLAYED.format(name=name))
+        path.write_text(PLAYED.format(name=name, options=options_of(name)))
+    return own
+
+
+@pytest.fixture(scope="module")
+def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The collection, in which what reaches hosts is played."""
+    folder = tmp_path_factory.mktemp("collections")
+    own = with_played(folder, ["spark_info", "generation"])
     tasks = {"service": APPLY, "prove": PROVE}
     for path in (ROOT / "roles").iterdir():
         (own / "roles" / path.name / "tasks").mkdir(parents=True)
@@ -143,6 +171,12 @@ class Fleet:
             own = {"fabric": fabric_facts(number), "management_address": f"10.0.0.{number}", "nft": True}
             said["spark_info"]["spark"] = {**HERE, **own} if number <= self.cluster else HERE
             for module, answer in said.items() if name in (names or self.names) else ():
+                (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
+
+    def say(self, said: Mapping[str, Any]) -> None:
+        """Have all hosts answer modules by their names."""
+        for name in self.names:
+            for module, answer in said.items():
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
 
     def asked(self, name: str) -> dict[str, Any]:
@@ -293,3 +327,29 @@ def test_speech_servers_and_ollama_are_asked_by_the_look(tmp_path: Path, collect
     ]
     assert {"/etc/dgxspark/speech", "/srv/ollama"} <= {folder["path"] for folder in asked["folders"]}
     assert asked["differs"] == [] and asked["firewall"] == ""
+
+
+def test_the_first_run_of_a_single_spark_reaches_it_with_few_tasks(tmp_path: Path) -> None:
+    own = with_played(tmp_path / "collections", ["spark_info", "generation", *ROLES_PLAYED])
+    (own / "roles").symlink_to(ROOT / "roles")
+    fleet = Fleet(tmp_path, tmp_path / "collections", 1, spark_watchdog=True)
+    fleet.are(False)
+    known = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
+    probed = {"image_info": {**ROLES_PLAYED["image_info"], "images": known["images"]}}
+    # The image is there, and nobody has asked it yet.
+    unknown = {IMAGE: {**known["images"][IMAGE], "probe_from": "none", "probe": None}}
+    fleet.say({**ROLES_PLAYED, **probed, "spark_info": {**known, "images": unknown}})
+    fleet.site()
+    # With an account that is made, an image that is pulled, and a model that a hub grants and sends, four more: fewer than 15.
+    assert fleet.log("spark-01") == [
+        "spark_info",
+        "component host",
+        "image_info",
+        "model_folder",
+        "component services",
+        "endpoint_ready",
+        "service_proof",
+        "component watchdog",
+        "component guard",
+        "generation record",
+    ]
