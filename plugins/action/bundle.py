@@ -20,6 +20,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bund
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import manifest_of, read_json, wanted_models
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -241,23 +242,11 @@ class ActionModule(ActionBase):
 
     # --- to a host ---
 
-    def _manifest(self) -> dict[str, Any]:
-        path = self.dir / engine.MANIFEST
-        if not path.is_file():
-            raise AnsibleActionFail(
-                f"spark_bundle_dir names {self.dir}, which holds no {engine.MANIFEST}. Make a bundle with dgxspark.vllm.bundle, or "
-                "correct the folder."
-            )
-        manifest, messages = engine.read_manifest(read_json(path), str(path))
-        if messages:
-            raise AnsibleActionFail("\n- ".join(["the bundle cannot be used:", *messages]))
-        return manifest
-
     def _images(self) -> dict[str, Any]:
         """Load images that the host lacks."""
         refs = list(self.args.get("refs") or [])
         locked = self.args.get("locked") or {}
-        manifest, found, messages = self._manifest(), {}, []
+        manifest, found, messages = manifest_of(self.dir), {}, []
         # What the bundle lacks of these, their own roles pull or refuse.
         refs += [
             ref
@@ -324,27 +313,7 @@ class ActionModule(ActionBase):
 
     def _weights(self) -> dict[str, Any]:
         """Bring the files of models that the host lacks or has damaged."""
-        manifest, models, messages = self._manifest(), [], []
-        for asked in self.args.get("models") or []:
-            model, why = engine.find_model(manifest, asked["repo"], asked["revision"], str(self.dir))
-            if model is None:
-                messages.append(why)
-                continue
-            wanted = asked.get("files") or model["files"]
-            names = [name for name in wanted if name in model["files"]]
-            unlike = [
-                name
-                for name, file in wanted.items()
-                if (model["files"].get(name) or {}).get("sha256") != file["sha256"]
-            ]
-            if unlike:
-                messages.append(
-                    f"the bundle {self.dir} has not the files of {asked['repo']}@{asked['revision']} that the lock file has: "
-                    f"{', '.join(unlike[:5])}. Make the bundle again from a host that was deployed with this lock file."
-                )
-            # Only the name that is asked for: another one may stand for another commit on this host.
-            revisions = [asked["revision"]]
-            models.append({**model, "revisions": revisions, "files": {name: model["files"][name] for name in names}})
+        models, messages = wanted_models(manifest_of(self.dir), self.args.get("models") or [], self.dir)
         if messages:
             raise AnsibleActionFail("\n- ".join([f"{self.host}: weights cannot come from the bundle:", *messages]))
         if not models:
@@ -495,15 +464,6 @@ def size_of(path: Path) -> int | None:
         return path.stat().st_size
     except OSError:
         return None
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Return what a file of the bundle says; None where there is none that can be read."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def to_json(value: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untru
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.controller import run_name
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_views
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import settled_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import (
     defaults,
@@ -43,6 +44,8 @@ class ActionModule(ActionBase):
         args = dict(self._task.args)
         args["controller"] = run_name(str(self._task._uuid))
         plan, addons = plain(args.pop("plan", None)), plain(args.pop("addons", None))
+        network = plain(args.pop("network", None))
+        host = str((task_vars or {}).get("inventory_hostname", ""))
         own = own_variables(task_vars or {}, self._templar.template)
         spark = plain(args["facts"]) if "facts" in args else {}
         # Of a host's facts three are kept; the others need not travel.
@@ -55,15 +58,21 @@ class ActionModule(ActionBase):
                 wanted=desired_checksum(plan, addons, own),
             )
         if args.get("action") == "up_to_date" and plan:
+            asked, why = settled_host.network_of(plan, network, host)
+            bundled, unbundled = settled_host.bundled_of(plan, task_vars or {})
             args.update(
                 models=models_of(plan, task_vars or {}),
-                folders=folders_of(plan),
-                differs=differs(plan, addons, own, spark),
+                folders=folders_of(plan) + settled_host.folders_of(plan, addons, own),
+                differs=differs(plan, addons, own, spark) + why + unbundled,
+                bundled=bundled,
+                images=settled_host.images_of(plan),
+                network=asked,
+                servers=settled_host.servers_of(addons, own),
+                firewall=(plan.get("firewall") or {}).get("state", ""),
             )
             if boolean(args.get("prove") or False) and not self._task.check_mode:
                 args["proof"] = proof_of(plan, own)
         found = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {})
-        host = str((task_vars or {}).get("inventory_hostname", ""))
         result.update(checked_answer(found, untrusted.anything, host, MODULE))
         if result.get("proved"):
             take_over(found, host, task_vars or {}, MODULE)

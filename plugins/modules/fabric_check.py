@@ -95,23 +95,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import collective, fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import collective, fabric, pings
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
 TEST_SECONDS = 180.0  # that a ping or a bandwidth test may take
-
-SMALL = 56
-
-
-def ping(run: Any, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Send large packets, and small ones where these are lost."""
-    _rc, out, err = run(fabric.ping_command(wanted, int(wanted["size"])))
-    result = {**wanted, "large": fabric.parse_ping(out, err)}
-    if result["large"]["received"] < 3:
-        _rc, out, err = run(fabric.ping_command(wanted, SMALL))
-        result["small"] = fabric.parse_ping(out, err)
-    return result
 
 
 def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
@@ -160,8 +148,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     run = runner(module, TEST_SECONDS)
-    pings = [ping(run, wanted) for wanted in module.params["pings"]]
-    findings = fabric.judge_pings(pings)
+    sent = [pings.send(run, wanted) for wanted in module.params["pings"]]
+    findings = pings.judge_pings(sent)
     tests = module.params["bandwidth"]
     measured = [measure(run, test, module.params["attempts"]) for test in tests or []]
     if tests is not None:
@@ -173,7 +161,7 @@ def main() -> None:
         own, service = str(wanted["host"]), str(wanted["service"])
         findings += collective.judge(own, service, more["collective"], module.params["min_gbps"])
     found = [finding.to_dict() for finding in findings]
-    module.exit_json(changed=False, pings=pings, bandwidth=measured, findings=found, report=fabric.lines(found), **more)
+    module.exit_json(changed=False, pings=sent, bandwidth=measured, findings=found, report=fabric.lines(found), **more)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,37 @@ options:
     type: list
     elements: str
     default: []
+  images:
+    description:
+      - Set by the action plugin; with O(action=up_to_date), images that are made on the host or come from a bundle, each with the names by
+        any of which it may be there.
+    type: list
+    elements: list
+    default: []
+  bundled:
+    description:
+      - Set by the action plugin; with O(action=up_to_date), what the bundle has of the models of the host.
+    type: list
+    elements: dict
+    default: []
+  network:
+    description:
+      - With O(action=up_to_date), for a host of a cluster, C(fabric) of its cluster in RV(dgxspark.vllm.plan#module:clusters). The file of the
+        role fabric is compared, ufw is asked, and packets that fill the MTU are sent on each rail. The action plugin sends what concerns the host.
+    type: dict
+    default: {}
+  servers:
+    description:
+      - Set by the action plugin; with O(action=up_to_date), speech servers and Ollama, of which each has to give a real answer.
+        They are not asked in check mode.
+    type: list
+    elements: dict
+    default: []
+  firewall:
+    description:
+      - Set by the action plugin; with O(action=up_to_date), V(absent) where nothing may be left of the role firewall.
+    type: str
+    default: ''
   baseline:
     description:
       - With O(action=look), record what runs when the host has services but no generation yet. It counts as proven when every
@@ -319,6 +350,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
+    generation_asks,
     generation_looks,
     generation_records,
     generation_restore,
@@ -377,6 +409,12 @@ def act(module: AnsibleModule) -> dict[str, Any]:
     return result
 
 
+def ask(module: AnsibleModule) -> dict[str, Any]:
+    """Ask what no file shows of a host that is up to date by its files; who waits for the host need not wait for that."""
+    why = generation_asks.answers(command.reader(), Path(module.params["root"]), module.params, module.check_mode)
+    return {"up_to_date": not why, "why": why}
+
+
 def prove(module: AnsibleModule) -> dict[str, Any]:
     """Prove the services of a host that is up to date, as the action plugin says it; who waits for the host need not wait for that."""
     checked = ArgumentSpecValidator(host_proof.ARGUMENTS).validate(module.params["proof"])
@@ -407,6 +445,11 @@ def main() -> None:
             "wanted": {"type": "str", "default": ""},
             "folders": {"type": "list", "elements": "dict", "default": []},
             "differs": {"type": "list", "elements": "str", "default": []},
+            "images": {"type": "list", "elements": "list", "default": []},
+            "bundled": {"type": "list", "elements": "dict", "default": []},
+            "network": {"type": "dict", "default": {}},
+            "servers": {"type": "list", "elements": "dict", "default": []},
+            "firewall": {"type": "str", "default": ""},
             "baseline": {"type": "bool", "default": False},
             "keep": {"type": "int", "default": engine.KEEP},
             "generation": {"type": "int", "default": 0},
@@ -418,6 +461,8 @@ def main() -> None:
     )
     try:
         result = act(module)
+        if result.get("up_to_date"):
+            result.update(ask(module))
         if result.get("up_to_date") and module.params["prove"] and module.params["proof"] and not module.check_mode:
             result.update(prove(module))
     except Refused as refused:

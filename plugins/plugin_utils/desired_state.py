@@ -27,7 +27,7 @@ TEMPLATE_CODE = ("plugins/filter/*.py", "plugins/lookup/*.py", "plugins/module_u
 # Roles whose files the engine makes.
 RENDERED = ("host", "service", "speech", "ollama", "watchdog", "guard")
 # Roles that site.yml leaves out on a host that is up to date, and the variables that it gives them from the plan.
-SKIPPED = ("firewall", "guard", "host", "images", "models", "service", "watchdog")
+SKIPPED = ("fabric", "firewall", "guard", "host", "images", "models", "ollama", "ray", "service", "speech", "watchdog")
 FROM_PLAN = frozenset(
     [
         *(
@@ -62,6 +62,38 @@ FROM_PLAN = frozenset(
         *("service_services", "service_hf_home"),
         *("watchdog_state", "watchdog_settings"),
         *("guard_state", "guard_settings", "guard_protection", "guard_clocks"),
+        *(
+            "fabric_hosts",
+            "fabric_addresses",
+            "fabric_network",
+            "fabric_subnets",
+            "fabric_first_host",
+            "fabric_mtu",
+            "fabric_topology",
+            "fabric_migrate",
+            "fabric_relay",
+            "fabric_probe_seconds",
+            "fabric_revert_seconds",
+            "fabric_firewall",
+            "fabric_bandwidth",
+            "fabric_min_gbps",
+            "fabric_sysroot",
+        ),
+        *("ray_images", "ray_pip_env"),
+        "speech_services",
+        *(
+            "ollama_state",
+            "ollama_image",
+            "ollama_url",
+            "ollama_models",
+            "ollama_memory_gib",
+            "ollama_models_dir",
+            "ollama_env",
+            "ollama_argv",
+            "ollama_limits",
+            "ollama_start_timeout",
+            "ollama_pull_timeout",
+        ),
     ]
 )
 

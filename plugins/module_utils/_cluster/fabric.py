@@ -1266,54 +1266,6 @@ def pings(name: str, rails: Sequence[Rail]) -> list[dict[str, Any]]:
     ]
 
 
-def ping_command(ping: Mapping[str, Any], size: int) -> list[str]:
-    """Three packets that must not be fragmented."""
-    options = ["-c", "3", "-i", "0.3", "-W", "1", "-M", "do", "-s", str(size), "-I", str(ping["source"])]
-    return ["ping", "-n", *options, str(ping["target"])]
-
-
-def parse_ping(out: str, err: str) -> dict[str, Any]:
-    """Read what ping printed: C({sent, received, error}), error the line that says why, if any."""
-    match = re.search(r"(\d+) packets transmitted, (\d+) received", out)
-    lines = [line.strip() for line in f"{err}\n{out}".splitlines()]
-    reason = next(
-        (line for line in lines if re.search(r"mtu ?=|too long|unreachable|error|cannot|not ", line, re.I)), ""
-    )
-    return {
-        "sent": int(match.group(1)) if match else 0,
-        "received": int(match.group(2)) if match else 0,
-        "error": reason,
-    }
-
-
-def judge_pings(results: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """Judge pings that were sent: each has C(large) and, where that failed, C(small), both of C(parse_ping)."""
-    findings = []
-    for ping in results:
-        large, small = ping["large"], ping.get("small")
-        if large["sent"] and large["received"] == large["sent"]:
-            continue
-        way = f"{ping['rail']}: {ping['host']} ({ping['netdev']}, {ping['source']}) to {ping['target_host']} ({ping['target']})"
-        said = f"ping -M do -s {ping['size']}: {large['received']} of {large['sent'] or 3} came back" + (
-            f" ({large['error']})" if large["error"] else ""
-        )
-        if small and small["received"]:
-            message = f"{way} loses packets of {ping['size'] + 28} bytes, {said}; small ones pass."
-            fix = (
-                "Set the same MTU on both ends and on the switch between them: ip link show dev NAME on each. It falls back "
-                "to 1500 after some firmware updates."
-            )
-            findings.append(Finding("fabric.ping_mtu", "error", message, fix=fix, basis="probed"))
-        else:
-            message = f"{way} does not get through, {said}."
-            fix = (
-                "Check the address of the other end, its firewall (ufw allow in on NAME for both interfaces), and that the cable "
-                "is where the plan has it."
-            )
-            findings.append(Finding("fabric.ping", "error", message, fix=fix, basis="probed"))
-    return findings
-
-
 def bandwidth_tests(plan_: Mapping[str, Any], tools: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """List the probes of a planned group: the first host with each other one, on each rail.
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from .._content import snapshots
 from .._host import beneath, file_times, made
+from . import generation_asks
 from . import generations as engine
 from .generation_host import Host, Refused
 
@@ -131,7 +132,7 @@ def up_to_date(host: Host) -> list[str]:
         for name, seen in sorted(host.state["units"].items())
         if seen["enabled"] and seen["active"] != "active"
     ]
-    why += firewall(host)
+    why += firewall(host) + generation_asks.lying(host)
     why += [f"{entry['path']} is not as it has to be" for entry in params["folders"] if not folder_is(host, entry)]
     why += [text for entry in params["models"] if entry.get("repo") for text in faults(host, entry)]
     why += [text for entry in params["models"] if entry.get("copied") for text in uncopied(host, entry)]

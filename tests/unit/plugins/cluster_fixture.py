@@ -1,7 +1,8 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network of two to eight bare hosts in a ring or on a switch, as the role fabric plans it after it has listened."""
+"""What hosts of clusters say of their cables; the network of two to eight bare hosts in a ring or on a switch, as the role fabric plans it
+after it has listened."""
 
 from __future__ import annotations
 
@@ -11,6 +12,30 @@ from typing import Any
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabling, fabric
 
 NETDEVS = {0: ("enp1s0f0np0", "enP2p1s0f0np0"), 1: ("enp1s0f1np1", "enP2p1s0f1np1")}
+
+
+def fabric_facts(number: int, cage: int = 0) -> dict[str, Any]:
+    """What spark_info says of a Spark with one cable, addresses on both interfaces."""
+    netdevs = []
+    for position, prefix in enumerate(("", "P2")):
+        netdevs.append(
+            {
+                "name": f"en{prefix}p1s0f{cage}np{cage}",
+                "up": True,
+                "mac": f"02:00:00:00:{position:02x}:{number:02x}",
+                "mtu": 9000,
+                "addresses": [f"192.168.10{position}.1{number}/24"],
+                "neighbours": [{"address": "-", "mac": f"02:00:00:00:{position:02x}:{3 - number:02x}"}],
+                "stored": [{"path": "/etc/netplan/40-cx7.yaml", "persistent": True, "alone": True, "managed": True}],
+                "pcie_width": 4,
+                "rdma": {"name": f"roce{prefix}p1s0f{cage}", "state": "ACTIVE"},
+            }
+        )
+    return {
+        "connectx": True,
+        "ports": [{"cage": cage, "netdevs": netdevs}],
+        "networks": {"enP7s7": [f"10.0.0.{number}/24"]},
+    }
 
 
 def network(topology: str, names: Sequence[str]) -> dict[str, Any]:

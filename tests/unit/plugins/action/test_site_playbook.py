@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cluster_fixture import fabric_facts
 from planned_fixture import MEASURED
 from playbook_runs import ansible_playbook, python
 
@@ -28,18 +30,24 @@ import os
 from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
-NAMES = ["root", "disk_paths", "hf_home", "facts", "images", "prove", "proof", "action", "plan", "addons", "facts", "services", "settings", "wanted", "models",
-         "folders", "differs", "controller", "keep", "proven", "reason"]
+NAMES = {options}
+ASKED = ["models", "folders", "differs", "images", "network", "servers", "firewall", "bundled"]
 module = AnsibleModule({{name: {{"type": "raw"}} for name in NAMES}}, supports_check_mode=True)
 folder = Path(os.environ["PLAYED_HOST"])
 with (folder / "log").open("a") as log:
-    log.write("{name} " + str(module.params["action"] or "") + "\\n")
-if module.params["proof"]:
-    (folder / "proof.json").write_text(json.dumps({{"models": module.params["models"], **module.params["proof"]}}))
+    log.write("{name} " + str(module.params.get("action") or module.params.get("name") or "") + "\\n")
+if module.params.get("proof"):
+    asked = {{name: module.params[name] for name in ASKED}}
+    (folder / "proof.json").write_text(json.dumps({{**asked, **module.params["proof"]}}))
 answer = json.loads((folder / "{name}.json").read_text())
 module.exit_json(**answer)
 """
-HERE = {**MEASURED, "architecture": "x86_64"}  # as the image that is played
+# As the image that is played; with the account that the role host makes.
+HERE = {
+    **MEASURED,
+    "architecture": "x86_64",
+    "docker_users": {"dgxspark": {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}},
+}
 APPLY = """
 - name: Apply
   ansible.builtin.lineinfile: {path: "{{ inventory_dir }}/{{ inventory_hostname }}/log", line: applied, create: true, mode: "0644"}
@@ -51,10 +59,30 @@ PROVE = """
 """
 
 
-@pytest.fixture(scope="module")
-def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The collection, in which what reaches hosts is played."""
-    folder = tmp_path_factory.mktemp("collections")
+# What reaches a host in a first run. Accounts (ansible.builtin.user), pulls (docker), the hub and its downloads are not played.
+ROLES_PLAYED = {
+    "component": {
+        "changed": True,
+        "started": ["spark-tiny.service"],
+        "starting": [],
+        "restart_due": [],
+        "restarted": [],
+    },
+    "image_info": {"images": {}, "host_architecture": "x86_64"},
+    "model_folder": {"missing": [], "digests": {}, "changed": False},
+    "endpoint_ready": {"ready": True},
+    "service_proof": {"findings": [], "answers": {}, "services": {}, "system": {}, "receipts": {}},
+}
+
+
+def options_of(name: str) -> list[str]:
+    """The options of a module, by its documentation."""
+    text = (ROOT / "plugins" / "modules" / f"{name}.py").read_text()
+    return list(yaml.safe_load(text.partition('DOCUMENTATION = r"""')[2].partition('"""')[0])["options"])
+
+
+def with_played(folder: Path, modules: Iterable[str]) -> Path:
+    """Make the collection below a folder, in which modules are played; return where it is."""
     own = folder / "ansible_collections" / "dgxspark" / "vllm"
     own.mkdir(parents=True)
     for name in ("meta", "playbooks", "galaxy.yml"):
@@ -64,10 +92,18 @@ def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for path in (ROOT / "plugins" / kind).iterdir():
             if path.name != "__pycache__":
                 (own / "plugins" / kind / path.name).symlink_to(path)
-    for name in ("spark_info", "generation"):
+    for name in modules:
         path = own / "plugins" / "modules" / f"{name}.py"
         path.unlink()
-        path.write_text(PLAYED.format(name=name))
+        path.write_text(PLAYED.format(name=name, options=options_of(name)))
+    return own
+
+
+@pytest.fixture(scope="module")
+def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The collection, in which what reaches hosts is played."""
+    folder = tmp_path_factory.mktemp("collections")
+    own = with_played(folder, ["spark_info", "generation"])
     tasks = {"service": APPLY, "prove": PROVE}
     for path in (ROOT / "roles").iterdir():
         (own / "roles" / path.name / "tasks").mkdir(parents=True)
@@ -80,10 +116,10 @@ def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Fleet:
-    """Hosts with a service each."""
+    """Hosts with a service each; the first ones may be one cluster, with one service over all of them."""
 
-    def __init__(self, folder: Path, collections: Path, count: int) -> None:
-        self.folder, self.collections = folder, collections
+    def __init__(self, folder: Path, collections: Path, count: int, cluster: int = 0, **variables: Any) -> None:
+        self.folder, self.collections, self.cluster = folder, collections, cluster
         self.names = [f"spark-{number:02}" for number in range(1, count + 1)]
         for name in self.names:
             (folder / name).mkdir()
@@ -108,26 +144,45 @@ class Fleet:
             "spark_gpu_args": [],
             "spark_watchdog": False,
             "spark_model_dir": str(folder),
+            **variables,
         }
         (folder / "scripted").mkdir()
         (folder / "scripted" / "config.json").write_text("{}")
         hosts = {name: {"ansible_host": f"192.0.2.{number}"} for number, name in enumerate(self.names, start=1)}
-        (folder / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts, "vars": shared}}))
+        group: dict[str, Any] = {"hosts": hosts, "vars": shared}
+        if cluster:
+            spans = {"name": "pair", "services": [{**service, "name": "wide", "port": 8010}]}
+            members: dict[str, Any] = {name: {} for name in self.names[:cluster]}
+            group["children"] = {"pair": {"hosts": members, "vars": {"spark_cluster": spans, "spark_services": []}}}
+        (folder / "hosts.yml").write_text(yaml.safe_dump({"sparks": group}))
 
-    def are(self, up_to_date: bool, proved: bool = True) -> None:
-        """Have all hosts say whether they are what they are to be, and whether their services answered right away."""
+    def are(self, up_to_date: bool, proved: bool = True, *names: str) -> None:
+        """Have hosts (all) say whether they are what they are to be, and whether their services answered right away."""
         probe = {"vllm_version": "0.32.0", "architecture": "x86_64"}
         image = {"present": True, "id": f"sha256:{'1' * 64}", "probe_from": "cache", "probe": probe}
-        said = {
+        said: dict[str, dict[str, Any]] = {
             "spark_info": {"spark": HERE, "images": {IMAGE: image}},
             "generation": {
                 **{"up_to_date": up_to_date, "proved": up_to_date and proved, "changed": False, "why": []},
                 **({"receipts": {"tiny": {"receipt": {"service": "tiny"}}}} if up_to_date and proved else {}),
             },
         }
+        for number, name in enumerate(self.names, start=1):
+            own = {"fabric": fabric_facts(number), "management_address": f"10.0.0.{number}", "nft": True}
+            said["spark_info"]["spark"] = {**HERE, **own} if number <= self.cluster else HERE
+            for module, answer in said.items() if name in (names or self.names) else ():
+                (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
+
+    def say(self, said: Mapping[str, Any]) -> None:
+        """Have all hosts answer modules by their names."""
         for name in self.names:
             for module, answer in said.items():
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
+
+    def asked(self, name: str) -> dict[str, Any]:
+        """What the look was asked about a host."""
+        asked: dict[str, Any] = json.loads((self.folder / name / "proof.json").read_text())
+        return asked
 
     def site(self, *options: str) -> list[dict[str, Any]]:
         """Run site.yml; return the events of the run."""
@@ -208,3 +263,93 @@ def test_only_a_whole_run_that_may_change_something_proves_by_a_look(
     fleet.site(*options)
     assert fleet.log("spark-01") == reached
     assert not (tmp_path / "spark-01" / "proof.json").exists()
+
+
+SETTLED = ["spark_info", "generation up_to_date"]
+CHANGED = [*SETTLED, "applied", "proved", "generation record"]
+
+
+def test_hosts_of_a_cluster_that_are_what_they_are_to_be_take_two_round_trips_too(
+    tmp_path: Path, collections: Path
+) -> None:
+    fleet = Fleet(tmp_path, collections, 4, cluster=2)
+    fleet.are(True)
+    events = fleet.site()
+    assert [fleet.log(name) for name in fleet.names] == [SETTLED] * 4
+    begun = [event for event in events if event["event"] == "begin"]
+    assert sum(event["task"] in ("Plan from the inventory", "Plan with the facts of the hosts") for event in begun) == 2
+    workers = Counter(event["host"] for event in begun)
+    assert (workers["spark-02"], workers["spark-04"]) == (5, 5), begun
+    # Each host proves its own unit, and the head alone the API.
+    head, other = (fleet.asked(name) for name in ("spark-01", "spark-02"))
+    assert [(service["unit"], service["rank"], bool(service["url"])) for service in head["services"]] == [
+        ("spark-wide.service", 0, True)
+    ]
+    assert [(service["unit"], service["rank"], bool(service["url"])) for service in other["services"]] == [
+        ("spark-wide.service", 1, False)
+    ]
+    for number, asked in enumerate((head, other)):
+        assert asked["differs"] == [] and asked["firewall"] == "present"
+        assert asked["network"]["file"]["path"] == "/etc/netplan/40-cx7.yaml"
+        assert asked["network"]["ufw"]["netdevs"] == ["enP2p1s0f0np0", "enp1s0f0np0"]
+        assert [ping["target"] for ping in asked["network"]["pings"]] == [
+            f"192.168.{net}.1{2 - number}" for net in (100, 101)
+        ]
+    assert fleet.asked("spark-03")["network"] == {}
+
+
+@pytest.mark.parametrize(
+    ("up_to_date", "reached"), [(False, CHANGED), (True, [*SETTLED, "proved"])], ids=["changed", "unproved"]
+)
+def test_a_cluster_is_up_to_date_and_proved_when_all_of_its_hosts_are(
+    tmp_path: Path, collections: Path, up_to_date: bool, reached: list[str]
+) -> None:
+    fleet = Fleet(tmp_path, collections, 3, cluster=2)
+    fleet.are(True)
+    fleet.are(up_to_date, False, "spark-02")
+    fleet.site()
+    assert [fleet.log(name) for name in fleet.names] == [reached, reached, SETTLED]
+
+
+def test_speech_servers_and_ollama_are_asked_by_the_look(tmp_path: Path, collections: Path) -> None:
+    variables = {
+        "spark_speech": [{"name": "hear", "kind": "asr", "port": 8020}],
+        "spark_ollama": {"models": ["qwen3:8b"]},
+    }
+    fleet = Fleet(tmp_path, collections, 1, **variables)
+    fleet.are(True)
+    fleet.site()
+    assert fleet.log("spark-01") == SETTLED
+    asked = fleet.asked("spark-01")
+    assert [(server["name"], server["settings"]) for server in asked["servers"]] == [
+        ("hear", "/etc/dgxspark/speech/hear.json"),
+        ("ollama", "/etc/dgxspark/ollama/ollama.json"),
+    ]
+    assert {"/etc/dgxspark/speech", "/srv/ollama"} <= {folder["path"] for folder in asked["folders"]}
+    assert asked["differs"] == [] and asked["firewall"] == ""
+
+
+def test_the_first_run_of_a_single_spark_reaches_it_with_few_tasks(tmp_path: Path) -> None:
+    own = with_played(tmp_path / "collections", ["spark_info", "generation", *ROLES_PLAYED])
+    (own / "roles").symlink_to(ROOT / "roles")
+    fleet = Fleet(tmp_path, tmp_path / "collections", 1, spark_watchdog=True)
+    fleet.are(False)
+    known = json.loads((tmp_path / "spark-01" / "spark_info.json").read_text())
+    probed = {"image_info": {**ROLES_PLAYED["image_info"], "images": known["images"]}}
+    # The image is there, and nobody has asked it yet.
+    unknown = {IMAGE: {**known["images"][IMAGE], "probe_from": "none", "probe": None}}
+    fleet.say({**ROLES_PLAYED, **probed, "spark_info": {**known, "images": unknown}})
+    fleet.site()
+    # With an account that is made, an image that is pulled, and a model that a hub grants and sends, four more: fewer than 15.
+    assert fleet.log("spark-01") == [
+        "spark_info",
+        "component host",
+        "image_info",
+        "model_folder",
+        "component services",
+        "endpoint_ready",
+        "service_proof",
+        "component watchdog",
+        "component guard",
+        "generation record",
+    ]

@@ -20,6 +20,7 @@ from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
+    generation_asks,
     generation_host,
     generation_looks,
     generation_records,
@@ -766,6 +767,10 @@ def test_a_host_that_is_settled_is_proved_in_the_same_look(
     assert found["answers"]["heavy"]["ready"] is True and found["receipts"]["heavy"]["receipt"]["service"] == "heavy"
     assert receipts(tmp_path) == ["heavy.json"] and "unproved" not in found
     assert host_lock.lock_file().exists()
+    # The receipts lie on the host, the action plugin takes them out; what is left is registered for each host of a fleet.
+    assert (
+        len(json.dumps({name: value for name, value in found.items() if name not in ("receipts", "invocation")})) < 2000
+    )
     # Again: nothing of it is another deployment.
     assert (proved(served.url)["proved"], proved(served.url)["changed"]) == (True, False)
 
@@ -817,6 +822,26 @@ def test_what_a_request_starts_is_not_started_by_a_look(
     found = proved(served.url, asleep)
     assert (found["proved"], found["unproved"]) == (False, "cold: requests start it")
     assert served.requests == []
+
+
+def test_what_no_file_shows_is_asked_before_the_proof_and_leaves_it_out(
+    spark: Spark, proved: Callable[..., dict[str, Any]], served: Any
+) -> None:
+    server = {"name": "hear", "settings": "/etc/dgxspark/speech/hear.json", "seconds": 5}
+    assert proved(served.url, servers=[server])["proved"] is True
+    served.requests.clear()
+    for wrong, why in (
+        ({"servers": [server]}, f"hear: {generation_asks.HEALTH} does not work"),
+        ({"images": [["dgxspark/ray:1"]]}, "the image dgxspark/ray:1 is not there"),
+        (
+            {"network": {"file": {"path": "/etc/netplan/40-cx7.yaml", "sha256": "0"}}},
+            "/etc/netplan/40-cx7.yaml is not as it has to be",
+        ),
+    ):
+        spark.refuse = {generation_asks.HEALTH} if "servers" in wrong else set()
+        found = proved(served.url, **wrong)
+        assert (found["up_to_date"], found["proved"], len(found["why"])) == (False, False, 1), found
+        assert found["why"] == [why] and served.requests == []
 
 
 def test_a_proof_that_makes_no_sense_is_refused(up_to_date: Callable[..., dict[str, Any]]) -> None:

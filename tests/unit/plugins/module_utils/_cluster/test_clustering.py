@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cluster_fixture import fabric_facts
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
@@ -76,30 +77,6 @@ def test_a_malformed_service_of_a_host_is_named_beside_what_its_cluster_leaves_o
 def test_a_port_of_a_malformed_service_is_taken_all_the_same() -> None:
     told = refused(cluster(), s1={"vars": {"spark_services": [{"name": "own", "port": LARGE["port"]}]}})
     assert "port 8000 is used on the head s1 already, by own" in told
-
-
-def fabric_facts(number: int, cage: int = 0) -> dict[str, Any]:
-    """What spark_info says of a Spark with one cable, addresses on both interfaces."""
-    netdevs = []
-    for position, prefix in enumerate(("", "P2")):
-        netdevs.append(
-            {
-                "name": f"en{prefix}p1s0f{cage}np{cage}",
-                "up": True,
-                "mac": f"02:00:00:00:{position:02x}:{number:02x}",
-                "mtu": 9000,
-                "addresses": [f"192.168.10{position}.1{number}/24"],
-                "neighbours": [{"address": "-", "mac": f"02:00:00:00:{position:02x}:{3 - number:02x}"}],
-                "stored": [{"path": "/etc/netplan/40-cx7.yaml", "persistent": True, "alone": True, "managed": True}],
-                "pcie_width": 4,
-                "rdma": {"name": f"roce{prefix}p1s0f{cage}", "state": "ACTIVE"},
-            }
-        )
-    return {
-        "connectx": True,
-        "ports": [{"cage": cage, "netdevs": netdevs}],
-        "networks": {"enP7s7": [f"10.0.0.{number}/24"]},
-    }
 
 
 def measured(number: int, cage: int = 0, available: float = 114.0) -> dict[str, Any]:

@@ -792,42 +792,6 @@ def test_beacons() -> None:
         assert fabric.read_beacon(other) is None
 
 
-PING = {
-    "rail": "rail0",
-    "host": "a",
-    "netdev": "enp1s0f0np0",
-    "source": "192.168.100.10",
-    "target": "192.168.100.11",
-    "target_host": "b",
-    "size": 8972,
-}
-GOOD = "3 packets transmitted, 3 received, 0% packet loss, time 602ms\nrtt min/avg/max/mdev = 0.1/0.2/0.3/0.0 ms\n"
-LOST = "3 packets transmitted, 0 received, 100% packet loss, time 2038ms\n"
-TOO_LONG = "3 packets transmitted, 0 received, +3 errors, 100% packet loss, time 2038ms\n"
-
-
-def test_pings() -> None:
-    assert fabric.ping_command(PING, 8972)[-3:] == ["-I", "192.168.100.10", "192.168.100.11"]
-    large = fabric.parse_ping(GOOD, "")
-    assert large == {"sent": 3, "received": 3, "error": ""}
-    assert fabric.judge_pings([{**PING, "large": large}]) == []
-
-
-def test_a_ping_that_only_gets_through_small() -> None:
-    large = fabric.parse_ping(TOO_LONG, "ping: local error: message too long, mtu=1500\n")
-    (finding,) = fabric.judge_pings([{**PING, "large": large, "small": fabric.parse_ping(GOOD, "")}])
-    assert finding.rule == "fabric.ping_mtu" and finding.severity == "error"
-    assert "0 of 3 came back (ping: local error: message too long, mtu=1500)" in finding.message
-    assert "a (enp1s0f0np0, 192.168.100.10) to b (192.168.100.11) loses packets of 9000 bytes" in finding.message
-
-
-@pytest.mark.parametrize("err", ["", "ping: bind: Cannot assign requested address\n"])
-def test_a_ping_that_does_not_get_through(err: str) -> None:
-    lost = fabric.parse_ping(LOST if not err else "", err)
-    (finding,) = fabric.judge_pings([{**PING, "large": lost, "small": lost}])
-    assert finding.rule == "fabric.ping" and "0 of 3 came back" in finding.message and err.strip() in finding.message
-
-
 def test_probes_of_the_bandwidth(make: Make) -> None:
     a = make(heard=both("b"), addresses=on(10), stored=NVIDIA_FILE)
     b = make(heard=both("a"), addresses=on(11), stored=NVIDIA_FILE)
