@@ -16,9 +16,7 @@ from typing import Any
 
 from .._common.findings import SEVERITIES, Finding
 from .._host import guard_account
-from .._proof import start_times
 from .._runtime import guard as memory_guard
-from .._runtime import start_stages
 from .._vllm import versions
 
 MEMORY_LOW_GIB, MEMORY_CRITICAL_GIB = 4.0, 2.0
@@ -426,15 +424,6 @@ def check_receipts(report: HostReport) -> list[Finding]:
     return findings
 
 
-def check_starts(report: HostReport) -> list[Finding]:
-    """What the last starts of services took, and what would shorten the next ones."""
-    kept = report.looked.get("starts") or {}
-    findings = []
-    for service in report.planned.get("services") or []:
-        findings += start_times.findings(service, start_stages.checked({"starts": kept.get(service["name"])}))
-    return findings
-
-
 def check_images(report: HostReport) -> list[Finding]:
     """Images: moved tags, registries without an account, what lies about."""
     findings = []
@@ -613,7 +602,6 @@ CHECKS: tuple[Callable[[HostReport], list[Finding]], ...] = (
     check_heat,
     check_clock,
     check_receipts,
-    check_starts,
     check_images,
     check_caches,
 )

@@ -49,6 +49,21 @@ def findings(service: Mapping[str, Any], starts: Sequence[Mapping[str, Any]]) ->
     return [*found, *_loader(service, last), *_compiled(service, last, before), *_graphs(service, last)]
 
 
+def of_host(services: Sequence[Mapping[str, Any]], kept: Any) -> list[Finding]:
+    """Say what the last starts of a host's services took, and what would shorten the next ones.
+
+    :param services: of its plan
+    :param kept: the last starts by service, as M(dgxspark.vllm.doctor_info) has them; anything else counts as none
+    :returns: findings, those of a service together
+    """
+    of = kept if isinstance(kept, Mapping) else {}
+    return [
+        found
+        for service in services
+        for found in findings(service, start_stages.checked({"starts": of.get(service["name"])}))
+    ]
+
+
 def _found(rule: str, severity: str, service: Mapping[str, Any], message: str, fix: str, source: str = "") -> Finding:
     name = str(service.get("name") or "")
     return Finding(f"start.{rule}", severity, message, fix, name, source=source, basis="measured")

@@ -225,6 +225,7 @@ def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[
     :param launch: what tells it from another launch of the service, empty where that is not known
     :param stages: of C(durations)
     :param of_engine: of C(said)
+    :returns: C({at, launch, seconds, stages, said}); seconds: of all stages together
     """
     return {
         "at": at,

@@ -53,7 +53,7 @@ PROGRAM = "spark-unit"  # what lines in the journal begin with
 REMIND_SECONDS = 60.0
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 OLLAMA_SECONDS = 30.0  # that a model may take to go; it answers what it is at first
-JOURNAL_SECONDS = 10.0  # that the journal may take to say what an engine printed during its start
+JOURNAL_SECONDS = 10.0  # that the journal, and Docker, may take to say what a start was
 STATE_DIR = "/var/lib/dgxspark"
 
 
@@ -217,9 +217,7 @@ def keep_start(service: dict[str, Any], run_dir: Path) -> None:
     answer = command.run(start_stages.journal_argv(invocation), JOURNAL_SECONDS)
     lines, _cursor = start_stages.read_journal(answer.out if answer.state == command.FINISHED else "")
     if not lines:
-        say(
-            f"{unit}: warning: what its stages took is not kept: {answer.why or 'the journal has nothing of this start'}"
-        )
+        say(f"{unit}: what its stages took is not kept: {answer.why or 'the journal has nothing of this start'}")
         return
     try:
         path = Path(os.environ.get("DGXSPARK_STATE_DIR") or STATE_DIR) / "starts" / f"{service['name']}.json"
@@ -237,7 +235,8 @@ def keep_start(service: dict[str, Any], run_dir: Path) -> None:
 def launch_of(service: dict[str, Any]) -> str:
     """Return the mark by which a container tells its launch from others; empty where Docker does not say."""
     label = '{{index .Config.Labels "dgxspark.fingerprint"}}'
-    answer = command.run(["docker", "container", "inspect", "--format", label, "--", service.get("container") or ""])
+    argv = ["docker", "container", "inspect", "--format", label, "--", service.get("container") or ""]
+    answer = command.run(argv, JOURNAL_SECONDS)
     return answer.out.strip()[:128] if answer.state == command.FINISHED and answer.rc == 0 else ""
 
 

@@ -109,3 +109,10 @@ def test_graphs_are_left_out_of_services_on_demand_that_are_asked_rarely() -> No
     found = said(last, on_demand=on_demand)["graphs"]
     assert "compiled for 38 s and captured CUDA graphs for 7 s" in found.message and "enforce-eager" in found.fix
     assert "graphs" not in said(last) and "graphs" not in said(last, on_demand=on_demand, args={"enforce-eager": True})
+
+
+def test_each_service_of_a_host_has_its_own_starts() -> None:
+    services = [{"name": "heavy"}, {"name": "fast"}]
+    found = start_times.of_host(services, {"fast": [start(load=3.0)], "heavy": "none", "gone": [start(load=3.0)]})
+    assert [(each.rule, each.service) for each in found] == [("start.took", "fast")]
+    assert start_times.of_host(services, None) == start_times.of_host(services, []) == []
