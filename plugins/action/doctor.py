@@ -18,6 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untru
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import SEVERITIES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers, doctor, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import picture, placement
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import start_times
 from ansible_collections.dgxspark.vllm.plugins.modules.doctor import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import images_apart
@@ -126,6 +127,8 @@ class ActionModule(ActionBase):
             asked={key: second[key] for key in ("began", "ended") if second.get(key)},
         )
         found += [finding.to_dict() for finding in doctor.check(report)]
+        starts = start_times.of_host(planned.get("services") or [], looked.get("starts"))
+        found += [finding.to_dict() for finding in starts]
         found += differences(planned, facts, said)
         path = str((planned.get("settings") or {}).get("hf_token_file") or "")
         there = set(facts.get("models") or [])

@@ -63,6 +63,11 @@ options:
     description: Folder of the receipts.
     type: path
     default: /var/lib/dgxspark/receipts
+  starts:
+    description: Folder with what the stages of the last starts of services took.
+    type: path
+    default: /var/lib/dgxspark/starts
+    version_added: 0.1.0
   root:
     description: Where C(/sys) is read. Simulated Sparks show their own there.
     type: path
@@ -107,6 +112,7 @@ doctor:
     registries: [nvcr.io]
     shm_gib: 0.0
     soc_c: 48.2
+    starts: {heavy: [{at: '2026-11-23T08:00:00Z', launch: 5f1c, seconds: 214.0, stages: {gate: 4.0, load: 120.0}, said: {compile_seconds: 38.0}}]}
     unused_images: [{ref: 'vllm/vllm-openai:v0.19.0', gib: 21.3}]
     services:
       heavy:
@@ -129,7 +135,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, start_stages, state_file
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     answered,
     noted,
@@ -168,6 +174,7 @@ def main() -> None:
             "ask": {"type": "bool", "default": True},
             "timeout": {"type": "float", "default": 30},
             "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
+            "starts": {"type": "path", "default": "/var/lib/dgxspark/starts"},
             "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
@@ -197,6 +204,7 @@ def main() -> None:
         "registries": registries(Path("/root/.docker/config.json")),
         "shm_gib": used_gib("/dev/shm"),
         "soc_c": warmest(params["root"]),
+        "starts": {one["name"]: last_starts(Path(params["starts"]), one["name"]) for one in params["services"]},
         "unused_images": noted(unknown, [], unused_images, run) if docker.get("reachable") else [],
         "services": services,
         "unknown": unknown,
@@ -338,6 +346,11 @@ def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
             entry["error"] = str(error)[:200]
         found[path.stem] = entry
     return found
+
+
+def last_starts(folder: Path, name: str) -> list[dict[str, Any]]:
+    """What the stages of the last starts of a service took, the oldest first."""
+    return start_stages.checked(state_file.read(folder / f"{name}.json"))
 
 
 def registries(config: Path) -> list[str]:

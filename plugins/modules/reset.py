@@ -95,7 +95,7 @@ PARTS = (
         "on_demand",
         "prometheus",
     ),
-    *("receipts", "speech", "spread", "textfile", "watchdog"),
+    *("receipts", "speech", "spread", "starts", "textfile", "watchdog"),
 )
 """Of the folder of notes; people's own, as chats and accounts of clients, lie beside them."""
 CACHES = Path("/var/cache/dgxspark")

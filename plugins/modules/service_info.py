@@ -49,10 +49,20 @@ options:
     type: bool
     default: false
     version_added: 0.1.0
+  run_dir:
+    description: Where the helper of the units keeps its records of starts, which are read for O(host).
+    type: path
+    default: /run/dgxspark
+    version_added: 0.1.0
   settings:
     description: Folder with the settings of what is deployed, of which that of the guard is read for O(host).
     type: path
     default: /etc/dgxspark
+    version_added: 0.1.0
+  starts:
+    description: Folder with what the last starts of services took, which is read for O(host).
+    type: path
+    default: /var/lib/dgxspark/starts
     version_added: 0.1.0
   root:
     description: Where C(/proc) is read for O(host). Simulated Sparks show their own there.
@@ -127,13 +137,17 @@ services:
       type: str
       sample: ok
 host:
-  description: C(units), C(memory), C(resident) and C(guard) as M(dgxspark.vllm.spark_info) has them.
+  description:
+    - C(units), C(memory), C(resident) and C(guard) as M(dgxspark.vllm.spark_info) has them.
+    - C(starting), of each service whose unit starts, the C(stage) of the start, the C(percent) of it where the engine says it, the
+      C(seconds) since the start began, and C(left_seconds) by its last starts; V(null) for what is not known.
   returned: with O(host)
   type: dict
-  sample: {"units": [], "memory": {"total_gib": 121.628, "available_gib": 22.064}, "resident": [{"name": "heavy", "gib": 95.412}], "guard": null}
+  sample: {"units": [], "starting": {}, "memory": {"total_gib": 121.628, "available_gib": 22.064}, "resident": [], "guard": null}
 """
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -142,10 +156,11 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, guard_account
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, metrics, state_file
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import noted, reader
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, metrics, start_stages, state_file
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, noted, reader
 
 LOOK_SECONDS = 10.0  # that systemctl, docker or nvidia-smi may take
+STARTED = "InvocationID,InactiveExitTimestampMonotonic"
 
 
 def ask(service: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -196,11 +211,46 @@ def benched(folder: str, name: str) -> dict[str, Any]:
     return {"decode_tokens_per_second": figure, "decode_ratio": found.get("ratio")}
 
 
-def look(run: gb10.Run, root: str, etc: str) -> dict[str, Any]:
-    """Return the units, the memory, the GPU memory of services and the guard of this host."""
+def starting(run: gb10.Run, units: list[dict[str, Any]], names: list[str], run_dir: str, kept: str) -> dict[str, Any]:
+    """Return how far each service is whose unit starts; one whose start cannot be looked at is left out.
+
+    :param run: runs systemctl and journalctl
+    :param units: of C(gb10.read_units)
+    :param names: of the services that are asked about
+    :param run_dir: where the helper of the units keeps its records
+    :param kept: folder with what the last starts took
+    """
+    wanted = {f"spark-{name}.service": name for name in names}
+    found = {}
+    for unit in units:
+        name = wanted.get(unit["name"])
+        if name is None or unit["active_state"] != "activating":
+            continue
+        try:
+            rc, out, _err = run(["systemctl", "show", f"--property={STARTED}", "--", unit["name"]])
+            said = dict(line.split("=", 1) for line in out.splitlines() if "=" in line) if rc == 0 else {}
+            invocation, began = said.get("InvocationID", ""), said.get("InactiveExitTimestampMonotonic", "")
+            if not invocation or not began.isdigit():
+                continue
+            rc, out, _err = run(start_stages.journal_argv(invocation))
+        except NoAnswer:
+            continue
+        lines, _cursor = start_stages.read_journal(out if rc == 0 else "")
+        record = state_file.read(Path(run_dir, "starts", f"{unit['name']}.json"))
+        starts = start_stages.checked(state_file.read(Path(kept, f"{name}.json")))
+        since = int(began) / 1e6
+        found[name] = start_stages.under_way(record, invocation, since, starts, lines, time.monotonic())
+    return found
+
+
+def look(run: gb10.Run, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the units, the memory, the GPU memory of services, the guard of this host, and how far starts are."""
     unknown: dict[str, str] = {}
+    root, etc, names = params["root"], params["settings"], [service["name"] for service in params["services"]]
+    units = noted(unknown, [], gb10.read_units, run)
     found = {
-        "units": noted(unknown, [], gb10.read_units, run),
+        "units": units,
+        "starting": starting(run, units, names, params["run_dir"], params["starts"]),
         "memory": gb10.read_memory(root),
         "resident": noted(unknown, [], resident, run, root),
         "guard": guard_account.account(
@@ -234,7 +284,9 @@ def main() -> None:
             "timeout": {"type": "float", "default": 10},
             "receipts": {"type": "path", "default": "/var/lib/dgxspark/receipts"},
             "host": {"type": "bool", "default": False},
+            "run_dir": {"type": "path", "default": "/run/dgxspark"},
             "settings": {"type": "path", "default": "/etc/dgxspark"},
+            "starts": {"type": "path", "default": "/var/lib/dgxspark/starts"},
             "root": {"type": "path", "default": "/"},
         },
         supports_check_mode=True,
@@ -247,7 +299,7 @@ def main() -> None:
         answer.update(benched(module.params["receipts"], answer["name"]))
     host = {}
     if module.params["host"]:
-        host = {"host": look(reader(LOOK_SECONDS, 2 * LOOK_SECONDS), module.params["root"], module.params["settings"])}
+        host = {"host": look(reader(LOOK_SECONDS, 2 * LOOK_SECONDS), module.params)}
     module.exit_json(changed=False, services=answers, **host)
 
 

@@ -135,6 +135,21 @@ def test_the_first_request_starts_it_and_is_answered():
     assert ": loading" in body and "data: [DONE]" in body
 
 
+def test_what_each_stage_of_a_start_took_is_kept_and_told():
+    for name in ("one", "tiny"):
+        kept = json.loads(node(host_of(name), "cat", f"/var/lib/dgxspark/starts/{name}.json"))["starts"]
+        # The proof started it, and then a request did.
+        assert len(kept) >= 2 and list(kept[-1]["stages"])[:2] == ["gate", "arguments"], kept
+        told = state(host_of(name))[name]["last_start"]
+        assert told["stages"] == kept[-1]["stages"] and told["seconds"] > 0
+    # The real engine prints its stages.
+    assert {"device", "load", "serving"} <= set(kept[-1]["stages"]), kept
+    found = json.loads(node("spark-2", "cat", "/var/lib/dgxspark/starts/tiny.json"))["starts"]
+    assert len({each["launch"] for each in found}) == 1 and found[0]["launch"]
+    text = play("doctor", "--limit", "spark-2", "-e", "spark_doctor_fail_on=never")
+    assert "its last start took" in " ".join(text.split()), text
+
+
 def test_two_that_ask_at_once_start_one_engine():
     until(lambda: cold("two"))
     found = []

@@ -37,6 +37,9 @@ KEYS: dict[str, Key] = {
     "memory_gib": Key(NUMBER, 8.0, "memory that the plan reserves; a pulled model that is larger is refused"),
     "device": Key(str, "gpu", "gpu or cpu", choices=("gpu", "cpu")),
     "keep_alive": Key((str, int), "5m", "how long a model stays loaded after its last request: 5m, 300, 0, or -1 for always"),
+    "on_demand": Key(
+        dict, None, "`{idle_minutes: 20}`, as engines have it: minutes without a request after which a model is unloaded; in place of keep_alive"
+    ),
     "num_parallel": Key(int, 1, "concurrent requests per model; each needs memory for its own context", least=1, most=MOST),
     "max_loaded_models": Key(int, 1, "models in memory at once", least=1, most=MOST),
     "context_length": Key(int, 8192, "default context length of a request, in tokens", least=1, most=MOST),
@@ -52,6 +55,26 @@ KEYS: dict[str, Key] = {
     "pull_timeout": Key(int, 7200, "seconds that the pull of one model may take", least=60, most=validation.LONGEST_START),
 }  # fmt: skip
 """Keys of C(spark_ollama)."""
+
+ON_DEMAND: dict[str, Key] = {
+    "idle_minutes": Key(
+        NUMBER, 20, "minutes without a request after which a model is unloaded", least=0.1, most=10080, unit="minutes"
+    )
+}
+"""Keys of C(on_demand) of C(spark_ollama); the range is that of engines."""
+OF_ENGINES = (
+    *(
+        "engine_port",
+        "exclusive",
+        "hold_minutes",
+        "keep",
+        "minimum_minutes",
+        "priority",
+        "retry_minutes",
+        "while_loading",
+    ),
+)
+"""Keys of C(on_demand) that an engine has and Ollama cannot have."""
 
 NAME = "ollama"
 MODEL = re.compile(r"(?:[\w.-]+/){0,3}[A-Za-z0-9][\w.-]*(?::[\w.-]+)?")
@@ -74,12 +97,35 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         return {}, problems.messages
     own = {str(key).replace("-", "_"): item for key, item in value.items() if item is not None}
     settings = schema.filled(problems, own, KEYS)
+    if settings["on_demand"] is not None:
+        settings["keep_alive"] = _idle(problems, own, settings["keep_alive"])
     settings["env"] = speech.environment(problems, settings["env"])
     for name in settings["env"]:
         if name in environment_of(settings):
             problems.add(f"'env' sets {name}, which follows from the keys of spark_ollama. Set those instead.")
     _check(problems, settings)
     return settings, problems.messages
+
+
+def _idle(problems: validation.Problems, own: Mapping[str, Any], otherwise: Any) -> Any:
+    """Return what C(on_demand) is as C(keep_alive): Ollama loads and unloads its models itself.
+
+    :param problems: takes the complaints
+    :param own: C(spark_ollama) as it is written
+    :param otherwise: the keep_alive where C(on_demand) cannot be read
+    """
+    given = problems.mapping(own["on_demand"], "on_demand")
+    for key in sorted(set(given) & set(OF_ENGINES)):
+        problems.add(
+            f"'on_demand.{key}' is for engines. Ollama loads its models itself when it is asked, so nothing holds its requests back while an "
+            "engine has the memory; its memory_gib is kept beside every combination of engines. Take it out, or serve the model as a service."
+        )
+    left = {key: value for key, value in given.items() if key not in OF_ENGINES}
+    minutes = schema.filled(problems, left, ON_DEMAND, "on_demand.")["idle_minutes"]
+    if "keep_alive" in own:
+        problems.add("'keep_alive' and 'on_demand' say the same in two ways. Take one of them out.")
+    number = isinstance(minutes, (int, float)) and not isinstance(minutes, bool)
+    return f"{max(round(minutes * 60), 1)}s" if number else otherwise
 
 
 def _check(problems: validation.Problems, settings: Mapping[str, Any]) -> None:

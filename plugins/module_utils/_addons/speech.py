@@ -152,6 +152,12 @@ def _read_server(problems: validation.Problems, entry: Any) -> dict[str, Any]:
     own = {str(key).replace("-", "_"): item for key, item in entry.items() if item is not None}
     if isinstance(own.get("name"), str) and validation.SERVICE_NAME.fullmatch(own["name"]):
         problems.where += f" ({own['name']})"
+    if own.pop("on_demand", None) is not None:
+        problems.add(
+            "'on_demand' is for engines and Ollama. Docker publishes the port of a speech server and the plan keeps its memory beside every "
+            "combination of engines, so it is always there. Take it out; 'unload' has a server that can do so give its model back when memory "
+            "is short, and device cpu bounds what it holds."
+        )
     own = schema.read(problems, own, KEYS)
     kind = own.get("kind")
     if kind not in KINDS:

@@ -135,6 +135,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "warning": "gpu moving_tag open unreachable",
         "info": "download",
     },
+    "start": {"warning": "compiled_again load_slower", "info": "graphs load_format took waited"},
     "update": {
         "error": "driver_branch driver_closed driver_firmware kernel kernel_option package removes",
         "warning": "driver_pair driver_unknown firmware_unknown",

@@ -749,6 +749,32 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "nothing, if the change was intended; else compare the inventory with the receipt",
         ),
     },
+    "on_demand.md#what-a-start-takes": {
+        "start.took": (
+            "what each stage of the last start took",
+            "nothing; of a first start, look again after the second one",
+        ),
+        "start.waited": (
+            "the last start waited for its turn or for memory before the engine was started",
+            "`journalctl -u spark-NAME -g spark-unit` says for what",
+        ),
+        "start.load_slower": (
+            "the weights took three times as long to load as at another start of the same launch, or longer",
+            "check `/proc/buddyinfo`, and reboot where it has no large blocks; else check the disk",
+        ),
+        "start.load_format": (
+            "much of the start is the loading of the weights, in vLLM's usual way",
+            "try the `load-format` that the message names, and compare",
+        ),
+        "start.compiled_again": (
+            "the launch compiled anew although it had compiled before",
+            "check that the folder of the service below `spark_cache_dir` is kept and has room",
+        ),
+        "start.graphs": (
+            "a service on demand compiles and captures CUDA graphs while its requests wait",
+            "`enforce-eager: true` where it is asked rarely",
+        ),
+    },
     "doctor.md#findings-of-its-own": {
         "doctor.unreachable": (
             "Ansible cannot connect to the host; its part of the report is based on the inventory",

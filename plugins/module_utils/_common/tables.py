@@ -82,6 +82,7 @@ def _service_row(
     if state == "inactive":  # on its own it would look as if somebody had stopped it
         why = (((measured or {}).get("guard") or {}).get("stopped") or {}).get(service["name"])
         stopped = f"the guard of the memory stopped it: {why}" if why else ""
+    how_far = loading(((measured or {}).get("starting") or {}).get(service["name"]))
     return {
         "service": service["name"],
         "cluster": span.get("name"),
@@ -92,7 +93,7 @@ def _service_row(
         "meant": service.get("state") or "started",
         "exclusive": service.get("exclusive") or "",
         "unit": state,
-        "status": "" if active else stopped or unit.get("status_text") or "",
+        "status": "" if active else stopped or "; ".join(filter(None, (how_far, unit.get("status_text")))),
         "ready": active if rank else bool(answer.get("ready")),
         "stage": "unit" if rank else answer.get("stage") or "-",
         "error": error,
@@ -106,6 +107,16 @@ def _service_row(
         "decode_ratio": answer.get("decode_ratio"),
         "fast_path": answer.get("fast_path"),
     }
+
+
+def loading(found: Mapping[str, Any] | None) -> str:
+    """Say how far a start is, empty for nothing that starts. found: of C(start_stages.progress)."""
+    if not found or not found.get("stage"):
+        return ""
+    part = f" {found['percent']} %" if found.get("percent") is not None else ""
+    text = f"{found['stage']}{part}, after {found.get('seconds') or 0} s"
+    rest = found.get("left_seconds")
+    return text if rest is None else f"{text}; about {rest} s left by its last starts"
 
 
 def join_ranks(rows: Sequence[dict[str, Any]]) -> None:

@@ -43,7 +43,8 @@ from .._common.untrusted import (
 )
 from .._content import spread_files, spreading
 from .._memory import image_answer
-from .._proof import benchmark, engine_logs
+from .._proof import benchmark
+from .._runtime import start_stages
 
 # An address that people may also have given a name: spread_address of the inventory.
 HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:-]{0,252}", re.ASCII)
@@ -133,7 +134,7 @@ ENDPOINT_STARTS = record(
     {
         "waiting": flag,
         "restarts_before": maybe(size),
-        "log_stage": maybe(one_of(*engine_logs.STAGES)),
+        "log_stage": maybe(one_of(*start_stages.STAGES)),
         "log_percent": maybe(size),
     }
 )

@@ -39,13 +39,15 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     "host": {
         "_runtime": (
             *("command", "compile_cache", "endpoint", "hostmem", "load_guard", "ranks", "ray_nodes"),
-            *("state_file", "systemd", "unloading"),
+            *("start_stages", "state_file", "systemd", "unloading"),
         )
     },
     "ollama": {"_runtime": ("command", "endpoint")},
     "on_demand": {
         "_common": ("redaction",),
-        "_runtime": ("command", "endpoint", "hostmem", "metrics", "on_demand", "state_file", "systemd"),
+        "_runtime": (
+            *("command", "endpoint", "hostmem", "metrics", "on_demand", "start_stages", "state_file", "systemd"),
+        ),
     },
     "speech": {"_runtime": ("command", "endpoint")},
     "watchdog": {"_runtime": ("command", "endpoint", "metrics", "state_file", "systemd", "wedge")},
@@ -253,6 +255,7 @@ def services(planned: Sequence[Mapping[str, Any]], user: str, hf_home: str) -> d
                     "/etc/dgxspark/env/{name}.env",
                     "/etc/dgxspark/files/{name}",
                     "/var/lib/dgxspark/receipts/{name}.json",
+                    "/var/lib/dgxspark/starts/{name}.json",
                 ],
             },
         ],

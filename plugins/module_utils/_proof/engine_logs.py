@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The start-up lines of the engines of this host: of their containers, and of Ray's workers. Reads; changes nothing.
 
-What they say of a start is worked out here too: how far it came (C(stage_of)), the exception that ended it (C(error_of)), and what that
-means (C(known)). The texts are those of vLLM 0.15 to 0.33.
+What they say of a start that failed is worked out here too: the exception that ended it (C(error_of)), and what that means (C(known)); how far
+it came is in C(start_stages.py). The texts are those of vLLM 0.15 to 0.33.
 """
 
 from __future__ import annotations
@@ -19,50 +19,13 @@ from typing import Any
 from .._cluster import ray_cluster
 from .._host import beneath, units
 from .._runtime.command import noted
+from .._runtime.start_stages import newest_start
 
 # systemd tells the second, and the clocks of the two are read one after the other.
 SLACK = timedelta(seconds=5)
 # A worker says what it took within its first lines.
 MOST_BYTES = 4 * 2**20
 SESSION_LOGS = ("worker-*.out", "worker-*.err")
-# The stages of a start, in their order. vLLM's runners differ in whether kernels warm up before or after the graphs are captured.
-STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs", "warm-up", "serving")
-# What the API server prints first: what stands above belongs to an earlier start, as in the journal of a unit that restarts.
-_NEW_START = re.compile(r"non-default args: |vLLM API server version ")
-# What is printed when a stage begins. A log without any of them is in the first stage.
-_BEGINS = (
-    (
-        "device",
-        re.compile(r"Initializing a V1 LLM engine|\brank \d+ in world size \d+ is assigned|world_size=\d+ rank=\d+ "),
-    ),
-    ("load", re.compile(r"Starting to load model|Loading model from scratch|Loading \w+ checkpoint shards")),
-    ("profile", re.compile(r"Model loading took [\d.]+ GiB|\[cpu_model_runner\.py:\d+\] Warming up model")),
-    (
-        "kv_cache",
-        re.compile(
-            r"Available KV cache memory: |[CG]PU KV cache size: |GiB for KV cache on node|memory for KV Cache as specified by"
-        ),
-    ),
-    ("graphs", re.compile(r"Capturing CUDA graphs? ?\(")),
-    (
-        "warm-up",
-        re.compile(
-            r"Graph capturing finished|init engine \(profile, create kv cache|\[kernel_warmup\.py|Autotuning process starts|"
-            r"Starting vLLM server on |Starting vLLM API server"
-        ),
-    ),
-    ("serving", re.compile(r"Application startup complete")),
-)
-# How far a stage is, by its last line of this kind.
-_PERCENT = {
-    "load": re.compile(r"Loading \w+ checkpoint shards:\s+(\d{1,3})%"),
-    "graphs": re.compile(r"Capturing CUDA graphs? ?\([^)]*\):\s+(\d{1,3})%"),
-}
-# An engine that warms up before it captures goes from warm-up to graphs; all else only goes on.
-_MAY_GO_BACK = {("warm-up", "graphs")}
-# To know what graphs take, the V2 runner captures them a first time before it cuts its cache (from 0.29 on): that is profiling.
-_CAPTURES = re.compile(r"Capturing CUDA graphs? ?\(|Graph capturing finished")
-
 # Who prints (API server, engine, worker; Ray's colours around it), the level and the time of vLLM's own lines, and their place in its source.
 _WHO = re.compile(r"^(?:\x1b\[\d+m)?(?:\((?:[\w ]+?)(?:_[A-Z]+\d+)* ?(?:pid=\d+)?(?:, ip=[\d.]+)?\)(?:\x1b\[0m)? ?)+")
 _LEVEL = re.compile(r"^(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[(?P<place>[^\]]+)\] ?")
@@ -223,36 +186,6 @@ def read_log(run: Any, container: str, until: str | None) -> tuple[list[str], st
         last = err.strip().splitlines()[-1:] or [f"exit code {rc}"]
         return [], f"its log cannot be read: {last[0]}"
     return f"{out}\n{err}".splitlines(), ""
-
-
-def newest_start(lines: list[str]) -> list[str]:
-    """Return the lines from the last start of an engine on; all of them where none begins in what is there."""
-    begins = [index for index, line in enumerate(lines) if _NEW_START.search(line)]
-    return lines[begins[-1] :] if begins else lines
-
-
-def stage_of(lines: list[str]) -> str:
-    """Name the stage, one of C(STAGES), that the last start in a log had reached when its last line was written.
-
-    Of several ranks in one log the one that is furthest counts.
-    """
-    reached = STAGES[0]
-    for line in newest_start(lines):
-        if reached == "profile" and _CAPTURES.search(line):
-            continue
-        for stage, pattern in _BEGINS:
-            further = STAGES.index(stage) > STAGES.index(reached) or (reached, stage) in _MAY_GO_BACK
-            if further and pattern.search(line):
-                reached = stage
-                break
-    return reached
-
-
-def percent_of(lines: list[str]) -> int | None:
-    """Return how far the stage is that the last start in a log has reached, in percent; None where its log does not say."""
-    pattern = _PERCENT.get(stage_of(lines))
-    said = [found for line in newest_start(lines) if (found := pattern.search(line))] if pattern else []
-    return min(int(said[-1][1]), 100) if said else None
 
 
 def error_of(lines: list[str]) -> str:

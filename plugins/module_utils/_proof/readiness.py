@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .._host import units
-from .._runtime import endpoint
+from .._runtime import endpoint, start_stages
 from .._runtime.command import NoAnswer, Run, noted, says_missing
 from . import engine_logs
 
@@ -140,7 +140,7 @@ def wait(run: Run, params: Mapping[str, Any], check: bool = False) -> tuple[dict
         return result, ""
     whole = _log_without_key(run, params)
     result["log"] = whole[-params["log_lines"] :] if whole else []
-    result["log_stage"] = engine_logs.stage_of(whole) if whole else None
+    result["log_stage"] = start_stages.stage_of(whole) if whole else None
     result["log_error"] = engine_logs.error_of(whole)
     return result, failure_text(params, result, whole)
 
@@ -175,8 +175,8 @@ def _how_far(run: Run, params: Mapping[str, Any], behind: _Behind) -> dict[str, 
         "waiting": True,
         "stage": "health" if params["url"] else "unit",
         "restarts_before": behind.restarts_before,
-        "log_stage": engine_logs.stage_of(log) if log else None,
-        "log_percent": engine_logs.percent_of(log) if log else None,
+        "log_stage": start_stages.stage_of(log) if log else None,
+        "log_percent": start_stages.percent_of(log) if log else None,
     }
 
 

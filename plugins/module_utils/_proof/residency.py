@@ -24,6 +24,7 @@ from .._common.findings import Finding
 from .._common.sizes import GIB
 from .._memory.geometry import Refusal
 from .._memory.kv_cache import parse_release
+from .._runtime import start_stages
 from .._vllm.overheads import LEVELS, OVERHEADS
 
 # A difference that is worth a word: a tenth of what is planned, and more than the figures themselves scatter (vLLM prints
@@ -44,10 +45,10 @@ _PREFIX = re.compile(r"\s*\((?P<process>[A-Za-z][\w.:-]*) pid=\d+(?:, ip=(?P<ip>
 _NUMBER = r"(-?[\d.]+)"
 # figure -> the text before and around it. Figures of one process; where it prints one twice, the last counts.
 _OF_PROCESS = {
+    **start_stages.SAID,
     # The older V2 model runner (vllm/v1/worker/gpu, up to 0.27) leaves the word "memory" out.
     "weights_gib": re.compile(rf"Model loading took {_NUMBER} GiB (?:memory )?and"),
     "load_seconds": re.compile(rf"Model loading took \S+ GiB (?:memory )?and {_NUMBER} seconds"),
-    "read_seconds": re.compile(rf"Loading weights took {_NUMBER} seconds"),
     "kv_cache_gib": re.compile(rf"Available KV cache memory: {_NUMBER} GiB"),
     "graphs_estimate_gib": re.compile(rf"Estimated CUDA graph memory: {_NUMBER} GiB"),
     "graphs_gib": re.compile(rf"Graph capturing finished in \S+ secs, took {_NUMBER} GiB"),
@@ -57,7 +58,6 @@ _OF_PROCESS = {
     ),
     "non_torch_gib": re.compile(rf"GiB for peak activation, {_NUMBER} GiB for non-torch memory"),
     "graphs_seconds": re.compile(rf"Graph capturing finished in {_NUMBER} secs"),
-    "compile_seconds": re.compile(rf"torch\.compile (?:took|takes) {_NUMBER} s"),
     "init_seconds": re.compile(rf"init engine \(profile, create kv cache, warmup model\) took {_NUMBER} s"),
     # kv-cache-memory-bytes: nothing is left over, it is told.
     "kv_cache_told_gib": re.compile(

@@ -386,6 +386,7 @@ class Supervisor:
             self.say(f"warning: the start lock is not given back: {error}")
         if self.rank.phase == ranks.SERVING:
             notify("READY=1")
+        spark_unit.keep_start(self.service, self.args.run)
 
     def stop(self) -> None:
         self.guard.close()

@@ -7,7 +7,8 @@ spark-unit gate NAME      before the start: one engine loads at a time, compile 
                           models unloaded, page cache dropped, enough memory there
 spark-unit ready NAME     after the start: wait until the server answers with tokens, then let the next one start; until
                           then the load guard keeps memory free (load_guard.py)
-                          (both note what memory the host has: the difference is what the engine took)
+                          (both note what memory the host has: the difference is what the engine took; what each stage of
+                          the start took is kept for the last starts, in /var/lib/dgxspark/starts)
 spark-unit release NAME   after the stop: give the start lock back
 
 Two engines that load at once on one pool of memory are charged with each other's allocations, so a host-wide lock is
@@ -36,13 +37,24 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._runtime import command, compile_cache, endpoint, hostmem, load_guard, state_file, unloading
+from dgxspark_vllm._runtime import (
+    command,
+    compile_cache,
+    endpoint,
+    hostmem,
+    load_guard,
+    start_stages,
+    state_file,
+    unloading,
+)
 from dgxspark_vllm._runtime.systemd import notify
 
 PROGRAM = "spark-unit"  # what lines in the journal begin with
 REMIND_SECONDS = 60.0
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 OLLAMA_SECONDS = 30.0  # that a model may take to go; it answers what it is at first
+JOURNAL_SECONDS = 10.0  # that the journal, and Docker, may take to say what a start was
+STATE_DIR = "/var/lib/dgxspark"
 
 
 class Stop(Exception):
@@ -165,8 +177,8 @@ def moment(root: str) -> dict[str, Any]:
     return {"clock": time.monotonic(), "total_gib": total, **hostmem.summary(meminfo)}
 
 
-def record_gate(service: dict[str, Any], run_dir: Path) -> None:
-    """Write what the host has when the engine starts, and what the engines that are there already took."""
+def record_gate(service: dict[str, Any], run_dir: Path, began: float) -> None:
+    """Write what the host has when the engine starts, and what the engines that are there already took. began: the clock, before the wait."""
     path = start_record(run_dir, service["unit"])
     beside = {}
     try:
@@ -176,7 +188,8 @@ def record_gate(service: dict[str, Any], run_dir: Path) -> None:
                 beside[other.stem] = round(record["gate"]["available_gib"] - record["ready"]["available_gib"], 3)
         gate = moment(service.get("sysroot") or "/")
         invocation = os.environ.get("INVOCATION_ID", "")
-        state_file.write(path, {"unit": service["unit"], "invocation": invocation, "gate": gate, "beside": beside})
+        of_start = {"unit": service["unit"], "invocation": invocation, "began": began, "gate": gate, "beside": beside}
+        state_file.write(path, of_start)
     except (OSError, KeyError, TypeError) as error:  # a note for later; the start does not depend on it
         say(f"{service['unit']}: warning: the start is not recorded: {error!r}")
 
@@ -193,6 +206,38 @@ def record_ready(service: dict[str, Any], run_dir: Path) -> None:
         state_file.write(path, {**record, "ready": ready, "start_seconds": seconds})
     except (OSError, KeyError, TypeError) as error:
         say(f"{service['unit']}: warning: the end of the start is not recorded: {error!r}")
+
+
+def keep_start(service: dict[str, Any], run_dir: Path) -> None:
+    """Keep what each stage of the start took, with those of the last starts; the model serves already, whatever comes of it."""
+    unit, invocation = service["unit"], os.environ.get("INVOCATION_ID", "")
+    record = state_file.read(start_record(run_dir, unit)) or {}
+    if not invocation or record.get("invocation") != invocation:
+        return
+    answer = command.run(start_stages.journal_argv(invocation), JOURNAL_SECONDS)
+    lines, _cursor = start_stages.read_journal(answer.out if answer.state == command.FINISHED else "")
+    if not lines:
+        say(f"{unit}: what its stages took is not kept: {answer.why or 'the journal has nothing of this start'}")
+        return
+    try:
+        path = Path(os.environ.get("DGXSPARK_STATE_DIR") or STATE_DIR) / "starts" / f"{service['name']}.json"
+        stages = start_stages.timeline(float(record["began"]), float(record["gate"]["clock"]), lines)
+        took = start_stages.durations(stages, float(record["ready"]["clock"]))
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        new = start_stages.entry(at, launch_of(service), took, start_stages.said(line for _clock, line in lines))
+        state_file.write(path, start_stages.kept(state_file.read(path), new))
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        say(f"{unit}: warning: what its stages took is not kept: {error!r}")
+        return
+    say(f"{unit}: the start took {new['seconds']:.0f} s: {start_stages.text(took)}")
+
+
+def launch_of(service: dict[str, Any]) -> str:
+    """Return the mark by which a container tells its launch from others; empty where Docker does not say."""
+    label = '{{index .Config.Labels "dgxspark.fingerprint"}}'
+    argv = ["docker", "container", "inspect", "--format", label, "--", service.get("container") or ""]
+    answer = command.run(argv, JOURNAL_SECONDS)
+    return answer.out.strip()[:128] if answer.state == command.FINISHED and answer.rc == 0 else ""
 
 
 # --- load guard -----------------------------------------------------------------------------------------------------
@@ -382,13 +427,13 @@ def gate_caches(service: dict[str, Any]) -> None:
 
 
 def gate(service: dict[str, Any], etc: Path, run_dir: Path, poll: float) -> None:
-    unit = service["unit"]
+    unit, began = service["unit"], time.monotonic()
     take_lock(run_dir, unit, float(service.get("start_deadline_seconds") or 3600), poll)
     try:
         gate_caches(service)
         unload_ollama(unit, etc, poll)
         gate_memory(service, poll)
-        record_gate(service, run_dir)
+        record_gate(service, run_dir, began)
     except BaseException:
         release_lock(run_dir, unit)  # nothing was loaded, so the next one may start at once
         raise
@@ -484,6 +529,7 @@ def ready(service: dict[str, Any], run_dir: Path, poll: float) -> None:
         await_answer(service, poll, MainProcess(service).why_dead)
     record_ready(service, run_dir)
     release_lock(run_dir, service["unit"])
+    keep_start(service, run_dir)
 
 
 def main() -> int:

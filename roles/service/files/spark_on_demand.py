@@ -40,7 +40,7 @@ from urllib.parse import urlsplit
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._common import redaction
-from dgxspark_vllm._runtime import command, endpoint, hostmem, metrics, on_demand, state_file
+from dgxspark_vllm._runtime import command, endpoint, hostmem, metrics, on_demand, start_stages, state_file
 from dgxspark_vllm._runtime.systemd import journal_line, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
@@ -63,6 +63,10 @@ LEAVE_SECONDS = 300.0
 MOST_WAITING = 1000
 MOST_HELD, MOST_BODY = 2**20, 8 * 2**20  # of a body that waits; of one that is read to see whether it wants a stream
 KEPT_STARTS = 5
+STAGE_LOOKS, MOST_TOLD = (
+    2.5,
+    2000,
+)  # looks at units for one at what an engine prints that starts; lines of it that are remembered
 MARK_SECONDS = 60.0  # that the wish of a request counts which was told to come again
 RETRY_SECONDS = 30.0  # in Retry-After, where nothing is known
 BACKLOG = 1024
@@ -115,6 +119,43 @@ def whole(status: int, body: bytes, kind: str, *headers: str, empty: bool = Fals
     return "\r\n".join([*lines, *headers, "", ""]).encode("latin-1") + (b"" if empty else body)
 
 
+class Loading:
+    """A start of an engine that is under way: what it printed, and how far that is."""
+
+    def __init__(self, invocation: str = "", began: float = 0.0) -> None:
+        self.invocation, self.began, self.cursor = invocation, began, ""
+        self.lines: list[tuple[float, str]] = []
+        self.asked = self.known = 0.0  # when it was last looked at, and when that brought something
+        self.busy = False
+        self.found: dict[str, Any] | None = None
+
+    def left(self, now: float) -> float | None:
+        """Seconds until it is ready, by the stages of its last starts; None where that is not known."""
+        rest = self.found["left_seconds"] if self.found else None
+        return None if rest is None or rest <= now - self.known else rest - (now - self.known)
+
+    def look(self, run_dir: Path, starts: Path, unit: str) -> None:
+        """Read what the engine printed since the last look. run_dir: of the records of starts; starts: the file of the last ones."""
+        try:
+            self.read(run_dir, starts, unit)
+        except Exception as error:  # it runs beside everything else, and what it finds out is nice to know
+            say(f"warning: {unit}: how far it is: {error!r}", 4)
+        finally:
+            self.busy = False
+
+    def read(self, run_dir: Path, starts: Path, unit: str) -> None:
+        answer = command.run(start_stages.journal_argv(self.invocation, self.cursor), CALL_SECONDS)
+        if answer.state != command.FINISHED or answer.rc:
+            return
+        lines, cursor = start_stages.read_journal(answer.out)
+        self.lines, self.cursor = [*self.lines, *lines][-MOST_TOLD:], cursor or self.cursor
+        record = state_file.read(run_dir / "starts" / f"{unit}.json")
+        past = start_stages.checked(state_file.read(starts))
+        now = time.monotonic()
+        self.found = start_stages.under_way(record, self.invocation, self.began, past, self.lines, now)
+        self.known = now
+
+
 class Slot:
     """A service, and what is known of it."""
 
@@ -135,6 +176,8 @@ class Slot:
         self.until, self.reason, self.stage = 0.0, "", ""
         self.asked, self.began, self.stop, self.failed = 0.0, False, False, False
         self.starts, self.begun = starts, 0
+        self.loading = Loading()
+        self.last_start: dict[str, Any] | None = None
         self.before: float | None = None  # GiB available when it was told to stop
         self.expected: float | None = None  # GiB that it took
         self.gone: tuple[float, float] | None = None  # when its processes were gone; when memory last grew
@@ -162,7 +205,11 @@ class Slot:
         return on_demand.Past(self.state, self.asked, self.began, self.stop, self.failed)
 
     def left(self, now: float) -> float | None:
-        """Seconds until it is ready, by its last starts."""
+        """Seconds until it is ready, by its last starts: stage by stage where they are known."""
+        if self.state == on_demand.STARTING and self.loading.found is not None:
+            rest = self.loading.left(now)
+            if rest is not None:
+                return rest
         return on_demand.left(self.starts, now - self.since if self.state == on_demand.STARTING else 0.0)
 
     def retry(self, now: float) -> float:
@@ -555,6 +602,8 @@ class Hub:
         self.root = str(given.get("sysroot") or "/")
         kept = (state_file.read(self.state_dir / "starts.json") or {}).get("starts")
         self.slots = {name: Slot(service, past_starts(kept, name)) for name, service in services.items()}
+        for slot in self.slots.values():
+            slot.last_start = self.last_start(slot)
         self.poll, self.clients = poll, set[Client]()
         self.known, self.closing = False, False
         self.offset = time.time() - time.monotonic()
@@ -619,6 +668,32 @@ class Hub:
             return
         if state != slot.state:
             self.change(slot, state, unit)
+        if slot.state == on_demand.STARTING:
+            self.follow_stages(slot, unit)
+
+    def follow_stages(self, slot: Slot, unit: dict[str, str]) -> None:
+        """See how far an engine is that starts, now and then."""
+        now, invocation = self.loop.time(), unit.get("InvocationID", "")
+        began = moment(unit.get("InactiveExitTimestampMonotonic"), now)
+        if not invocation or began is None or unit.get("ActiveState") != "activating":
+            return
+        if slot.loading.invocation != invocation:
+            slot.loading = Loading(invocation, began)
+        loading = slot.loading
+        if loading.busy or now - loading.asked < self.poll * STAGE_LOOKS:
+            return
+        # A journal that is slow to answer holds up nothing else.
+        loading.busy, loading.asked = True, now
+        self.loop.run_in_executor(None, loading.look, self.run_dir.parent, self.starts_of(slot), slot.service.unit)
+
+    def starts_of(self, slot: Slot) -> Path:
+        """The file with what the stages of the last starts took, which the helper of the units keeps."""
+        return self.state_dir.parent / "starts" / f"{slot.service.name}.json"
+
+    def last_start(self, slot: Slot) -> dict[str, Any] | None:
+        """What each stage of the last start of a service took, seconds, as far as that is known."""
+        found = start_stages.checked(state_file.read(self.starts_of(slot)))
+        return {key: found[-1][key] for key in ("at", "seconds", "stages")} if found else None
 
     def change(self, slot: Slot, state: str, unit: dict[str, str] | None = None) -> None:
         """A service has another state."""
@@ -626,11 +701,11 @@ class Hub:
         began = moment((unit or {}).get("InactiveExitTimestampMonotonic"), now)
         entered = moment((unit or {}).get("ActiveEnterTimestampMonotonic"), now)
         took = (entered or now) - (began or slot.since)
-        slot.state, slot.since, slot.wall = state, now, time.time()
+        slot.state, slot.since, slot.wall, slot.loading = state, now, time.time(), Loading()
         if state == on_demand.STARTING and unit is not None:
             slot.since, slot.began, slot.reason = began or now, True, ""
         elif state == on_demand.READY and before != on_demand.DRAINING:
-            slot.ready = entered or now
+            slot.ready, slot.last_start = entered or now, self.last_start(slot)
             slot.last = now if before == on_demand.UNKNOWN else slot.ready  # what came before this process is not known
             slot.looked, slot.busy, slot.unasked, slot.mark, slot.reason = None, None, None, None, ""
             if before == on_demand.STARTING:
@@ -836,8 +911,10 @@ class Hub:
             "idle_since": stamp(self.offset + max(slot.last, slot.ready)) if idle else None,
             "pin": slot.pin or "auto",
             "start_seconds": slot.starts,
+            "last_start": slot.last_start,
             "left_seconds": None if left is None else round(left),
-            "stage": slot.stage if starting else "",
+            "stage": (slot.loading.found or {}).get("stage", slot.stage) if starting else "",
+            "percent": (slot.loading.found or {}).get("percent") if starting else None,
             "reason": slot.reason,
             "freed_gib": slot.freed[0] if slot.freed else None,
             "freed_seconds": slot.freed[1] if slot.freed else None,

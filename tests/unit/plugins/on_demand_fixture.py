@@ -80,6 +80,8 @@ for unit in units:
             memory()
             found = read(unit)
         print("Id=%s\\nActiveState=%s" % (unit, found["state"]))
+        if found.get("pid"):
+            print("InvocationID=i%d" % found["pid"])
         for key in ("Result", "InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic"):
             if key in found:
                 print("%s=%s" % (key, found[key]))
@@ -205,9 +207,14 @@ async def main():
 asyncio.run(main())
 """
 
+# What engines print, by the clock at which they did; and what the helper of their unit says.
 JOURNALCTL = """#!{python} -SE
 {common}
-if (home / "journal").exists():
+if "--output=json" in sys.argv:
+    lines = json.loads((home / "printed").read_text()) if (home / "printed").exists() else []
+    for line in [] if any(word.startswith("--after-cursor") for word in sys.argv) else lines:
+        print(json.dumps({{"__MONOTONIC_TIMESTAMP": str(round(time.monotonic() * 1e6)), "MESSAGE": line, "__CURSOR": "s"}}))
+elif (home / "journal").exists():
     sys.stdout.write((home / "journal").read_text())
 """
 

@@ -14,6 +14,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
 from ansible_collections.dgxspark.vllm.plugins.modules import doctor_info
 
 INSPECT = [
@@ -74,6 +75,8 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
     receipt = receipts.build("heavy", {"image": {"ref": "vllm:1"}}, {}, None)
     (tmp_path / "receipts" / "heavy.json").write_text(receipts.dump(receipt))
     (tmp_path / "receipts" / "broken.json").write_text("{")
+    last = start_stages.entry("2026-11-23T08:00:00Z", "5f1c", {"gate": 4.0, "load": 120.0}, {})
+    (tmp_path / "heavy.json").write_text(json.dumps(start_stages.kept(None, last)))
     for number, text in enumerate(("41000\n", "52500\n", "")):
         tree.write(f"sys/class/thermal/thermal_zone{number}/temp", text)
     probe = {"url": engine.url, "model": "heavy"}
@@ -81,9 +84,9 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
         {"name": "heavy", "unit": "spark-heavy.service", "container": "spark-heavy", "cache_dir": str(tmp_path / "cache"), "probe": probe},
         {"name": "gone", "unit": "spark-gone.service", "container": "spark-gone", "probe": {}},
     ]  # fmt: skip
-    found = run(
-        capsys, services=services, paths=[str(tmp_path)], receipts=str(tmp_path / "receipts"), root=str(tree), timeout=5
-    )
+    folders = {"receipts": str(tmp_path / "receipts"), "starts": str(tmp_path), "root": str(tree)}
+    found = run(capsys, services=services, paths=[str(tmp_path)], timeout=5, **folders)
+    assert found["starts"] == {"heavy": [last], "gone": []}
     assert found["soc_c"] == 52.5
     assert found["clock"]["synchronized"] is False and found["clock"]["now"] > 1
     assert found["gpu_load"] == {"utilization": 97.0, "sm_mhz": 2411.0, "power_w": None}
@@ -104,7 +107,9 @@ def test_nothing_has_to_be_there(tree: Any, tmp_path: Path, closed_port: int, ca
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     probe = {"url": f"http://127.0.0.1:{closed_port}", "model": "x"}
     services = [{"name": "x", "unit": "spark-x.service", "container": "spark-x", "probe": probe}]
-    found = run(capsys, services=services, receipts=str(tmp_path / "none"), root=str(tree), timeout=1)
+    folders = {"receipts": str(tmp_path / "none"), "starts": str(tmp_path / "none"), "root": str(tree)}
+    found = run(capsys, services=services, timeout=1, **folders)
+    assert found["starts"] == {"x": []}
     assert found["gpu_load"] == {} and found["gpu_error"] == "" and found["unused_images"] == []
     assert found["receipts"] == {} and found["kernel_log"] == {} and found["helpers"] == {}
     assert found["services"]["x"]["answer"]["text"] == "" and found["services"]["x"]["answer"]["error"]

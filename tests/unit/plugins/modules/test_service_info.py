@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
 from ansible_collections.dgxspark.vllm.plugins.modules import service_info
 
 
@@ -101,3 +103,39 @@ def test_the_host_is_looked_at_in_the_same_go(
     (tmp_path / "guard/settings.json").write_text('{"floor_gib": 4, "act": false}')
     told = ask()["host"]["guard"]
     assert (told["floor_gib"], told["act"]) == (4.0, False)
+
+
+def test_a_service_that_starts_is_as_far_as_its_log_says(
+    engine: Any, tree: Any, capsys: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
+    """By what it printed, the record of its unit, and what its last starts took."""
+    now = time.monotonic()
+    lines = [(now - 40, "vLLM API server version 0.33.0"), (now - 30, "Starting to load model org/m")]
+    journal = [json.dumps({"__MONOTONIC_TIMESTAMP": str(round(at * 1e6)), "MESSAGE": text}) for at, text in lines]
+    (tmp_path / "journal").write_text("\n".join(journal))
+    states = {"heavy": "activating", "other": "activating", "fast": "active"}
+    units = [f"Id=spark-{name}.service\nLoadState=loaded\nActiveState={state}\n" for name, state in states.items()]
+    (tmp_path / "units").write_text("\n".join(units))
+    began = f"InvocationID=a1\nInactiveExitTimestampMonotonic={round((now - 60) * 1e6)}"
+    systemctl = f"case \"$*\" in *InvocationID*) printf '{began}\\n' ;; *) cat {tmp_path}/units ;; esac\n"
+    for name, text in (("systemctl", systemctl), ("journalctl", f"cat {tmp_path}/journal\n")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / "starts").mkdir()
+    record = {"invocation": "a1", "gate": {"clock": now - 50}}
+    (tmp_path / "starts/spark-heavy.service.json").write_text(json.dumps(record))
+    last = start_stages.entry("", "", {"gate": 5.0, "load": 3600.0, "profile": 40.0}, {})
+    (tmp_path / "starts/heavy.json").write_text(json.dumps(start_stages.kept(None, last)))
+    asked = {
+        "services": [{"name": name, "url": engine.url, "model": "heavy"} for name in ("heavy", "fast")],
+        **{"host": True, "root": str(tree), "settings": str(tmp_path), "run_dir": str(tmp_path)},
+        "starts": str(tmp_path / "starts"),
+    }
+    with patch_module_args(asked), pytest.raises(SystemExit):
+        service_info.main()
+    found = json.loads(capsys.readouterr().out)["host"]["starting"]
+    assert list(found) == ["heavy"] and found["heavy"]["stage"] == "load" and found["heavy"]["percent"] is None
+    gone = time.monotonic() - now
+    assert 60 <= found["heavy"]["seconds"] <= 61 + gone
+    assert 3600 - 30 + 40 - gone - 1 <= found["heavy"]["left_seconds"] <= 3600 - 30 + 40

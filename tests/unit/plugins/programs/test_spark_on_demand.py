@@ -468,3 +468,27 @@ def test_settings_that_cannot_be_are_named(hosts: Hosts) -> None:
     host.start()
     assert host.process is not None and host.process.wait(60) == 1
     assert "settings.json: services.a.engine is no URL" in host.said
+
+
+def test_how_far_an_engine_is_that_starts_and_how_long_it_still_takes(hosts: Hosts) -> None:
+    """By what it prints, and by what the stages of its last starts took; comments and Retry-After say the same."""
+    host = hosts(while_loading="comments")
+    host.options("a", load=3600.0)
+    (host.home / "printed").write_text(json.dumps(["Starting to load model org/a"]))
+    last = {"at": "2026-11-23T08:00:00Z", "launch": "", "stages": {"gate": 1.0, "load": 900.0, "profile": 60.0}}
+    (host.home / "starts/a.json").write_text(json.dumps({"starts": [last]}))
+    host.start()
+    told = until(lambda: host.told.get("a"))
+    assert told["last_start"] == {"at": last["at"], "seconds": 961.0, "stages": last["stages"]} and told["stage"] == ""
+    client = threading.Thread(target=host.fetch, args=("a",), kwargs={"stream": True}, daemon=True)
+    client.start()
+    # The unit has its turn from now on.
+    record = {"invocation": f"i{until(lambda: host.unit('a').get('pid'))}", "gate": {"clock": 0.0}}
+    (host.home / "starts/spark-a.service.json").write_text(json.dumps(record))
+    told = until(lambda: host.told["a"] if host.told["a"]["stage"] == "load" else None)
+    assert told["percent"] is None and 60 < told["left_seconds"] <= 960
+    status, headers, _text = host.fetch("a", path="/other", method="GET")
+    assert status == 503 and 60 < int(headers["retry-after"]) <= 960
+    host.systemctl("stop", "a")
+    client.join(60)
+    assert not client.is_alive()

@@ -360,6 +360,42 @@ def test_a_start_that_cannot_be_recorded_goes_on(host: Host) -> None:
     assert rc == 0 and "warning: the start is not recorded" in text
 
 
+JOURNALCTL = """#!{python}
+import json, pathlib, sys
+said = pathlib.Path({state!r}) / "journal"
+if "_SYSTEMD_INVOCATION_ID=a1" in sys.argv and said.exists():
+    for clock, line in json.loads(said.read_text()):
+        print(json.dumps(dict(__MONOTONIC_TIMESTAMP=str(round(clock * 1e6)), MESSAGE=line, __CURSOR="s")))
+"""
+
+
+def test_what_the_stages_of_a_start_took_is_kept(host: Host, engine: Any) -> None:
+    path = host.bin / "journalctl"
+    path.write_text(JOURNALCTL.format(python=sys.executable, state=str(host.state)))
+    path.chmod(0o755)
+    host.service("heavy", url=engine.url)
+    kept = host.tmp / "lib/starts/heavy.json"
+    assert host("gate", "heavy", INVOCATION_ID="a1")[0] == 0
+    rc, text = host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))
+    assert rc == 0 and ": what its stages took is not kept: the journal has nothing" in text and not kept.exists()
+    gate = read_record(host, "heavy")["gate"]["clock"]
+    said = [(gate + 0.001, "Initializing a V1 LLM engine"), (gate + 0.002, "torch.compile took 31.5 s in total")]
+    (host.state / "journal").write_text(json.dumps(said))
+    rc, text = host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))
+    assert rc == 0 and "spark-heavy.service: the start took " in text
+    (start,) = json.loads(kept.read_text())["starts"]
+    assert list(start["stages"]) == ["gate", "arguments", "device"] and start["said"] == {"compile_seconds": 31.5}
+    assert start["seconds"] == pytest.approx(sum(start["stages"].values())) and start["launch"] == ""
+    # A second start stands beside it; one that nobody knows the gate of is left out.
+    assert host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))[0] == 0
+    assert host("ready", "heavy", INVOCATION_ID="a2", MAINPID=str(os.getpid()))[0] == 0
+    assert len(json.loads(kept.read_text())["starts"]) == 2
+    kept.unlink()
+    kept.mkdir()
+    rc, text = host("ready", "heavy", INVOCATION_ID="a1", MAINPID=str(os.getpid()))
+    assert rc == 0 and "warning: what its stages took is not kept: " in text
+
+
 # --- load guard -----------------------------------------------------------------------------------------------------
 
 GUARD = {"enabled": True, "floor_gib": 8.0, "interval_seconds": 0.1}

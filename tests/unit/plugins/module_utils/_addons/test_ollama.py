@@ -55,6 +55,12 @@ def test_an_empty_mapping_is_the_fallback_of_the_report() -> None:
         ({"kv_cache_type": "fp8"}, "'kv_cache_type' is 'fp8'; it must be f16, q8_0 or q4_0"),
         ({"flash_attention": False}, "'kv_cache_type' is q8_0, which needs flash_attention"),
         ({"keep_alive": "soon"}, "'keep_alive' is 'soon'"),
+        ({"on_demand": 20}, "'on_demand' is a number; it must be a mapping"),
+        ({"on_demand": {"idle_minutes": 0}}, "'on_demand.idle_minutes' is 0"),
+        ({"on_demand": {"idle": 5}}, "unknown key of on_demand: 'idle'; did you mean 'idle_minutes'?"),
+        ({"on_demand": {"exclusive": "big"}}, "'on_demand.exclusive' is for engines. Ollama loads its models itself"),
+        ({"on_demand": {"while_loading": "wait"}}, "'on_demand.while_loading' is for engines"),
+        ({"on_demand": {}, "keep_alive": "5m"}, "'keep_alive' and 'on_demand' say the same in two ways"),
         ({"device": "cuda"}, "'device' is 'cuda'"),
         ({"models_dir": "models"}, "'models_dir' is 'models'; it must be an absolute path"),
         ({"models_dir": "/srv/a:b"}, "'models_dir' is '/srv/a:b': docker takes : for the end of a folder"),
@@ -86,6 +92,14 @@ def test_its_own_settings_bound_it() -> None:
     assert env["OLLAMA_KEEP_ALIVE"] == "300"
     assert env["OLLAMA_GPU_OVERHEAD"] == str(5 * 2**29)
     assert env["OLLAMA_NO_CLOUD"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("on_demand", "keep_alive"), [({}, "1200s"), ({"idle_minutes": 5}, "300s"), ({"idle_minutes": 0.1}, "6s")]
+)
+def test_on_demand_is_its_keep_alive(on_demand: dict[str, Any], keep_alive: str) -> None:
+    outcome, _added, findings = planned({"on_demand": on_demand})
+    assert outcome["env"]["OLLAMA_KEEP_ALIVE"] == keep_alive and "ollama.keep_alive" not in findings
 
 
 def test_on_the_cpu_it_is_given_no_gpu() -> None:

@@ -103,6 +103,7 @@ def test_the_image_of_each_kind_is_pinned_and_known_by_the_simulator(kind: str) 
         ({**ASR, "memory_gib": 0}, "'memory_gib' is 0; it must be a size in GiB, from 0.01 to 1000000"),
         ({**ASR, "device": "cuda"}, "'device' is 'cuda'; it must be cpu or gpu"),
         ({**ASR, "device": "gpu"}, "has no CUDA build for arm64. Name an image that has one"),
+        ({**ASR, "on_demand": {"idle_minutes": 5}}, "'on_demand' is for engines and Ollama. Docker publishes the port"),
         ({**ASR, "health": "health"}, "'health' is 'health'; it must be a path"),
         ({**ASR, "start_timeout": 5}, "'start_timeout' is 5"),
         ({**ASR, "listen": "all of them"}, "'listen' is 'all of them'"),

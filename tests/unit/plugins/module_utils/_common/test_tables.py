@@ -68,6 +68,21 @@ def test_a_service_that_is_stuck_says_where_and_why() -> None:
     assert "spark-1/heavy: no token came" in text
 
 
+def test_a_service_that_loads_says_how_far_it_is() -> None:
+    unit = {**MEASURED["units"][0], "active_state": "activating", "status_text": "load guard: caches dropped once"}
+    found = {"stage": "load", "percent": 45, "seconds": 61, "left_seconds": 95}
+    measured = {**MEASURED, "units": [unit], "starting": {"heavy": found}}
+    answers = [{**ANSWERS[0], "ready": False, "stage": "health", "error": ""}]
+    (row,) = tables.status_rows("spark-1", PLANNED, measured, answers)
+    said = "load 45 %, after 61 s; about 95 s left by its last starts"
+    assert row["status"] == f"{said}; load guard: caches dropped once"
+    assert f"spark-1/heavy: {said}" in tables.status_text([row])
+    # Once it is active, what was said of its start is over.
+    assert (
+        tables.status_rows("spark-1", PLANNED, {**MEASURED, "starting": {"heavy": found}}, answers)[0]["status"] == ""
+    )
+
+
 @pytest.mark.parametrize(("measured", "unit"), [(None, "unreachable"), ({"units": []}, "absent")])
 def test_a_host_that_said_nothing(measured: Any, unit: str) -> None:
     row = tables.status_rows("spark-1", PLANNED, measured, None)[0]

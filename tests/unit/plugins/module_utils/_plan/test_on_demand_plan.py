@@ -76,6 +76,19 @@ def test_what_is_always_there_takes_its_part() -> None:
     assert found["a"]["combinations"] == [["a"], ["b"], ["c"]] and found["always"] is None
 
 
+def test_what_ollama_may_hold_is_kept_beside_each_combination() -> None:
+    """It loads when it is asked, whichever engines run; idle_minutes says how long it holds a model then."""
+    ollama = {"models": ["gpt-oss:20b"], "on_demand": {"idle_minutes": 5}}
+
+    def combinations(memory_gib: int) -> list[list[str]]:
+        planned = plan_of(*three(), spark_ollama={**ollama, "memory_gib": memory_gib})
+        found: list[list[str]] = planned["services"][0]["on_demand"]["combinations"]
+        return found
+
+    assert combinations(8) == [["a", "b"], ["a", "c"], ["b", "c"]]
+    assert combinations(30) == [["a"], ["b"], ["c"]]
+
+
 def test_keep_bounds_how_many_run() -> None:
     assert plan_of(*three(keep=1))["services"][0]["on_demand"]["combinations"] == [["a"], ["b"], ["c"]]
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import engine_logs
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import start_stages
 
 
 def test_the_lines_end_when_the_unit_was_active(fake_run: Any) -> None:
@@ -167,7 +168,7 @@ def test_the_stage_is_right_for_every_prefix(name: str) -> None:
     lines, reached = log(name), "arguments"
     for length in range(len(lines) + 1):
         reached = BEGINS[name].get(length, reached)
-        assert engine_logs.stage_of(lines[:length]) == reached, (length, lines[length - 1])
+        assert start_stages.stage_of(lines[:length]) == reached, (length, lines[length - 1])
     assert reached == (list(BEGINS[name].values()) or ["arguments"])[-1]
 
 
@@ -187,8 +188,8 @@ def test_a_refusal_is_known_from_the_line_on_where_it_stands(name: str) -> None:
 
 def test_of_several_starts_in_one_journal_the_last_one_counts() -> None:
     journal = log("refused_no_available_memory") + log("healthy_fa3_graphs_then_sigterm")[:70]
-    assert engine_logs.stage_of(journal) == "graphs" and engine_logs.error_of(journal) == ""
-    assert engine_logs.stage_of(journal[:230]) == "device"
+    assert start_stages.stage_of(journal) == "graphs" and engine_logs.error_of(journal) == ""
+    assert start_stages.stage_of(journal[:230]) == "device"
 
 
 def test_an_error_that_only_points_to_another_is_named_when_there_is_no_other() -> None:
@@ -223,6 +224,6 @@ def test_what_is_not_known_is_not_explained(line: str) -> None:
     ],
 )
 def test_a_stage_is_as_far_as_its_log_says(line: str, percent: int | None) -> None:
-    assert engine_logs.percent_of(line.splitlines()) == percent
+    assert start_stages.percent_of(line.splitlines()) == percent
     # An earlier start does not count.
-    assert engine_logs.percent_of([*line.splitlines(), "vLLM API server version 0.19.0"]) is None
+    assert start_stages.percent_of([*line.splitlines(), "vLLM API server version 0.19.0"]) is None

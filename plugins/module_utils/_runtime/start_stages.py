@@ -1,0 +1,357 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stages of an engine's start, by what it prints: how far it is, what each took, and how long it still takes. Pure functions.
+
+A start begins with C(gate), in which the unit waits for its turn and for memory; then come the stages that the engine prints itself
+(C(STAGES)), the last of which ends with the first answer. The texts are those of vLLM 0.15 to 0.33. Clocks are seconds of the
+monotonic clock, which the journal has of each line.
+
+This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+# The stages of a start, in their order. vLLM's runners differ in whether kernels warm up before or after the graphs are captured.
+STAGES = ("arguments", "device", "load", "profile", "kv_cache", "graphs", "warm-up", "serving")
+GATE = "gate"
+ALL_STAGES = (GATE, *STAGES)
+"""With the wait of the unit before the engine is started."""
+
+# What the API server prints first: what stands above belongs to an earlier start, as in the journal of a unit that restarts.
+_NEW_START = re.compile(r"non-default args: |vLLM API server version ")
+# What is printed when a stage begins. A log without any of them is in the first stage.
+_BEGINS = (
+    (
+        "device",
+        re.compile(r"Initializing a V1 LLM engine|\brank \d+ in world size \d+ is assigned|world_size=\d+ rank=\d+ "),
+    ),
+    ("load", re.compile(r"Starting to load model|Loading model from scratch|Loading \w+ checkpoint shards")),
+    ("profile", re.compile(r"Model loading took [\d.]+ GiB|\[cpu_model_runner\.py:\d+\] Warming up model")),
+    (
+        "kv_cache",
+        re.compile(
+            r"Available KV cache memory: |[CG]PU KV cache size: |GiB for KV cache on node|memory for KV Cache as specified by"
+        ),
+    ),
+    ("graphs", re.compile(r"Capturing CUDA graphs? ?\(")),
+    (
+        "warm-up",
+        re.compile(
+            r"Graph capturing finished|init engine \(profile, create kv cache|\[kernel_warmup\.py|Autotuning process starts|"
+            r"Starting vLLM server on |Starting vLLM API server"
+        ),
+    ),
+    ("serving", re.compile(r"Application startup complete")),
+)
+# How far a stage is, by its last line of this kind.
+_PERCENT = {
+    "load": re.compile(r"Loading \w+ checkpoint shards:\s+(\d{1,3})%"),
+    "graphs": re.compile(r"Capturing CUDA graphs? ?\([^)]*\):\s+(\d{1,3})%"),
+}
+# An engine that warms up before it captures goes from warm-up to graphs; all else only goes on.
+_MAY_GO_BACK = {("warm-up", "graphs")}
+# To know what graphs take, the V2 runner captures them a first time before it cuts its cache (from 0.29 on): that is profiling.
+_CAPTURES = re.compile(r"Capturing CUDA graphs? ?\(|Graph capturing finished")
+
+SAID = {
+    "read_seconds": re.compile(r"Loading weights took (-?[\d.]+) seconds"),
+    "compile_seconds": re.compile(r"torch\.compile (?:took|takes) (-?[\d.]+) s"),
+}
+"""What engines say themselves of parts of a stage: reading the weights is one of C(load), compiling one of C(profile)."""
+_PROCESS = re.compile(r"\(([A-Za-z][\w.:-]*) pid=\d+")
+
+KEPT = 10
+"""Starts that are kept of a service; the oldest go."""
+MOST_LINES = 10_000
+"""Lines of the journal that are read of a start; a start of vLLM prints some hundreds."""
+MOST_SECONDS = 7 * 86400.0
+"""What is kept as longer than that is no start."""
+
+
+# --- how far ------------------------------------------------------------------------------------------------------------------
+
+
+def newest_start(lines: list[str]) -> list[str]:
+    """Return the lines from the last start of an engine on; all of them where none begins in what is there."""
+    begins = [index for index, line in enumerate(lines) if _NEW_START.search(line)]
+    return lines[begins[-1] :] if begins else lines
+
+
+def _after(reached: str, line: str) -> str:
+    """Return the stage that a start has reached with a line. reached: before it."""
+    if reached == "profile" and _CAPTURES.search(line):
+        return reached
+    for stage, pattern in _BEGINS:
+        further = STAGES.index(stage) > STAGES.index(reached) or (reached, stage) in _MAY_GO_BACK
+        if further and pattern.search(line):
+            return stage
+    return reached
+
+
+def stage_of(lines: list[str]) -> str:
+    """Name the stage, one of C(STAGES), that the last start in a log had reached when its last line was written.
+
+    Of several ranks in one log the one that is furthest counts.
+    """
+    reached = STAGES[0]
+    for line in newest_start(lines):
+        reached = _after(reached, line)
+    return reached
+
+
+def percent_of(lines: list[str]) -> int | None:
+    """Return how far the stage is that the last start in a log has reached, in percent; None where its log does not say."""
+    pattern = _PERCENT.get(stage_of(lines))
+    said = [found for line in newest_start(lines) if (found := pattern.search(line))] if pattern else []
+    return min(int(said[-1][1]), 100) if said else None
+
+
+def said(lines: Iterable[str]) -> dict[str, float]:
+    """Return what an engine says itself of parts of its start, seconds by the names of C(SAID).
+
+    Of several processes the slowest counts; each part of a model (backbone, encoder, drafter) is compiled by itself.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for line in lines:
+        for name, pattern in SAID.items():
+            match = pattern.search(line)
+            if match is None:
+                continue
+            process, value = _PROCESS.search(line), _number(match[1])
+            key, of = process[1] if process else "", found.setdefault(name, {})
+            if value is not None:
+                of[key] = of.get(key, 0.0) + value if name == "compile_seconds" else value
+    return {name: round(max(values.values()), 2) for name, values in found.items() if values}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+# --- the journal --------------------------------------------------------------------------------------------------------------
+
+
+def journal_argv(invocation: str, after: str = "") -> list[str]:
+    """Return the call that prints what a start of a unit wrote, for C(read_journal).
+
+    :param invocation: the InvocationID of the unit
+    :param after: the cursor behind which is read, empty for all
+    """
+    wanted = f"--after-cursor={after}" if after else f"--lines={MOST_LINES}"
+    fixed = ["journalctl", "--no-pager", "--quiet", "--output=json", "--output-fields=MESSAGE", "--all"]
+    return [*fixed, wanted, f"_SYSTEMD_INVOCATION_ID={invocation}"]
+
+
+def read_journal(text: str) -> tuple[list[tuple[float, str]], str]:
+    """Read what C(journal_argv) prints.
+
+    :param text: an object of JSON a line; what is none is passed over
+    :returns: clock and text of each line, and the cursor of the last one, empty where there is none
+    """
+    found, cursor = [], ""
+    for row in text.splitlines():
+        try:
+            entry = json.loads(row)
+            clock = int(entry["__MONOTONIC_TIMESTAMP"]) / 1e6
+            message = entry.get("MESSAGE")
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue
+        cursor = str(entry.get("__CURSOR") or cursor)
+        if isinstance(message, list):  # a line with colours or other signs that JSON does not show comes as its bytes
+            message = _decoded(message)
+        if isinstance(message, str):
+            found.append((clock, message))
+    return found, cursor
+
+
+def _decoded(message: list[Any]) -> str:
+    """Return a text that is given as the numbers of its bytes; empty where it is something else."""
+    try:
+        return bytes(message).decode("utf-8", "replace")
+    except (TypeError, ValueError):
+        return ""
+
+
+# --- what each stage took -------------------------------------------------------------------------------------------------------
+
+
+def timeline(began: float, gate: float | None, lines: Sequence[tuple[float, str]]) -> list[tuple[str, float]]:
+    """Return the stages of a start in their order, with the clock at which each began.
+
+    :param began: when the unit began to start
+    :param gate: when it had its turn and its memory, None while it waits for them
+    :param lines: of C(read_journal)
+    :returns: of C(ALL_STAGES); a stage that was reached twice is there twice
+    """
+    found = [(GATE, began)]
+    if gate is None:
+        return found
+    found.append((STAGES[0], gate))
+    reached = STAGES[0]
+    for clock, line in lines:
+        if clock < gate:
+            continue
+        if _NEW_START.search(line):  # an engine that is started anew by a supervisor; what it took before is lost
+            reached, found = STAGES[0], found[:2]
+        stage = _after(reached, line)
+        if stage != reached:
+            reached = stage
+            found.append((stage, clock))
+    return found
+
+
+def durations(stages: Sequence[tuple[str, float]], end: float) -> dict[str, float]:
+    """Return what each stage took, seconds. stages: of C(timeline). end: the clock when the start was over, or now."""
+    found: dict[str, float] = {}
+    ends = [clock for _stage, clock in stages[1:]] + [end]
+    for (stage, clock), over in zip(stages, ends):
+        found[stage] = found.get(stage, 0.0) + max(over - clock, 0.0)
+    return {stage: round(seconds, 1) for stage, seconds in found.items()}
+
+
+def entry(at: str, launch: str, stages: Mapping[str, float], of_engine: Mapping[str, float]) -> dict[str, Any]:
+    """Return a start as it is kept.
+
+    :param at: when it was over, as ISO 8601
+    :param launch: what tells it from another launch of the service, empty where that is not known
+    :param stages: of C(durations)
+    :param of_engine: of C(said)
+    :returns: C({at, launch, seconds, stages, said}); seconds: of all stages together
+    """
+    return {
+        "at": at,
+        "launch": launch,
+        "seconds": round(sum(stages.values()), 1),
+        "stages": dict(stages),
+        "said": dict(of_engine),
+    }
+
+
+def checked(value: Any) -> list[dict[str, Any]]:
+    """Return the starts of a service that a file or an answer has, the oldest first; what cannot be right is left out.
+
+    :param value: C({starts: [...]}), as C(kept) makes it, or anything else
+    """
+    rows = value.get("starts") if isinstance(value, Mapping) else None
+    found = [_entry(row) for row in rows[-KEPT:]] if isinstance(rows, list) else []
+    return [row for row in found if row is not None]
+
+
+def _entry(row: Any) -> dict[str, Any] | None:
+    """Return one kept start, None where it cannot be right."""
+    if not isinstance(row, Mapping):
+        return None
+    stages = _figures(row.get("stages"), ALL_STAGES)
+    if not stages:
+        return None
+    at, launch = (str(row.get(key) or "")[:128] for key in ("at", "launch"))
+    return entry(at, launch, stages, _figures(row.get("said"), SAID))
+
+
+def _figures(value: Any, names: Iterable[str]) -> dict[str, float]:
+    """Return the seconds of a mapping that are some, in the order of C(names)."""
+    given = value if isinstance(value, Mapping) else {}
+    return {
+        name: float(given[name])
+        for name in names
+        if isinstance(given.get(name), (int, float))
+        and not isinstance(given[name], bool)
+        and 0 <= given[name] <= MOST_SECONDS
+    }
+
+
+def kept(before: Any, new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is to be kept of a service: C({version, starts}). before: what was kept. new: of C(entry)."""
+    return {"version": 1, "starts": [*checked(before), dict(new)][-KEPT:]}
+
+
+# --- how long still -------------------------------------------------------------------------------------------------------------
+
+
+def alike(starts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the starts of the launch that was started last: another one takes another time."""
+    return [each for each in starts if each["launch"] == starts[-1]["launch"]] if starts else []
+
+
+def usual(starts: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return what each stage usually takes, seconds: the median of the last starts that had it."""
+    rows = [each["stages"] for each in alike(starts)]
+    ordered = {stage: sorted(row[stage] for row in rows if stage in row) for stage in ALL_STAGES}
+    return {stage: seconds[len(seconds) // 2] for stage, seconds in ordered.items() if seconds}
+
+
+def left(starts: Sequence[Mapping[str, Any]], stage: str, elapsed: float) -> float | None:
+    """Return how long a start still takes, seconds.
+
+    :param starts: the last ones, of C(checked)
+    :param stage: that it is in, one of C(ALL_STAGES)
+    :param elapsed: seconds that it has been in it
+    :returns: what is left of this stage and what those behind it take; None where nothing is known, or nothing is left by it
+    """
+    known = usual(starts)
+    if not known:
+        return None
+    behind = ALL_STAGES[ALL_STAGES.index(stage) + 1 :]
+    found = max(known.get(stage, 0.0) - elapsed, 0.0) + sum(known.get(each, 0.0) for each in behind)
+    return found if found > 0 else None
+
+
+def progress(
+    starts: Sequence[Mapping[str, Any]], stages: Sequence[tuple[str, float]], lines: Sequence[str], now: float
+) -> dict[str, Any]:
+    """Say how far a start is.
+
+    :param starts: the last ones, of C(checked)
+    :param stages: of C(timeline)
+    :param lines: of its engine, as far as they were read
+    :param now: clock
+    :returns: C({stage, percent, seconds, left_seconds}): of the stage, seconds since the start began, and those that are left, where known
+    """
+    stage, since = stages[-1]
+    rest = left(starts, stage, now - since)
+    return {
+        "stage": stage,
+        "percent": percent_of(list(lines)) if stage in _PERCENT and stage_of(list(lines)) == stage else None,
+        "seconds": round(max(now - stages[0][1], 0.0)),
+        "left_seconds": None if rest is None else round(rest),
+    }
+
+
+def under_way(
+    record: Mapping[str, Any] | None,
+    invocation: str,
+    began: float,
+    starts: Sequence[Mapping[str, Any]],
+    lines: Sequence[tuple[float, str]],
+    now: float,
+) -> dict[str, Any]:
+    """Say how far the start of a unit is.
+
+    :param record: what the helper of the units notes of its start, None without one
+    :param invocation: InvocationID of the unit
+    :param began: clock when the unit began to start
+    :param starts: the last ones, of C(checked)
+    :param lines: of C(read_journal), of this start
+    :param now: clock
+    :returns: of C(progress)
+    """
+    mine = record is not None and bool(invocation) and record.get("invocation") == invocation
+    gate = record.get("gate") if record is not None and mine else None
+    clock = gate.get("clock") if isinstance(gate, Mapping) else None
+    turn = float(clock) if isinstance(clock, (int, float)) and not isinstance(clock, bool) else None
+    stages = timeline(began, turn, lines)
+    return progress(starts, stages, [line for at, line in lines if turn is None or at >= turn], now)
+
+
+def text(stages: Mapping[str, float]) -> str:
+    """Return what the stages of a start took for people, in their order; those below a second are left out."""
+    return ", ".join(f"{stage} {stages[stage]:.0f} s" for stage in ALL_STAGES if stages.get(stage, 0.0) >= 1)
