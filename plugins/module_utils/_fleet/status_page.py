@@ -33,6 +33,7 @@ STYLE = """
 .pair{display:grid;grid-template-columns:3rem 1fr 7.5rem;gap:.3rem .8rem;align-items:center;margin:.5rem 0}
 .attention{list-style:none;margin:0;padding:0}.attention li{background:var(--card);border:1px solid var(--line);border-left:.3rem solid var(--tight);
 border-radius:.3rem;padding:.4rem .8rem;margin:.5rem 0;overflow-wrap:anywhere}.attention li.fails{border-left-color:var(--fails)}
+.v{white-space:nowrap}
 .host>summary{grid-template-columns:minmax(6rem,14rem) 1fr auto}summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--info);outline-offset:2px}
 @media(max-width:760px){.host>summary{grid-template-columns:1fr auto auto}.pair{grid-template-columns:3rem 1fr}.pair .room{grid-column:2;text-align:left}}
 """.strip()

@@ -81,6 +81,41 @@ def seen(
     return {f"{row['host']}/{row['service']}": row for row in found["services"]}, found, text
 
 
+def whole_page() -> str:
+    """Return a page with one of each, which tests/webui shows in a browser."""
+    late = service("late", state="on_demand")
+    finding = {"rule": "memory.node", "severity": "error", "service": "", "message": "Too much.", "fix": "Less."}
+    given = watched_status.planned(
+        {
+            "s1": {**plan(service("heavy"), late), "findings": [finding]},
+            "s2": plan(service("fast")),
+            "s3": plan(service("far")),
+        }
+    )
+    checks = {
+        "s1/heavy": check(),
+        "s2/fast": check(False, "no token of fast: no answer within 60 s"),
+        "s3/far": check(False, "refused"),
+        "forge/gateway": check(url="http://192.168.1.5:4000"),
+        "M3": check(False, "Connection refused", "see its fan", "http://192.168.1.10:8009"),
+    }
+    exporters = {
+        "s1": exporter("heavy"),
+        "s2": exporter("fast", age=900),
+        "s3": (None, "its exporter does not answer: timed out"),
+    }
+    found, others = watched_status.report(given, checks, {"s1/heavy": FIGURES}, exporters, NOW)
+    return status_page.page(found, given, others, "By the fleet monitor of forge.")
+
+
+def test_a_page_with_one_of_each() -> None:
+    text = Reader(whole_page()).text
+    assert all(
+        word in text
+        for word in ("unreachable", "down", "look", "well", "memory.node", "served tok/s", "Other endpoints")
+    )
+
+
 def test_a_service_with_all_that_is_known_of_it() -> None:
     rows, found, text = seen(
         {"s1": plan(service("heavy"))},
