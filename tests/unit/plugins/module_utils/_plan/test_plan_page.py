@@ -244,6 +244,20 @@ def test_what_pages_share_escapes_what_it_is_given() -> None:
     assert {tag for tag, _name, _value in reader.attributes}.isdisjoint({"script"})
 
 
+def test_details_are_folded() -> None:
+    said = {
+        "rule": "SPK307",
+        "severity": "warning",
+        "service": "",
+        "host": "spark-1",
+        "message": "One was not checked.",
+        "fix": "",
+    }
+    reader = Reader(plan_page.page(make_plan(1), [{**said, "details": "Not checked: SPK101."}]))
+    assert "More Not checked: SPK101." in reader.text
+    assert ("details", {}) in reader.tags
+
+
 def light(colour: str) -> float:
     """Relative luminance of WCAG 2.2."""
     digits = colour[1:] if len(colour) == 7 else "".join(each * 2 for each in colour[1:])
