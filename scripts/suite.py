@@ -741,7 +741,14 @@ def programs(thorough: bool) -> list[Result]:
         print("   left out: ansible-rulebook, which needs a Java of this machine")
     if thorough:
         checks.append(simple("Open WebUI in a browser", sys.executable, "tests/webui/run.py"))
-        checks.append(simple("plan.html and status.html in a browser", sys.executable, "tests/webui/run.py", "--pages"))
+        checks.append(
+            simple(
+                "plan.html, status.html and the served page in a browser",
+                sys.executable,
+                "tests/webui/run.py",
+                "--pages",
+            )
+        )
     return [execute(check) for check in checks]
 
 

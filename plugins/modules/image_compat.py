@@ -268,6 +268,9 @@ findings:
     vllm_error:
       description: What vLLM itself would print, where it would refuse.
       type: str
+    details:
+      description: What few people want to read, as the ids of rules that were not checked; left out where there is nothing.
+      type: str
     source:
       description: Where this is known from.
       type: str

@@ -135,7 +135,7 @@ def spark(folder: Path) -> list[str]:
         (folder / name).write_text(json.dumps(content))
     labels = {"dgxspark.managed": "true", "dgxspark.service": "heavy"}
     inspected = [{"Id": HEAVY, "Name": "/spark-heavy", "Config": {"Labels": labels}, "State": {"Status": "running"}}]
-    units = "Id=spark-heavy.service\nType=exec\nLoadState=loaded\nActiveState=active\nNRestarts=1\n"
+    units = "Id=spark-heavy.service\nType=exec\nLoadState=loaded\nActiveState=active\nNRestarts=1\nActiveEnterTimestampMonotonic=1000000\n"
     for name, answers in {
         "nvidia-smi": {
             "--query-compute-apps": "101, VLLM::EngineCore, 95744\n",

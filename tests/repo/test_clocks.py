@@ -32,6 +32,7 @@ WHY = {
     "plugins/plugin_utils/image_plans.py": "an age of a day; a date of the future is asked again",
     "roles/exporters/files/spark_collector.py": "dates as metrics, which alerts compare with the host's own clock",
     "roles/fleet_monitor/files/spark_fleet_monitor.py": "what people are told, and their quiet hours",
+    "roles/fleet_monitor/files/spark_status_page.py": "the age of the page, which is the time of its file",
     "roles/guard/files/spark_guard.py": "with the monotonic clock of the same moment, for bounds over a day; dates for people",
     "roles/service/files/spark_on_demand.py": "dates for people; the decision goes by the monotonic clock",
     "roles/watchdog/files/spark_watchdog.py": "with the monotonic clock of the same moment, for the tracker",

@@ -72,7 +72,8 @@ def test_the_ports_are_those_of_the_settings() -> None:
         "open-webui": clients.OPEN_WEBUI_KEYS["port"][1],
         "hermes": clients.HERMES_KEYS["port"][1],
     }
-    assert {kind: about.port for kind, about in sockets.KINDS.items() if kind != "engine"} == {
+    given = ("engine", "status-page")  # what has no port of its own
+    assert {kind: about.port for kind, about in sockets.KINDS.items() if kind not in given} == {
         kind: str(port) for kind, port in defaults.items()
     }
 
@@ -102,6 +103,7 @@ AROUND = {
         },
     },
     "spark_monitoring": {"grafana_password_file": "/keys/grafana"},
+    "spark_fleet_monitor": {"page_port": 8090},
 }
 
 

@@ -1,9 +1,9 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Shows the pages of plan and status in a real browser: desk and phone, dark and light, without a mouse, without a request.
+"""Shows the pages of plan and status in a real browser: desk and phone, dark and light, without a mouse, without a request, by axe.
 
-pages_test.py [--screenshots FOLDER] FILE.html ...
+pages_test.py --axe axe.min.js [--screenshots FOLDER] FILE.html|URL ...
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ CONTRASTS = """
 """
 
 
-def check(browser: Browser, path: Path, size: str, scheme: Any, screenshots: Path | None) -> list[str]:
+def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.Namespace) -> list[str]:
     """Return what is wrong with a page at one size and in one scheme."""
+    name = Path(url).stem if url.startswith("file:") else "served"
     width, height = SIZES[size]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
@@ -57,18 +58,32 @@ def check(browser: Browser, path: Path, size: str, scheme: Any, screenshots: Pat
     said: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: said.append(message.text))
-    page.goto(path.resolve().as_uri())
-    wrong = [f"asks for {url}" for url in asked if url != path.resolve().as_uri()]
+    page.goto(url)
+    wrong = [f"asks for {each}" for each in asked if each != url]
     wrong += [f"the browser says: {text}" for text in said]
     wide = page.evaluate("document.documentElement.scrollWidth")
     if wide > width:
         wrong.append(f"is {wide} px wide on a screen of {width}")
     wrong += [f"contrast {ratio:.1f} of {text!r}" for ratio, text in page.evaluate(CONTRASTS) if ratio < CONTRAST]
     wrong += reach(page)
-    if screenshots:
-        page.screenshot(path=screenshots / f"{path.stem}-{size}-{scheme}.png", full_page=True)
+    if options.screenshots:
+        page.screenshot(path=options.screenshots / f"{name}-{size}-{scheme}.png", full_page=True)
+    wrong += violations(page, options.axe)
     context.close()
-    return [f"{path.name} ({size}, {scheme}): {text}" for text in wrong]
+    return [f"{name} ({size}, {scheme}): {text}" for text in wrong]
+
+
+def violations(page: Page, axe: Path) -> list[str]:
+    """Return what axe-core finds, by all of its rules; all that is folded is opened for it."""
+    page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    # By the debugger: the policy of the page lets nothing run in it.
+    page.evaluate(axe.read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"axe {each['id']}: {each['help']} ({len(each['nodes'])} times): {' '.join(map(str, each['nodes'][0]['target']))}: "
+        f"{each['nodes'][0]['html'][:160]}"
+        for each in found["violations"]
+    ]
 
 
 def reach(page: Page) -> list[str]:
@@ -96,17 +111,19 @@ def main() -> int:
     """Check each page at each size and in each scheme."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--screenshots", type=Path)
-    parser.add_argument("pages", type=Path, nargs="+")
+    parser.add_argument("--axe", type=Path, required=True, help="axe.min.js of axe-core")
+    parser.add_argument("pages", nargs="+", help="files, and addresses that begin with http:")
     options = parser.parse_args()
     wrong: list[str] = []
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=next(filter(None, map(shutil.which, BROWSERS))), args=["--no-sandbox"]
         )
-        for path in options.pages:
+        for given in options.pages:
+            url = given if given.startswith("http:") else Path(given).resolve().as_uri()
             for size in SIZES:
                 for scheme in ("light", "dark"):
-                    wrong += check(browser, path, size, scheme, options.screenshots)
+                    wrong += check(browser, url, size, scheme, options)
         browser.close()
     print("\n".join(wrong) or f"{len(options.pages)} pages at {len(SIZES)} sizes, dark and light: well")
     return 1 if wrong else 0

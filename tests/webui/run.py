@@ -4,7 +4,7 @@
 """Makes the environment of the browser test in .cache and runs it.
 
     run.py [--screenshot docs/images/open-webui.png]               a real LiteLLM before two stand-in engines
-    run.py --pages [FOLDER]                                        the pages of plan and status, with screenshots in a folder
+    run.py --pages [FOLDER]                                        the pages of plan and status, and the served one, with screenshots in a folder
     run.py --gateway URL --key-file FILE --model ALIAS ...         a gateway that is there
 
 Further options are those of webui_test.py.
@@ -12,6 +12,7 @@ Further options are those of webui_test.py.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -45,10 +46,15 @@ def main(argv: list[str]) -> int:
     webui = environment("webui", HERE / "requirements.txt")
     test = [str(webui), str(HERE / "webui_test.py"), "--traces", str(CACHE / "webui-traces"), *argv]
     if argv[:1] == ["--pages"]:
+        axe = install_axe()
+        if axe is None:
+            return 2
         with tempfile.TemporaryDirectory(prefix="pages-") as folder:
-            shots = ["--screenshots", argv[1]] if len(argv) > 1 else []
-            command = [str(webui), str(HERE / "pages_test.py"), *shots, *map(str, write_pages(Path(folder)))]
-            return subprocess.run(command, check=False).returncode
+            pages = write_pages(Path(folder))
+            with served(pages[-1], Path(folder)) as url:
+                shots = ["--screenshots", argv[1]] if len(argv) > 1 else []
+                command = [str(webui), str(HERE / "pages_test.py"), "--axe", str(axe), *shots, *map(str, pages), url]
+                return subprocess.run(command, check=False).returncode
     if "--gateway" in argv:
         return subprocess.run(test, check=False).returncode
     litellm = environment("gateway", ROOT / "tests/sim/gateway/requirements.txt")
@@ -64,7 +70,9 @@ def write_pages(folder: Path) -> list[Path]:
         str(ROOT / "collections"),
         *(str(ROOT / f"tests/unit/plugins/module_utils/{part}") for part in ("_fleet", "_plan")),
     ]
+    sys.path.insert(0, str(ROOT / "tests/unit/plugins"))
     status, plan = importlib.import_module("test_status_page"), importlib.import_module("test_plan_page")
+    watched = importlib.import_module("test_watched_status")
     pages = {
         "status": status.made(status.MIXED, status.SAID),
         "status-well": status.made({"s1": status.MIXED["s1"]}, status.SAID),
@@ -72,6 +80,7 @@ def write_pages(folder: Path) -> list[Path]:
         "plan-fleet": plan.plan_page.page(
             plan.make_plan(20, plan.HOSTILE, over=True), plan.make_findings(plan.HOSTILE)
         ),
+        "watched": watched.whole_page(),
     }
     for name, text in pages.items():
         (folder / f"{name}.html").write_text(text, encoding="utf-8")
@@ -90,6 +99,46 @@ def install_browser() -> bool:
         return True
     print(f"a browser is missing (one of {', '.join(BROWSERS)}): apt install chromium, as root", file=sys.stderr)
     return False
+
+
+def install_axe() -> Path | None:
+    """Install the axe-core of the lock file into the cache; say what to do where that cannot be done."""
+    lock = HERE / "package-lock.json"
+    place = CACHE / f"axe-{hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
+    script = place / "node_modules/axe-core/axe.min.js"
+    if not script.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            print("npm is missing, which gets axe-core: apt install npm, as root", file=sys.stderr)
+            return None
+        place.mkdir(parents=True, exist_ok=True)
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / name, place / name)
+        # A package is files here: none of its programs is run.
+        argv = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+        done = subprocess.run(argv, cwd=place, check=False, capture_output=True, text=True)
+        if done.returncode or not script.exists():
+            print(f"npm could not get axe-core:\n{done.stdout}{done.stderr}", file=sys.stderr)
+            return None
+    return script
+
+
+@contextmanager
+def served(page: Path, folder: Path) -> Iterator[str]:
+    """Serve a page as spark-status-page.service does, old enough to say so; yields its address."""
+    old = time.time() - 7200
+    os.utime(page, (old, old))
+    settings = folder / "settings.json"
+    given = {"listen": "127.0.0.1", "port": 0, "page": str(page), "stale_seconds": 600}
+    settings.write_text(json.dumps(given), encoding="utf-8")
+    argv = [sys.executable, str(ROOT / "roles/fleet_monitor/files/spark_status_page.py"), str(settings)]
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        port = process.stderr.readline().rpartition(" ")[2].strip()
+        try:
+            yield f"http://127.0.0.1:{port}/"
+        finally:
+            process.terminate()
 
 
 @contextmanager

@@ -48,3 +48,17 @@ def test_what_it_remembers(host):
         state = json.loads(host.file("/var/lib/dgxspark/fleet_monitor/state.json").content_string)
     assert state["outbox"] == {"webhook": []}
     assert state["delivery"] == {}
+
+
+def test_the_status_page_is_served_by_an_account_that_can_write_nothing(host):
+    unit = host.service("spark-status-page.service")
+    assert unit.is_running
+    assert unit.is_enabled
+    ask = "python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1]).read().decode())'"
+    text = host.check_output(f"{ask} http://127.0.0.1:8090/")
+    assert "<h1>Status of DGX Sparks</h1>" in text
+    assert "Other endpoints" in text
+    assert 'role="alert"' not in text
+    assert "HTTP Error 404" in host.run(f"{ask} http://127.0.0.1:8090/state.json").stderr
+    pid = host.check_output("systemctl show --value --property=MainPID spark-status-page.service")
+    assert host.check_output(f"stat --format=%u /proc/{pid}") != "0"

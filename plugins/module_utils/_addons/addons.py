@@ -147,8 +147,9 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
             findings[host] += found
         if settings["fleet_monitor"]:
             guarded = [name for name, parts in outcome.items() if (parts.get("guard") or {}).get("state") == "present"]
+            read = {name: {**made, "address": hosts[name]["address"]} for name, made in exporters.items()}
             outcome[host]["fleet_monitor"], found = fleet_monitor.plan(
-                host, settings["fleet_monitor"], known, doors, guarded
+                host, settings["fleet_monitor"], known, doors, guarded, read
             )
             findings[host] += found
     own: dict[str, list[Endpoint]] = {host: [] for host in hosts}
@@ -156,7 +157,24 @@ def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, An
         own[each["host"]].append(each)
     for host in hosts:
         outcome[host]["sockets"] = sockets.of_host(host, outcome[host], own[host], wanted)
+        findings[host] += _page_port(host, outcome[host]["sockets"])
     return outcome, findings
+
+
+def _page_port(host: str, listening: Sequence[sockets.Socket]) -> list[Finding]:
+    """Return what keeps the status page of a host from its port."""
+    page = next((each for each in listening if each["kind"] == "status-page"), None)
+    taken = [each["service"] for each in listening if page and each is not page and each["port"] == page["port"]]
+    if page is None or not taken:
+        return []
+    return [
+        Finding(
+            "fleet_monitor.page_port",
+            "error",
+            f"spark_fleet_monitor.page_port of {host} is {page['port']}, which is the port of {', '.join(taken)} there.",
+            fix="Take another port for the page.",
+        )
+    ]
 
 
 ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "fleet_monitor", "watchdog", "guard")
@@ -292,13 +310,11 @@ def exposure(host: str, listening: Sequence[sockets.Socket], wall: Mapping[str, 
     :param wall: its firewall as C(firewall.plan) returns it, None where there is none
     :returns: one finding, or none
     """
-    watching = [
-        each
-        for each in listening
-        if each["kind"] in ("prometheus", "alertmanager") and sockets.is_exposed(each["address"])
-    ]
+    exposed = [each for each in listening if sockets.is_exposed(each["address"])]
+    watching = [each for each in exposed if each["kind"] in ("prometheus", "alertmanager")]
+    findings = [_open_page(host, each) for each in exposed if each["kind"] == "status-page" and not wall]
     if not watching or wall:
-        return []
+        return findings
     names = " and ".join(f"{sockets.KINDS[each['kind']].title} on port {each['port']}" for each in watching)
     return [
         Finding(
@@ -308,8 +324,20 @@ def exposure(host: str, listening: Sequence[sockets.Socket], wall: Mapping[str, 
             "reads all figures and silences alerts.",
             fix="Leave spark_monitoring.listen out and come by SSH (ssh -L 3000:127.0.0.1:3000), put a proxy that asks for a "
             "password before them, or let a firewall choose who comes.",
-        )
+        ),
+        *findings,
     ]
+
+
+def _open_page(host: str, page: sockets.Socket) -> Finding:
+    return Finding(
+        "fleet_monitor.page_open",
+        "warning",
+        f"the status page of {host} answers on {page['address']}, port {page['port']}, and asks for no password: whoever reaches the "
+        "host reads the names of hosts and models, and what they said.",
+        fix=f"Leave spark_fleet_monitor.page_listen out and come by SSH (ssh -L {page['port']}:127.0.0.1:{page['port']} {host}), or let a "
+        "firewall choose who comes.",
+    )
 
 
 def images(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -53,6 +53,14 @@ KEYS: dict[str, Key] = {
     "quiet": Key((str, list), [], "quiet hours HH:MM-HH:MM; changes in them are reported afterwards"),
     "extra": Key(list, [], "further endpoints: a list of name, url, kind and further keys"),
     "leave_out": Key(list, [], "hosts, services, or keys such as spark-1/heavy that are not monitored"),
+    "page_port": Key(
+        int,
+        0,
+        "port of the [status page](#the-status-page), which each run makes anew; 0 for none",
+        least=0,
+        most=65535,
+    ),
+    "page_listen": Key(str, "127.0.0.1", "address that the status page listens on; it asks for no password"),
 }
 """Keys of C(spark_fleet_monitor)."""
 NOTIFIERS: dict[str, dict[str, tuple[tuple[type, ...], bool, str]]] = {
@@ -126,6 +134,10 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     for name in settings["leave_out"]:
         if not isinstance(name, str):
             problems.add(f"leave_out: {name!r} is neither a host, nor a service, nor a key like spark-1/heavy.")
+    if not plain_data.is_address(settings["page_listen"]):
+        problems.add(
+            f"page_listen: is {plain_data.shown(settings['page_listen'])}; it must be an address of the host, or 0.0.0.0."
+        )
     return settings, problems.messages
 
 
@@ -303,6 +315,7 @@ def plan(
     fleet: Sequence[Endpoint],
     gateways: Sequence[Endpoint] = (),
     guarded: Collection[str] = (),
+    exporters: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role fleet_monitor, and findings.
 
@@ -312,6 +325,7 @@ def plan(
     :param gateways: those before them, with the names that they offer; models are asked for a token through them
         too
     :param guarded: hosts whose memory is guarded: there an engine that is gone may have been stopped on purpose
+    :param exporters: variables of the role exporters by Spark, with its C(address); the status page reads them
     :returns: the variables, with C(secrets), files of the controller that are copied, and findings
     """
     findings: list[Finding] = []
@@ -336,14 +350,29 @@ def plan(
         "every_minutes": settings["every_minutes"],
         "delay_seconds": settings["delay_seconds"],
         "secrets": secrets.files,
+        "page": {"listen": settings["page_listen"], "port": settings["page_port"]} if settings["page_port"] else {},
         "settings": {
             "host": host,
             **{key: settings[key] for key in passed_on},
             "endpoints": checks,
             "notify": notifiers,
+            "page": {"exporters": _exporter_urls(host, exporters or {})} if settings["page_port"] else None,
         },
     }
     return outcome, findings
+
+
+def _exporter_urls(host: str, exporters: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return where the monitor on C(host) reads the figures of each Spark; those that it cannot reach are left out."""
+    found = {}
+    for spark, made in sorted(exporters.items()):
+        listen = str(made["listen"])
+        if made["node_exporter"] == "none" or (spark != host and endpoints.is_loopback(listen)):
+            continue
+        if endpoints.is_any(listen):
+            listen = "127.0.0.1" if spark == host else str(made["address"])
+        found[spark] = f"http://{endpoints.bracketed(listen)}:{made['node_port']}"
+    return found
 
 
 def _endpoint_check(

@@ -79,6 +79,10 @@ KINDS: dict[str, Kind] = {
         "Hermes agent", "spark-hermes", "`spark-hermes`", "8642", "loopback; `listen`",
         "`api_key_file`, or one made on the host", False,
     ),
+    "status-page": Kind(
+        "status page", "spark-status-page", "an account of systemd's making", "`page_port`", "loopback; `page_listen`",
+        "none", True,
+    ),
 }  # fmt: skip
 """Every kind of server that the collection starts. docs/security.md has the same table."""
 
@@ -145,8 +149,12 @@ def _serves(gateway: Mapping[str, Any], key: str) -> bool:
 
 
 def watchers(host: str, settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the other hosts whose Prometheus asks the exporters of C(host)."""
-    return sorted(other for other, wanted in settings.items() if other != host and wanted.get("monitoring"))
+    """Return the other hosts that ask the exporters of C(host): by their Prometheus, or for the status page."""
+    return sorted(
+        other
+        for other, wanted in settings.items()
+        if other != host and (wanted.get("monitoring") or (wanted.get("fleet_monitor") or {}).get("page_port"))
+    )
 
 
 # --- what listens -------------------------------------------------------------------------------------------------
@@ -207,7 +215,7 @@ def _of_exporters(
 
 
 def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:
-    """Gateway, monitoring and clients; made: see C(of_host)."""
+    """Gateway, monitoring, the status page and clients; made: see C(of_host)."""
     front = made.get("gateway")
     if front:
         yield _socket("gateway", "gateway", front["listen"], front["port"], not front["settings"]["open"])
@@ -221,6 +229,9 @@ def _of_front_ends(made: Mapping[str, Any]) -> Iterator[Socket]:
         for kind, there in runs.items():
             if there:
                 yield _socket(kind, kind, watching["listen"], watching[f"{kind}_port"], kind == "grafana")
+    page = (made.get("fleet_monitor") or {}).get("page")
+    if page:
+        yield _socket("status-page", "status-page", page["listen"], page["port"], False)
     for name, kind in (("open_webui", "open-webui"), ("hermes", "hermes")):
         client = (made.get("clients") or {}).get(name)
         if client:

@@ -26,6 +26,7 @@ class Finding:
     basis: C(inventory), C(measured) or C(probed): what the statement rests on.
     stage: how far vLLM would come before it prints that: C(arguments), C(device), C(load), C(profile), C(kv_cache), C(graphs).
     seconds: into the start at which it would print it, C(low), C(typical) and C(high); an estimate.
+    details: what few people want to read, in a line: shown by -v, in JSON and, folded, on the page of the plan.
     changes: what C(fix) says first, for machines: C({service, args}), where C(null) takes an argument out.
     """
 
@@ -38,6 +39,7 @@ class Finding:
     source: str = ""
     basis: str = "inventory"
     stage: str = ""
+    details: str = ""
     seconds: dict[str, int] = field(default_factory=dict)
     changes: list[dict[str, Any]] = field(default_factory=list)
 

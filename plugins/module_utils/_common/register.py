@@ -70,7 +70,11 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
     },
     "file": {"error": "missing"},
     "firewall": {"error": "address ray", "warning": "everybody off shuts_out", "info": "address"},
-    "fleet_monitor": {"error": "nothing", "warning": "notify plain unknown unreachable", "info": "own_host"},
+    "fleet_monitor": {
+        "error": "nothing page_port",
+        "warning": "notify page_open plain unknown unreachable",
+        "info": "own_host",
+    },
     "gateway": {
         "error": """
             alias_shadows backend_on_loopback fallback_loop no_master_key nothing_to_serve port_taken same_key

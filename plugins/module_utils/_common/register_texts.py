@@ -1397,6 +1397,14 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "`leave_out` names an unknown endpoint",
             "remove or correct it",
         ),
+        "fleet_monitor.page_open": (
+            "the status page, which asks for no password, listens beyond loopback without a firewall",
+            "remove `page_listen`, with access through SSH",
+        ),
+        "fleet_monitor.page_port": (
+            "the port of the status page is another server's",
+            "take another port",
+        ),
         "fleet_monitor.own_host": (
             "the monitor watches the host that it runs on",
             "run it on a host that serves no model, or add a second monitor that watches this one",

@@ -34,6 +34,7 @@ RESERVED_NAMES = (
     "open-webui",
     "prometheus",
     "speech",
+    "status-page",
     "watchdog",
     "guard",
     "gpu-clocks",

@@ -402,7 +402,7 @@ class Rule:
     """One thing that can be said of a launch (or, family U, of a unit).
 
     message, fix and vllm_error are format strings for the mappings that C(check) yields, one for each time the rule
-    fires; a mapping may also hold C(changes), the C(Change)s that put it right. needs_version: it keeps silent while
+    fires; a mapping may also hold C(changes), the C(Change)s that put it right, and C(details) of the finding. needs_version: it keeps silent while
     the version is not known. about: what the rules' page says where the message is all placeholders.
     """
 
@@ -430,6 +430,7 @@ class Rule:
                     fix=self.fix.format(**values),
                     source=self.source,
                     vllm_error=self.vllm_error.format(**values),
+                    details=str(values.get("details") or ""),
                     basis="probed" if self.needs_version and of.probed else "inventory",
                 ),
                 tuple(values.get("changes") or ()),

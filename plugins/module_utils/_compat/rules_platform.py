@@ -125,14 +125,14 @@ def _entrypoint_unknown(of: Launch) -> Hits:
     "SPK307",
     "warning",
     "vLLM version not known",
-    "Which vLLM is in {image} is not known, so {count} rules were not checked ({rules}).",
+    "Which vLLM is in {image} is not known, so {count} rules were not checked.",
     "Set vllm_version, or let site.yml inspect the image once it is on a host.",
     "catalogue of images",
 )
 def _version_unknown(of: Launch) -> Hits:
     if of.version is None:
         skipped = sorted(each.id for each in REGISTERED if each.needs_version)
-        yield {"image": of.image, "count": len(skipped), "rules": ", ".join(skipped)}
+        yield {"image": of.image, "count": len(skipped), "details": f"Not checked: {', '.join(skipped)}."}
 
 
 # Driver branch that runs a CUDA release natively, where start-up banners showed it.

@@ -33,6 +33,7 @@ STYLE = """
 .pair{display:grid;grid-template-columns:3rem 1fr 7.5rem;gap:.3rem .8rem;align-items:center;margin:.5rem 0}
 .attention{list-style:none;margin:0;padding:0}.attention li{background:var(--card);border:1px solid var(--line);border-left:.3rem solid var(--tight);
 border-radius:.3rem;padding:.4rem .8rem;margin:.5rem 0;overflow-wrap:anywhere}.attention li.fails{border-left-color:var(--fails)}
+.v{white-space:nowrap}
 .host>summary{grid-template-columns:minmax(6rem,14rem) 1fr auto}summary:focus-visible,.scroll:focus-visible{outline:3px solid var(--info);outline-offset:2px}
 @media(max-width:760px){.host>summary{grid-template-columns:1fr auto auto}.pair{grid-template-columns:3rem 1fr}.pair .room{grid-column:2;text-align:left}}
 """.strip()
@@ -45,24 +46,31 @@ FIXES = {
 """What to do about a state, in a line; C(down) has the service's own log."""
 
 
-def page(found: Mapping[str, Any], planned: Mapping[str, Mapping[str, Any]]) -> str:
+def page(
+    found: Mapping[str, Any],
+    planned: Mapping[str, Mapping[str, Any]],
+    others: Sequence[Mapping[str, Any]] = (),
+    note: str = "",
+) -> str:
     """Return the page.
 
     found: of C(fleet_status.report). planned: the plan by host, of which memory maps and findings are shown; a host without is shown
-    by what it says alone.
+    by what it says alone. others: endpoints that are no service of the plan, as C(watched_status.report) returns them. note: beside the
+    moment of the page, plain text.
     """
     hosts = sorted(
         found["hosts"], key=lambda host: (fleet_status.STATES.index(_worst(found, host)), picture.natural(host))
     )
     sections = [
-        f'<p class="soft">{escape(fleet_status.head(found))} As of {escape(str(found["at"]))}.</p>',
+        f'<p class="soft">{escape(fleet_status.head(found))} As of {escape(str(found["at"]))}.{escape(f" {note}" if note else "")}</p>',
         _tiles(found),
-        _attention(found, planned),
+        _attention(found, planned, others),
         "<section>",
         "<h2>Hosts</h2>",
         page_parts.legend("one colour for each service of a host; sizes in GiB"),
         *(_host(host, found, planned.get(host) or {}, len(hosts) <= MOST_OPEN) for host in hosts),
         "</section>",
+        _others(others),
     ]
     return page_parts.document("Status of DGX Sparks", [section for section in sections if section], STYLE)
 
@@ -101,9 +109,17 @@ def _figure(value: Any) -> bool:
 # --- what needs attention ---------------------------------------------------------------------------------------------
 
 
-def _attention(found: Mapping[str, Any], planned: Mapping[str, Mapping[str, Any]]) -> str:
+def _attention(
+    found: Mapping[str, Any], planned: Mapping[str, Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
+) -> str:
     """What is not well, the worst first, each with its fix; then errors and warnings of the plan."""
-    lines = [*_silent(found), *_troubled(found), *_of_plan(found, planned)]
+    lines = [*_silent(found), *_troubled(found)]
+    lines += [
+        _item(str(each["key"]), "down", str(each["error"]), str(each["hint"] or "See its log."), "fails")
+        for each in others
+        if not each["ok"]
+    ]
+    lines += _of_plan(found, planned)
     if not lines:
         return "<section><h2>Needs attention</h2><p>Nothing: all that was asked is well.</p></section>"
     return "\n".join(["<section>", "<h2>Needs attention</h2>", '<ul class="attention">', *lines, "</ul>", "</section>"])
@@ -225,23 +241,55 @@ def live_map(
 
 
 HEADS = ("service", "model", "state", "requests", "KV use", "GiB", "planned", "tok/s", "fast path", "up")
-FIGURES = ("requests", "KV use", "GiB", "planned", "tok/s")
+FIGURES = ("requests", "KV use", "GiB", "planned", "tok/s", "served tok/s")
+"""Columns that are flush right."""
+WATCHED = ("served tok/s", "last proof")
+"""Columns of what the fleet monitor knows beside the others."""
 
 
 def _services(rows: Sequence[Mapping[str, Any]], host: str) -> str:
     if not rows:
         return "<p>No services planned.</p>"
+    watched = any("tokens_per_second" in row for row in rows)
+    heads = [*HEADS, *(WATCHED if watched else ())]
+    return _table(f"services of {host}", heads, [_service(row, watched) for row in rows])
+
+
+def _table(label: str, heads: Iterable[str], rows: Iterable[str]) -> str:
+    """Return a table; label: plain text, for who does not see it."""
     lines = [
         # What may be wider than a phone can be reached by the keyboard.
-        f'<div class="scroll" tabindex="0" role="region" aria-label="services of {escape(host)}"><table><thead><tr>',
-        *(f'<th scope="col"{" class=n" if head in FIGURES else ""}>{head}</th>' for head in HEADS),
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}"><table><thead><tr>',
+        *(f'<th scope="col"{" class=n" if head in FIGURES else ""}>{head}</th>' for head in heads),
         "</tr></thead><tbody>",
+        *rows,
     ]
-    lines += [_service(row) for row in rows]
     return "".join([*lines, "</tbody></table></div>"])
 
 
-def _service(row: Mapping[str, Any]) -> str:
+def _others(others: Sequence[Mapping[str, Any]]) -> str:
+    """Return what else is checked: gateway, speech, Ollama, further endpoints."""
+    if not others:
+        return ""
+    rows = []
+    for each in others:
+        shade, word = ("fits", "up") if each["ok"] else ("fails", "down")
+        said = fleet_status.short(each["error"] or each.get("note") or "")
+        rows.append(
+            f"<tr><td>{escape(str(each['key']))}</td><td>{escape(str(each['where']))}</td>"
+            f'<td><span class="word {shade}">{word}</span></td><td>{escape(said)}</td></tr>'
+        )
+    table = _table("other endpoints", ("endpoint", "address", "state", "said"), rows)
+    return f'<section><h2>Other endpoints</h2><div class="open inside">{table}</div></section>'
+
+
+def _proof(row: Mapping[str, Any]) -> str:
+    """Say when a service was proved last, and how fast it was."""
+    measured = f", {row['proved_rate']:.1f} tok/s" if _figure(row.get("proved_rate")) else ""
+    return f"{row['proved']}{measured}" if row.get("proved") else "-"
+
+
+def _service(row: Mapping[str, Any], watched: bool) -> str:
     use, running = row["kv_cache_usage"], row["requests_running"]
     shade = SHADES[row["state"]]
     stage = (
@@ -262,4 +310,8 @@ def _service(row: Mapping[str, Any]) -> str:
         f"<td>{escape(str(row['fast_path'] or '-'))}</td>",
         f'<td class="v">{escape(tables.uptime(row["uptime_seconds"]))}</td>',
     ]
+    if watched:
+        served = row.get("tokens_per_second")
+        cells.append(page_parts.cell("served tok/s", f"{served:.1f}" if _figure(served) else "-"))
+        cells.append(f'<td class="v">{escape(_proof(row))}</td>')
     return f"<tr>{''.join(cells)}</tr>"

@@ -17,13 +17,15 @@ from . import picture
 # Colours of the services of a host, told apart also by people who see fewer of them (Okabe and Ito, "Color Universal
 # Design", 2008; without its yellow, which is hard to see on white).
 HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+# What is written on each of them: the one of white and near black that has a contrast of 4.5 (WCAG 2.2, 1.4.3).
+ON_HUES = ("#fff", "#10141a", "#10141a", "#10141a", "#10141a", "#10141a")
 # A part narrower than this share of the bar has no text in it.
 NARROWEST_TEXT = 0.11
 STYLE = """
 :root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1b2330;--soft:#5b6675;--line:#d9dee6;--free:#eef1f5;
---system:#9aa4b2;--fails:#b3261e;--tight:#8a5a00;--fits:#1a7340;--info:#34618e;--bar:1.7rem}
+--system:#9aa4b2;--on-system:#10141a;--fails:#b3261e;--tight:#8a5a00;--fits:#1a7340;--info:#34618e;--bar:1.7rem}
 @media(prefers-color-scheme:dark){:root{--bg:#12161c;--card:#1b212a;--ink:#e6eaf0;--soft:#9ba7b6;--line:#323b48;--free:#252d38;
---system:#5d6878;--fails:#ff8a80;--tight:#f2c14e;--fits:#6fd39a;--info:#8fbcf0}}
+--system:#5d6878;--on-system:#fff;--fails:#ff8a80;--tight:#f2c14e;--fits:#6fd39a;--info:#8fbcf0}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.45 system-ui,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 main{max-width:1180px;margin:0 auto;padding:1.5rem 1.25rem 3rem}
@@ -43,20 +45,20 @@ summary{padding:.5rem .9rem;cursor:pointer}
 .host>summary .name::before{content:"\\25B8";color:var(--soft);margin-right:.45rem;display:inline-block}
 .host[open]>summary .name::before{transform:rotate(90deg)}
 .room{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.word{font-weight:600}.fails .word,.word.fails,.room.over{color:var(--fails)}.tight .word,.word.tight{color:var(--tight)}
+.word{font-weight:600;white-space:nowrap}.fails .word,.word.fails,.room.over{color:var(--fails)}.tight .word,.word.tight{color:var(--tight)}
 .fits .word,.word.fits{color:var(--fits)}.host.fails{border-left:.3rem solid var(--fails)}.host.tight{border-left:.3rem solid var(--tight)}
 .host.fits{border-left:.3rem solid var(--line)}
 .bar{position:relative;display:flex;height:var(--bar);border-radius:.3rem;overflow:hidden;background:var(--free)}
-.bar span{flex:none;overflow:hidden;white-space:nowrap;font-size:.76rem;line-height:var(--bar);text-align:center;color:#fff;text-shadow:0 0 2px #000a;
+.bar span{flex:none;overflow:hidden;white-space:nowrap;font-size:.76rem;line-height:var(--bar);text-align:center;color:var(--ink);
 border-right:1px solid var(--card)}
 .bar span:last-of-type{border-right:0}
 HUES
-.weights{background:var(--c)}
-.bar .kv_cache,.bar .free{color:var(--ink);text-shadow:none}
-.kv_cache{background:color-mix(in srgb,var(--c) 62%,var(--card))}
+.weights{background:var(--c)}.bar .weights{color:var(--t)}
+.kv_cache{background:color-mix(in srgb,var(--c) 45%,var(--card))}
+.bar .overhead{text-shadow:0 0 2px var(--card),0 0 2px var(--card),0 0 2px var(--card)}
 .overhead{background:repeating-linear-gradient(135deg,var(--c) 0 2px,color-mix(in srgb,var(--c) 30%,var(--card)) 2px 6px)}
-.plain{background:color-mix(in srgb,var(--c) 80%,var(--ink))}
-.system{background:var(--system)}
+.plain{background:color-mix(in srgb,var(--c) 60%,var(--ink))}.bar .plain{color:var(--card)}
+.system{background:var(--system)}.bar .system{color:var(--on-system)}
 .free{background:var(--free)}
 .over-mark{position:absolute;top:0;bottom:0;right:0;border-left:3px solid var(--fails);
 background:repeating-linear-gradient(45deg,#b3261ed9 0 5px,#b3261e80 5px 10px)}
@@ -87,7 +89,9 @@ section:has(#only-fits:checked) .host:not(.fits){display:none}
 .cards td,.cards td.n{display:flex;justify-content:space-between;gap:1rem;padding:.1rem 0;text-align:right}
 .cards td::before{content:attr(data-of);color:var(--soft);text-align:left}.cards td small{display:inline}}
 @media print{.pick{display:none}.bar span,.legend i,.dot,.over-mark{-webkit-print-color-adjust:exact;print-color-adjust:exact}}
-""".strip().replace("HUES", "".join(f".s{index}{{--c:{hue}}}" for index, hue in enumerate(HUES)))
+""".strip().replace(
+    "HUES", "".join(f".s{index}{{--c:{hue};--t:{on}}}" for index, (hue, on) in enumerate(zip(HUES, ON_HUES)))
+)
 
 
 def document(title: str, sections: Iterable[str], style: str = "") -> str:

@@ -239,7 +239,7 @@ class SameFinding:
 
 
 def same_findings(findings: Sequence[Mapping[str, Any]]) -> list[SameFinding]:
-    """Group findings that say the same; order is kept.
+    """Group findings that say the same, the worst first; those of one id stand together where the first of them stands.
 
     Those that differ in nothing but figures and names of services become one as well, where they are more than C(MOST_FIGURES).
     """
@@ -263,7 +263,26 @@ def same_findings(findings: Sequence[Mapping[str, Any]]) -> list[SameFinding]:
             hosts = [host for group in of_it for host in group.hosts]
             services = [service for group in of_it for service in group.services]
             groups.append(SameFinding(of_it[0].first, hosts, services, figures=True))
-    return sorted(groups, key=lambda group: SEVERITIES.index(group.first["severity"]))
+    return _together(groups)
+
+
+def _together(groups: Sequence[SameFinding]) -> list[SameFinding]:
+    """Sort by severity, and within one put together those of one id, and of these those with one fix."""
+    rules: dict[tuple[int, str], int] = {}
+    fixes: dict[tuple[int, str, str], int] = {}
+    keys = []
+    for place, group in enumerate(groups):
+        severity, rule = SEVERITIES.index(group.first["severity"]), str(group.first["rule"])
+        fix = str(group.first.get("fix") or "")
+        keys.append(
+            (
+                severity,
+                rules.setdefault((severity, rule), place),
+                fixes.setdefault((severity, rule, fix), place),
+                place,
+            )
+        )
+    return [groups[key[-1]] for key in sorted(keys)]
 
 
 def _without_figures(text: str, names: Sequence[str]) -> str:
@@ -291,7 +310,7 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
 
     Neighbours with one id and one fix are one paragraph, a line each.
 
-    notes: print all of severity C(info); else all but C(ALWAYS) are left to C(notes_text).
+    notes: print all of severity C(info), and details; else all but C(ALWAYS) are left to C(notes_text).
     """
     paragraphs: list[str] = []
     last: tuple[str, ...] = ()
@@ -311,6 +330,8 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
         if finding.get("vllm_error"):
             when = when_text(finding)
             lines.append(f"        vLLM would say{', ' + when if when else ''}: {finding['vllm_error']}")
+        if finding.get("details") and notes:
+            lines.append(f"        {finding['details']}")
         if fix:
             lines.append(f"        Fix: {fix}")
         last = alike if len(lines) == 1 + bool(fix) else ()

@@ -134,6 +134,10 @@ def _finding(group: picture.SameFinding, unfolded: bool) -> str:
         )
     if finding.get("fix"):
         lines.append(f"<p><b>Fix:</b> {escape(finding['fix'])}</p>")
+    if finding.get("details"):
+        lines.append(
+            f'<details><summary>More</summary><p class="inside soft">{escape(finding["details"])}</p></details>'
+        )
     if group.figures:
         lines.append(
             f'<p class="soft">The figures are those of {escape(group.example)}; the others have their own.</p>'

@@ -123,7 +123,11 @@ def _image_built(service: PlannedService) -> list[Finding]:
 
 
 def _moving_revisions(service: PlannedService) -> list[Finding]:
-    """Return which models of a service are taken at a branch, which moves."""
+    """Return which models of a service are taken at a branch, which moves; one fix for all of them, by which they stand together."""
+    fix = (
+        "Set model.revision, for further models 'revision' below model.extra, to a commit, or to a newer one for its fixes; refs/main of "
+        "each below HF_HOME has the one that was downloaded."
+    )
     findings = []
     if service.model.repo and service.model.revision == "main":
         findings.append(
@@ -132,7 +136,7 @@ def _moving_revisions(service: PlannedService) -> list[Finding]:
                 severity="info",
                 service=service.name,
                 message=f"{service.model.repo} is used at the branch 'main', which can change; a host keeps the commit that it has.",
-                fix="Set model.revision to a commit; refs/main of the model below HF_HOME has the one that was downloaded.",
+                fix=fix,
             )
         )
     findings += [
@@ -142,8 +146,7 @@ def _moving_revisions(service: PlannedService) -> list[Finding]:
             service=service.name,
             message=f"{extra.repo}, which {service.name} is served with, is used at the branch 'main', which can change; a host keeps "
             "the commit that it has.",
-            fix=f"Set 'revision' of {extra.repo} below model.extra to a commit, or to a newer one for its fixes; refs/main of it below "
-            "HF_HOME has the one that was downloaded.",
+            fix=fix,
         )
         for extra in service.model.extra
         if extra.revision == "main"

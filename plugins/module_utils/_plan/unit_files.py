@@ -29,7 +29,13 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
         "_proof": ("receipts",),
         "_runtime": ("command", "hostmem"),
     },
-    "fleet_monitor": {"_runtime": ("command", "endpoint", "fleet_state", "metrics", "state_file", "systemd")},
+    "fleet_monitor": {
+        "_common": ("findings", "sizes", "tables"),
+        "_fleet": ("fleet_status", "status_page", "watched_status"),
+        "_host": ("guard_account",),
+        "_plan": ("page_parts", "picture"),
+        "_runtime": ("command", "endpoint", "fleet_state", "guard", "metrics", "state_file", "systemd"),
+    },
     "gateway": {"_runtime": ("command", "endpoint")},
     "guard": {
         "_runtime": (

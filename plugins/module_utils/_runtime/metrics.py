@@ -8,6 +8,7 @@ This file is copied to hosts as it is (watchdog and fleet monitor run it), so it
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -24,6 +25,34 @@ COUNTERS = {
     "iterations": ("vllm:iteration_tokens_total_count",),
 }
 SAMPLE = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{.*\})?\s+(\S+)(?:\s+\d+)?")
+
+LABELLED = re.compile(r"([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?")
+LABEL = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
+ESCAPED = re.compile(r"\\(.)")
+
+
+def labelled(text: str, prefix: str | tuple[str, ...]) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Read the exposition format with its labels; returns labels and value of each sample whose name begins with C(prefix), or one of them.
+
+    A value that is no number, or not finite, is left out.
+    """
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for line in text.splitlines():
+        match = LABELLED.fullmatch(line.strip()) if line.startswith(prefix) else None
+        if not match:
+            continue
+        try:
+            value = float(match.group(3))
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            labels = {name: ESCAPED.sub(_plain, given) for name, given in LABEL.findall(match.group(2) or "")}
+            found.setdefault(match.group(1), []).append((labels, value))
+    return found
+
+
+def _plain(escape: re.Match[str]) -> str:
+    return "\n" if escape.group(1) == "n" else escape.group(1)
 
 
 def samples(text: str) -> dict[str, list[float]]:

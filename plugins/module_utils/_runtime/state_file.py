@@ -28,12 +28,21 @@ def write(path: Path, value: Mapping[str, Any], mode: int = 0o644) -> None:
     :param value: what JSON can hold
     :param mode: of the file
     """
+    write_text(path, json.dumps(value, indent=1) + "\n", mode)
+
+
+def write_text(path: Path, text: str, mode: int = 0o644) -> None:
+    """Replace a file of text at one go, as C(write) does.
+
+    :param path: of the file; its folder is made
+    :param text: what is to be in it
+    :param mode: of the file
+    """
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.new")
     with fresh.open("w", encoding="utf-8") as stream:
         os.fchmod(stream.fileno(), mode)
-        json.dump(value, stream, indent=1)
-        stream.write("\n")
+        stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
     fresh.replace(path)

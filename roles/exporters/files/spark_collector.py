@@ -81,6 +81,8 @@ METRICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("service",),
     ),
     "dgxspark_unit_active": ("gauge", "1 when a unit of this collection is active.", ("unit", "service")),
+    "dgxspark_unit_starting": ("gauge", "1 when a unit is on its way up.", ("unit", "service")),
+    "dgxspark_unit_active_seconds": ("gauge", "How long a unit has been active.", ("unit", "service")),
     "dgxspark_unit_enabled": (
         "gauge",
         "1 when a unit starts at boot, 0 for what its owner has stopped or requests start.",
@@ -388,6 +390,9 @@ class Collector:
         for unit in found:
             name, service = unit["name"], services.get(unit["name"], "")
             page.add("dgxspark_unit_active", int(unit["active_state"] in units.UP), unit=name, service=service)
+            page.add("dgxspark_unit_starting", int(unit["active_state"] == "activating"), unit=name, service=service)
+            up = unit["active_seconds"] if unit["active_state"] in units.UP else None
+            page.add("dgxspark_unit_active_seconds", up, unit=name, service=service)
             page.add("dgxspark_unit_enabled", int(unit["enabled"] is not False), unit=name, service=service)
             page.add("dgxspark_unit_failed", int(unit["active_state"] == "failed"), unit=name, service=service)
             page.add(

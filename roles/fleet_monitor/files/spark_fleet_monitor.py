@@ -8,7 +8,8 @@ spark-fleet-monitor --dry-run      check and show; nothing is remembered or sent
 spark-fleet-monitor --test         send a test message to everybody who is told
 
 What counts as a change and what is said is in fleet_state.py; here is what is asked and sent. Checks run at once and each
-has its limit. Tokens come from files and are in no argument, message, log or error.
+has its limit. Tokens come from files and are in no argument, message, log or error. Where a status page is wanted, each run
+makes it last, of its checks, the figures of engines and exporters, and the plan as the last run of site.yml left it.
 
 Exit codes: 0 all endpoints are up, 1 some are down, 2 the settings cannot be used, 3 somebody could not be told.
 Python's standard library and the files beside it are all it needs.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
 import json
 import os
 import queue
@@ -27,7 +29,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from email.message import EmailMessage
 from email.utils import formatdate, make_msgid
@@ -36,6 +38,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
+from dgxspark_vllm._fleet import status_page, watched_status
 from dgxspark_vllm._runtime import command, endpoint, fleet_state, metrics, state_file
 from dgxspark_vllm._runtime.fleet_state import Result
 from dgxspark_vllm._runtime.systemd import journal_line
@@ -44,6 +47,8 @@ AT_ONCE = 16
 SEND_SECONDS = 20.0
 LOCK_SECONDS = 120.0
 COMMAND_SECONDS = 60.0
+PAGE_SECONDS = 10.0  # that engines and exporters may take for the figures of the page
+PAGE = "page/index.html"
 
 
 class DeliveryError(Exception):
@@ -179,36 +184,41 @@ def figures(client: endpoint.Client) -> dict[str, float | None] | None:
 def check_all(settings: Mapping[str, Any], wanted: Mapping[str, str | None]) -> dict[str, dict[str, Any]]:
     """Ask all endpoints at once, a bounded number at a time, and give up on what does not end."""
     quick, slow = float(settings["timeout_seconds"]), float(settings["completion_seconds"])
-    todo: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
-    for given in settings["endpoints"]:
-        todo.put(given)
-    done: dict[str, dict[str, Any]] = {}
+
+    def judged(given: Mapping[str, Any]) -> dict[str, Any]:
+        try:
+            return check(given, quick, slow, wanted.get(given["key"]))
+        except Exception as error:  # one endpoint that answers nonsense does not hide the others
+            return failed(f"the check itself failed: {error!r}")
+
+    seconds = 2 * quick + (2 * slow + 20 if any(w is not None for w in wanted.values()) else 0)
+    done = at_once({given["key"]: functools.partial(judged, given) for given in settings["endpoints"]}, seconds)
+    late = failed("the check did not end in time", "the name may not resolve, or the server sends byte by byte")
+    return {given["key"]: done.get(given["key"], late) for given in settings["endpoints"]}
+
+
+def at_once(jobs: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, Any]:
+    """Do jobs that raise nothing, a bounded number at a time; seconds: that one may take. Returns what ended in time."""
+    todo: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in jobs:
+        todo.put(name)
+    done: dict[str, Any] = {}
 
     def work() -> None:
         while True:
             try:
-                given = todo.get_nowait()
+                name = todo.get_nowait()
             except queue.Empty:
                 return
-            try:
-                done[given["key"]] = check(given, quick, slow, wanted.get(given["key"]))
-            except Exception as error:  # one endpoint that answers nonsense does not hide the others
-                done[given["key"]] = failed(f"the check itself failed: {error!r}")
+            done[name] = jobs[name]()
 
-    count = len(settings["endpoints"])
-    threads = [threading.Thread(target=work, daemon=True) for _number in range(min(AT_ONCE, count))]
+    threads = [threading.Thread(target=work, daemon=True) for _number in range(min(AT_ONCE, len(jobs)))]
     for thread in threads:
         thread.start()
-    waves = -(-count // AT_ONCE)
-    give_up = (
-        time.monotonic()
-        + waves * (2 * quick + (2 * slow + 20 if any(w is not None for w in wanted.values()) else 0))
-        + 5
-    )
+    give_up = time.monotonic() + -(-len(jobs) // AT_ONCE) * seconds + 5
     for thread in threads:
         thread.join(max(give_up - time.monotonic(), 0.01))
-    late = failed("the check did not end in time", "the name may not resolve, or the server sends byte by byte")
-    return {given["key"]: done.get(given["key"], late) for given in settings["endpoints"]}
+    return dict(done)  # a copy: a job that ends later adds to the other
 
 
 def failed(error: str, hint: str = "") -> dict[str, Any]:
@@ -366,6 +376,55 @@ def test_message(settings: Mapping[str, Any]) -> int:
     return code
 
 
+# --- the status page --------------------------------------------------------------------------------------------------
+
+
+def make_page(
+    settings: Mapping[str, Any], state: dict[str, Any], found: Mapping[str, Mapping[str, Any]], folder: Path
+) -> None:
+    """Make the page anew, of what this run found; notes in the state how many tokens engines have made."""
+    text: dict[str, tuple[str | None, str]] = {}
+    engines = [given for given in settings["endpoints"] if given.get("vllm") and found[given["key"]]["ok"]]
+    jobs = {f"engine {given['key']}": functools.partial(read_figures, given["url"]) for given in engines}
+    wanted = settings["page"]["exporters"]
+    jobs |= {f"exporter {spark}": functools.partial(read_figures, url) for spark, url in wanted.items()}
+    text = at_once(jobs, PAGE_SECONDS)
+    now, late = time.time(), (None, "its exporter does not answer in time")
+    before = (state.get("page") or {}).get("tokens") if isinstance(state.get("page"), dict) else None
+    before = before if isinstance(before, dict) else {}
+    tokens: dict[str, list[float]] = {}
+    figures: dict[str, dict[str, Any]] = {}
+    for given in engines:
+        key, said = given["key"], text.get(f"engine {given['key']}", late)[0] or ""
+        count = metrics.progress(said)["generation_tokens"]
+        figures[key] = {
+            **metrics.parse(said),
+            "tokens_per_second": watched_status.rate(before.get(key), now, count),
+        }
+        if count is not None:
+            tokens[key] = [now, count]
+    state["page"] = {"tokens": tokens}
+    exporters = {spark: text.get(f"exporter {spark}", late) for spark in wanted}
+    kept = state_file.read(folder / "plan.json") or {}
+    plans = kept.get("hosts") or {}
+    checks = {given["key"]: {"url": given["url"], **found[given["key"]]} for given in settings["endpoints"]}
+    status, others = watched_status.report(plans, checks, figures, exporters, now)
+    made = f"By the fleet monitor of {settings['host']}; reload the page for its newest run."
+    planned = f" Plan and its findings as of {kept['at']}." if kept.get("at") else ""
+    state_file.write_text(folder / PAGE, status_page.page(status, plans, others, made + planned))
+
+
+def read_figures(url: str) -> tuple[str | None, str]:
+    """Return what a server has at /metrics, which asks for no key; None where it has nothing, and why."""
+    try:
+        answer = endpoint.fetch(f"{url}/metrics", timeout=PAGE_SECONDS)
+    except (OSError, ValueError) as error:
+        return None, f"its exporter does not answer: {' '.join(str(error).split())[:200]}"
+    if answer.status != 200:
+        return None, f"its exporter answers HTTP {answer.status}"
+    return answer.body.decode("utf-8", "replace"), ""
+
+
 # --- one run --------------------------------------------------------------------------------------------------------
 
 
@@ -411,6 +470,12 @@ def run(settings: Mapping[str, Any], args: argparse.Namespace) -> int:
         state_file.write(path, state)  # before anything is sent: what was seen is not lost
         quiet = fleet_state.is_quiet(settings["quiet"], local)
         errors = {} if quiet else tell(settings, state, path, now)
+        if settings.get("page"):
+            try:
+                make_page(settings, state, found, args.state)
+                state_file.write(path, state)
+            except Exception as error:  # whatever somebody's figures do to it: people are told all the same
+                say(f"the status page could not be made, the old one stays: {error!r}", 4)
     report(found, settings, args.json, {"changes": changes, "undelivered": errors, "quiet": quiet})
     down = sorted(key for key, result in found.items() if not result["ok"])
     say(f"{len(found) - len(down)} of {len(found)} endpoints are up" + (f"; down: {', '.join(down)}" if down else ""))

@@ -29,7 +29,7 @@ ROLES = {
     "clients": "{{ __clients_keys + (__clients_hermes_files if clients_hermes else []) + (__clients_page_files if clients_open_webui else []) }}",
     "exporters": "{{ [__exporters_settings, __exporters_collector_unit, __exporters_node_unit, __exporters_gpu_unit] }}",
     "monitoring": "{{ __monitoring_files + (__monitoring_dropin if monitoring_grafana != 'package' else []) }}",
-    "fleet_monitor": "{{ __fleet_monitor_own }}",
+    "fleet_monitor": "{{ __fleet_monitor_own + (__fleet_monitor_page_files if fleet_monitor_page else []) }}",
 }
 """Role to the files that the module component is given of it; those of other choices too, where the variables allow them."""
 REGISTERED: dict[str, Any] = {"__gateway_account": {"uid": 990, "group": 989}, "ansible_check_mode": False}
@@ -387,6 +387,11 @@ def _fleet_monitor(planned: dict[str, Any], made: dict[str, dict[str, Any]]) -> 
     assert "StartLimitIntervalSec=0" in made["/etc/systemd/system/spark-fleet-monitor.service"]["content"].splitlines()
     timer = settings_of(made["/etc/systemd/system/spark-fleet-monitor.timer"]["content"])
     assert ("Timer", "OnUnitActiveSec", f"{planned['every_minutes']}min") in timer
+    if planned["page"]:
+        page = json.loads(made["/etc/dgxspark/fleet_monitor/status-page.json"]["content"])
+        assert {key: page[key] for key in planned["page"]} == planned["page"]
+        unit = settings_of(made["/etc/systemd/system/spark-status-page.service"]["content"])
+        assert ("Service", "DynamicUser", "true") in unit
 
 
 CHECKS = {

@@ -37,6 +37,14 @@ LoadState=loaded
 ActiveState=active
 SubState=running
 NRestarts=2
+ActiveEnterTimestampMonotonic=1000000
+
+Id=spark-late.service
+Type=exec
+LoadState=loaded
+ActiveState=activating
+SubState=start
+NRestarts=0
 
 Id=spark-pair.service
 Type=notify
@@ -44,6 +52,7 @@ LoadState=loaded
 ActiveState=failed
 SubState=failed
 NRestarts=7
+ActiveEnterTimestampMonotonic=1000000
 """
 
 
@@ -231,6 +240,12 @@ def test_units(host: Host) -> None:
     assert page['dgxspark_unit_active{unit="spark-heavy.service",service="heavy"}'] == 1
     assert page['dgxspark_unit_restarts_total{unit="spark-heavy.service",service="heavy",supervisor="0"}'] == 2
     assert page['dgxspark_unit_failed{unit="spark-pair.service",service=""}'] == 1
+    assert page['dgxspark_unit_active_seconds{unit="spark-heavy.service",service="heavy"}'] > 0
+    assert 'dgxspark_unit_active_seconds{unit="spark-pair.service",service=""}' not in page
+    starting = {key: value for key, value in page.items() if key.startswith("dgxspark_unit_starting")}
+    assert {key for key, value in starting.items() if value} == {
+        'dgxspark_unit_starting{unit="spark-late.service",service=""}'
+    }
     assert page['dgxspark_unit_restarts_total{unit="spark-pair.service",service="",supervisor="1"}'] == 7
 
 

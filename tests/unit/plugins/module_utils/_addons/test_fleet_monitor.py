@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import fleet_monitor
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons, fleet_monitor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import fleet_state
 
@@ -249,3 +249,73 @@ def test_what_is_wrong_is_said_with_its_place(value: Any, words: str) -> None:
 def test_defaults_are_nobodys_to_change() -> None:
     good({})["leave_out"].append("x")
     assert good({})["leave_out"] == []
+
+
+EXPORTERS = {
+    "spark-1": {"node_exporter": "managed", "listen": "192.168.1.11", "node_port": 9100, "address": "192.168.1.11"},
+    "spark-2": {"node_exporter": "existing", "listen": "0.0.0.0", "node_port": 9101, "address": "fd00::2"},
+    "spark-3": {"node_exporter": "none", "listen": "192.168.1.13", "node_port": 9100, "address": "192.168.1.13"},
+    "spark-4": {"node_exporter": "managed", "listen": "127.0.0.1", "node_port": 9100, "address": "192.168.1.14"},
+}
+
+
+def test_no_page_unless_it_is_asked_for() -> None:
+    outcome, _findings = fleet_monitor.plan("forge", good({}), FLEET, (), (), EXPORTERS)
+    assert outcome["page"] == {} and outcome["settings"]["page"] is None
+
+
+def test_the_page_and_the_exporters_that_it_reads() -> None:
+    settings = good({"page_port": 8090})
+    outcome, _findings = fleet_monitor.plan("forge", settings, FLEET, (), (), EXPORTERS)
+    assert outcome["page"] == {"listen": "127.0.0.1", "port": 8090}
+    assert outcome["settings"]["page"]["exporters"] == {
+        "spark-1": "http://192.168.1.11:9100",
+        "spark-2": "http://[fd00::2]:9101",
+    }
+    outcome, _findings = fleet_monitor.plan("spark-4", settings, FLEET, (), (), EXPORTERS)
+    assert outcome["settings"]["page"]["exporters"]["spark-4"] == "http://127.0.0.1:9100"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [({"page_port": 70000}, "page_port"), ({"page_listen": "not an address"}, "page_listen: is 'not an address'")],
+)
+def test_a_page_that_nobody_can_serve(value: dict[str, Any], said: str) -> None:
+    _settings, messages = fleet_monitor.read("forge", value)
+    assert len(messages) == 1 and said in messages[0]
+
+
+def page_rules(**monitor: Any) -> list[str]:
+    settings, messages = addons.read(
+        "forge", {"spark_fleet_monitor": {"page_port": 4000, **monitor}}, [], is_spark=False
+    )
+    gate, more = addons.read(
+        "forge", {"spark_gateway": {"aliases": {"a": {"url": "http://h:1", "model": "m"}}}}, [], False
+    )
+    assert messages == more == []
+    host = {
+        "address": "192.168.1.5",
+        "settings": {**settings, "gateway": gate["gateway"]},
+        "engines": None,
+        "allow_from": [],
+    }
+    blank: dict[str, Any] = {
+        "measured": None,
+        "images": None,
+        "gpu_args": [],
+        "sysroot": "/",
+        "rails": {},
+        "firewall": False,
+    }
+    outcome, findings = addons.plan(
+        {"forge": {**host, **blank, "planned_gib": {}, "service_keys": {}, "reserve_gib": 0.0}}
+    )
+    found = [*findings["forge"], *addons.exposure("forge", outcome["forge"]["sockets"], None)]
+    assert addons.exposure("forge", outcome["forge"]["sockets"], {"state": "present"}) == []
+    return [finding.rule for finding in found]
+
+
+def test_the_page_has_a_port_of_its_own_and_is_not_open_unless_told() -> None:
+    assert "fleet_monitor.page_port" in page_rules()
+    assert not {"fleet_monitor.page_port", "fleet_monitor.page_open"} & set(page_rules(page_port=8090))
+    assert "fleet_monitor.page_open" in page_rules(page_port=8090, page_listen="0.0.0.0")

@@ -254,3 +254,37 @@ def test_hosts_of_which_another_one_runs_are_not_alike() -> None:
 def test_a_plan_without_sets_explains_none() -> None:
     text = picture.plan_text({"hosts": {"spark-1": HEAVY}}, [])
     assert "[set" not in text and "[stopped]" not in text
+
+
+def test_findings_of_one_id_stand_together_the_worst_first() -> None:
+    said = [
+        finding(rule="image.tag", severity="info", message="a is a tag.", fix="Pin it."),
+        finding(rule="model.moves", severity="info", message="b moves.", fix="Set it."),
+        finding(rule="image.tag", severity="info", message="c is a tag.", fix="Pin it."),
+        finding(rule="memory.node", severity="error", message="Too much.", fix="Less."),
+        finding(rule="image.tag", severity="info", message="d is a tag.", fix="Build it."),
+        finding(rule="image.tag", severity="info", message="e is a tag.", fix="Pin it."),
+        finding(rule="memory.node", severity="error", message="Too much.", fix="Less."),
+    ]
+    lines = picture.findings_text(said).splitlines()
+    assert [line.split(":", 1)[1].strip() for line in lines] == [
+        "Too much. [memory.node]",
+        "Less.",
+        "a is a tag. [image.tag]",
+        "c is a tag.",
+        "e is a tag.",
+        "Pin it.",
+        "d is a tag. [image.tag]",
+        "Build it.",
+        "b moves. [model.moves]",
+        "Set it.",
+    ]
+
+
+def test_details_are_for_who_asks() -> None:
+    said = [finding(message="Two rules were not checked.", details="Not checked: SPK101, SPK102.", fix="Set it.")]
+    assert "Not checked" not in picture.findings_text(said, notes=False)
+    assert picture.findings_text(said).splitlines()[1:] == [
+        "        Not checked: SPK101, SPK102.",
+        "        Fix: Set it.",
+    ]

@@ -242,3 +242,35 @@ def test_what_pages_share_escapes_what_it_is_given() -> None:
     reader = Reader(page_parts.document(HOSTILE, parts))
     assert reader.text.count("alert(1)") == 7  # title, heading, figure, words, note, cell and what stands below it
     assert {tag for tag, _name, _value in reader.attributes}.isdisjoint({"script"})
+
+
+def test_details_are_folded() -> None:
+    said = {
+        "rule": "SPK307",
+        "severity": "warning",
+        "service": "",
+        "host": "spark-1",
+        "message": "One was not checked.",
+        "fix": "",
+    }
+    reader = Reader(plan_page.page(make_plan(1), [{**said, "details": "Not checked: SPK101."}]))
+    assert "More Not checked: SPK101." in reader.text
+    assert ("details", {}) in reader.tags
+
+
+def light(colour: str) -> float:
+    """Relative luminance of WCAG 2.2."""
+    digits = colour[1:] if len(colour) == 7 else "".join(each * 2 for each in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_what_is_written_on_a_colour_can_be_read() -> None:
+    assert len(page_parts.HUES) == len(page_parts.ON_HUES)
+    pairs = list(zip(page_parts.HUES, page_parts.ON_HUES))
+    pairs += re.findall(r"--system:(#[0-9a-f]+);--on-system:(#[0-9a-f]+)", page_parts.STYLE)
+    assert len(pairs) == len(page_parts.HUES) + 2
+    for back, front in pairs:
+        dark, bright = sorted((light(back), light(front)))
+        assert (bright + 0.05) / (dark + 0.05) >= 4.5, (back, front)

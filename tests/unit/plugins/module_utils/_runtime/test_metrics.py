@@ -53,3 +53,13 @@ def test_what_moves() -> None:
 
 def test_what_moves_is_not_known_of_another_server() -> None:
     assert set(metrics.progress("up 1\n").values()) == {None}
+
+
+def test_samples_with_their_labels() -> None:
+    text = 'a_one{x="1",y="a\\"b,\\\\"} 2.5\na_two 1\na_bad x\na_nan NaN\nb_other{x="1"} 1\n# a_comment 1\na_late{} 7 1700000000\n'
+    assert metrics.labelled(text, "a_") == {
+        "a_one": [({"x": "1", "y": 'a"b,\\'}, 2.5)],
+        "a_two": [({}, 1.0)],
+        "a_late": [({}, 7.0)],
+    }
+    assert set(metrics.labelled(text, ("a_two", "b_"))) == {"a_two", "b_other"}

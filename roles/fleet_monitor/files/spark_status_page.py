@@ -1,0 +1,166 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Serves the status page that the fleet monitor makes: one file, read-only. What spark-status-page.service runs.
+
+Everything but the page is 404, everything but GET and HEAD 501. A page that the monitor has not made anew for too long
+says so at its top: a monitor that is gone must not look like a fleet that is well. Python's standard library is all it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import socketserver
+import sys
+import threading
+import time
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+PATHS = ("/", "/index.html")
+MOST_BYTES = 16 * 1024 * 1024  # of the page; that of a hundred hosts has less than 1 MiB
+AT_ONCE = 24  # readers; more are turned away
+SECONDS = 10.0  # that a reader may be silent
+HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+START = b"<main>"
+
+
+def page(path: Path, stale_seconds: float, now: float) -> tuple[HTTPStatus, bytes]:
+    """Return status and body of the page as it is.
+
+    :param path: of the file
+    :param stale_seconds: age from which the page says that it is old
+    :param now: seconds since 1970
+    """
+    try:
+        with path.open("rb") as stream:
+            written = path.stat().st_mtime
+            body = stream.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        return HTTPStatus.SERVICE_UNAVAILABLE, message("The fleet monitor has made no page yet; its next run does.")
+    except OSError as error:
+        return HTTPStatus.INTERNAL_SERVER_ERROR, message(f"{path} cannot be read: {error.strerror}.")
+    if len(body) > MOST_BYTES:
+        return HTTPStatus.INTERNAL_SERVER_ERROR, message(f"{path} has more than {MOST_BYTES} bytes.")
+    age = now - written
+    if age > stale_seconds:
+        said = (
+            f'<p role="alert"><strong class="word fails">This page is {age / 60:.0f} minutes old.</strong> The fleet monitor has not '
+            "run since, or could not write: journalctl -eu spark-fleet-monitor.</p>"
+        )
+        body = body.replace(START, START + said.encode(), 1)
+    return HTTPStatus.OK, body
+
+
+def message(text: str) -> bytes:
+    """Return a page with one sentence, which has nothing of a stranger in it."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Status of DGX Sparks</title></head>'
+        f"<body><main><h1>Status of DGX Sparks</h1><p>{text}</p></main></body></html>\n"
+    ).encode()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one reader."""
+
+    timeout = SECONDS
+    server: Server
+
+    def do_GET(self) -> None:
+        """Answer with the page."""
+        self.answer(True)
+
+    def do_HEAD(self) -> None:
+        """Answer with the headers of the page."""
+        self.answer(False)
+
+    def version_string(self) -> str:
+        """Return what stands in C(Server:); of which Python this is nobody has to know."""
+        return "dgxspark"
+
+    def answer(self, with_body: bool) -> None:
+        """Answer; a path other than those of the page is not there."""
+        if self.path.partition("?")[0] in PATHS:
+            status, body = page(self.server.page, self.server.stale_seconds, time.time())
+        else:
+            status, body = HTTPStatus.NOT_FOUND, message("There is one page here: /")
+        self.send_response(status)
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Keep quiet: who reads is nobody's business, and what is asked for is a stranger's text."""
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """Serves one file to a bounded number of readers at once. HTTPServer would ask a name server for its own name first."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, listen: str, port: int, path: Path, stale_seconds: float) -> None:
+        found = socket.getaddrinfo(listen, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        self.address_family = found[0][0]
+        self.page, self.stale_seconds = path, stale_seconds
+        self.free = threading.BoundedSemaphore(AT_ONCE)
+        super().__init__((listen, port), Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, or not at all where all are taken."""
+        if not self.free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room for the next one."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keep quiet about readers that go away or send nonsense."""
+
+
+def main() -> int:
+    """Serve until it is stopped."""
+    parser = argparse.ArgumentParser(
+        prog="spark-status-page", description="Serves the status page of the fleet monitor."
+    )
+    parser.add_argument("settings", type=Path, help="JSON with listen, port, page and stale_seconds")
+    path = parser.parse_args().settings
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        listen, port, stale = str(given["listen"]), int(given["port"]), float(given["stale_seconds"])
+        file = Path(given["page"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        print(f"{path} cannot be used ({error}); run site.yml again", file=sys.stderr)
+        return 2
+    try:
+        server = Server(listen, port, file, stale)
+    except OSError as error:
+        print(f"{listen}, port {port}: {error}; see who has it: ss -ltnp", file=sys.stderr)
+        return 1
+    print(f"serves {file} on {listen}, port {server.server_address[1]}", file=sys.stderr, flush=True)
+    with server:
+        server.serve_forever()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
