@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tree
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.unit_files import LIBRARIES
 
 pytestmark = pytest.mark.parametrize("role", tree.ROLES)
 
@@ -99,3 +102,17 @@ def test_site_runs_it_under_its_own_tag(role: str) -> None:
             assert reached is None or role in reached, f"{task['name']}: its file is not reached by the tag {role}"
             return
     pytest.fail(f"playbooks/site.yml does not run the role {role}")
+
+
+def test_what_a_role_removes_of_the_library_is_its_own(role: str) -> None:
+    """Programs of other roles on the same host import the rest."""
+    text = "".join(map(tree.read, tree.below(f"roles/{role}/tasks/", f"roles/{role}/vars/")))
+    removed = re.findall(r"/dgxspark_vllm/([\w/.]+)", text)
+    shared = {
+        f"{package}/{name}.py"
+        for other, packages in LIBRARIES.items()
+        for package, names in packages.items()
+        for name in names
+        if other != role
+    }
+    assert [path for path in removed if any(f"{each}/".startswith(f"{path}/") for each in shared)] == []
