@@ -13,12 +13,12 @@ ENGINE = "".join(
     (ROOT / f"plugins/module_utils/_cluster/{name}.py")
     .read_text(encoding="utf-8")
     .replace("from __future__ import annotations", "")
-    for name in ("cabling", "fabric", "collective")
+    for name in ("cabling", "fabric", "pings", "collective")
 )
 PAGE = (ROOT / "docs/fabric.md").read_text(encoding="utf-8")
 TESTS = "".join(
     (ROOT / f"tests/unit/plugins/module_utils/_cluster/test_{name}.py").read_text(encoding="utf-8")
-    for name in ("cabling", "fabric", "collective")
+    for name in ("cabling", "fabric", "pings", "collective")
 )
 
 RULES = [name.removeprefix("fabric.") for name in REGISTER if name.startswith("fabric.")]
