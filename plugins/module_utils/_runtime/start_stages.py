@@ -354,4 +354,5 @@ def under_way(
 
 def text(stages: Mapping[str, float]) -> str:
     """Return what the stages of a start took for people, in their order; those below a second are left out."""
-    return ", ".join(f"{stage} {stages[stage]:.0f} s" for stage in ALL_STAGES if stages.get(stage, 0.0) >= 1)
+    long = [f"{stage} {stages[stage]:.0f} s" for stage in ALL_STAGES if stages.get(stage, 0.0) >= 1]
+    return ", ".join(long) or "each stage less than a second"

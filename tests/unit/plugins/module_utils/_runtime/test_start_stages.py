@@ -143,3 +143,4 @@ def test_how_far_a_start_is() -> None:
 def test_stages_for_people() -> None:
     took = {"profile": 38.2, "gate": 0.4, "load": 12.0}
     assert start_stages.text(took) == "load 12 s, profile 38 s"
+    assert start_stages.text({"gate": 0.4}) == start_stages.text({}) == "each stage less than a second"
