@@ -13,6 +13,17 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import cabl
 
 NETDEVS = {0: ("enp1s0f0np0", "enP2p1s0f0np0"), 1: ("enp1s0f1np1", "enP2p1s0f1np1")}
 
+PING = {
+    "rail": "rail0",
+    "host": "a",
+    "netdev": "enp1s0f0np0",
+    "source": "192.168.100.10",
+    "target": "192.168.100.11",
+    "target_host": "b",
+    "size": 8972,
+}
+"""One wanted ping, as C(fabric.pings) has them."""
+
 
 def fabric_facts(number: int, cage: int = 0) -> dict[str, Any]:
     """What spark_info says of a Spark with one cable, addresses on both interfaces."""

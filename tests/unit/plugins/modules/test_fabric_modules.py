@@ -9,21 +9,13 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from cluster_fixture import PING
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
 from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabric_plan, fabric_probe
 
-PING = {
-    "rail": "rail0",
-    "host": "a",
-    "netdev": "enp1s0f0np0",
-    "source": "192.168.100.10",
-    "target": "192.168.100.11",
-    "target_host": "b",
-    "size": 8972,
-}
 TEST = {
     "rail": "rail0",
     "tool": "iperf3",

@@ -6,18 +6,10 @@
 from __future__ import annotations
 
 import pytest
+from cluster_fixture import PING
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import pings
 
-PING = {
-    "rail": "rail0",
-    "host": "a",
-    "netdev": "enp1s0f0np0",
-    "source": "192.168.100.10",
-    "target": "192.168.100.11",
-    "target_host": "b",
-    "size": 8972,
-}
 GOOD = "3 packets transmitted, 3 received, 0% packet loss, time 602ms\nrtt min/avg/max/mdev = 0.1/0.2/0.3/0.0 ms\n"
 LOST = "3 packets transmitted, 0 received, 100% packet loss, time 2038ms\n"
 TOO_LONG = "3 packets transmitted, 0 received, +3 errors, 100% packet loss, time 2038ms\n"
