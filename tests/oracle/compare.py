@@ -73,8 +73,11 @@ def make_args(rng: random.Random, drafts: bool) -> dict[str, Any]:
 
 
 def read_files(folder: Path, name: str) -> dict[str, str]:
-    """Return the files of a model that say what it is, by the names that vLLM looks for."""
+    """Return the files of a model that say what it is, by the names that vLLM looks for: MODEL.NAME.py is NAME.py there."""
     files = {"config.json": (folder / f"{name}.json").read_text(encoding="utf-8")}
+    files.update(
+        {path.name.removeprefix(f"{name}."): path.read_text(encoding="utf-8") for path in folder.glob(f"{name}.*.py")}
+    )
     quantised = folder / f"{name}.hf_quant_config.json"
     if quantised.exists():
         files["hf_quant_config.json"] = quantised.read_text(encoding="utf-8")

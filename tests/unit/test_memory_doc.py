@@ -398,7 +398,7 @@ def test_families_whose_weights_are_refused_are_named() -> None:
     known.update(model_geometry._DECODERS, model_geometry._MLA, model_geometry._GDN, model_geometry._NEMOTRON_H)
     # These two are names of whole models, whose text part has another.
     refused = known - set(model_weights._FAMILIES) - {"qwen3_5", "qwen3_5_moe"}
-    assert refused == {"mimo", "mistral4"}
+    assert refused == set()
     table = PAGE[PAGE.index("<!-- stated: families and towers") :].split("\n\n")[1]
     assert all(f"`{family}`" in table for family in refused)
 

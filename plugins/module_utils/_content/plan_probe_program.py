@@ -652,6 +652,26 @@ def freed_of(model: Any) -> set[int]:
     return found
 
 
+def size_of(tensor: Any) -> int:
+    """Return the bytes of a tensor with what is kept beside it.
+
+    One of torchao says what it stands for, and has others inside. To those of bitsandbytes its loader adds scales of 32 bits: one for
+    64 weights of 4 bits, which are two in a byte, or one for a row of 8 bits (bitsandbytes_loader.py).
+
+    :param tensor: a parameter
+    :returns: bytes of what is stored
+    """
+    inside = getattr(tensor, "__tensor_flatten__", None)
+    if inside is not None:
+        return sum(size_of(getattr(tensor, name)) for name in inside()[0])
+    size = int(tensor.numel() * tensor.element_size())
+    if getattr(tensor, "use_bitsandbytes_4bit", False):
+        size += 4 * (2 * size // 64)
+    elif getattr(tensor, "use_bitsandbytes_8bit", False):
+        size += 4 * int(tensor.shape[0])
+    return size
+
+
 def weights_of(model: Any) -> dict[str, Any]:
     """Return bytes of a model's parameters as they stay loaded: C({bytes, host_bytes, buffer_bytes, dtypes, modules}).
 
@@ -669,7 +689,7 @@ def weights_of(model: Any) -> dict[str, Any]:
         if id(tensor) in seen:
             continue
         seen.add(id(tensor))
-        size = tensor.numel() * tensor.element_size()
+        size = size_of(tensor)
         total += size
         dtypes[str(tensor.dtype).replace("torch.", "")] += size
         modules[re.sub(r"\d+", "*", name.rpartition(".")[0])] += size

@@ -17,6 +17,8 @@ from .modules import GIVE, Module, experts, field, gated_mlp, latent_attention, 
 
 # The values of ple_embedding_dtype: bytes of 16 values of a row, with their scales (qwen4_exp/common/ngram_embedding.py).
 _TABLE_BYTES = {"bfloat16": 32, "float8_e4m3fn": 16, "nvfp4": 9}
+# Rows of a Kimi expert that a tensor-parallel rank has at least, the rest is filled up (kimi_k3/nvidia/model.py, KimiMoE).
+_KIMI_LEAST_PART = 256
 # Small primes, which are witnesses enough for any number of 64 bits (Miller and Rabin, deterministic).
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 
@@ -196,8 +198,14 @@ def _kimi_delta(linear_attention: Config, hidden: int, prefix: str) -> Iterator[
 
 
 def _kimi_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
-    """Delta attention of Kimi-K3, or the gate of its latent attention (kimi_k3/nvidia/kda.py, mla.py)."""
+    """Delta attention of Kimi-K3 and Kimi Linear, or the gate of their latent attention.
+
+    Those of kimi_k3/nvidia/kda.py and mla.py; without a gate of full rank mamba/gdn/kimi_gdn_linear_attn.py.
+    """
     hidden, inner, name = field(text, "hidden_size"), text["linear_attn_config"], f"{prefix}.self_attn"
+    if text.get("attn_res_block_size"):
+        # Norms and projections of the states of earlier blocks, before attention and before the MLP.
+        yield Module(f"{prefix}.res_norms_and_projections", 4 * hidden)
     if index + 1 not in inner["kda_layers"]:
         if text.get("mla_use_output_gate"):
             yield linear(f"{name}.g_proj", field(text, "num_attention_heads") * field(text, "v_head_dim"), hidden)
@@ -218,22 +226,25 @@ def _kimi_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[M
 
 
 def _kimi_feed_forward(text: Config, index: int, prefix: str) -> Iterator[Module]:
-    """The experts of Kimi-K3, which work on a smaller hidden state (kimi_k3/nvidia/model.py)."""
+    """The experts of Kimi Linear, and of Kimi-K3, which work on a smaller hidden state (kimi_k3/nvidia/model.py)."""
     hidden = field(text, "hidden_size")
-    if index < optional(text, "first_k_dense_replace"):
+    frequency = optional(text, "moe_layer_freq") or 1
+    if not text.get("num_experts") or index < optional(text, "first_k_dense_replace") or index % frequency:
         yield from gated_mlp(f"{prefix}.mlp", hidden, field(text, "intermediate_size"))
         return
-    if not text.get("routed_expert_hidden_size"):
-        raise Refusal("config.routed_expert_hidden_size", "the weights of Kimi models without it are not known", GIVE)
-    name, small = f"{prefix}.block_sparse_moe", field(text, "routed_expert_hidden_size")
+    name, small = f"{prefix}.block_sparse_moe", optional(text, "routed_expert_hidden_size")
     count, inner = field(text, "num_experts"), field(text, "moe_intermediate_size")
     yield Module(f"{name}.gate", count, hidden)
     yield Module(f"{name}.gate.e_score_correction_bias", count, size=4)
-    yield Module(f"{name}.routed_expert_down_up_proj", 2 * small, hidden)
-    if text.get("latent_moe_use_norm"):
-        yield Module(f"{name}.routed_expert_norm", small)
-    yield from experts(name, count, small, inner)
-    yield from gated_mlp(f"{name}.shared_experts", hidden, inner * field(text, "num_shared_experts"))
+    if small:
+        yield Module(f"{name}.routed_expert_down_up_proj", 2 * small, hidden)
+        if text.get("latent_moe_use_norm"):
+            yield Module(f"{name}.routed_expert_norm", small)
+    least = optional(text, "min_moe_intermediate_per_partition") or _KIMI_LEAST_PART
+    for module in experts(name, count, small or hidden, inner):
+        yield replace(module, part=inner, least=least)
+    if text.get("num_shared_experts"):
+        yield from gated_mlp(f"{name}.shared_experts", hidden, inner * field(text, "num_shared_experts"))
 
 
 def _inkling_layer(text: Config, index: int, full: bool, prefix: str) -> Iterator[Module]:
@@ -374,6 +385,8 @@ def last(text: Config, family: str, prefix: str = "") -> Iterator[Module]:
     """What stands between the last layer and the head."""
     if family == "qwen4_exp_text":
         yield from _residual(text, f"{prefix}hyper_connection_mixer", inject=False)
+    if family == "kimi_linear" and text.get("attn_res_block_size"):
+        yield Module(f"{prefix}output_attn_res", 2 * field(text, "hidden_size"))
     if family == "deepseek_v4":
         streams = field(text, "hc_mult")
         yield Module(f"{prefix}hc_head", streams, streams * field(text, "hidden_size"), size=4)

@@ -213,7 +213,7 @@ _MIXES = frozenset(
     )
 )
 # Families whose Hugging Face class drops the window unless use_sliding_window asks for it.
-_WINDOW_ON_DEMAND = ("qwen2", "qwen3", "smollm3")
+_WINDOW_ON_DEMAND = ("mimo", "qwen2", "qwen3", "smollm3")
 
 _LAYER_KINDS = {
     "full_attention": "full",

@@ -46,19 +46,20 @@ _BACKENDS = ("attention-backend", "moe-backend", "linear-backend")
 
 # Words of configs of published models, beside those of the architectures that vLLM knows: of keys, formats and names of modules.
 _WORDS = """
-a ab abs act activation activations add algo architectures attention attn b ba backbone base bfloat bias bidirectional bits block bound by
-cache causal channels checkpoint chunk cls compress compressed compression conditional config connection conv convert count d decoder
-dedicated deepseek deepstack dense depth desc dim divisible down downsample dsa dtype dynamic e emb embed embedding embeddings enable end
-engram enum eq ernie exaone exclude exp expand expert experts extent factor first float fmt for format fp freq full g gate gating gemma
-generation glm global gpt gptq group groups h hash hc head heads height hidden hybrid hyper ids idx ignore ignored img in index indexer
-indexes init inkling input interleave intermediate interval k kda kernel key kimi kpool kv laguna language latent layer layers length
-linear lite llama llm lm ln local lora lower lowrank ls m make mamba markov max merge method mhc mimo minimax ministral mistral mixed mixer
-mla mlp mm model modelopt modules moe mtp mult mxfp n nano nemotron next nextn ngram noise nope norm not num nvfp o offset omni only oss
-other out output override p pack partial patch pattern per pixtral ple pos posemb position post pre precision predict proj projection
-projector q qk qkv quant quantization quantized qwen radio rank ratio ratios re reasoning rel replace rmsnorm rope rotary routed router
-routing scale scheme sconv self setting shared short sink size skip sliding source sparse spatial ssm standardize start state step store
-strategy structure swa sym target targets temporal tensor tensors text tie to tok token tokens top topk torch tower type types ue unified
-up use v value vision visual vl vocab vt w weight weights width window wise word z
+a ab abs act activation activations add algo architectures attention attn axis b ba backbone base bfloat bias bidirectional bins bit bits
+block bnb bound by cache causal channels checkpoint chunk cls compress compressed compression conditional config connection conv convert
+count d data decoder dedicated deepseek deepstack default dense depth desc dim divisible dmel dmodel down downsample dsa dtype dynamic e emb
+embed embedding embeddings enable encoder end engram enum eq ernie exaone exclude exp expand expert experts extent factor first float fmt
+fnu for format fp fqn freq full g gate gating gemma generation glm global gpt gptq granularity group groups h hash hc head heads height
+hidden hmlp hybrid hyper ids idx ignore ignored img in index indexer indexes init inkling input int interleave intermediate interval intx is
+k kda kernel key kimi kpool kv laguna language latent layer layers length linear lite llama llm lm ln load local lora lower lowrank ls m
+make mamba markov max mel merge method mhc mimo min minimax ministral mistral mixed mixer mla mlp mm mode model modelopt modules moe mtp
+mult mxfp n nano nemotron next nextn ngram noise nope norm not num nvfp o offset omni only oss other out output override p pack partial
+partition patch pattern per pixtral plain ple pos posemb position post pre precision predict proj projection projector q qk qkv qscheme
+quant quantization quantized quark qwen radio rank ratio ratios re reasoning rel replace res rmsnorm rope rotary routed router routing row
+scale scheme sconv self setting shared short sink size skip sliding source sparse spatial ssm standardize start state step store strategy
+structure swa sym symmetric target targets temporal tensor tensors text tie to tok token tokens top topk torch torchao tower type types ue
+uint unified unpacked up use v value version vision visual vl vocab vt w weight weights width window wise word z
 image video audio pooling eagle dspark dflash suffix medusa draft drafter speculative prompt lookup auto align none all half awq marlin flash flashinfer triton
 """
 WORDS = frozenset(_WORDS.split())

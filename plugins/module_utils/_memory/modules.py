@@ -24,6 +24,7 @@ class Module:
     linear: whether quantisation may apply. size: bytes of an element that is never quantised, 0 for the model's dtype.
     experts: of how many experts these are, 0 for no experts; expert parallelism hands them out whole.
     part, multiple: the side that tensor parallelism divides, and what each rank's part of it is rounded up to; 0 for nothing.
+    least: what each rank's part of it is at least, once it is divided; 0 for nothing.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Module:
     experts: int = 0
     part: int = 0
     multiple: int = 0
+    least: int = 0
 
 
 def field(text: Config, key: str, maximum: int = 1 << 40) -> int:

@@ -24,7 +24,7 @@ from .._vllm.catalogue import options
 from .._vllm.launch import long_name, parse
 from .._vllm.overheads import LEVELS, OVERHEADS
 from . import adapters, answered, image_answer
-from .geometry import Config, Geometry, Layer, Refusal, checkpoint_kv_dtype, read_geometry
+from .geometry import Config, Geometry, Layer, Refusal, checkpoint_kv_dtype, read_geometry, text_config
 from .kv_cache import (
     COMPARED_MINORS,
     KVPlan,
@@ -67,6 +67,8 @@ SOLVER_MIN_LENGTH = 4096
 
 # Models whose tower takes no videos (get_supported_mm_limits in vllm/model_executor/models/: gemma3_mm, mistral3, mllama4, pixtral).
 _IMAGES_ONLY = frozenset(("gemma3", "llama4", "mistral3", "pixtral"))
+# Whose towers are loaded in any case: their class does not mark them as such (models/inkling/nvidia/model.py).
+_ALWAYS_TOWERS = frozenset(("inkling_model",))
 _SPEC_WITHOUT_MODEL = frozenset(("ngram", "ngram_gpu", "suffix"))
 _SPEC_WITH_MODEL = frozenset(("eagle", "eagle3", "draft_model", "dflash"))
 # Heads beside the model that keep no cache of their own; gone in 0.33.
@@ -1053,6 +1055,8 @@ def _loads_tower(args: Config, config: Config) -> bool:
 
     A kind that is not named may come 999 times (MultiModalConfig.get_limit_per_prompt, SupportsMultiModal._mark_tower_model).
     """
+    if text_config(config).get("model_type") in _ALWAYS_TOWERS:
+        return True
     if args.get("language-model-only"):
         return False
     limits = args.get("limit-mm-per-prompt")

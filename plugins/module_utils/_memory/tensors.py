@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from .formats import Format
 from .geometry import Config, Geometry, Refusal, quantization_of, text_config
-from .weight_formats import RUNTIME_FORMATS, Format
+from .weight_formats import RUNTIME_FORMATS
 from .weights import (
     Split,
     Weights,

@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import prod
+from itertools import combinations
+from math import log, prod
 
 from .geometry import MAX_LAYERS, Config, Refusal, text_config
 from .modules import GIVE, Module, field, gated_mlp, linear, optional
+
+# Layers of a tower of Inkling: more than there are primes in any patch.
+MAX_INKLING_LAYERS = 32
 
 
 def _vision_merger(prefix: str, norm: int, merged: int, out: int) -> Iterator[Module]:
@@ -286,6 +290,72 @@ def _deepseek_v41(config: Config, vision: Config, out: int) -> Iterator[Module]:
     yield Module("gates.bias_vl", field(text, "num_hidden_layers"), field(text, "n_routed_experts"), size=4)
 
 
+def _prime_factors(value: int) -> list[int]:
+    """Prime factors, the largest first."""
+    found, prime = [], 2
+    while value > 1:
+        while value % prime == 0:
+            found.append(prime)
+            value //= prime
+        prime += 1
+    return found[::-1]
+
+
+def _inkling_scales(times: int, patch: int, layers: int, channels: int) -> list[tuple[int, int]]:
+    """How the patches of Inkling are joined, layer by layer: pixels of a patch, and channels behind it.
+
+    Of all ways to join by one prime after the other, those sizes are taken that grow most evenly (inkling/common/towers.py,
+    plan_out_scales).
+    """
+    side = time = 1
+    scales = [(1, channels)]
+    for factor in _prime_factors(patch):
+        side *= factor
+        scales.append((side**2, -(-(side**2) * channels // 64) * 64))
+    for factor in _prime_factors(times):
+        time *= factor
+        scales.append((side**2 * time, -(-(side**2) * time * channels // 64) * 64))
+    total = log(patch * patch * times * channels)
+    costs = [[abs(total / layers * step - log(size)) for size, _out in scales] for step in range(layers + 1)]
+    if layers >= len(scales):
+        taken = [row.index(min(row)) for row in costs]
+    else:
+        taken = list(
+            min(
+                combinations(range(len(scales)), layers + 1),
+                key=lambda chosen: sum(row[place] for row, place in zip(costs, chosen, strict=True)),
+            )
+        )
+    return [scales[place] for place in (0, *taken[1:-1], len(scales) - 1)]
+
+
+def _inkling_towers(config: Config) -> Iterator[Module]:
+    """The towers of Inkling, which every rank has as a whole; one without a width is switched off (inkling/common/towers.py)."""
+    vision, audio = config.get("vision_config") or {}, config.get("audio_config") or {}
+    if vision.get("decoder_dmodel") is not None:
+        if vision.get("vision_encoder_type") != "hmlp":
+            kind = vision.get("vision_encoder_type")
+            raise Refusal("config.vision_config.vision_encoder_type", f"vLLM has no tower of type {kind!r}", GIVE)
+        out, layers = field(vision, "decoder_dmodel"), field(vision, "n_layers", MAX_INKLING_LAYERS)
+        patch, times = field(vision, "patch_size", 256), field(vision, "temporal_patch_size", 256)
+        if patch == 1:
+            raise Refusal("config.vision_config.patch_size", "expected more than 1, got 1", GIVE)
+        scales = _inkling_scales(times, patch, layers, field(vision, "n_channels"))
+        for index, ((pixels, channels), (joined, wide)) in enumerate(zip(scales[:-1], scales[1:], strict=True)):
+            rows = out if index == layers - 1 else wide
+            yield Module(f"visual.layers.linear_{index}", rows, channels * (joined // pixels))
+            yield Module(f"visual.layers.norm_{index}", 0 if index == layers - 1 else wide)
+        yield Module("visual.final_norm", out if vision.get("use_vision_norm") else 0)
+    if audio.get("decoder_dmodel") is not None:
+        if audio.get("audio_mode") != "dmel":
+            raise Refusal(
+                "config.audio_config.audio_mode", f"vLLM has no tower of mode {audio.get('audio_mode')!r}", GIVE
+            )
+        out = field(audio, "decoder_dmodel")
+        yield Module("audio.encoder", field(audio, "n_mel_bins") * field(audio, "mel_vocab_size"), out)
+        yield Module("audio.final_norm", out if audio.get("use_audio_norm") else 0)
+
+
 _TOWERS: dict[str, Callable[[Config, Config, int], Iterator[Module]]] = {
     **dict.fromkeys(("qwen3_5", "qwen3_5_moe", "qwen4_exp", "qwen3_vl", "qwen3_vl_moe"), _qwen3_vision),
     "deepseek_v41": _deepseek_v41,
@@ -308,6 +378,9 @@ def vision_tower(config: Config) -> Iterator[Module]:
     config: C(config.json). Raises C(Refusal) for a tower that is not known, and for one that hears.
     """
     vision, kind = config.get("vision_config"), str(config.get("model_type"))
+    if text_config(config).get("model_type") == "inkling_model":
+        yield from _inkling_towers(config)
+        return
     if config.get("audio_config"):
         raise Refusal("config.audio_config", "the weights of the audio tower are not known", GIVE)
     # Llama 4 has a tower also where its config does not say so (geometry.py).

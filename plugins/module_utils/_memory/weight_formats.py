@@ -6,55 +6,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from .formats import FP8_BLOCKS, FP8_CHANNEL, FP8_TENSOR, MXFP4, MXFP8, NVFP4, Format
 from .geometry import Config, Refusal, quantization_of, text_config
 from .modules import GIVE, Module
+from .scheme_formats import SCHEMES, Rule
 
-
-@dataclass(frozen=True)
-class Format:
-    """How a matrix is stored: bits per weight, and the bytes of its scales.
-
-    group: weights along the input that share a scale, 0 for one scale per output row or per tensor.
-    scale: bytes of a scale. block: rows that share a scale, too. zero_bits: bits of a zero point. order: a row order is kept.
-    """
-
-    bits: int
-    group: int = 0
-    scale: int = 0
-    block: int = 1
-    zero_bits: int = 0
-    order: bool = False
-
-    def size(self, rows: int, columns: int) -> int:
-        """Bytes of a matrix."""
-        total = rows * columns * self.bits // 8
-        if self.group:
-            scales = -(-rows // self.block) * -(-columns // self.group)
-            total += scales * self.scale + scales * self.zero_bits // 8
-        else:
-            total += rows * self.scale
-        return total + (4 * columns if self.order else 0)
-
-
-# The shapes of weights and scales that create_weights of vllm/model_executor/layers/quantization/ makes: fp8.py, modelopt.py,
-# mxfp4.py, online/ (blocks of 128 x 128, groups of 16 in NVFP4 and of 32 in the MX formats).
-_FP8_TENSOR = Format(8)
-_FP8_CHANNEL = Format(8, scale=4)
-_FP8_BLOCKS = Format(8, group=128, scale=4, block=128)
-_MXFP8 = Format(8, group=32, scale=1)
-_NVFP4 = Format(4, group=16, scale=1)
-_MXFP4 = Format(4, group=32, scale=1)
 _ALGORITHMS = {
-    "FP8": _FP8_TENSOR,
-    "NVFP4": _NVFP4,
-    "W4A16_NVFP4": _NVFP4,
-    "NVFP4_AWQ": _NVFP4,
-    "MXFP8": _MXFP8,
-    "FP8_PER_CHANNEL_PER_TOKEN": _FP8_CHANNEL,
-    "FP8_PB_WO": _FP8_BLOCKS,
-    "FP8_BLOCK_SCALES": _FP8_BLOCKS,
+    "FP8": FP8_TENSOR,
+    "NVFP4": NVFP4,
+    "W4A16_NVFP4": NVFP4,
+    "NVFP4_AWQ": NVFP4,
+    "MXFP8": MXFP8,
+    "FP8_PER_CHANNEL_PER_TOKEN": FP8_CHANNEL,
+    "FP8_PB_WO": FP8_BLOCKS,
+    "FP8_BLOCK_SCALES": FP8_BLOCKS,
 }
 # What ModelOpt's mixed checkpoints store and an older vLLM makes in 16 bits, by the first minor release that does not
 # (ModelOptMixedPrecisionConfig.get_quant_method: of 4 bits beside activations of 16, 0.22; of the head, 0.23).
@@ -63,19 +30,13 @@ _MIXED_SINCE = {"W4A16_NVFP4": 22, "lm_head": 23}
 _PACKED_ZEROS_SINCE = 27
 # --quantization on a checkpoint that has none: vLLM loads 16 bits and converts.
 RUNTIME_FORMATS = {
-    "fp8": _FP8_TENSOR,
-    "fp8_per_tensor": _FP8_TENSOR,
-    "fp8_per_channel": _FP8_CHANNEL,
-    "fp8_per_block": _FP8_BLOCKS,
-    "int8_per_channel_weight_only": _FP8_CHANNEL,
-    "experts_int8": _FP8_CHANNEL,
-    "mxfp8": _MXFP8,
-}
-# Formats whose sizes the config does not settle, and why.
-_UNSETTLED = {
-    "bitsandbytes": "keeps a state beside every matrix whose size its config does not give, and vLLM 0.33 has dropped it",
-    "torchao": "hides its formats in serialised objects",
-    "quark": "mixes formats by rules that are not known here",
+    "fp8": FP8_TENSOR,
+    "fp8_per_tensor": FP8_TENSOR,
+    "fp8_per_channel": FP8_CHANNEL,
+    "fp8_per_block": FP8_BLOCKS,
+    "int8_per_channel_weight_only": FP8_CHANNEL,
+    "experts_int8": FP8_CHANNEL,
+    "mxfp8": MXFP8,
 }
 
 
@@ -113,10 +74,10 @@ def _weights_format(weights: Config, where: str) -> Format:
         if weights.get("block_structure") is not None:
             return _fp8_blocks(weights, "block_structure", where)
         if weights.get("strategy") == "group" and group > 0:
-            return _MXFP8 if group == 32 else Format(8, group, 4)
-        return _FP8_CHANNEL if weights.get("strategy") == "channel" else _FP8_TENSOR
+            return MXFP8 if group == 32 else Format(8, group, 4)
+        return FP8_CHANNEL if weights.get("strategy") == "channel" else FP8_TENSOR
     if (bits, kind) == (4, "float") and group in (16, 32):
-        return _NVFP4 if group == 16 else _MXFP4
+        return NVFP4 if group == 16 else MXFP4
     if bits in (4, 8) and kind == "int":
         if group > 0:
             return Format(int(bits), group, 2, zero_bits=0 if weights.get("symmetric", True) else int(bits))
@@ -168,6 +129,17 @@ class _Names:
         )
 
 
+def _spared(quantization: Config, where: str) -> list[str]:
+    """List the modules that a config leaves as they are."""
+    spared: list[str] = []
+    for key in ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"):
+        listed = quantization.get(key) or []
+        if not isinstance(listed, list):
+            raise Refusal(f"{where}.{key}", f"expected a list of modules, got {listed!r}", GIVE)
+        spared += [str(item) for item in listed]
+    return spared
+
+
 class Quantization:
     """Answers in which format a module is stored."""
 
@@ -186,13 +158,8 @@ class Quantization:
         self.runtime = False
         self._only_experts = False
         self._experts: Format | None = None
-        spared: list[str] = []
-        for key in ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"):
-            listed = quantization.get(key) or []
-            if not isinstance(listed, list):
-                raise Refusal(f"{where}.{key}", f"expected a list of modules, got {listed!r}", GIVE)
-            spared += [str(item) for item in listed]
-        self._spared = _Names(spared)
+        self._rule: Rule | None = None
+        self._spared = _Names(_spared(quantization, where))
         self._head = bool(quantization.get("lm_head"))
         if not quantization:
             self._quantize_at_load(runtime)
@@ -202,16 +169,16 @@ class Quantization:
             self._read_groups(quantization, where)
         elif method == "fp8":
             blocks = quantization.get("weight_block_size") is not None
-            self._default = _fp8_blocks(quantization, "weight_block_size", where) if blocks else _FP8_TENSOR
+            self._default = _fp8_blocks(quantization, "weight_block_size", where) if blocks else FP8_TENSOR
             # The experts of DeepSeek-V4 and MiMo-V2 are MXFP4 beside projections in FP8.
             stored = quantization.get("expert_dtype") or text_config(config).get("expert_dtype")
             if stored == "fp4" or quantization.get("store_dtype") == "mxfp4":
-                self._experts = _MXFP4
+                self._experts = MXFP4
             if stored == "fp4" and self._default is not None and quantization.get("scale_fmt") == "ue8m0":
                 # Exponents alone (deepseek_v4/quant_config.py); blocks of 32 rows are loaded as MXFP8, with scales for each row (V4.1).
-                self._default = _MXFP8 if self._default.block == 32 else replace(self._default, scale=1)
+                self._default = MXFP8 if self._default.block == 32 else replace(self._default, scale=1)
         elif method == "fbgemm_fp8":
-            self._default = _FP8_CHANNEL
+            self._default = FP8_CHANNEL
         elif method in (
             "gptq",
             "gptq_marlin",
@@ -227,14 +194,19 @@ class Quantization:
                 self._experts = replace(self._default, zero_bits=self._default.zero_bits // 2)
             self._read_exceptions(quantization, where)
         elif method in ("mxfp4", "gpt_oss_mxfp4"):
-            self._default, self._only_experts, self.padded_experts = _MXFP4, True, True
+            self._default, self._only_experts, self.padded_experts = MXFP4, True, True
+        elif method in SCHEMES:
+            self._rule = SCHEMES[method](quantization, where, self._minor)
         else:
-            reason = _UNSETTLED.get(method, "is not known")
-            raise Refusal(f"{where}.quant_method", f"quantisation {method!r} {reason}", GIVE)
+            raise Refusal(f"{where}.quant_method", f"quantisation {method!r} is not known", GIVE)
 
     def _quantize_at_load(self, runtime: str) -> None:
         """Take the format of C(--quantization) for a checkpoint that has none; empty leaves it as it is."""
         if not runtime:
+            return
+        if runtime == "bitsandbytes":
+            # Each matrix is quantised before it is stored (bitsandbytes_loader.py), so that nothing of 16 bits is loaded first.
+            self._rule = SCHEMES["bitsandbytes"]({}, "args.quantization", self._minor)
             return
         if runtime not in RUNTIME_FORMATS:
             raise Refusal(
@@ -302,6 +274,8 @@ class Quantization:
         """Return the format of a module, C(None) for the model's own dtype."""
         if not module.linear or (self._only_experts and not module.name.endswith(".experts")):
             return None
+        if self._rule:
+            return self._rule(module)
         found = self._layers.get(module.name)
         if found is not None:
             return found

@@ -28,6 +28,7 @@ from .family_modules import (
     query_heads,
     tables,
 )
+from .formats import Format
 from .geometry import (
     MAX_LAYERS,
     Attention,
@@ -95,6 +96,7 @@ _FAMILIES: dict[str, _Family] = {
     "glm4": _Family(norms=4),
     "glm4_moe_lite": _MLA,
     "glm_moe_dsa": _MLA,
+    "mimo": _QWEN2,
     "mimo_v2": _Family(bias=""),
     "mimo_v2_flash": _Family(bias=""),
     "minimax_m2": _Family(bias="", qk_norm="full"),
@@ -114,7 +116,7 @@ _FAMILIES: dict[str, _Family] = {
     "internlm2": _Family(bias=""),
     "internlm3": _Family(bias="qkv_bias"),
     "kimi_k2": _MLA,
-    "kimi_linear": _Family(norms=6, final=3, bias=""),
+    "kimi_linear": _MLA,
     "laguna": _QWEN3,
     "llama": _LLAMA,
     "llama4": _Family(),
@@ -122,6 +124,7 @@ _FAMILIES: dict[str, _Family] = {
     "ministral": _LLAMA,
     "mistral": _LLAMA,
     "mistral3": _LLAMA,
+    "mistral4": _MLA,
     "mixtral": _Family(bias=""),
     "nemotron": _Family(norms=4, final=2, out=True, gated=False, mlp_bias="mlp_bias"),
     "nemotron_h": _Family(norms=1),
@@ -153,6 +156,8 @@ _FAMILIES: dict[str, _Family] = {
     "stablelm": _Family(norms=4, final=2, bias="use_qkv_bias"),
     "starcoder2": _Family(norms=4, final=2, bias="use_bias", out=True, gated=False, mlp_bias="use_bias", tied=True),
 }
+# Families that older releases could not be asked about, by minor release: their Transformers has no such model.
+_KNOWN_SINCE = {"mistral4": 33}
 _GDN = frozenset(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "qwen4_exp_text"))
 _GEMMA4 = frozenset(("gemma4", "gemma4_text"))
 # Whose router has a bias of 32 bits for every expert.
@@ -383,6 +388,9 @@ def _layer(
     yield Module(f"{prefix}.norms", hidden * _FAMILIES[family].norms)
     if isinstance(layer, Recurrent) and layer.kind == "gdn":
         yield from _gated_delta_net(text, family, layer, f"{prefix}.linear_attn")
+    elif family == "mistral4":
+        # The plan of Transformers' class for tensor parallelism has no attention, so that every rank has it as a whole.
+        yield from (replace(module, split=False) for module in latent_attention(text, f"{prefix}.self_attn"))
     elif isinstance(layer, Attention) and layer.kind == "mla":
         yield from latent_attention(text, f"{prefix}.self_attn")
     elif isinstance(layer, Attention):
@@ -414,9 +422,28 @@ class Split:
         return [stage for stage, size in enumerate(sizes) for _each in range(size)]
 
 
+def _check_filling(module: Module, stored: Format, split: Split) -> None:
+    """Refuse a matrix whose parts kernels fill up by a size that is not known."""
+    parts = split.tensor if module.split and not (module.experts and split.experts) else 1
+    sides = (module.rows, module.columns)
+    if stored.multiple and parts > 1 and module.columns % (stored.multiple * parts):
+        what = f"{stored.multiple} inputs"
+    elif stored.tiles and any(side % 256 or side % (128 * parts) for side in sides):
+        what = "whole tiles"  # mxfp4_round_up_hidden_size_and_intermediate_size goes by the kernel that is picked
+    else:
+        return
+    raise Refusal(
+        "args.tensor-parallel-size" if parts > 1 else "config.quantization_config",
+        f"how the parts of {module.name} are filled up to {what} is not known",
+        GIVE,
+    )
+
+
 def _bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, split: Split) -> int:
     """Bytes of one module on one rank."""
     stored = quantization.format_of(module) if quantization else None
+    if stored:
+        _check_filling(module, stored, split)
     plain = module.rows * module.columns * (module.size or dtype_bytes)
     one = stored.size(module.rows, module.columns) if stored else plain
     if module.experts and split.experts:
@@ -424,6 +451,8 @@ def _bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, 
     size = one * module.count
     if not module.split:
         return size
+    if module.least and split.tensor > 1:
+        return size // module.part * max(module.part // split.tensor, module.least)
     if module.multiple:
         return size // module.part * (-(-module.part // (split.tensor * module.multiple)) * module.multiple)
     # With fewer kv heads than ranks every rank keeps one head.
@@ -433,6 +462,12 @@ def _bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, 
 def is_tied(config: Config) -> bool:
     """Tell whether the embedding is the head, too."""
     text = text_config(config)
+    if text.get("model_type") == "mistral4":
+        # Served by Transformers' classes, whose configs each may say so; that around the model says yes if it is silent
+        # (models/transformers/base.py, _get_tie_word_embeddings).
+        return bool(text.get("tie_word_embeddings")) or (
+            text is not config and config.get("tie_word_embeddings") is not False
+        )
     tied = text.get("tie_word_embeddings", config.get("tie_word_embeddings"))
     family = _FAMILIES.get(str(text.get("model_type") or config.get("model_type")))
     return bool(family and family.tied) if tied is None else bool(tied)
@@ -484,6 +519,11 @@ def weights_bytes(
     """
     family = geometry.model_type
     _check_family(family)
+    if minor is not None and minor < _KNOWN_SINCE.get(family, 0):
+        since = f"0.{_KNOWN_SINCE[family]}"
+        raise Refusal(
+            "config.model_type", f"the weights of the family {family!r} are known since vLLM {since} alone", GIVE
+        )
     text = plain_text({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
     quantization = Quantization(config, quant_config, runtime_quantization, minor)
     dtype_bytes = 4 if geometry.dtype == "float32" else 2

@@ -373,3 +373,26 @@ def test_what_gptq_frees_after_loading_is_not_counted(kind: str, ordered: bool, 
             return []
 
     assert plan_probe_program.weights_of(Model())["bytes"] == total
+
+
+class _Tensor:
+    """A parameter as far as its bytes are asked for."""
+
+    def __init__(self, rows: int, columns: int, size: int, **marks: Any) -> None:
+        self.shape, self.size = (rows, columns), size
+        vars(self).update(marks)
+
+    def numel(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+    def element_size(self) -> int:
+        return self.size
+
+
+def test_bytes_of_a_parameter_are_those_that_are_stored() -> None:
+    assert plan_probe_program.size_of(_Tensor(8, 64, 2)) == 1024
+    assert plan_probe_program.size_of(_Tensor(256, 1, 1, use_bitsandbytes_4bit=True)) == 256 + 512 // 64 * 4
+    assert plan_probe_program.size_of(_Tensor(8, 64, 1, use_bitsandbytes_8bit=True)) == 512 + 8 * 4
+    inside = {"qdata": _Tensor(8, 64, 1), "scale": _Tensor(8, 1, 4)}
+    torchao = _Tensor(8, 64, 2, __tensor_flatten__=lambda: (["qdata", "scale"], None), **inside)
+    assert plan_probe_program.size_of(torchao) == 512 + 32

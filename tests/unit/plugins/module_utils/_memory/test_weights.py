@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_fixture import GIB, config, load
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.formats import Format
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vision_modules import vision_tower
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import RUNTIME_FORMATS, Format
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weight_formats import RUNTIME_FORMATS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights import (
     Split,
     Weights,
@@ -333,7 +335,9 @@ def test_formats_of_a_dense_model(quantization: dict[str, Any], share: float) ->
     ("change", "key"),
     [
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, "config.quantization_config.quant_method"),
-        ({"quantization_config": {"quant_method": "quark"}}, "config.quantization_config.quant_method"),
+        ({"quantization_config": {"quant_method": "aqlm"}}, "config.quantization_config.quant_method"),
+        ({"quantization_config": {"quant_method": "quark"}}, "config.quantization_config.global_quant_config"),
+        ({"quantization_config": {"quant_method": "torchao"}}, "config.quantization_config.quant_type"),
         (
             {"quantization_config": {"quant_method": "awq", "w_bit": 5, "group_size": 128}},
             "config.quantization_config.bits",
@@ -344,7 +348,6 @@ def test_formats_of_a_dense_model(quantization: dict[str, Any], share: float) ->
         ),
         ({"quantization_config": {"quant_method": "modelopt"}}, "config.quantization_config.quant_algo"),
         ({"quantization_config": {"quant_method": "gptq", "bits": "four"}}, "config.quantization_config.bits"),
-        ({"model_type": "mimo", "attention_bias": True}, "config.model_type"),
         ({"vocab_size": None}, "config.vocab_size"),
         ({"vision_config": {"hidden_size": 8, "intermediate_size": 8}}, "config.vision_config"),
         ({"audio_config": {"hidden_size": 8}}, "config.audio_config"),
@@ -356,6 +359,59 @@ def test_what_is_not_known_is_refused_by_name(change: dict[str, Any], key: str) 
         weights_bytes(found, read_geometry(found))
     assert caught.value.key == key
     assert "weights_gib" in caught.value.fix
+
+
+def test_a_family_without_weights_is_refused_by_name() -> None:
+    found = config("Qwen3-8B")
+    with pytest.raises(Refusal, match="the weights of the family 'next_year'") as caught:
+        weights_bytes(found, replace(read_geometry(found), model_type="next_year"))
+    assert caught.value.key == "config.model_type"
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks", "known"), [("Qwen3-8B", 1, True), ("Qwen3-8B", 4, True), ("Qwen3-8B", 8, False)]
+)
+def test_tiles_of_torchao_are_filled_up_where_the_parts_are_known(model: str, ranks: int, known: bool) -> None:
+    """Inputs of 4096 and 12288 in tiles of 1024: 8 ranks would each fill up the part of one."""
+    found = config(model)
+    tiles = {"_type": "Int4WeightOnlyConfig", "_version": 2, "_data": {"int4_packing_format": "tile_packed_to_4d"}}
+    found["quantization_config"] = {"quant_method": "torchao", "quant_type": {"default": tiles}}
+    if known:
+        plain = {**tiles, "_data": {"int4_packing_format": "plain"}}
+        other = {**found, "quantization_config": {"quant_method": "torchao", "quant_type": {"default": plain}}}
+        sizes = [weights_bytes(each, read_geometry(each), tensor_parallel=ranks).target for each in (found, other)]
+        assert sizes[0] == sizes[1]
+        return
+    with pytest.raises(Refusal, match=r"filled up to 1024 inputs"):
+        weights_bytes(found, read_geometry(found), tensor_parallel=ranks)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "ranks", "experts", "known"),
+    [
+        (2048, 1, False, True),
+        (2048, 2, False, True),
+        (2048, 4, False, False),
+        (2048, 4, True, True),
+        (2880, 1, False, False),
+    ],
+)
+def test_experts_of_quark_in_mxfp4_that_are_filled_up_are_refused(
+    hidden: int, ranks: int, experts: bool, known: bool
+) -> None:
+    """vLLM 0.33.0 filled 2880 up to sizes that differ by kernel, and left 768 over two ranks as they were."""
+    weight = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0"}
+    found = {**config("Qwen3-30B-A3B"), "hidden_size": hidden}
+    found["quantization_config"] = {"quant_method": "quark", "global_quant_config": {"weight": weight}}
+
+    def counted() -> Weights:
+        return weights_bytes(found, read_geometry(found), tensor_parallel=ranks, expert_parallel=experts)
+
+    if known:
+        assert counted().target > 0
+        return
+    with pytest.raises(Refusal, match=r"experts are filled up to whole tiles"):
+        counted()
 
 
 def test_unknown_quantisation_at_run_time_is_refused() -> None:
