@@ -34,6 +34,7 @@ options:
     description:
       - Keep services that requests start up after O(state=started), and down after O(state=stopped), whatever is asked of them, until
         the next boot or a call with V(false), which leaves them to their requests again.
+      - Of one that spans hosts this is said to the first rank. The others follow it; a start does nothing to them.
     type: bool
     default: true
   leaving:
@@ -125,6 +126,10 @@ services:
       sample: http://127.0.0.1:8001
     on_demand:
       description: Whether requests start it.
+      type: bool
+      sample: false
+    follows:
+      description: Whether it is a rank behind the first one of a service on demand, which that one starts on its host and answers for.
       type: bool
       sample: false
     model:
@@ -253,6 +258,7 @@ class Host:
                     "changed": name in changed,
                     "url": own.get("url"),
                     "on_demand": bool(own.get("on_demand")),
+                    "follows": name in self.settings and self.follows(name),
                     "model": own.get("model"),
                     "api_key_file": own.get("api_key_file"),
                     "start_seconds": int(own.get("start_deadline_seconds") or 3000),
@@ -275,11 +281,15 @@ class Host:
         """Whether requests start a service."""
         return bool(self.settings[name].get("on_demand"))
 
+    def follows(self, name: str) -> bool:
+        """Whether it is a rank of a service on demand that the first rank starts, on another host."""
+        return self.on_demand(name) and bool((self.settings[name].get("rank") or {}).get("rank"))
+
     def pin(self, word: str) -> bool:
         """Keep services on demand up (warm) or down (cold), or leave that to their requests (auto); returns whether that is new."""
         folder, new = Path(self.params["run_dir"]) / "on_demand" / "pins", False
         for name in self.names:
-            if name not in self.settings or not self.on_demand(name):
+            if name not in self.settings or not self.on_demand(name) or self.follows(name):
                 continue
             path = folder / name
             before = path.read_text(encoding="utf-8").strip() if path.is_file() else "auto"
@@ -318,6 +328,9 @@ class Host:
         changed = self.pin("cold" if self.params["pin"] else "auto")
         changed = self.set_boot() or changed
         self.systemctl("stop", up)
+        # Of the ranks that are stopped one after another, the later ones have failed by then; 1: it has nothing to forget.
+        here = [name for name in self.names if name in self.settings and self.on_demand(name)]
+        self.systemctl("reset-failed", here, allowed=(0, 1))
         waited, after = 0.0, before
         if up and not self.module.check_mode:
             need = verbs.expected_gib(before, held)
@@ -347,7 +360,7 @@ class Host:
         problems += verbs.excluded(self.settings, active, self.names)
         if problems:
             self.module.fail_json(msg="nothing was started:\n- " + "\n- ".join(problems))
-        down = [name for name in self.names if name not in active]
+        down = [name for name in self.names if name not in active and not self.follows(name)]
         # What is pinned is started by the program that makes room for it.
         woken = [name for name in down if self.params["pin"] and self.on_demand(name)]
         down = [name for name in down if name not in woken]

@@ -22,6 +22,8 @@ ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 KEY = "molecule-secret-key"
 PLACES = {"one": ("11", 8001), "two": ("11", 8002), "three": ("11", 8003), "tiny": ("12", 8003)}
 BIG = ("one", "two", "three")
+# A model over both nodes, which one of the tests deploys beside the others.
+SPANNING = {"both": ("11", 8005)}
 SLOW = 120.0
 
 
@@ -39,7 +41,7 @@ def host_of(name):
 
 def ask(name, method="POST", path="/v1/completions", key=KEY, timeout=SLOW, stream=False):
     """Ask a service at its port; returns the status, its headers and the body."""
-    own, port = PLACES[name]
+    own, port = {**PLACES, **SPANNING}[name]
     client = http.client.HTTPConnection(f"{SUBNET}.0.{own}", port, timeout=timeout)
     body = (
         json.dumps({"model": name, "prompt": "Say hello", "max_tokens": 4, "stream": stream})
@@ -253,6 +255,96 @@ def test_its_owner_keeps_it_down_and_up():
     assert unit("one") == "active" and ask("one")[0] == 200
     play("stop", "-e", "services=one", "-e", "spark_pin=false")
     assert cold("one") and ask("one")[0] == 200
+
+
+def rank(host, verb="is-active", of="service"):
+    return node(host, "systemctl", verb, f"spark-both.{of}", check=False)
+
+
+def ranks():
+    return {rank(host) for host in NODES}
+
+
+def with_pair(folder):
+    """An inventory in which both nodes are a pair, with a model over both that requests start."""
+    service = {
+        "name": "both",
+        "recipe": "scripted-tiny",
+        "port": 8005,
+        "args": {"gpu-memory-utilization": 0.05},
+        "on_demand": {"idle_minutes": 0.5, "minimum_minutes": 0.1, "retry_minutes": 1, "hold_minutes": 5},
+    }
+    fabric = {"probe_seconds": 2, "min_gbps": {"iperf3": 0.1}}
+    cluster = {"name": "pair", "peer_timeout": 15, "fabric": fabric, "services": [service]}
+    group = {"hosts": {host: {} for host in NODES}, "vars": {"spark_cluster": cluster}}
+    path = folder / "zz.yml"
+    path.write_text(json.dumps({"sparks": {"children": {"pair": group}, "vars": {"spark_fabric_args": []}}}))
+    return ("-i", str(path))
+
+
+def test_a_model_over_both_nodes_starts_with_its_first_request_and_ends_on_both(tmp_path):
+    play("site", *with_pair(tmp_path))
+    for place, host in enumerate(NODES):
+        assert json.loads(node(host, "cat", "/var/lib/dgxspark/receipts/both.json"))["rank"] == place
+        assert (rank(host, "is-enabled"), rank(host, "is-enabled", "socket")) == ("disabled", "enabled")
+    # Proved, it is idle: nothing of it runs, and nothing wakes it.
+    until(lambda: ranks() == {"inactive"}, 240)
+    until(lambda: state("spark-1")["both"]["state"] == "cold", 60)
+    assert set(state("spark-1")["both"]["freed_hosts"]) == {"spark-2"}
+    woken = node("spark-2", "systemctl", "show", "--property=InactiveExitTimestamp", "--value", "spark-both.service")
+    assert ask("both", "GET", "/v1/models")[0] == 200
+    time.sleep(20)
+    assert ranks() == {"inactive"}
+    shown = node("spark-2", "systemctl", "show", "--property=InactiveExitTimestamp", "--value", "spark-both.service")
+    assert shown == woken
+    status, _headers, body = ask("both", timeout=300)
+    assert status == 200 and json.loads(body)["model"] == "both"
+    until(lambda: ranks() == {"active"}, 10)
+    assert all("spark-both" in node(host, "docker", "ps", "--format", "{{.Names}}") for host in NODES)
+    text = play("status", *with_pair(tmp_path))
+    assert "both" in text
+
+
+def test_one_lost_rank_of_it_ends_both_and_the_next_request_starts_both(tmp_path):
+    assert ask("both", timeout=300)[0] == 200
+    node("spark-2", "docker", "kill", "spark-both")
+    until(lambda: "active" not in ranks(), 120)
+    until(lambda: not any("spark-both" in node(host, "docker", "ps", "--format", "{{.Names}}") for host in NODES), 60)
+    until(lambda: state("spark-1")["both"]["state"] == "failed", 60)
+    # It had served for longer than minimum_minutes, so it is tried at once; else after retry_minutes.
+    until(lambda: ask("both", timeout=300)[0] == 200, 120)
+    assert ranks() == {"active"}
+
+
+def test_a_node_that_does_not_take_part_is_the_reason_of_a_start_that_fails(tmp_path):
+    play("stop", "-e", "services=both", "-e", "spark_pin=false", *with_pair(tmp_path))
+    assert ranks() == {"inactive"}
+    node("spark-2", "systemctl", "stop", "spark-both.socket")
+    try:
+        status, headers, body = ask("both", timeout=120)
+        begin = time.monotonic()
+        again = ask("both")
+        assert (status, again[0]) == (503, 503) and time.monotonic() - begin < 2
+        assert "Retry-After" in headers
+        assert "spark-2 (rank 1): no heartbeat" in json.loads(body)["error"]["message"]
+    finally:
+        node("spark-2", "systemctl", "start", "spark-both.socket")
+    # Somebody who has mended it starts it by hand, on the head alone.
+    node("spark-1", "systemctl", "start", "--no-block", "spark-both.service")
+    until(lambda: ranks() == {"active"}, 240)
+    assert ask("both")[0] == 200
+
+
+def test_its_owner_keeps_a_model_over_both_nodes_down_and_up(tmp_path):
+    extra = with_pair(tmp_path)
+    play("stop", "-e", "services=both", *extra)
+    assert ranks() == {"inactive"}
+    status, _headers, body = ask("both")
+    assert status == 503 and "kept cold" in body
+    play("start", "-e", "services=both", *extra)
+    assert ranks() == {"active"} and ask("both")[0] == 200
+    play("stop", "-e", "services=both", "-e", "spark_pin=false", *extra)
+    assert ranks() == {"inactive"}
 
 
 @pytest.mark.nightly

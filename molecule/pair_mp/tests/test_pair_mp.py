@@ -192,6 +192,7 @@ def test_a_power_loss_of_the_worker_ends_with_both_serving():
     pair.serves(before, PARTS)
 
 
+@pytest.mark.nightly
 def test_a_head_that_is_stopped_on_purpose_ends_with_the_worker_waiting_and_serving_once_it_is_started():
     before = pair.engines()
     node(HEAD, "systemctl", "stop", pair.UNIT)

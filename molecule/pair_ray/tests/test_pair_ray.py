@@ -51,16 +51,19 @@ def test_a_real_engine_serves_without_capabilities_and_cannot_write_its_weights(
         confined(partial(node, host), container)
 
 
+@pytest.mark.nightly
 def test_a_request_crosses_the_fabric_and_not_the_management_network():
     pair.a_request_crosses_the_fabric()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("host", NODES)
 def test_over_management_only_ssh_answers_a_peer(host):
     assert host == WORKER or 6379 in pair.listening(host)
     pair.only_ssh_answers_a_peer(host)
 
 
+@pytest.mark.nightly
 def test_the_addresses_of_the_fabric_are_not_reached_by_way_of_the_management_network():
     pair.the_fabric_is_closed_to_the_management_network()
     pair.the_supervisors_hear_the_fabric_alone()

@@ -77,7 +77,7 @@ def choose(services: Sequence[Mapping[str, Any]]) -> list[str]:
     taken: set[str] = set()
     chosen = []
     for service in services:
-        if service["state"] == "started" and not taken & set(service["hosts"]):
+        if service["state"] in ("started", "on_demand") and not taken & set(service["hosts"]):
             chosen.append(str(service["name"]))
             taken |= set(service["hosts"])
     return chosen

@@ -121,9 +121,10 @@ def check(where: str, services: Sequence[PlacedService]) -> list[str]:
     :returns: messages
     """
     messages: list[str] = []
-    ports: dict[int, str] = {service.port: f"the port of {service.name}" for service in services}
+    # Ranks behind the first one of a cluster's service listen at none of these.
+    ports: dict[int, str] = {each.port: f"the port of {each.name}" for each in services if not each.rank}
     for service in services:
-        if not service.on_demand:
+        if not service.on_demand or service.rank:
             continue
         port = int(service.on_demand["engine_port"])
         if port in ports:
@@ -148,6 +149,45 @@ def check(where: str, services: Sequence[PlacedService]) -> list[str]:
                 f"{where}: the set {name} has {len(members)} services, {MOST_OF_A_SET} are the most that are planned. Make two sets."
             )
     return messages
+
+
+def check_ranks(host: str, services: Sequence[PlacedService]) -> list[str]:
+    """Say what is wrong with the services on demand of a host of a cluster, the cluster's among them.
+
+    :param host: its name
+    :param services: all that it runs, ranks too
+    :returns: messages; none for a host without a rank on demand
+    """
+    if not any(each.cluster and each.on_demand for each in services):
+        return []
+    messages = check(f"host {host}", services)
+    for name, members in sets_of(services).items():
+        decides: dict[str, list[str]] = {}
+        for each in members:
+            decides.setdefault(each.cluster.head if each.cluster else host, []).append(each.name)
+        if len(decides) > 1:
+            told = " and ".join(f"{', '.join(names)} (by {head})" for head, names in sorted(decides.items()))
+            messages.append(
+                f"host {host}: the set {name} has services that different hosts start: {told}. A service of a cluster is started by its "
+                "first host, and only one host can decide which services of a set run. Give those of one host a set of their own; the plan "
+                "checks that they fit beside each other."
+            )
+    return messages
+
+
+def fitting_everywhere(parts: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]]) -> list[list[str]]:
+    """Return what may run together of a set of which hosts have different services.
+
+    :param parts: of each host the names of its services of the set, and the largest combinations of them that fit there
+    :returns: the largest combinations of which every host holds its part
+    """
+    everyone = frozenset(name for names, _fitting in parts for name in names)
+    found = {everyone}
+    for names, fitting in parts:
+        elsewhere = everyone - frozenset(names)
+        found = {one & (elsewhere | frozenset(other)) for one in found for other in (fitting or [()])}
+        found = {one for one in found if not any(one < other for other in found)}
+    return sorted(sorted(one) for one in found if one)
 
 
 def sets_of(services: Sequence[PlacedService]) -> dict[str, list[PlacedService]]:

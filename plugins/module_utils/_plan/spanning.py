@@ -14,7 +14,7 @@ from .._cluster.clustering import Cluster, Span
 from .._common import schema
 from .._common.findings import Finding
 from .._vllm import image_catalogue
-from . import container_argv, image_check, image_questions, verbs
+from . import container_argv, image_check, image_questions, on_demand, verbs
 from .inventory import claims, read_service
 from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
 from .planned import PlannedHost, PlannedService, plain
@@ -69,6 +69,8 @@ def plan_cluster(
             for name, host in hosts.items()
             if not host.services and not host.settings["spark_services"]
         ]
+    for name, host in hosts.items():
+        wrong += [text for text in on_demand.check_ranks(name, host.services) if text not in messages]
     messages += wrong
     if not wrong:
         hosts = _solve_for_all_ranks(cluster, hosts, sources)
@@ -129,10 +131,6 @@ def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources
             continue
         name, port = service.name, service.port
         where = f"{where} ({name})"
-        if service.on_demand:
-            messages.append(
-                f"{where}: 'on_demand' is for services of one host. Take it out; docs/on_demand.md says why."
-            )
         own, wrong = clustering.part_of(cluster, service.hosts, where)
         messages += wrong
         messages += clustering.check_service(own, service.args, service.env, service.nodes, service.recipe, where)
@@ -266,9 +264,35 @@ def join_ranks(
         findings.append(_span_finding(cluster, about, solved[name], ranks[about["hosts"][0]]).to_dict())
     planned[cluster.head].findings += findings
     verbs.join_states([planned[host].services for host in cluster.hosts])
+    _join_combinations({host: planned[host] for host in cluster.hosts})
     for name in cluster.hosts:
         test = _collective(cluster, whole["services"], sparks[name], planned)
         _join_host(cluster, sparks[name], planned[name], test)
+
+
+def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
+    """Have each set on demand hold what fits on all hosts that its services span. planned: the hosts of a cluster; they are added to."""
+    sets: dict[tuple[str, str], dict[str, list[PlannedService]]] = {}
+    for host, body in planned.items():
+        for service in body.services:
+            if service.on_demand and service.on_demand.set:
+                decides = service.cluster.head if service.cluster else host
+                sets.setdefault((decides, service.on_demand.set), {}).setdefault(host, []).append(service)
+    for by_host in sets.values():
+        joined = on_demand.fitting_everywhere(
+            [
+                ([each.name for each in there], there[0].on_demand.combinations if there[0].on_demand else ())
+                for there in by_host.values()
+            ]
+        )
+        for host, there in by_host.items():
+            names = {each.name for each in there}
+            planned[host].services = [
+                replace(each, on_demand=replace(each.on_demand, combinations=joined))
+                if each.on_demand and each.name in names
+                else each
+                for each in planned[host].services
+            ]
 
 
 def _collective(

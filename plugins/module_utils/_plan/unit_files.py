@@ -307,6 +307,8 @@ def _service_state(item: PlannedService) -> dict[str, Any]:
         "restart_on": [
             item.env_file,
             f"{SYSTEM}/{item.unit}",
+            # A socket cannot be started while what it wakes runs.
+            *([f"{SYSTEM}/spark-{item.name}.socket"] if _is_woken(item) else []),
             *(secret.path for secret in item.secrets),
             *(
                 f"/var/lib/dgxspark/models/{part.repo.replace('/', '--')}.repaired"
@@ -316,6 +318,11 @@ def _service_state(item: PlannedService) -> dict[str, Any]:
             *(entry.host for entry in _own_files(item)),
         ],
     }
+
+
+def _is_woken(item: PlannedService) -> bool:
+    """Tell whether it is a rank behind the first one, which the datagrams of that one start."""
+    return item.on_demand is not None and item.state == ON_DEMAND and item.rank > 0
 
 
 def _after(item: PlannedService) -> list[str]:
@@ -384,6 +391,8 @@ DEMAND_ETC = "/etc/dgxspark/on_demand"
 DEMAND_STATE = "/var/lib/dgxspark/on_demand"
 DEMAND_RUN = "/run/dgxspark/on_demand"
 DEMAND_PROGRAM = f"{LIBEXEC}/spark_on_demand.py"
+RELEASE_SECONDS = 300
+"""How long a rank on demand waits, at most, for its memory and for the other ranks, with some slack."""
 DEMAND_DRAIN_SECONDS = 300
 """How long the program finishes running requests before it ends."""
 
@@ -391,19 +400,23 @@ DEMAND_DRAIN_SECONDS = 300
 def on_demand(items: Sequence[PlannedService]) -> dict[str, Any]:
     """Return what starts engines with their requests: a socket for each, and the program that answers there; see C(services).
 
-    Without such an engine all of it goes.
+    Without such an engine all of it goes. A rank behind the first one has a socket at which that one wakes it.
     """
-    waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND]
+    woken = [item for item in items if _is_woken(item)]
+    waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND and item not in woken]
     sockets = [f"spark-{item.name}.socket" for item in waiting]
     settings, unit = f"{DEMAND_ETC}/settings.json", f"{SYSTEM}/spark-on-demand.service"
     found: dict[str, Any] = {
         "folders": [],
-        "files": [],
-        "units": [],
+        "files": [_file(f"{SYSTEM}/spark-{item.name}.socket", rank_socket_unit(item)) for item in woken],
+        "units": [
+            {"name": f"spark-{item.name}.socket", "enabled": True, "restart_on": [f"{SYSTEM}/spark-{item.name}.socket"]}
+            for item in woken
+        ],
         "instances": [
             {
                 "marker": f"{SYSTEM}/spark-*.socket",
-                "keep": [item.name for item in waiting],
+                "keep": [item.name for item in (*waiting, *woken)],
                 "units": ["spark-{name}.socket"],
             },
             {
@@ -418,20 +431,21 @@ def on_demand(items: Sequence[PlannedService]) -> dict[str, Any]:
         return found
     own = library("on_demand")
     found["folders"] = [{"path": DEMAND_ETC}, {"path": DEMAND_STATE}, *own["folders"]]
-    found["files"] = [
+    files = [
         *own["files"],
         _copy(DEMAND_PROGRAM, "roles/service/files/spark_on_demand.py"),
         _file(settings, json_file(_demand_settings(waiting))),
         *(_file(f"{SYSTEM}/spark-{item.name}.socket", socket_unit(item)) for item in waiting),
         _file(unit, demand_unit(sockets)),
     ]
-    found["units"] = [
+    found["files"] += files
+    found["units"] += [
         # Started by the program's unit, which systemd hands them to; it cannot take one more while it runs.
         *(
             {"name": name, "state": "triggered", "enabled": True, "restart_on": [f"{SYSTEM}/{name}"]}
             for name in sockets
         ),
-        {"name": "spark-on-demand.service", "enabled": True, "restart_on": [file["path"] for file in found["files"]]},
+        {"name": "spark-on-demand.service", "enabled": True, "restart_on": [file["path"] for file in files]},
     ]
     return found
 
@@ -499,6 +513,31 @@ def socket_unit(item: PlannedService) -> str:
     )
 
 
+def rank_socket_unit(item: PlannedService) -> str:
+    """Return the socket of a rank behind the first one, which starts with the first datagram of that one."""
+    rank = item.settings.rank
+    if rank is None:
+        raise ValueError(f"{item.name} is no rank")
+    host = f"[{rank.address}]" if ":" in rank.address else rank.address
+    return _unit(
+        [
+            "[Unit]",
+            f"Description=Call of the first rank of {specifiers(item.name)}, which starts on demand (dgxspark.vllm)",
+            PAGE,
+            "",
+            "[Socket]",
+            f"ListenDatagram={specifiers(host)}:{rank.port}",
+            "# The address may come up later than the sockets.",
+            "FreeBind=true",
+            "# What was said to a supervisor that has ended wakes no other one.",
+            "FlushPending=true",
+            "",
+            "[Install]",
+            "WantedBy=sockets.target",
+        ]
+    )
+
+
 def demand_unit(sockets: Sequence[str]) -> str:
     """Return the unit of the program that answers at the sockets and has systemd start and stop the engines."""
     return _unit(
@@ -552,13 +591,28 @@ def _ray_folder(name: str) -> list[str]:
     ]
 
 
+def _rank_again(item: PlannedService) -> list[str]:
+    """Return the lines that say whether a rank that has ended comes back."""
+    if item.on_demand:
+        return ["# The next request starts the first rank again, and that one the others.", "Restart=no"]
+    return [
+        "# Always: the ranks of a model come back together. 78 is the supervisor's word for: not without a person.",
+        "Restart=always",
+        "RestartSec=5",
+        "RestartPreventExitStatus=78",
+        "# 1 is how a rank ends that has lost another one: it comes back, and is no failed unit when both are stopped at once.",
+        "SuccessExitStatus=1",
+    ]
+
+
 def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
     """Return the unit of one rank of an engine that spans hosts."""
     name, stop_seconds = item.name, item.limits.stop_seconds
     remove = "/usr/bin/timeout --kill-after=5 60 /usr/bin/docker rm --force " + " ".join(
         part.container for part in rank.parts
     )
-    where = "" if rank.rank else f", on port {item.port}"
+    where = "" if rank.rank else ", on demand" if item.on_demand else f", on port {item.port}"
+    stop_limit = (stop_seconds + 110) * len(rank.parts) + (RELEASE_SECONDS if item.on_demand else 0)
     return _unit(
         [
             "[Unit]",
@@ -568,7 +622,8 @@ def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
             "Requires=docker.service",
             "Wants=network-online.target",
             "After=docker.service network-online.target nvidia-persistenced.service",
-            *_after(item),
+            # Ranks on demand meet first, whatever else starts on their hosts; the start lock sees to who loads.
+            *([] if item.on_demand else _after(item)),
             "# With the default dependencies multi-user.target would wait for this unit, and so for the other host.",
             "DefaultDependencies=no",
             "Requires=sysinit.target",
@@ -592,17 +647,12 @@ def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
             f"ExecStart=/usr/bin/python3 {LIBEXEC}/spark_rank.py --stop-seconds {stop_seconds} {name}",
             f"ExecStopPost=-{remove}",
             f"ExecStopPost={HELPER} release {name}",
-            "# Always: the ranks of a model come back together. 78 is the supervisor's word for: not without a person.",
-            "Restart=always",
-            "RestartSec=5",
-            "RestartPreventExitStatus=78",
-            "# 1 is how a rank ends that has lost another one: it comes back, and is no failed unit when both are stopped at once.",
-            "SuccessExitStatus=1",
+            *_rank_again(item),
             "# The supervisor ends its containers itself; what is left of it and of docker's clients is killed after that.",
             "KillMode=mixed",
             "# Waiting for another host is no failure; a start has a deadline in the supervisor.",
             "TimeoutStartSec=infinity",
-            f"TimeoutStopSec={(stop_seconds + 110) * len(rank.parts)}",
+            f"TimeoutStopSec={stop_limit}",
             "# A supervisor that stands still would leave its container in memory.",
             "WatchdogSec=120",
             "WatchdogSignal=SIGKILL",

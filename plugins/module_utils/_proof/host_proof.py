@@ -46,7 +46,7 @@ def deployed(service: dict[str, Any]) -> dict[str, Any]:
 
 
 def rests(module: Any, receipts_dir: str, asks: command.Run, service: dict[str, Any]) -> bool:
-    """Tell whether a service on demand does not run, and was proved as what is deployed.
+    """Tell whether a service on demand does not run, and was proved as what is deployed; a rank behind the first one goes with that one.
 
     :param module: the Ansible module
     :param receipts_dir: folder of the receipts, empty for none
@@ -54,13 +54,15 @@ def rests(module: Any, receipts_dir: str, asks: command.Run, service: dict[str, 
     :param service: as C(ARGUMENTS) has it
     :returns: whether it is left alone
     """
-    if not service["on_demand"] or not receipts_dir:
+    if not service["on_demand"] or not (receipts_dir or service["rank"]):
         return False
     with command.failing(module):
         shown = units.ask(asks, [service["unit"]])
     # One whose last start failed, or whose unit is gone, is not well for having been proved before.
     if not shown or (shown[0]["load_state"], shown[0]["active_state"]) != ("loaded", "inactive"):
         return False
+    if service["rank"]:
+        return True  # no question to this host starts it; the first rank answers for all
     previous, _text = receipt_file.read_previous(module, f"{receipts_dir}/{service['name']}.json")
     return previous is not None and previous["deployed"] == deployed(service)
 

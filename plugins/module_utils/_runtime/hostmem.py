@@ -23,6 +23,9 @@ from . import command
 
 KIB_PER_GIB = 1024 * 1024
 
+# Of the memory of a stopped engine: what is waited for, growth that no longer counts, how long there is none once all is back.
+BACK_SECONDS, BACK_SHARE, STEADY_GIB, STEADY_SECONDS = 60.0, 0.9, 0.1, 2.0
+
 # A tree that is kept up to date by a process instead of the kernel follows a moment later.
 SETTLE_SECONDS = 1.5
 
@@ -168,6 +171,42 @@ COMPUTE_APPS_QUERY = [
     "--query-compute-apps=pid,process_name,used_memory",
     "--format=csv,noheader,nounits",
 ]
+
+
+def wait_until_back(
+    before_gib: float,
+    expected_gib: float | None,
+    root: str = "/",
+    timeout_seconds: float = BACK_SECONDS,
+    interval_seconds: float = 1.0,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Any]:
+    """Wait until the memory of an engine whose processes are gone is available again: the driver lets go of it later.
+
+    :param before_gib: what was available while it ran
+    :param expected_gib: what it took, None where that is not known; then it is over when nothing more comes
+    :param root: where C(/proc) is
+    :param timeout_seconds: longest wait
+    :param interval_seconds: between two looks
+    :param clock: monotonic seconds
+    :param sleep: waits for seconds
+    :returns: C({ok, freed_gib, waited_seconds}); ok tells whether what was expected is back
+    :raises OSError: where the memory cannot be read
+    """
+    start = grown = clock()
+    highest = mem_available_gib(read_meminfo(root))
+    while True:
+        freed, now = highest - before_gib, clock()
+        steady = now - grown >= STEADY_SECONDS
+        ok = steady if expected_gib is None else freed >= BACK_SHARE * expected_gib
+        if ok or now - start >= timeout_seconds:
+            return {"ok": ok, "freed_gib": round(max(freed, 0.0), 2), "waited_seconds": round(now - start, 1)}
+        sleep(interval_seconds)
+        available = mem_available_gib(read_meminfo(root))
+        if available > highest + STEADY_GIB:
+            grown = clock()
+        highest = max(available, highest)
 
 
 def parse_compute_apps(text: str) -> list[dict[str, Any]]:

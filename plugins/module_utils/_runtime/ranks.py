@@ -14,6 +14,10 @@ exit, come back as new incarnations and meet again::
 
     waiting -> joined -> gating -> armed -> starting -> serving       any of them -> stopping (asked to) or down -> exit
 
+Of a model on demand no supervisor runs while it is cold. That of the first rank is started for a request; its datagrams wake the others, whose
+sockets systemd holds. None comes back by itself: a rank that the first one does not ask for ends, and the first one ends when all others
+have let go of their memory. It does not wait for longer than ranks may be silent to meet them.
+
 This file is copied to hosts as it is (the units run it), so it imports nothing but the standard library.
 """
 
@@ -101,6 +105,9 @@ class Config:
     stable_after: float = 600.0  # an engine that served this long was no failed start
     engine_starts: int = 10  # of any cause, within:
     engine_interval: float = 3600.0
+    on_demand: bool = False  # requests start it, at the first rank; who repeats a start that failed bounds them, too
+    asked_for: float = 15.0  # a rank behind the first one waits this many seconds for it
+    let_go: float = 200.0  # that the first one waits for the others to stop and to have their memory back
 
     @property
     def order(self) -> list[int]:
@@ -139,6 +146,8 @@ class Message:
     reachable_peers: dict[int, str]  # the incarnations that were heard just now
     reason: str = ""
     final: bool = False  # it does not come back by itself
+    released: bool = False  # its containers are gone, and their memory is back or no longer waited for
+    freed_gib: float | None = None  # by how much the available memory grew meanwhile
 
     def encode(self) -> bytes:
         return json.dumps({"magic": MAGIC, **asdict(self)}, separators=(",", ":")).encode()
@@ -159,6 +168,7 @@ def decode(data: bytes) -> Message | None:
         return None
     texts = (message.cluster, message.service, message.boot, message.fingerprint, message.reason)
     numbers = isinstance(message.rank, int) and isinstance(message.seq, int)
+    numbers = numbers and (message.freed_gib is None or isinstance(message.freed_gib, (int, float)))
     return message if numbers and message.phase in PHASES and all(isinstance(text, str) for text in texts) else None
 
 
@@ -222,7 +232,11 @@ class Rank:
         self._gone: dict[int, deque[str]] = {peer.rank: deque(maxlen=16) for peer in config.peers}
         self._seq = 0
         self._joined = now
+        self._asked: float | None = None  # when the first rank was last heard to be up
+        self._left: float | None = None  # since when it goes down
         self._served: float | None = None
+        self.released = False
+        self.freed_gib: float | None = None
         self.unlinked = ""  # which links are out, and since when
         self._unlinked_at = now
         self._gated = self._nodes = self._answered = self._engine = self._stopped = False
@@ -250,7 +264,34 @@ class Rank:
             reachable_peers=reachable_peers,
             reason=self.reason[:MAX_TEXT],
             final=self.final,
+            released=self.released,
+            freed_gib=self.freed_gib,
         )
+
+    def speaks_to(self, rank: int, now: float) -> bool:
+        """Tell whether a peer is sent anything: a datagram wakes one of a model on demand.
+
+        :param rank: of the peer
+        :param now: seconds of the clock of this state
+        :returns: whether it is
+        """
+        if not self.config.on_demand:
+            return True
+        if self.phase in (STOPPING, DOWN):
+            heard = self.received.get(rank)
+            # The first rank, a new one too, waits for this one; no datagram wakes it.
+            there = heard is not None and now - heard.at <= self.config.peer_timeout
+            return there and (rank == 0 or not self._gone_by(rank, now))
+        # Ranks that wait for one that is not there would wake each other for ever.
+        asked = self._asked is not None and now - self._asked <= self.config.fresh
+        return self.phase != WAITING or self.config.rank == 0 or asked
+
+    def freed(self) -> dict[str, float | None]:
+        """Return what came back on the hosts of the other members, GiB by host; None where a host did not say."""
+        return {
+            peer.host: self.received[rank].message.freed_gib if rank in self.received else None
+            for rank, peer in self.peers.items()
+        }
 
     def _facts(self) -> Facts:
         """Return what is told of this host: a link that is out stands in the way of a start, as a missing image does."""
@@ -275,10 +316,15 @@ class Rank:
                 return
             self._gone[message.rank].append(last.message.boot)
         self.received[message.rank] = _Received(message, now)
+        if message.rank == 0 and message.phase in UP:
+            self._asked = now
         if message.phase not in (STOPPING, DOWN):
             self.attempts.words.pop(message.rank, None)
             return
-        self.attempts.words[message.rank] = _last_words(message)
+        if (
+            self.phase != STOPPING or not self.config.on_demand
+        ):  # an idle one that all stopped together says nothing new
+            self.attempts.words[message.rank] = _last_words(message)
         if message.final:
             self.attempts.starts.clear()  # somebody has to act before it is tried again, so the count begins afresh
 
@@ -316,6 +362,9 @@ class Rank:
             # It sends over that link: no fault of the engine, and no reason to give up.
             self._leave(DOWN, f"{self.unlinked}; {text}", EXIT_AGAIN)
             return
+        if self.config.on_demand:
+            self._leave(DOWN, text, EXIT_AGAIN)
+            return
         if self._served is not None and now - self._served >= self.config.stable_after:
             self.attempts.failed.clear()
         since = now - self.config.start_interval
@@ -335,9 +384,14 @@ class Rank:
         elif not self.final:
             self.code = EXIT_STOPPED
 
-    def stopped(self) -> None:
-        """No container of this rank is left."""
+    def stopped(self, freed_gib: float | None = None) -> None:
+        """No container of this rank is left, and their memory is back or no longer waited for.
+
+        :param freed_gib: by how much the available memory grew, None where that was not measured
+        """
         self._stopped = True
+        # The first rank listens to the others to the end, and nothing of it is waited for.
+        self.released, self.freed_gib = self.config.on_demand and self.config.rank > 0, freed_gib
 
     def _give_up(self, text: str) -> None:
         self.final = True
@@ -354,13 +408,48 @@ class Rank:
         if self.phase in UP and self.members is not None:
             lost = self._lost(now, self.members)
             if not lost and self.unlinked and now - self._unlinked_at > self.config.peer_timeout:
-                lost = f"{self.unlinked} for {now - self._unlinked_at:.0f} s"
-            if lost:
-                self._leave(DOWN, lost, EXIT_AGAIN)
+                self._leave(DOWN, f"{self.unlinked} for {now - self._unlinked_at:.0f} s", EXIT_AGAIN)
+            elif lost:
+                # One that requests start is well when another one has ended it; who failed says so itself.
+                cold = self.config.on_demand and self.config.rank > 0
+                self._leave(DOWN, lost, EXIT_STOPPED if cold else EXIT_AGAIN)
+        if self.phase == WAITING and self.config.on_demand:
+            self._bound_wait(now)
         while self._advance(now):
             pass
         todo, self._todo = self._todo, []
         return todo
+
+    def _bound_wait(self, now: float) -> None:
+        """End a wait for the others that is of no use: of the first rank a request waits for it, the others wait for that one."""
+        if self.config.rank:
+            if now - (self.born if self._asked is None else self._asked) > self.config.asked_for:
+                self._leave(STOPPING, "the first rank does not ask for it", EXIT_STOPPED)
+            return
+        # A rank that is woken has to begin first.
+        patience = self.config.peer_timeout + self.config.asked_for
+        fresh = [each.message for each in self.received.values() if now - each.at <= self.config.fresh]
+        # Who still stops what ran before is given the time for it.
+        if any(each.members is not None or (each.phase not in UP and not each.released) for each in fresh):
+            patience += self.config.let_go
+        waits = self.waits(now)
+        if waits and now - self.born > patience:
+            self._leave(
+                DOWN, f"gave up after {now - self.born:.0f} s: {'; '.join(text for _key, text in waits)}", EXIT_AGAIN
+            )
+
+    def _gone_by(self, rank: int, now: float) -> bool:
+        """Tell whether a peer holds nothing of this start any more, as far as can be known."""
+        heard = self.received.get(rank)
+        if heard is None or self.members is None or now - heard.at > self.config.peer_timeout:
+            return True
+        return heard.message.released or heard.message.boot != self.members[rank]
+
+    def _all_gone(self, now: float) -> bool:
+        """Tell whether the first rank of a model on demand may end: who sees it end takes the memory of all hosts to be back."""
+        if not self.config.on_demand or self.config.rank or self._left is None:
+            return True
+        return now - self._left > self.config.let_go or all(self._gone_by(rank, now) for rank in self.peers)
 
     def _lost(self, now: float, members: Mapping[int, str]) -> str:
         """Say which member is gone and how that is known; empty when all are there."""
@@ -413,9 +502,11 @@ class Rank:
             if self._answered if leads else self._reached(0, SERVING):
                 self.phase, self._served = SERVING, now
                 self._todo.append(ACTIVE)
-        elif self._stopped:
-            self._stopped = False
-            self._todo.append(EXIT)
+        else:
+            self._left = now if self._left is None else self._left
+            if self._stopped and self._all_gone(now):
+                self._stopped = False
+                self._todo.append(EXIT)
         return self.phase != before
 
     def _before_me(self) -> list[int]:
@@ -425,7 +516,7 @@ class Rank:
     def _start(self, now: float) -> None:
         since = now - self.config.engine_interval
         self.attempts.starts = [at for at in self.attempts.starts if at > since]
-        if len(self.attempts.starts) >= self.config.engine_starts:
+        if len(self.attempts.starts) >= self.config.engine_starts and not self.config.on_demand:
             last = "; ".join(f"{self.peers[rank]}: {text}" for rank, text in self.attempts.words.items())
             self._give_up(
                 f"gave up after {len(self.attempts.starts)} starts of the engine within "
@@ -553,6 +644,7 @@ def read_config(service: Mapping[str, Any]) -> Config:
             executor=str(rank["executor"]),
             parts=_parts(rank["parts"]),
             links=tuple(Link(str(each["netdev"]), str(each["host"])) for each in rank.get("links") or []),
+            on_demand=bool(service.get("on_demand")),
         )
         limits = {"peer_timeout": "peer_timeout_seconds", "starts": "starts", "start_interval": "start_interval"}
         given = {name: type(getattr(config, name))(rank[key]) for name, key in limits.items() if rank.get(key)}

@@ -9,11 +9,28 @@ import contextlib
 import os
 import socket
 
+FIRST_FD = 3
+"""SD_LISTEN_FDS_START."""
+
 
 def journal_line(text: str, level: int) -> str:
     """Return a line for the journal with its priority (3 error, 4 warning, 6 information), which only the journal is told."""
     line = " ".join(text.split())
     return f"<{level}>{line}" if os.environ.get("JOURNAL_STREAM") else line
+
+
+def handed_over() -> list[tuple[str, socket.socket]]:
+    """Return the sockets that the service manager hands over, each with its name, as sd_listen_fds_with_names(3) does; programs started get none."""
+    pid, count, names = (os.environ.pop(f"LISTEN_{key}", "") for key in ("PID", "FDS", "FDNAMES"))
+    if pid != str(os.getpid()) or not count.isdigit():
+        return []
+    found = []
+    for number, name in zip(range(FIRST_FD, FIRST_FD + int(count)), names.split(":")):
+        os.set_inheritable(number, False)
+        sock = socket.socket(fileno=number)
+        sock.setblocking(False)
+        found.append((name, sock))
+    return found
 
 
 def notify(state: str) -> None:

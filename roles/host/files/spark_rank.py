@@ -7,12 +7,13 @@ spark-rank NAME           NAME is a file /etc/dgxspark/services/NAME.json with a
 
 It meets the supervisors of the other hosts by UDP datagrams over the fabric, takes the start lock and the memory of its
 host, runs the rank's containers as children, and tells systemd that the unit is active when the model has answered. When
-one rank of the model is lost it stops its own and exits; systemd starts it again, and the ranks meet anew.
+one rank of the model is lost it stops its own and exits; systemd starts it again, and the ranks meet anew. Of a model on demand requests start
+the first rank, and its datagrams the others: their sockets are handed over by systemd.
 
 What it decides is in ranks.py; here is what it does. One thread holds the sockets and the state; whatever can take long
 (Docker, the gate, the wait for an answer) runs in threads that report back, so that nothing delays a sign of life.
 
-Exit codes: 0 stopped on purpose, 1 start again, 78 do not start again (settings that cannot work, or too many failures).
+Exit codes: 0 stopped on purpose, 1 start again (on demand: it failed), 78 do not start again (settings that cannot work, or too many failures).
 Python's standard library and the files beside it are all it needs.
 """
 
@@ -45,8 +46,10 @@ from spark_unit import Stop, notify, say
 
 from dgxspark_vllm._runtime import command  # isort: skip  (spark_unit knows where it is)
 from dgxspark_vllm._runtime import endpoint  # isort: skip
+from dgxspark_vllm._runtime import hostmem  # isort: skip
 from dgxspark_vllm._runtime import ranks  # isort: skip
 from dgxspark_vllm._runtime import state_file  # isort: skip
+from dgxspark_vllm._runtime.systemd import handed_over  # isort: skip
 
 RAY_NODES = Path(endpoint.__file__).with_name("ray_nodes.py")
 
@@ -189,7 +192,8 @@ class Supervisor:
         self.watched = now
         self.done = False
         self.cables = 0.0  # when the links were looked at
-        self.sys_net = Path(str(service.get("sysroot") or "/")) / "sys/class/net"
+        self.root = str(service.get("sysroot") or "/")
+        self.sys_net = Path(self.root) / "sys/class/net"
         self.guard = spark_unit.LoadGuard(
             service, args.run, goes_on=lambda: self.rank.phase == ranks.STARTING, tell=lambda _text: None
         )
@@ -251,6 +255,7 @@ class Supervisor:
             for _goodbye in range(GOODBYES):
                 self.send()
                 time.sleep(self.args.interval / 10)
+            self.account()
             self.done = True
         elif what in (ranks.START_FIRST, ranks.START_ENGINE):
             if what == ranks.START_FIRST:
@@ -294,6 +299,13 @@ class Supervisor:
         if self.socket is not None:
             return self.socket
         family = socket.AF_INET6 if ":" in self.config.address else socket.AF_INET
+        given = [
+            each for _name, each in handed_over() if each.getsockname()[:2] == (self.config.address, self.config.port)
+        ]
+        if given:
+            self.selector.register(given[0], selectors.EVENT_READ)
+            self.socket = given[0]
+            return given[0]
         made = socket.socket(family, socket.SOCK_DGRAM)
         try:
             made.setblocking(False)
@@ -326,8 +338,11 @@ class Supervisor:
     def send(self) -> None:
         if self.socket is None:
             return
-        data = self.rank.next_datagram(time.monotonic())
-        for address in self.peers:
+        now = time.monotonic()
+        data = self.rank.next_datagram(now)
+        for address, rank in self.peers.items():
+            if not self.rank.speaks_to(rank, now):
+                continue
             with contextlib.suppress(OSError):  # the others notice that nothing comes
                 self.socket.sendto(data, address)
 
@@ -390,10 +405,48 @@ class Supervisor:
 
     def stop(self) -> None:
         self.guard.close()
+        held = any(part.child is not None for part in self.parts)
+        before = self.available()
         left = [text for part in reversed(self.parts) if (text := part.stop(self.args.stop_seconds))]
         for text in left:
             self.say(f"warning: {text}")
-        self.report(self.rank.stopped)
+        # The program that answers at the port of the first rank waits for the memory of that host.
+        waits = self.config.on_demand and self.config.rank > 0 and held
+        self.report(self.rank.stopped, self.memory_back(before) if waits else None)
+
+    def available(self) -> float | None:
+        """GiB that the host has; None where that cannot be read."""
+        try:
+            return hostmem.mem_available_gib(hostmem.read_meminfo(self.root))
+        except OSError:
+            return None
+
+    def memory_back(self, before: float | None) -> float | None:
+        """Wait until the memory of the engine is the host's again; returns by how much it grew, GiB. before: what was available."""
+        if before is None:
+            return None
+        expected = spark_unit.taken_gib(self.args.run, self.config.unit)
+        try:
+            found = hostmem.wait_until_back(before, expected, self.root, interval_seconds=self.args.poll / 2)
+        except OSError:
+            return None
+        late = "" if found["ok"] or expected is None else f", {expected:.1f} GiB were expected"
+        self.say(
+            f"{'' if found['ok'] else 'warning: '}{found['freed_gib']:.1f} GiB are back after {found['waited_seconds']:.0f} s{late}"
+        )
+        return float(found["freed_gib"])
+
+    def account(self) -> None:
+        """Say, at the end of the first rank of a model on demand, what came back on the hosts of the others."""
+        if not self.config.on_demand or self.config.rank or self.rank.members is None:
+            return
+        freed = self.rank.freed()
+        texts = [f"{host} {'does not say' if gib is None else f'{gib:.1f} GiB'}" for host, gib in freed.items()]
+        self.say(f"memory that is back on the other hosts: {', '.join(texts)}")
+        try:
+            state_file.write(self.args.run / "freed" / f"{self.config.service}.json", {"hosts": freed})
+        except OSError as error:
+            self.say(f"warning: what is back on the other hosts is not recorded: {error}")
 
     # --- what is told ---
 
@@ -429,6 +482,8 @@ class Supervisor:
 
     def exit_reason(self) -> str:
         text = self.rank.reason
+        if self.config.on_demand:
+            return text
         if self.rank.final:
             return f"{text}. When the cause is gone: systemctl start {self.config.unit}"
         return text if self.rank.phase == ranks.STOPPING else f"{text}; stops this rank and meets the others anew"

@@ -208,6 +208,14 @@ def record_ready(service: dict[str, Any], run_dir: Path) -> None:
         say(f"{service['unit']}: warning: the end of the start is not recorded: {error!r}")
 
 
+def taken_gib(run_dir: Path, unit: str) -> float | None:
+    """What the engine of a unit that runs took at its start, GiB; None where that was not recorded."""
+    record = state_file.read(start_record(run_dir, unit)) or {}
+    with contextlib.suppress(KeyError, TypeError):
+        return max(float(record["gate"]["available_gib"] - record["ready"]["available_gib"]), 0.0)
+    return None
+
+
 def keep_start(service: dict[str, Any], run_dir: Path) -> None:
     """Keep what each stage of the start took, with those of the last starts; the model serves already, whatever comes of it."""
     unit, invocation = service["unit"], os.environ.get("INVOCATION_ID", "")

@@ -24,7 +24,6 @@ import contextlib
 import functools
 import hmac
 import json
-import os
 import re
 import signal
 import socket
@@ -41,12 +40,10 @@ sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is 
 
 from dgxspark_vllm._common import redaction
 from dgxspark_vllm._runtime import command, endpoint, hostmem, metrics, on_demand, start_stages, state_file
-from dgxspark_vllm._runtime.systemd import journal_line, notify
+from dgxspark_vllm._runtime.systemd import handed_over, journal_line, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 PROPERTIES = "Id,ActiveState,SubState,Result,StatusText,Job,InvocationID,InactiveExitTimestampMonotonic,ActiveEnterTimestampMonotonic"
-FIRST_FD = 3  # SD_LISTEN_FDS_START
-
 POLL_SECONDS = 2.0
 HURRY_SECONDS = 30.0  # after a change, in which looks are eight times as frequent
 CALL_SECONDS = 10.0  # that one program may take
@@ -57,8 +54,6 @@ REACH_SECONDS = 15.0  # that an engine may refuse connections although its unit 
 LINGER_SECONDS = 2.0  # a client reads the answer before it is cut off
 COMMENT_SECONDS = 10.0
 SAVE_SECONDS, ALIVE_SECONDS = 1.0, 15.0
-BACK_SECONDS, STEADY_GIB = 60.0, 0.1  # that memory of a stopped engine is waited for; growth that no longer counts
-BACK_SHARE = 0.9
 LEAVE_SECONDS = 300.0
 MOST_WAITING = 1000
 MOST_HELD, MOST_BODY = 2**20, 8 * 2**20  # of a body that waits; of one that is read to see whether it wants a stream
@@ -70,6 +65,7 @@ STAGE_LOOKS, MOST_TOLD = (
 MARK_SECONDS = 60.0  # that the wish of a request counts which was told to come again
 RETRY_SECONDS = 30.0  # in Retry-After, where nothing is known
 BACKLOG = 1024
+DOWN = "down: "  # begins the status of a rank that failed, or lost another one
 
 HEAD, WAITING, CONNECTING, RELAYING, ENDING = "head", "waiting", "connecting", "relaying", "ending"
 
@@ -183,6 +179,7 @@ class Slot:
         self.gone: tuple[float, float] | None = None  # when its processes were gone; when memory last grew
         self.lowest = 0.0
         self.freed: tuple[float, float] | None = None  # GiB, seconds
+        self.freed_hosts: dict[str, float | None] | None = None  # GiB, on the other hosts of a model that spans several
 
     def demand(self, now: float) -> float | None:
         """Since when somebody waits for it."""
@@ -695,6 +692,12 @@ class Hub:
         found = start_stages.checked(state_file.read(self.starts_of(slot)))
         return {key: found[-1][key] for key in ("at", "seconds", "stages")} if found else None
 
+    def freed_hosts(self, slot: Slot) -> dict[str, float | None] | None:
+        """What came back on the other hosts of a model that spans several, as its first rank was told; None for one of this host alone."""
+        record = state_file.read(self.run_dir.parent / "freed" / f"{slot.service.name}.json") or {}
+        hosts = record.get("hosts")
+        return dict(hosts) if isinstance(hosts, dict) else None
+
     def change(self, slot: Slot, state: str, unit: dict[str, str] | None = None) -> None:
         """A service has another state."""
         now, before, name = self.loop.time(), slot.state, slot.service.name
@@ -713,7 +716,7 @@ class Hub:
                 self.keep_starts()
                 say(f"{name}: ready after {took:.0f} s, {len(slot.waiters)} requests waited")
         elif state == on_demand.COLD:
-            slot.reason = ""
+            slot.reason, slot.freed_hosts = "", self.freed_hosts(slot)
         elif state == on_demand.FAILED:
             say(f"{name}: {slot.reason}", 3)
             if slot.until > now:
@@ -753,15 +756,15 @@ class Hub:
         if slot.gone is None:
             slot.gone, slot.lowest = (now, now), available
         since, grown = slot.gone
-        if available > slot.lowest + STEADY_GIB:
+        if available > slot.lowest + hostmem.STEADY_GIB:
             slot.gone, slot.lowest = (since, now), available
             grown = now
         # What another engine takes while it loads hides what this one gave back; its gate waits for what it needs.
         hidden = any(self.took_since(other, slot.since) for other in self.slots.values() if other is not slot)
         steady = now - grown >= self.poll / 2
         measured = bool(slot.expected) and not hidden
-        back = available - slot.before >= BACK_SHARE * (slot.expected or 0.0) if measured else steady
-        if not back and now - since < BACK_SECONDS:
+        back = available - slot.before >= hostmem.BACK_SHARE * (slot.expected or 0.0) if measured else steady
+        if not back and now - since < hostmem.BACK_SECONDS:
             return False
         name = slot.service.name
         if hidden:
@@ -918,6 +921,7 @@ class Hub:
             "reason": slot.reason,
             "freed_gib": slot.freed[0] if slot.freed else None,
             "freed_seconds": slot.freed[1] if slot.freed else None,
+            "freed_hosts": slot.freed_hosts,
             "starts": slot.begun,
             "requests": slot.forwarded,
         }
@@ -1060,23 +1064,11 @@ def reason_of(unit: str, properties: dict[str, str]) -> str:
     lines = [line for line in lines if ": load guard: " not in line]
     own = [line for line in lines if re.match(r"spark-(unit|rank|health): ", line)]
     told = properties.get("StatusText", "")
+    if told.startswith(DOWN):  # the supervisor of a rank; what it says after that is what it does about it
+        own = [told[len(DOWN) :]]
     said = (own or ([told] if told and not told.startswith("load guard") else lines))[-1:]
     text = f"its unit failed ({properties.get('Result') or 'without a result'})"
     return f"{text}; it last said: {redaction.Redactor([]).clean(said[0])[:500]}" if said else text
-
-
-def handed_over() -> list[tuple[str, socket.socket]]:
-    """The sockets that systemd hands over, each with its name (sd_listen_fds_with_names(3))."""
-    pid, count, names = (os.environ.pop(f"LISTEN_{key}", "") for key in ("PID", "FDS", "FDNAMES"))
-    if pid != str(os.getpid()) or not count.isdigit():
-        return []
-    found = []
-    for number, name in zip(range(FIRST_FD, FIRST_FD + int(count)), names.split(":")):
-        os.set_inheritable(number, False)
-        sock = socket.socket(fileno=number)
-        sock.setblocking(False)
-        found.append((name, sock))
-    return found
 
 
 def run(given: dict[str, Any], poll: float) -> int:

@@ -51,6 +51,26 @@ def fabric_facts(number: int, cage: int = 0) -> dict[str, Any]:
 
 def network(topology: str, names: Sequence[str]) -> dict[str, Any]:
     """What the role fabric plans for bare hosts, after it has listened. topology: C(ring), or else port 0 of all on a switch."""
+    return fabric.plan(bare(topology, names))
+
+
+def settled_ring(names: Sequence[str], settings: fabric.Settings | None = None) -> dict[str, Any]:
+    """What hosts of a ring say of themselves once the role fabric has given them their addresses; none of them has listened since."""
+    entries = bare("ring", names)
+    planned = fabric.plan(entries, settings)["hosts"]
+    for name, entry in entries.items():
+        del entry["heard"]
+        addresses = {rail["netdev"]: rail["address"] for rail in planned[name]["rails"]}
+        for port in entry["fabric"]["ports"]:
+            for netdev in port["netdevs"]:
+                stored = {"path": fabric.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
+                netdev.update(addresses=[addresses[netdev["name"]]], stored=[stored])
+        entry["fabric"]["relay"] = bool(settings and settings.relay)
+    return entries
+
+
+def bare(topology: str, names: Sequence[str]) -> dict[str, Any]:
+    """What hosts without addresses say of themselves after they have listened. topology: as C(network) takes it."""
     links = cabling.ring_of(names) if topology == "ring" else {frozenset((name, 0) for name in names)}
     entries = {}
     for number, name in enumerate(names, 1):
@@ -80,4 +100,4 @@ def network(topology: str, names: Sequence[str]) -> dict[str, Any]:
             "heard": heard,
             "management_address": f"10.0.0.{number}",
         }
-    return fabric.plan(entries)
+    return entries

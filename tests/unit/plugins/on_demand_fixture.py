@@ -82,6 +82,8 @@ for unit in units:
         print("Id=%s\\nActiveState=%s" % (unit, found["state"]))
         if found.get("pid"):
             print("InvocationID=i%d" % found["pid"])
+        if options(unit).get("status"):
+            print("StatusText=" + options(unit)["status"])
         for key in ("Result", "InactiveExitTimestampMonotonic", "ActiveEnterTimestampMonotonic"):
             if key in found:
                 print("%s=%s" % (key, found[key]))

@@ -173,6 +173,23 @@ def test_what_requests_start_is_not_started_again_for_a_proof(
     assert call({**service, "vllm_version": "0.20.0"})["answers"]["heavy"]["ready"] is True
 
 
+def test_a_rank_on_demand_goes_with_the_first_one(
+    call: Call, fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(readiness.DEFAULTS, "interval", 0.1)
+    cluster = {"name": "pair", "executor": "mp", "hosts": ["a", "b"]}
+    service = {"name": "heavy", "url": "", "rank": 1, "cluster": cluster, "on_demand": {"set": None}, **DEPLOYED}
+    fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="inactive"))
+    for folder in (str(tmp_path / "receipts"), ""):
+        result = call(service, receipts_dir=folder)  # nothing here could start it
+        assert result["answers"] == {} and "failed" not in result
+    fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="active"))
+    assert call(service)["answers"]["heavy"]["stage"] == "unit"
+    assert receipt_of(tmp_path, "heavy")["rank"] == 1
+    fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="failed"))
+    assert call(service)["failed"] is True
+
+
 def test_a_start_on_demand_that_failed_is_told_at_once(
     call: Call, closed_port: int, fake_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -266,6 +266,26 @@ def test_what_requests_start_is_pinned_and_left_to_its_program(spark: Spark, cal
     assert spark.asked("start") == ["spark-fast.service", "spark-heavy.service"]
 
 
+def test_of_a_cluster_on_demand_the_first_rank_is_pinned_and_the_others_follow_it(
+    spark: Spark, call: Any, tmp_path: Path
+) -> None:
+    run = {"run_dir": str(tmp_path / "run")}
+    spark.put("pair", "inactive", 95, on_demand=True, url=None, rank={"rank": 1})
+    result = call("started", "pair", **run)
+    assert not result["changed"] and pin_of(tmp_path, "pair") == "auto" and spark.asked("start") == []
+    assert [each["follows"] for each in result["services"]] == [True]
+    call("started", "pair", pin=False, **run)
+    assert spark.asked("start") == []
+    spark.put("pair", "active", 95, on_demand=True, url=None, rank={"rank": 1})
+    stopped = call("stopped", "pair", **run)
+    assert stopped["freed_gib"] == 95.0 and pin_of(tmp_path, "pair") == "auto"
+    # One that lost the others, which were stopped first, has failed for no fault.
+    assert spark.asked("stop") == spark.asked("reset-failed") == ["spark-pair.service"]
+    spark.put("pair", "inactive", 95, on_demand=True, rank={"rank": 0})
+    head = call("started", "pair", **run)
+    assert head["changed"] and not head["services"][0]["follows"] and pin_of(tmp_path, "pair") == "warm"
+
+
 def test_a_check_run_pins_nothing(spark: Spark, call: Any, tmp_path: Path) -> None:
     spark.put("heavy", "inactive", 95, on_demand=True)
     assert call("started", "heavy", run_dir=str(tmp_path / "run"), _ansible_check_mode=True)["changed"]

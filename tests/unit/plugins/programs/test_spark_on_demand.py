@@ -157,6 +157,24 @@ def test_without_the_key_nothing_is_told_nor_started(hosts: Hosts, tmp_path: Pat
     assert "secret-" not in host.said
 
 
+def test_what_came_back_on_other_hosts_is_told_and_why_a_rank_went_down(hosts: Hosts) -> None:
+    """What the supervisor of the first rank leaves in the folder of what lasts until the next boot, and in its status."""
+    host = hosts("a", idle_seconds=0.3, minimum_seconds=0)
+    (host.home / "freed").mkdir()
+    (host.home / "freed/a.json").write_text(json.dumps({"hosts": {"spark-2": 41.5, "spark-3": None}}))
+    host.start()
+    assert host.ask("a")[0] == 200
+    until(lambda: host.state("a") == "cold" and host.told["a"]["freed_gib"])
+    assert host.told["a"]["freed_hosts"] == {"spark-2": 41.5, "spark-3": None}
+    host.options("a", fail="exit", status="down: spark-2 (rank 1): went down: no room")
+    status, found = host.ask("a")
+    assert status == 503 and found["error"]["message"].startswith("a could not be started: its unit failed")
+    assert (
+        "it last said: spark-2 (rank 1): went down: no room. It is not tried again for 30 s"
+        in found["error"]["message"]
+    )
+
+
 def test_a_start_that_fails_is_told_at_once_and_not_tried_again(hosts: Hosts) -> None:
     host = hosts(retry_seconds=60)
     host.options("a", load=0.5, fail="exit")

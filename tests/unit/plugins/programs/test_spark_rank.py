@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from on_demand_fixture import HANDED
 from planned_fixture import service
 from ports import free_port
 
@@ -201,6 +203,8 @@ class Unit:
         self.notes: list[str] = []
         self.active = False
         self.thread: threading.Thread | None = None
+        self.wrapper: list[str] = []  # what hands sockets over
+        self.handed: tuple[int, ...] = ()
 
     def part(self, container: str, port: int, **more: Any) -> dict[str, Any]:
         argv = [str(self.bin / "docker"), "run", "--name", container, "IMAGE"]
@@ -251,7 +255,8 @@ class Unit:
             }
             common = [f"--etc={self.etc}", f"--run={self.run_dir}"]
             self.process = subprocess.Popen(
-                [sys.executable, str(SCRIPT), "big", *common, *self.options],
+                [*self.wrapper, sys.executable, str(SCRIPT), "big", *common, *self.options],
+                pass_fds=self.handed,
                 env={**env, "NOTIFY_SOCKET": "@" + name[1:], "INVOCATION_ID": invocation},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -329,12 +334,48 @@ class Unit:
         until(lambda: words in self.status, lambda: f"{words!r} is not in {self.status!r}; {self.text}")
 
 
+class DemandUnit(Unit):
+    """The same of a model on demand: nothing restarts it; systemd holds the socket of a rank behind the first one and starts it for a datagram."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.settings["on_demand"] = True
+        self.settings["rank"]["peer_timeout_seconds"] = 3
+        self.udp: socket.socket | None = None
+        if self.rank:
+            own = self.settings["rank"]
+            self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self.udp.bind((own["address"], own["port"]))
+            self.handed = (self.udp.fileno(),)
+            self.wrapper = [sys.executable, "-c", HANDED, "big", str(self.udp.fileno())]
+
+    def available(self, gib: float) -> None:
+        fresh = self.root / "proc/.new"
+        fresh.write_text(
+            f"MemTotal: 127535224 kB\nMemFree: {round(gib * 2**20)} kB\nMemAvailable: {round(gib * 2**20)} kB\n"
+        )
+        fresh.replace(self.root / "proc/meminfo")
+
+    def _supervise(self) -> None:
+        while self.wanted:
+            if self.udp is not None:
+                if not select.select([self.udp], [], [], 0.1)[0]:
+                    continue
+                self.codes.append(self._once())
+                while select.select([self.udp], [], [], 0)[0]:  # FlushPending
+                    self.udp.recv(65536)
+            else:
+                self.codes.append(self._once())
+                self.wanted = False
+        self.result = "stopped"
+
+
 class Pair:
     """The hosts of a model; two of them unless said otherwise."""
 
-    def __init__(self, tmp: Path, size: int = 2, **settings: Any) -> None:
+    def __init__(self, tmp: Path, size: int = 2, kind: type[Unit] = Unit, **settings: Any) -> None:
         self.port, self.http = free_port(), free_port()
-        self.units = [Unit(tmp, rank, size, self.port, self.http, settings) for rank in range(size)]
+        self.units = [kind(tmp, rank, size, self.port, self.http, settings) for rank in range(size)]
         self.head, self.worker = self.units[:2]
 
     def start(self) -> Pair:
@@ -384,6 +425,74 @@ def hosts(tmp_path: Path) -> Iterator[Callable[..., Pair]]:
 @pytest.fixture
 def pair(hosts: Callable[..., Pair]) -> Pair:
     return hosts()
+
+
+def test_on_demand_a_request_starts_all_ranks_and_a_stop_gives_the_memory_of_all_hosts_back(
+    hosts: Callable[..., Pair],
+) -> None:
+    pair = hosts(kind=DemandUnit)
+    for unit in pair.units:
+        unit.available(110)
+    pair.worker.start()
+    time.sleep(0.5)
+    assert pair.worker.process is None  # nothing runs that nobody asks for
+    pair.head.start()
+    pair.serving()
+    assert pair.worker.container() and pair.head.container()
+    for unit in pair.units:
+        record = unit.run_dir / "starts/spark-big.service.json"
+        until(lambda record=record: "ready" in record.read_text(), lambda unit=unit: unit.text)
+        kept = json.loads(record.read_text())
+        kept["ready"]["available_gib"] = kept["gate"]["available_gib"] - 60
+        record.write_text(json.dumps(kept))
+        unit.available(50)
+    pair.head.signal(signal.SIGTERM)
+    until(lambda: not pair.worker.container(), lambda: pair.worker.text)
+    time.sleep(0.5)
+    assert (
+        pair.head.process is not None and pair.head.process.poll() is None
+    )  # the memory of the other host is not back yet
+    pair.worker.available(105)
+    until(
+        lambda: pair.head.codes == [0] and pair.worker.codes == [0], lambda: f"{pair.head.text}\n--\n{pair.worker.text}"
+    )
+    pair.worker.said("55.0 GiB are back after")
+    pair.head.said("memory that is back on the other hosts: spark-2 55.0 GiB")
+    assert json.loads((pair.head.run_dir / "freed/big.json").read_text()) == {"hosts": {"spark-2": 55.0}}
+    time.sleep(1)
+    assert pair.worker.codes == [0]  # the last words of the first rank have woken nobody
+    pair.head.start()
+    pair.serving()
+
+
+def test_on_demand_a_start_that_fails_ends_with_its_reason_and_is_not_tried_again(hosts: Callable[..., Pair]) -> None:
+    pair = hosts(kind=DemandUnit)
+    pair.worker.order("fails")
+    pair.start()
+    until(
+        lambda: pair.head.codes == [1] and pair.worker.codes == [1], lambda: f"{pair.head.text}\n--\n{pair.worker.text}"
+    )
+    assert pair.head.status.startswith(
+        "down: spark-2 (rank 1): went down: the container spark-big ended by itself with exit code 1"
+    )
+    assert not pair.head.container()
+    pair.worker.orders.unlink()
+    pair.head.start()
+    pair.serving()
+    os.kill(pair.worker.container(), signal.SIGTERM)
+    until(
+        lambda: pair.head.codes == [1, 1] and pair.worker.codes == [1, 1],
+        lambda: f"{pair.head.text}\n--\n{pair.worker.text}",
+    )
+    assert not pair.head.container()
+
+
+def test_on_demand_a_host_that_is_not_there_is_the_reason(hosts: Callable[..., Pair]) -> None:
+    pair = hosts(kind=DemandUnit)
+    pair.head.start()
+    until(lambda: pair.head.codes == [1], lambda: pair.head.text)
+    assert "down: gave up after 18 s: waits for spark-2 (rank 1): no heartbeat for 18 s" in pair.head.status
+    assert not pair.head.container() and not pair.head.log.count("run --name")
 
 
 def test_both_come_up_and_are_active_when_the_model_has_answered(pair: Pair) -> None:

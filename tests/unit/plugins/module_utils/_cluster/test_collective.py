@@ -165,6 +165,8 @@ def test_a_rank_talks_over_what_its_engine_talks_over() -> None:
         # Both have the second host: a rank that is elsewhere would be waited for.
         ([("left", "12", "started"), ("middle", "23", "started")], ["left"]),
         ([("big", "1234", "stopped")], []),
+        # One that requests start is measured before its first one.
+        ([("asked", "12", "on_demand"), ("left", "12", "started")], ["asked"]),
     ],
 )
 def test_no_host_is_in_two_tests(services: list[tuple[str, str, str]], chosen: list[str]) -> None:

@@ -172,6 +172,21 @@ def test_ranks_without_exporters_run_when_the_model_answers() -> None:
     assert rows["s1/big"]["state"] == "down" and rows["s2/big"]["state"] == "unknown"
 
 
+def test_a_cold_cluster_on_demand_is_well_with_exporters_and_without() -> None:
+    span = {"name": "pair", "size": 2, "executor": "mp"}
+    plans = {
+        "s1": plan(service("big", rank=0, state="on_demand", cluster={**span, "hosts": ["s1", "s2"]})),
+        "s2": plan(service("big", rank=1, state="on_demand", cluster=span)),
+    }
+    known = {host: exporter("big", state="inactive") for host in plans}
+    rows, _found, text = seen(plans, {"pair/big": check()}, known)
+    assert {row["state"] for row in rows.values()} == {"cold"} and "Nothing: all that was asked is well" in text
+    rows, _found, _text = seen(plans, {"pair/big": check()})
+    assert {row["state"] for row in rows.values()} == {"well"}  # its socket answers, and no more is known
+    rows, _found, _text = seen(plans, {"pair/big": check()}, {**known, "s2": exporter("big", state="failed")})
+    assert rows["s2/big"]["state"] == "down"
+
+
 def test_an_exporter_that_is_gone() -> None:
     gone = {"s1": (None, "its exporter does not answer: timed out")}
     rows, found, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check(False, "refused")}, gone)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.validation import Problems
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import on_demand, picture, unit_files
@@ -138,9 +141,194 @@ def test_what_its_owner_has_stopped_has_no_socket() -> None:
     assert [unit["state"] for unit in made["units"]] == ["stopped"]
 
 
-def test_a_cluster_has_none() -> None:
+def test_what_is_always_there_says_nothing_of_it() -> None:
     problems = Problems("x")
     assert on_demand.read(problems, {"port": 8001, "on_demand": None}) == {} and not problems.messages
+
+
+# --- clusters -------------------------------------------------------------------------------------------------------------
+
+
+def pair_of(
+    *services: dict[str, Any], own: dict[str, list[dict[str, Any]]] | None = None, executor: str = "mp", **more: Any
+) -> dict[str, Any]:
+    """The plan of two hosts, the first one the head. own: services of a host alone."""
+    cluster = {"name": "two", "executor": executor, "services": list(services), **more}
+    hosts = {
+        name: {
+            "vars": {"spark_services": (own or {}).get(name, []), "spark_cluster": cluster},
+            "address": f"192.168.1.1{place}",
+            "measured": None,
+        }
+        for place, name in enumerate(("spark-1", "spark-2"))
+    }
+    return engine.make_plan(hosts, RECIPES, groups={"two": ["spark-1", "spark-2"]})["hosts"]
+
+
+def refused_pair(*services: dict[str, Any], **more: Any) -> str:
+    with pytest.raises(InventoryError) as problem:
+        pair_of(*services, **more)
+    return str(problem.value)
+
+
+def sets_at(planned: dict[str, Any], host: str) -> dict[str, Any]:
+    return {
+        each["name"]: each["on_demand"]["combinations"] for each in planned[host]["services"] if each.get("on_demand")
+    }
+
+
+@pytest.mark.parametrize("executor", ["mp", "ray"])
+def test_the_engine_of_a_cluster_is_behind_the_port_of_its_head(executor: str) -> None:
+    planned = pair_of(service("pair", 8001, 0.4, on_demand={}), executor=executor)
+    head, behind = (planned[host]["services"][0] for host in ("spark-1", "spark-2"))
+    assert (head["state"], head["url"], head["probe"]["url"]) == (
+        "on_demand",
+        "http://127.0.0.1:8001",
+        "http://127.0.0.1:18001",
+    )
+    assert (behind["state"], behind["url"], behind["probe"]["url"], behind["rank"]) == ("on_demand", None, None, 1)
+    argv = head["argv"]
+    assert argv[argv.index("--port") + 1] == "18001" and argv[argv.index("--host") + 1] == "127.0.0.1"
+    assert head["settings"]["on_demand"] is behind["settings"]["on_demand"] is True
+    files, made = files_of(planned["spark-1"]["services"])
+    assert "ListenStream=127.0.0.1:8001\n" in files["/etc/systemd/system/spark-pair.socket"]
+    assert set(json.loads(files["/etc/dgxspark/on_demand/settings.json"])["services"]) == {"pair"}
+    unit = files["/etc/systemd/system/spark-pair.service"]
+    assert "Restart=no\n" in unit and "SuccessExitStatus" not in unit and "spark_rank.py" in unit
+    # It waits for the memory of the other hosts within the time that a stop may take.
+    assert f"TimeoutStopSec={170 * (2 if executor == 'ray' else 1) + unit_files.RELEASE_SECONDS}\n" in unit
+    states = {unit["name"]: (unit.get("state", "started"), unit["enabled"]) for unit in made["units"]}
+    assert states["spark-pair.service"] == ("triggered", False) and states["spark-pair.socket"] == ("triggered", True)
+
+
+def test_the_first_rank_wakes_the_others_by_their_sockets() -> None:
+    planned = pair_of(service("pair", 8001, 0.4, on_demand={}), service("next", 8002, 0.2, on_demand={}))["spark-2"][
+        "services"
+    ]
+    files, made = files_of(planned)
+    assert not [path for path in files if "on_demand" in path]  # nothing of this host asks for them
+    for item in planned:
+        socket = files[f"/etc/systemd/system/spark-{item['name']}.socket"]
+        rank = item["settings"]["rank"]
+        assert f"ListenDatagram={rank['address']}:{rank['port']}\n" in socket and "FlushPending=true\n" in socket
+        unit = files[f"/etc/systemd/system/spark-{item['name']}.service"]
+        assert "Restart=no\n" in unit and "After=spark-" not in unit
+    states = {unit["name"]: (unit.get("state", "started"), unit["enabled"]) for unit in made["units"]}
+    assert states == {
+        "spark-pair.service": ("triggered", False),
+        "spark-next.service": ("triggered", False),
+        "spark-pair.socket": ("started", True),
+        "spark-next.socket": ("started", True),
+    }
+    # systemd starts no socket while what it wakes runs, so a new one ends the rank first.
+    of_unit = next(unit for unit in made["units"] if unit["name"] == "spark-pair.service")
+    assert "/etc/systemd/system/spark-pair.socket" in of_unit["restart_on"]
+    assert made["instances"][0]["keep"] == [each["name"] for each in planned] and made["instances"][1]["keep"] == []
+
+
+def test_a_cluster_that_is_always_there_keeps_its_units() -> None:
+    planned = pair_of(service("pair", 8001, 0.4))
+    for host in planned:
+        files, made = files_of(planned[host]["services"])
+        assert "/etc/systemd/system/spark-pair.socket" not in files
+        assert "Restart=always\n" in files["/etc/systemd/system/spark-pair.service"]
+        assert made["instances"][0]["keep"] == []
+
+
+def test_each_combination_fits_on_every_host_that_it_spans() -> None:
+    """The second host always has a service of its own, so what would fit on the first one does not fit there."""
+    members = [service(name, port, 0.3, on_demand={"exclusive": "big"}) for name, port in (("x", 8001), ("y", 8002))]
+    own = {"spark-1": [service("alone", 8003, 0.3, on_demand={"exclusive": "big"})]}
+    free = pair_of(*members, own=own)
+    everything = [["alone", "x", "y"]]
+    assert sets_at(free, "spark-1") == dict.fromkeys(("x", "y", "alone"), everything)
+    assert sets_at(free, "spark-2") == dict.fromkeys(("x", "y"), everything)
+    full = pair_of(*members, own={**own, "spark-2": [service("always", 8004, 0.4)]})
+    one_of_both = [["alone", "x"], ["alone", "y"]]
+    assert sets_at(full, "spark-1") == dict.fromkeys(("x", "y", "alone"), one_of_both)
+    assert sets_at(full, "spark-2") == dict.fromkeys(("x", "y"), one_of_both)
+    settings = json.loads(files_of(full["spark-1"]["services"])[0]["/etc/dgxspark/on_demand/settings.json"])
+    assert settings["sets"]["big"]["combinations"] == [["alone", "x"], ["alone", "y"]]
+
+
+def test_a_set_of_the_other_host_stays_its_own() -> None:
+    own = {
+        "spark-2": [
+            service(name, port, 0.3, on_demand={"exclusive": "small"}) for name, port in (("m", 8003), ("n", 8004))
+        ]
+    }
+    planned = pair_of(service("pair", 8001, 0.4, on_demand={"exclusive": "big"}), own=own)
+    assert sets_at(planned, "spark-1") == {"pair": [["pair"]]}
+    assert sets_at(planned, "spark-2") == {"pair": [["pair"]], "m": [["m"], ["n"]], "n": [["m"], ["n"]]}
+
+
+@pytest.mark.parametrize(
+    ("parts", "found"),
+    [
+        ([(["a", "b"], [["a", "b"]])], [["a", "b"]]),
+        ([(["a", "b"], [["a"], ["b"]]), (["b"], [["b"]])], [["a"], ["b"]]),
+        ([(["a", "b", "c"], [["a", "b", "c"]]), (["b", "c"], [["b"], ["c"]])], [["a", "b"], ["a", "c"]]),
+        ([(["a", "b"], [["a", "b"]]), (["b"], [])], [["a"]]),
+        ([(["a"], [])], []),
+    ],
+)
+def test_what_fits_everywhere(parts: list[tuple[list[str], list[list[str]]]], found: list[list[str]]) -> None:
+    assert on_demand.fitting_everywhere(parts) == found
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(st.sets(st.sampled_from("abcde"), min_size=1), st.lists(st.sets(st.sampled_from("abcde")))),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_what_fits_everywhere_is_what_each_host_holds_its_part_of(
+    given_parts: list[tuple[set[str], list[set[str]]]],
+) -> None:
+    parts = [(sorted(names), [sorted(one & names) for one in fitting]) for names, fitting in given_parts]
+    found = [set(one) for one in on_demand.fitting_everywhere(parts)]
+    everyone = sorted(set().union(*(names for names, _fitting in given_parts)))
+    for size in range(1, len(everyone) + 1):
+        for chosen in map(set, itertools.combinations(everyone, size)):
+            holds = all(
+                not chosen & names or any(chosen & names <= one & names for one in fitting)
+                for names, fitting in given_parts
+            )
+            assert holds == any(chosen <= one for one in found)
+
+
+@pytest.mark.parametrize(
+    ("services", "own", "says"),
+    [
+        (
+            [service("pair", 8001, **of_set(0.3))],
+            {"spark-2": [service("alone", 8002, **of_set(0.3))]},
+            "host spark-2: the set big has services that different hosts start: pair (by spark-1) and alone (by spark-2)",
+        ),
+        (
+            [service("pair", 8001, **of_set(0.3))],
+            {"spark-1": [service("alone", 8002, 0.3, exclusive="big")]},
+            "host spark-1: the set big has services on demand (pair) and others (alone)",
+        ),
+        (
+            [service("pair", 8001, 0.3, on_demand={})],
+            {"spark-1": [service("alone", 18001, 0.3)]},
+            "host spark-1: pair: its engine would listen on port 18001, which is the port of alone",
+        ),
+        ([service("pair", 8001, 0.3, on_demand={"idle_minutes": 0})], {}, "on_demand.idle_minutes"),
+    ],
+)
+def test_what_a_cluster_cannot_have_is_named(
+    services: list[dict[str, Any]], own: dict[str, list[dict[str, Any]]], says: str
+) -> None:
+    assert says in refused_pair(*services, own=own)
+
+
+def test_the_port_of_an_engine_of_the_head_is_free_on_the_other_hosts() -> None:
+    own = {"spark-2": [service("alone", 18001, 0.3)]}
+    assert pair_of(service("pair", 8001, 0.3, on_demand={}), own=own)["spark-2"]["verdict"] != "fails"
 
 
 def files_of(planned: list[dict[str, Any]]) -> tuple[dict[str, str], dict[str, Any]]:

@@ -84,6 +84,29 @@ def test_waits_until_a_stopped_engine_has_given_its_memory_back(tree: Any) -> No
     assert found["available_gib"] == 110
 
 
+def back(tree: Any, events: dict[float, str], expected: float | None) -> dict[str, Any]:
+    clock = Time(tree, events)
+    return hostmem.wait_until_back(50, expected, str(tree), 60, 1, clock=lambda: clock.now, sleep=clock.sleep)
+
+
+def test_memory_of_a_stopped_engine_is_back_when_most_of_it_is(tree: Any) -> None:
+    tree.write("proc/meminfo", meminfo(free=50, available=50))
+    found = back(tree, {5.0: meminfo(free=80, available=80), 20.0: meminfo(free=105, available=105)}, 60)
+    assert found == {"ok": True, "freed_gib": 55.0, "waited_seconds": 20.0}
+
+
+def test_memory_that_does_not_come_back_is_not_waited_for_without_an_end(tree: Any) -> None:
+    tree.write("proc/meminfo", meminfo(free=50, available=50))
+    found = back(tree, {5.0: meminfo(free=80, available=80)}, 60)
+    assert found == {"ok": False, "freed_gib": 30.0, "waited_seconds": 60.0}
+
+
+def test_where_nobody_knows_what_it_took_memory_is_back_when_it_no_longer_grows(tree: Any) -> None:
+    tree.write("proc/meminfo", meminfo(free=50, available=50))
+    found = back(tree, {1.0: meminfo(free=70, available=70), 2.0: meminfo(free=90, available=90)}, None)
+    assert found == {"ok": True, "freed_gib": 40.0, "waited_seconds": 4.0}
+
+
 def test_too_little_memory_fails_at_the_deadline_and_not_before(tree: Any) -> None:
     tree.write("proc/meminfo", meminfo(free=90, available=95.5))
     found = Time(tree, {}).wait(95.74, 20)

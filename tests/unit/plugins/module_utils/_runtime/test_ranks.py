@@ -862,6 +862,274 @@ def test_after_anything_all_serve_again(given_history: tuple[int, list[tuple[str
     hosts.until_serving()
 
 
+# --- on demand ------------------------------------------------------------------------------------------------------
+
+
+class Demand(World):
+    """The same of a model on demand: nothing runs, a request starts the first rank, and its datagrams the others."""
+
+    def __init__(self, size: int = 2, **changes: Any) -> None:
+        self.ends: dict[int, list[int | None]] = {rank: [] for rank in range(size)}  # with which code
+        self.slow: dict[int, int] = {}  # seconds that a stop of a rank, and the way of its memory, still takes
+        self.unreachable: set[int] = set()  # hosts that are off
+        self.woken = 0
+        super().__init__(size, on_demand=True, **changes)
+        self.ranks.clear()
+
+    def ask(self) -> Demand:
+        if 0 not in self.ranks:
+            self.start(0)
+        return self
+
+    def talk(self) -> None:
+        for rank in list(self.ranks):
+            message = decode(self.ranks[rank].next_datagram(self.now))
+            assert message is not None
+            for other in range(self.size):
+                if other == rank or (rank, other) in self.cut or not self.ranks[rank].speaks_to(other, self.now):
+                    continue
+                if other not in self.ranks and other and other not in self.unreachable:
+                    self.woken += 1
+                    self.start(other)
+                if other in self.ranks:
+                    self.ranks[other].receive(message, self.now)
+
+    def act(self, rank: int, what: str) -> None:
+        me = self.ranks.get(rank)
+        if me is not None and what == STOP:
+            self.containers[rank].clear()
+            if self.slow.get(rank, 0) > 0:
+                self.slow[rank] -= 1
+                self.todo.append((rank, what))
+            else:
+                me.stopped(40.0 + rank)
+        elif me is not None and what == EXIT:
+            self.talk()
+            self.kept[rank] = me.attempts
+            del self.ranks[rank]
+            self.ends[rank].append(me.code)
+        else:
+            super().act(rank, what)
+
+    def kill(self, rank: int) -> None:
+        super().kill(rank)
+        self.back.clear()
+
+    def cold(self) -> bool:
+        return not self.ranks and not any(self.containers.values())
+
+    def until_cold(self, limit: int = 400) -> Demand:
+        for _second in range(limit):
+            if self.cold():
+                return self
+            self.second()
+        raise AssertionError(f"never cold: {self.phases()} {[me.status(self.now) for me in self.ranks.values()]}")
+
+
+def demand(size: int = 2, executor: str = "mp") -> Demand:
+    made = Demand(size, executor=executor)
+    if executor == "ray":
+        old = made.start
+
+        def start(rank: int) -> Rank:
+            me = old(rank)
+            me.config = replace(me.config, parts=1 if rank else 2)
+            return me
+
+        made.start = start  # type: ignore[method-assign]
+    return made
+
+
+EXECUTORS = pytest.mark.parametrize("executor", ["mp", "ray"])
+
+
+@SIZES
+@EXECUTORS
+def test_a_request_starts_all_ranks_and_a_stop_of_the_first_one_ends_all(size: int, executor: str) -> None:
+    hosts = demand(size, executor)
+    assert hosts.run(100).cold()
+    hosts.ask().until_serving(60)
+    hosts.run(1000)
+    assert hosts.serves() and not any(hosts.ends.values())
+    hosts.stop(0)
+    hosts.until_cold(30)
+    assert hosts.ends == {rank: [ranks.EXIT_STOPPED] for rank in range(size)}
+    hosts.woken = 0
+    assert hosts.run(500).cold() and hosts.woken == 0
+    hosts.ask().until_serving(60)
+
+
+def test_the_first_rank_ends_when_the_memory_of_all_hosts_is_back_and_knows_how_much() -> None:
+    hosts = demand(3)
+    hosts.ask().until_serving()
+    hosts.slow = {1: 3, 2: 50}
+    head = hosts.ranks[0]
+    hosts.stop(0)
+    hosts.run(20)
+    assert hosts.phases() == {0: STOPPING, 2: DOWN} and not any(hosts.containers.values())
+    hosts.until_cold(60)
+    assert head.freed() == {"spark-2": 41.0, "spark-3": 42.0}
+
+
+def test_a_host_that_goes_while_all_stop_is_not_waited_for_without_an_end() -> None:
+    hosts = demand()
+    hosts.ask().until_serving()
+    head = hosts.ranks[0]
+    hosts.slow = {1: 10**6}
+    hosts.stop(0)
+    hosts.run(5)
+    hosts.unreachable.add(1)
+    hosts.kill(1)
+    hosts.until_cold(60)
+    assert head.freed() == {"spark-2": None}
+    hosts = demand()
+    hosts.ask().until_serving()
+    hosts.slow = {1: 10**6}
+    hosts.stop(0)
+    hosts.run(195)
+    assert hosts.phases()[0] == STOPPING
+    hosts.run(15)
+    assert 0 not in hosts.ranks
+
+
+def test_a_start_with_a_host_that_is_off_fails_with_the_reason() -> None:
+    hosts = demand()
+    hosts.unreachable.add(1)
+    hosts.ask()
+    head = hosts.ranks[0]
+    hosts.run(55)
+    assert hosts.phases() == {0: WAITING}
+    hosts.until_cold(20)
+    assert (
+        hosts.ends[0] == [ranks.EXIT_AGAIN] and "no heartbeat for" in head.reason and "spark-2 (rank 1)" in head.reason
+    )
+    assert head.reason.startswith("gave up after 61 s: ")
+    hosts.unreachable.clear()
+    hosts.ask().until_serving(60)
+
+
+def test_hosts_that_differ_do_not_start_and_end_by_themselves() -> None:
+    hosts = demand()
+    hosts.facts[1] = replace(FACTS, image="sha256:bbb", content="c1")
+    hosts.ask()
+    head = hosts.ranks[0]
+    hosts.until_cold(100)
+    assert "the images here and on spark-2 (rank 1) differ" in head.reason
+    assert hosts.ends == {0: [ranks.EXIT_AGAIN], 1: [ranks.EXIT_STOPPED]}
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_one_lost_rank_brings_all_down_and_the_next_request_all_back(rank: int) -> None:
+    hosts = demand(3)
+    for _time in range(12):  # without a bound: who repeats a start bounds them
+        hosts.ask().until_serving()
+        hosts.end_engine(rank)
+        hosts.until_cold(40)
+    assert hosts.ends[0] == [ranks.EXIT_AGAIN] * 12
+    assert hosts.ends[rank] == [ranks.EXIT_AGAIN] * 12
+    assert all(hosts.ends[other] == [ranks.EXIT_STOPPED] * 12 for other in {1, 2} - {rank})
+    hosts.ask().until_serving()
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_one_supervisor_that_is_killed_takes_all_down(rank: int) -> None:
+    hosts = demand(3)
+    hosts.ask().until_serving()
+    head = hosts.ranks[0]
+    hosts.kill(rank)
+    hosts.until_cold(120)
+    assert rank == 0 or "was started anew" in head.reason
+    hosts.ask().until_serving(120)
+
+
+def test_a_request_that_comes_while_ranks_still_stop_waits_for_them() -> None:
+    hosts = demand()
+    hosts.ask().until_serving()
+    hosts.slow = {1: 100}
+    hosts.kill(0)
+    hosts.run(2)
+    hosts.ask()
+    hosts.run(90)
+    assert 0 in hosts.ranks and not hosts.serves()
+    hosts.until_serving(120)
+
+
+def test_a_rank_that_nobody_asks_for_is_silent_and_ends() -> None:
+    hosts = demand(4)
+    hosts.start(1)
+    hosts.run(10)
+    assert hosts.phases() == {1: WAITING}  # it wakes no other one
+    assert hosts.run(10).cold() and hosts.ends[1] == [ranks.EXIT_STOPPED] and hosts.woken == 0
+
+
+def test_an_idle_stop_is_no_last_word_that_a_later_start_would_tell() -> None:
+    hosts = demand()
+    hosts.ask().until_serving()
+    hosts.stop(0)
+    hosts.until_cold()
+    assert hosts.kept[0].words == {}
+
+
+def test_a_supervisor_of_before_says_nothing_of_its_memory() -> None:
+    given = json.loads(config_message().encode())
+    del given["released"], given["freed_gib"]  # of an earlier version
+    old = decode(json.dumps(given).encode())
+    assert old is not None and (old.released, old.freed_gib) == (False, None)
+    assert decode(json.dumps({**given, "freed_gib": "much"}).encode()) is None
+
+
+def config_message() -> Message:
+    return Rank(config(), "boot", Attempts("f0"), 0.0).message(0.0)
+
+
+@st.composite
+def demands(draw: st.DrawFn) -> tuple[int, list[tuple[str, int, int]]]:
+    size = draw(st.integers(2, 4))
+    event = st.tuples(
+        st.sampled_from(["ask", "stop", "kill", "end", "cut", "mute", "slow", "run"]),
+        st.integers(0, size - 1),
+        st.integers(1, 60),
+    )
+    return size, draw(st.lists(event, max_size=12))
+
+
+def befall(hosts: Demand, what: str, rank: int, seconds: int) -> None:
+    if what == "ask":
+        hosts.ask()
+    elif what == "stop":
+        hosts.stop(rank)
+    elif what == "kill":
+        hosts.kill(rank)
+    elif what == "end":
+        hosts.end_engine(rank)
+    elif what == "cut":
+        hosts.cut ^= {(rank, other) for other in range(hosts.size)}
+    elif what == "mute":
+        hosts.mute ^= {rank}
+    elif what == "slow":
+        hosts.slow[rank] = seconds
+    hosts.run(seconds if what == "run" else seconds % 7)
+
+
+@settings(max_examples=60)
+@given(demands())
+def test_after_anything_a_model_on_demand_can_be_cold_and_can_serve(
+    given_history: tuple[int, list[tuple[str, int, int]]],
+) -> None:
+    """World.check looks after every second that no two groups ever run. In the end a stop ends all, nobody wakes by itself, a request starts all."""
+    size, history = given_history
+    hosts = Demand(size)
+    for event in history:
+        befall(hosts, *event)
+    hosts.cut.clear()
+    hosts.mute.clear()
+    hosts.stop(0)
+    hosts.until_cold()
+    hosts.woken = 0
+    assert hosts.run(60).cold() and hosts.woken == 0
+    hosts.ask().until_serving(120)
+
+
 # --- settings -------------------------------------------------------------------------------------------------------
 
 
