@@ -56,7 +56,7 @@ bench-plan: bootstrap  ## time plan.yml on fleets of 1 to 1000 hosts; needs no D
 bench-pair: bootstrap  ## time the start of a model over two simulated Sparks, less what engine and Ray take
 	@$(PY) tests/bench/pair_bench.py
 
-bench-rollout: bootstrap  ## time rollouts over 100 hosts that are folders, and cut 50 runs at random points; needs no Docker
+bench-rollout: bootstrap  ## time rollouts over 100 hosts that are folders, run two controllers at once, cut 50 runs at random points; needs no Docker
 	@$(PY) tests/bench/rollout_bench.py $(ROLLOUT_ARGS)
 
 bench-on-demand: bootstrap  ## time requests to an engine on demand: cold, warm, and 64 streams against a direct connection

@@ -1,7 +1,7 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Time rollouts over many hosts that are folders, and cut runs at random points.
+"""Time rollouts over many hosts that are folders, have two controllers at work at once, and cut runs at random points.
 
     python tests/bench/rollout_bench.py --hosts 100 --cuts 50 --seed 1
 
@@ -27,6 +27,7 @@ sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests/unit"), str(ROOT / 
 
 from rollout_fixture import BROKEN, HOSTS, NEW, OLD, Fleet, played
 
+OTHER = f"{NEW}-2"
 FORKS = "20"  # as in ansible.cfg
 ALL_AT_ONCE: dict[str, Any] = {"spark_rollout_canary": "none", "spark_rollout_batch": "100%"}
 
@@ -72,9 +73,29 @@ def rates(folder: Path, collections: Path, size: int) -> None:
     broken = names[-1]
     label = f"{broken} of the last batch fails: its batch goes back"
     timed(fleet, label, 1, "rollout", image=BROKEN, breaks=[broken])
-    timed(fleet, "the rest of another change, canary and batches of a quarter", 0, "rollout", image=NEW)
+    whole = timed(fleet, "the rest of another change, canary and batches of a quarter", 0, "rollout", image=NEW)
     timed(fleet, "the same again", 0, "rollout", image=NEW)
     timed(fleet, "back to what each of them ran before", 0, "rollback", breaks=["none"])
+    fleet.cut(whole / 2, "rollout", image=NEW)
+    timed(fleet, f"resumed, a run that was killed after {whole / 2:.0f} s ({count(fleet)})", 0, "rollout", image=NEW)
+    if found := wrong(fleet, NEW):
+        sys.exit("\n".join(found))
+
+
+def controllers(folder: Path, collections: Path) -> None:
+    """Have two controllers at work at once: both are refused, nothing of it is proven, and the next run ends right."""
+    fleet = Fleet(folder, collections)
+    fleet.begin(OLD)
+    ended = fleet.together("rollout", *({"image": image, **ALL_AT_ONCE} for image in (NEW, OTHER)))
+    print(
+        f"two controllers at once, {len(HOSTS)} hosts: exit codes {', '.join(str(code) for code, _text in ended)}; {count(fleet)}"
+    )
+    for code, text in ended:
+        if code == 0 or "changed this host too" not in text:
+            sys.exit(f"a controller was not refused: exit code {code}\n{text[-4000:]}")
+    timed(fleet, "one of them again", 0, "rollout", image=NEW)
+    if found := wrong(fleet, NEW):
+        sys.exit("\n".join(found))
 
 
 def cuts(folder: Path, collections: Path, number: int, seed: int) -> None:
@@ -84,20 +105,25 @@ def cuts(folder: Path, collections: Path, number: int, seed: int) -> None:
     fleet.begin(OLD)
     whole = timed(fleet, f"{len(HOSTS)} hosts at once", 0, "rollout", image=NEW, **ALL_AT_ONCE)
     print(f"{number} runs that are cut, seed {seed}, with a canary and then in one batch")
-    under_way = 0
+    under_way, resumed = 0, 0.0
     for turn in range(number):
         image = (OLD, NEW)[turn % 2]
         seconds = rng.uniform(0.1, 1.0) * whole
         how = ALL_AT_ONCE if turn % 4 < 2 else {}
         under_way += fleet.cut(seconds, "rollout", image=image, **how)
+        began = time.monotonic()
         code, text = fleet.play("rollout", image=image, **how)
+        resumed += time.monotonic() - began
         if code or wrong(fleet, image):
             sys.exit(
                 f"cut {turn} after {seconds:.2f} s, seed {seed}: exit code {code}\n"
                 + "\n".join(wrong(fleet, image))
                 + text[-4000:]
             )
-    print(f"{under_way} were under way; every next run ended with all hosts at what was wanted, proven")
+    print(
+        f"{under_way} were under way; every next run ended with all hosts at what was wanted, proven, after {resumed / number:.1f} s "
+        "on average"
+    )
 
 
 def main() -> None:
@@ -111,10 +137,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary)
         collections = played(place / "collections")
-        for name in ("fleet", "cut"):
+        for name in ("fleet", "both", "cut"):
             (place / name).mkdir()
         if given.hosts:
             rates(place / "fleet", collections, given.hosts)
+        controllers(place / "both", collections)
         if given.cuts:
             cuts(place / "cut", collections, given.cuts, given.seed)
 

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 from playbook_runs import ansible_playbook, python
@@ -28,11 +29,25 @@ import json
 import os
 from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock
 
-NAMES = ["proven", "reason", "plan", "addons", "facts", "services", "settings", "wanted", "baseline", "keep", "generation", "controller"]
+NAMES = ["proven", "reason", "plan", "addons", "facts", "services", "settings", "wanted", "parts", "baseline", "keep",
+         "generation", "controller"]
 module = AnsibleModule({name: {"type": "raw"} for name in ["action", "hf_home", *NAMES]}, supports_check_mode=True)
 asked = module.params
 folder = Path(os.environ["PLAYED_HOST"])
+# Who was here is noted as on a host.
+with host_lock.held(module) as locked, host_lock.noted(asked["controller"], locked) as run:
+    others = host_lock.between(asked["controller"])
+    run["changed"] = locked and asked["action"] in ("apply", "restore")
+    if asked["action"] == "apply":
+        if not module.check_mode:
+            (folder / "applied").write_text(asked["reason"])
+            with (folder / "log").open("a") as log:
+                log.write("applied\\n")
+        module.exit_json(changed=True)
+if asked["action"] == "record" and others and not module.check_mode:
+    module.fail_json(msg="nothing was recorded: %s changed this host too" % " and ".join(others))
 file = folder / "state.json"
 state = json.loads(file.read_text()) if file.exists() else {"current": 0, "made": []}
 applied = (folder / "applied").read_text() if (folder / "applied").exists() else ""
@@ -88,17 +103,9 @@ AnsibleModule({name: {"type": "raw"} for name in NAMES}, supports_check_mode=Tru
 """
 APPLY = """
 - name: Apply
-  ansible.builtin.copy:
-    content: "{{ service_services | map(attribute='image.ref') | join }}"
-    dest: "{{ inventory_dir }}/{{ inventory_hostname }}/applied"
-    mode: "0644"
-- name: Note it
-  ansible.builtin.lineinfile:
-    path: "{{ inventory_dir }}/{{ inventory_hostname }}/log"
-    line: applied
-    create: true
-    insertafter: EOF
-    mode: "0644"
+  dgxspark.vllm.generation:
+    action: apply
+    reason: "{{ service_services | map(attribute='image.ref') | join }}"
 """
 PROVE = """
 - name: Prove
@@ -153,7 +160,9 @@ class Fleet:
         for name in names:
             (folder / name).mkdir()
             interpreter = folder / name / "python"
-            interpreter.write_text(f'#!/bin/sh\nPLAYED_HOST={folder / name} exec {python()} "$@"\n')
+            interpreter.write_text(
+                f'#!/bin/sh\nPLAYED_HOST={folder / name} DGXSPARK_RUN_DIR={folder / name / "run"} exec {python()} "$@"\n'
+            )
             interpreter.chmod(0o755)
         service = {"name": "tiny", "recipe": "scripted-tiny", "port": 8003, "image": "{{ image }}"}
         service["args"] = {"gpu-memory-utilization": 0.05}
@@ -228,8 +237,8 @@ class Fleet:
         path.write_text("")
         return lines
 
-    def cut(self, seconds: float, playbook: str, **variables: Any) -> bool:
-        """Kill a run and all that it started after some seconds; tell whether it was under way still."""
+    def start(self, playbook: str, out: int | IO[str] = subprocess.DEVNULL, **variables: Any) -> subprocess.Popen[str]:
+        """Start a run as a program of its own. out: where it prints."""
         argv = [sys.executable, str(Path(sys.executable).with_name("ansible-playbook")), "-i", "hosts.yml"]
         environment = {
             **os.environ,
@@ -237,17 +246,27 @@ class Fleet:
             "ANSIBLE_PIPELINING": "1",
             "ANSIBLE_NOCOLOR": "1",
         }
-        with subprocess.Popen(
+        return subprocess.Popen(
             [*argv, f"dgxspark.vllm.{playbook}", "-e", json.dumps(variables)],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as running:
+            cwd=self.folder, env=environment, stdout=out, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        )  # fmt: skip
+
+    def cut(self, seconds: float, playbook: str, **variables: Any) -> bool:
+        """Kill a run and all that it started after some seconds; tell whether it was under way still."""
+        with self.start(playbook, **variables) as running:
             try:
                 running.wait(seconds)
             except subprocess.TimeoutExpired:
                 os.killpg(running.pid, signal.SIGKILL)
                 return True
         return False
+
+    def together(self, playbook: str, *given: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """Run a playbook by several controllers at once. given: variables of each. Returns how each ended, and what it printed."""
+        with contextlib.ExitStack() as opened:
+            places = [opened.enter_context((self.folder / f"out{number}").open("w+")) for number in range(len(given))]
+            runs = [opened.enter_context(self.start(playbook, out, **each)) for out, each in zip(places, given)]
+            codes = [run.wait() for run in runs]
+            for out in places:
+                out.seek(0)
+            return [(code, out.read()) for code, out in zip(codes, places)]

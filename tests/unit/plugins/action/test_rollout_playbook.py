@@ -94,6 +94,16 @@ def test_a_first_rollout_that_fails_has_nothing_to_go_back_to(fleet: Fleet) -> N
     assert list(fleet.runs()) == ["spark-1"]
 
 
+@pytest.mark.nightly
+def test_two_controllers_at_once_refuse_each_other_and_the_next_run_ends_right(fleet: Fleet) -> None:
+    fleet.begin(OLD)
+    at_once = {"spark_rollout_canary": "none", "spark_rollout_batch": "100%", "spark_rollout_bench": False}
+    ended = fleet.together("rollout", *({"image": image, **at_once} for image in (NEW, f"{NEW}-2")))
+    assert all(code and "changed this host too" in text for code, text in ended), ended
+    code, text = fleet.play("rollout", image=NEW, **at_once)
+    assert code == 0 and set(fleet.runs().values()) == {NEW.rpartition(":")[2]}, text
+
+
 def test_check_mode_touches_nobody(fleet: Fleet) -> None:
     fleet.begin(OLD)
     code, text = fleet.play("rollout", "--check", image=NEW)
