@@ -19,11 +19,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import settled_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_host
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import (
+    SKIPPED,
     defaults,
     desired_checksum,
     differs,
     folders_of,
     own_variables,
+    part_checksums,
 )
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import listed
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -45,31 +47,36 @@ class ActionModule(ActionBase):
         args["controller"] = run_name(str(self._task._uuid))
         plan, addons = plain(args.pop("plan", None)), plain(args.pop("addons", None))
         network = plain(args.pop("network", None))
+        lacking, looked = (plain(args.pop(name, None)) or {} for name in ("lacking", "looked"))
         host = str((task_vars or {}).get("inventory_hostname", ""))
         own = own_variables(task_vars or {}, self._templar.template)
         spark = plain(args["facts"]) if "facts" in args else {}
         # Of a host's facts three are kept; the others need not travel.
         if "facts" in args:
             args["facts"] = generations.facts_of(spark)
+        known = {
+            "run": plain((task_vars or {}).get("ansible_run_tags") or ["all"]),
+            "skipped": plain((task_vars or {}).get("ansible_skip_tags") or []),
+            **{"facts": spark, "lacking": lacking, "looked": looked},
+            "play": (task_vars or {}).get("ansible_play_hosts") or [],
+        }
         if args.get("action") in ("record", "up_to_date") and plan:
             args.update(
                 services=service_views.view(plan.get("services") or [], "record"),
                 settings=plan.get("settings") or {},
                 wanted=desired_checksum(plan, addons, own),
             )
+        if args.get("action") == "record" and plan:
+            whole, parts = settled_host.applied(known["run"], known["skipped"], plain(args.get("proven")))
+            sums = part_checksums(plan, addons, own)
+            args["parts"] = {name: sums[name] for name in sorted(parts & set(sums))}
+            args["wanted"] = args["wanted"] if whole else ""
         if args.get("action") == "up_to_date" and plan:
-            asked, why = settled_host.network_of(plan, network, host)
-            bundled, unbundled = settled_host.bundled_of(plan, task_vars or {})
-            args.update(
-                models=models_of(plan, task_vars or {}),
-                folders=folders_of(plan) + settled_host.folders_of(plan, addons, own),
-                differs=differs(plan, addons, own, spark) + why + unbundled,
-                bundled=bundled,
-                images=settled_host.images_of(plan),
-                network=asked,
-                servers=settled_host.servers_of(addons, own),
-                firewall=(plan.get("firewall") or {}).get("state", ""),
-            )
+            run_parts = settled_host.parts_of(known["run"], known["skipped"])
+            why = settled_host.unjudged(run_parts, plan, addons, known)
+            if why:
+                return {**result, "changed": False, "up_to_date": False, "proved": False, "why": why}
+            args.update(look_of(run_parts or frozenset(), plan, addons, own, known, network, task_vars or {}))
             if boolean(args.get("prove") or False) and not self._task.check_mode:
                 args["proof"] = proof_of(plan, own)
         found = self._execute_module(module_name=MODULE, module_args=args, task_vars=task_vars or {})
@@ -79,6 +86,47 @@ class ActionModule(ActionBase):
             # They lie on the host; a registered result is walked through several times a run.
             result.pop("receipts", None)
         return result
+
+
+def look_of(
+    parts: frozenset[str],
+    plan: Mapping[str, Any],
+    addons: Mapping[str, Any] | None,
+    own: Mapping[str, Any],
+    known: Mapping[str, Any],
+    network: Mapping[str, Any] | None,
+    task_vars: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what the module compares a host with, as far as the tags of this run apply it.
+
+    parts: of C(settled_host.parts_of). plan, addons: the host's. own: variables of roles that are set for it. known: as C(settled_host.unjudged)
+    takes it. network: C(fabric) of its cluster in the plan. task_vars: as an action has them.
+    """
+    asked, why = (
+        settled_host.network_of(plan, network, str(task_vars.get("inventory_hostname", "")))
+        if "fabric" in parts
+        else ({}, [])
+    )
+    bundled, unbundled = settled_host.bundled_of(plan, task_vars) if "models" in parts else ([], [])
+    firewall = plan.get("firewall") or {} if "firewall" in parts else {}
+    found: dict[str, Any] = {
+        "models": models_of(plan, task_vars) if "models" in parts else [],
+        "folders": folders_of(plan, parts) + settled_host.folders_of(plan, addons, own, parts),
+        "files": settled_host.files_of(parts, plan, addons, own),
+        "differs": differs(plan, addons, own, known["facts"], parts) + why + unbundled,
+        "bundled": bundled,
+        "images": settled_host.images_of(plan, parts),
+        "network": asked,
+        "servers": settled_host.servers_of(addons, own, parts),
+        "firewall": firewall.get("state", ""),
+        "ephemeral": firewall.get("state") == "present" and bool(firewall.get("ranges")),
+    }
+    if not {*SKIPPED} <= parts:
+        sums = part_checksums(plan, addons, own)
+        found["parts"] = {name: sums.get(name, "") for name in sorted(parts)}
+        found["others"] = settled_host.others_of(parts, plan, addons, own)
+        found["services"] = service_views.view(plan.get("services") or [], "record") if "service" in parts else []
+    return found if "prove" in parts else {**found, "prove": False}
 
 
 def models_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ version_added: 0.1.0
 description:
   - Sends packets that fill the MTU and must not be fragmented to the other hosts of a group, on each rail. Where they are
     lost, small ones tell a wrong MTU from a link that does not work.
+  - Says which routes and which settings of a relay are gone.
   - Runs the sending side of probes of the bandwidth, 1 GiB each.
   - Runs one rank of an all-reduce over all hosts of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
   - Findings are returned and never fail the task.
@@ -27,6 +28,16 @@ options:
     type: list
     elements: dict
     default: []
+  relay:
+    description: RV(dgxspark.vllm.fabric_plan#module:hosts.relay) of this host; what its unit has set is looked at.
+    type: list
+    elements: dict
+    default: []
+  routes:
+    description:
+      - RV(dgxspark.vllm.fabric_plan#module:hosts.netplan) of this host; the routes in it are looked for in the kernel.
+    type: dict
+    default: {}
   bandwidth:
     description:
       - Entries of RV(dgxspark.vllm.fabric_plan#module:bandwidth_tests) whose other side listens already.
@@ -66,6 +77,18 @@ pings:
   returned: success
   type: list
   elements: dict
+relay:
+  description: What of O(relay) is not set.
+  returned: success
+  type: list
+  elements: str
+  sample: ["net.ipv4.ip_forward is not 1: 0"]
+routes:
+  description: Which routes of O(routes) are not there.
+  returned: success
+  type: list
+  elements: str
+  sample: ["there is no route to 192.168.102.0/24 via 192.168.100.11 on enp1s0f0np0"]
 bandwidth:
   description: Each probe with its C(gbps), or V(null) and an C(error).
   returned: success
@@ -95,7 +118,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import collective, fabric, pings
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import collective, fabric, pings, relay
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import command
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
@@ -140,6 +163,8 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "pings": {"type": "list", "elements": "dict", "default": []},
+            "relay": {"type": "list", "elements": "dict", "default": []},
+            "routes": {"type": "dict", "default": {}},
             "bandwidth": {"type": "list", "elements": "dict"},
             "collective": {"type": "dict"},
             "min_gbps": {"type": "dict", "default": {}},
@@ -154,7 +179,10 @@ def main() -> None:
     measured = [measure(run, test, module.params["attempts"]) for test in tests or []]
     if tests is not None:
         findings += fabric.judge_bandwidth(measured, module.params["min_gbps"])
-    more = {}
+    more: dict[str, Any] = {
+        "relay": relay.not_passed_on(run, module.params["relay"]),
+        "routes": relay.lost_routes(run, relay.routes_of(module.params["routes"])),
+    }
     wanted = None if module.check_mode else module.params["collective"]
     if wanted:
         more["collective"] = add_up(wanted)

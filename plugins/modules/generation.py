@@ -27,7 +27,8 @@ options:
         as they should be. M(dgxspark.vllm.drift) judges it. Nothing is written, and no content of a file is returned.
       - V(up_to_date) says whether site.yml would find nothing to do - the host was proved as what O(plan) and O(addons) want, and still is
         that, file by file, with its units active, its images and folders there, and its weights whole. Files of weights that were
-        touched are hashed, as M(dgxspark.vllm.model_snapshot) does. With O(prove) the services of such a host are proved too.
+        touched are hashed, as M(dgxspark.vllm.model_snapshot) does. With O(prove) the services of such a host are proved too. In a run with
+        tags only what these apply is compared; tags that are not judged leave RV(up_to_date) V(false), and the host is not asked.
       - V(restore) brings a generation back, once it is known that its images and weights are there.
       - V(forget) removes all generations and the names that they gave to images.
     type: str
@@ -91,6 +92,35 @@ options:
       - Set by the action plugin; a mark of all that the host was to be, by which M(dgxspark.vllm.rollout) sees whom it can leave out.
     type: str
     default: ''
+  parts:
+    description:
+      - Set by the action plugin. With O(action=record), sums of what the tags of this run have put on the host. With O(action=up_to_date) in a run
+        with tags, of all that they apply, by tag; nothing else is compared then.
+    type: dict
+  others:
+    description:
+      - Set by the action plugin; with O(action=up_to_date) in a run with tags, files and folders that these have nothing to do with.
+    type: list
+    elements: str
+    default: []
+  lacking:
+    description:
+      - With O(action=up_to_date), RV(dgxspark.vllm.plan#module:lacking). A host that has what others of the run lack may have to hand it on, so that
+        none is up to date then. Read on the controller.
+    type: dict
+    default: {}
+  looked:
+    description:
+      - With O(action=up_to_date), RV(dgxspark.vllm.spark_info#module:images). Read on the controller.
+    type: dict
+    default: {}
+  files:
+    description:
+      - Set by the action plugin; with O(action=up_to_date), files that lie outside of what a generation keeps, with their sums, owners and
+        modes.
+    type: list
+    elements: dict
+    default: []
   folders:
     description:
       - Set by the action plugin; with O(action=up_to_date), folders that have to be there.
@@ -134,6 +164,11 @@ options:
       - Set by the action plugin; with O(action=up_to_date), V(absent) where nothing may be left of the role firewall.
     type: str
     default: ''
+  ephemeral:
+    description:
+      - Set by the action plugin; with O(action=up_to_date), whether the table of the firewall closes the ephemeral ports of the kernel.
+    type: bool
+    default: false
   baseline:
     description:
       - With O(action=look), record what runs when the host has services but no generation yet. It counts as proven when every
@@ -443,6 +478,11 @@ def main() -> None:
             "services": {"type": "list", "elements": "dict"},
             "settings": {"type": "dict", "default": {}},
             "wanted": {"type": "str", "default": ""},
+            "parts": {"type": "dict"},
+            "others": {"type": "list", "elements": "str", "default": []},
+            "lacking": {"type": "dict", "default": {}},
+            "looked": {"type": "dict", "default": {}},
+            "files": {"type": "list", "elements": "dict", "default": []},
             "folders": {"type": "list", "elements": "dict", "default": []},
             "differs": {"type": "list", "elements": "str", "default": []},
             "images": {"type": "list", "elements": "list", "default": []},
@@ -450,6 +490,7 @@ def main() -> None:
             "network": {"type": "dict", "default": {}},
             "servers": {"type": "list", "elements": "dict", "default": []},
             "firewall": {"type": "str", "default": ""},
+            "ephemeral": {"type": "bool", "default": False},
             "baseline": {"type": "bool", "default": False},
             "keep": {"type": "int", "default": engine.KEEP},
             "generation": {"type": "int", "default": 0},

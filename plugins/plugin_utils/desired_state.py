@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,15 @@ BY_TEMPLATES = ("gateway", "clients", "exporters", "monitoring", "fleet_monitor"
 TEMPLATE_CODE = ("plugins/filter/*.py", "plugins/lookup/*.py", "plugins/module_utils/_plan/unit_files.py")
 # Roles whose files the engine makes.
 RENDERED = ("host", "service", "speech", "ollama", "watchdog", "guard")
+# What the engine makes for each of them, by the tag of site.yml that puts it on a host.
+COMPONENTS = {
+    "host": ("host",),
+    "service": ("services",),
+    "speech": ("speech",),
+    "ollama": ("ollama",),
+    "watchdog": ("watchdog",),
+    "guard": ("guard", "protection", "gpu_clocks"),
+}
 # Roles that site.yml leaves out on a host that is up to date, and the variables that it gives them from the plan.
 SKIPPED = ("fabric", "firewall", "guard", "host", "images", "models", "ollama", "ray", "service", "speech", "watchdog")
 FROM_PLAN = frozenset(
@@ -130,6 +139,20 @@ def desired_checksum(plan: Mapping[str, Any], addons: Mapping[str, Any] | None, 
     return rollout.desired_checksum(plan, addons, made, {name: digest(Path(name)) for name in sorted(names)})
 
 
+def part_checksums(plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the checksums of what single tags of site.yml put on a host, by tag.
+
+    plan, addons: the host's. own: variables of roles that are set for it. Raises AnsibleActionFail for what no unit can hold.
+    """
+    made, templates = rendered(plan, addons, own), by_templates(plan, {}, own)
+    parts: dict[str, Any] = {
+        tag: {name: made.get(name) for name in components} for tag, components in COMPONENTS.items()
+    }
+    parts["firewall"] = templates.get("firewall")
+    names = rollout.sources_of([plan.get("services"), addons, parts])
+    return rollout.part_checksums(plan, addons, parts, {name: digest(Path(name)) for name in sorted(names)})
+
+
 def rendered(plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the engine makes for a host, by component."""
     known = {name: value for role in RENDERED for name, value in defaults(role).items() if name in unit_files.DEFAULTS}
@@ -169,31 +192,37 @@ def by_templates(plan: Mapping[str, Any], addons: Mapping[str, Any], own: Mappin
 
 
 def differs(
-    plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any], spark: Mapping[str, Any]
+    plan: Mapping[str, Any],
+    addons: Mapping[str, Any] | None,
+    own: Mapping[str, Any],
+    spark: Mapping[str, Any],
+    parts: Collection[str] = SKIPPED,
 ) -> list[str]:
     """Return why there is something to apply, as far as the controller knows: accounts, and what is set in the place of the plan.
 
-    spark: the host's facts.
+    spark: the host's facts. parts: roles that are asked about.
     """
     accounts, users = rendered(plan, addons, own)["host"]["accounts"], spark.get("docker_users") or {}
     found = [
         f"{name} is no account of this host that may use Docker, or another than it has to be"
         for name, account in accounts.items()
-        if name not in users or any((users[name] or {}).get(key) != value for key, value in account.items())
+        if "host" in parts
+        and (name not in users or any((users[name] or {}).get(key) != value for key, value in account.items()))
     ]
     usual = {name: value for role in SKIPPED for name, value in defaults(role).items()}
     return found + [
         f"{name} is set, which is the plan's to say"
         for name in sorted(FROM_PLAN & set(own))
-        if own[name] != plain(usual[name])
+        if own[name] != plain(usual[name]) and name.partition("_")[0] in parts
     ]
 
 
-def folders_of(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the folders that a host has outside of those that a generation keeps."""
+def folders_of(plan: Mapping[str, Any], parts: Collection[str] = SKIPPED) -> list[dict[str, Any]]:
+    """Return the folders that a host has outside of those that a generation keeps. parts: roles that are asked about."""
     settings = plan.get("settings") or {}
-    found = [{"path": settings[name]} for name in ("hf_home", "cache_dir") if settings.get(name)]
-    for service in plan.get("services") or []:
+    names = ("hf_home", "cache_dir") if "host" in parts else ()
+    found = [{"path": settings[name]} for name in names if settings.get(name)]
+    for service in (plan.get("services") or []) if "service" in parts else []:
         found += [folder for folder in service.get("folders") or [] if folder not in found]
     return found
 

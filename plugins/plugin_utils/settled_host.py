@@ -1,37 +1,170 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host that is believed up to date is asked beside its files: the network of its cluster, images that are made there, servers."""
+"""What a host that is believed up to date is asked, as far as the tags of a run apply something: beside its files the network of its cluster,
+images that are made there, servers."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jinja2
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.filter.core import to_nice_yaml
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import relay
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.bundles import manifest_of, wanted_models
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.controller_paths import of_fleet
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import defaults, rendered
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.desired_state import (
+    BY_TEMPLATES,
+    COMPONENTS,
+    ROLES,
+    SKIPPED,
+    defaults,
+    digest,
+    rendered,
+)
 
 NETWORK_FILE = "/etc/netplan/40-cx7.yaml"  # __fabric_netplan of the role
 ETC = "/etc/dgxspark"
-UNHEARD = ("direct", "switch")
-"""Topologies that addresses and packets show. In a ring hosts have to listen which plug the other end of a cable is in."""
+SYSTEM = "/etc/systemd/system"
+TAGS = {
+    **{role: {role} for role in SKIPPED},
+    "spread": {"images", "models"},
+    # What is proved is what is planned.
+    "prove": {"prove", "service"},
+    # Hosts that have them are reached by their roles, all others by nothing.
+    **{role: set() for role in BY_TEMPLATES},
+}
+"""What each tag of site.yml applies."""
+FIREWALL_FILES = (f"{ETC}/firewall.nft", f"{SYSTEM}/spark-firewall.service")
+MANAGER = "/etc/systemd/system.conf.d/"
+BOARD_WATCHDOG = "/dev/watchdog0"
+"""The role guard has systemd use the watchdog of a board that has one."""
+MODES = ("owner", "group", "mode")
+PINGED = ("direct", "switch", "ring")
+"""Topologies that addresses and packets show. A cable of a ring has subnets of its own: where its plugs were changed, packets get lost."""
 
 
-def images_of(plan: Mapping[str, Any]) -> list[list[str]]:
+def parts_of(run: Sequence[str], skipped: Sequence[str]) -> frozenset[str] | None:
+    """Return what a run of site.yml with tags applies: roles, and C(prove); None where that is not known.
+
+    run, skipped: C(ansible_run_tags) and C(ansible_skip_tags).
+    """
+    # Most tasks that are included have the tags of all that they hold, so that one of these leaves out all of it.
+    if not set(skipped) <= {"prove"}:
+        return None
+    if "all" in run:
+        found = {*SKIPPED, "prove"}
+    elif set(run) <= set(TAGS):
+        found = {part for tag in run for part in TAGS[tag]}
+    else:
+        return None
+    return frozenset(found - set(skipped))
+
+
+def applied(run: Sequence[str], skipped: Sequence[str], proven: Any) -> tuple[bool, frozenset[str]]:
+    """Return whether a run that records a generation was to apply all, and the roles that it has applied.
+
+    run, skipped: as C(parts_of) takes them. proven: C(proven) of the module; false is recorded by a run that ended somewhere on its way.
+    """
+    parts = (parts_of([tag for tag in run if tag != "prove"], skipped) or frozenset()) - {"prove"}
+    return parts == set(SKIPPED), frozenset() if proven is False else parts
+
+
+def unjudged(
+    parts: frozenset[str] | None,
+    plan: Mapping[str, Any],
+    addons: Mapping[str, Any] | None,
+    known: Mapping[str, Any],
+) -> list[str]:
+    """Return why all roles of a run are applied, as far as the controller knows without asking the host.
+
+    parts: of C(parts_of). plan, addons: the host's. known: C(run), its tags; C(facts) and C(looked), what the host has said, of its images
+    too; C(lacking), the hosts that lack images and models, and C(play), those of the run: one that has them may have to hand them on.
+    """
+    if parts is None or "fabric" in known["run"]:
+        return ["what these tags apply is not judged by a look"]
+    found, lacking, play = [], known["lacking"], set(known["play"])
+    relays = (known["facts"].get("fabric") or {}).get("relay")
+    if "fabric" in parts and relays and not plan.get("cluster"):
+        found.append("the host passes on what is for others, and is in no cluster")
+    if "ollama" in parts and ((addons or {}).get("ollama") or {}).get("state") == "absent":
+        found.append("Ollama is to be gone")
+    if "service" in parts:
+        stale = [str(service["name"]) for service in plan.get("services") or [] if service.get("stale")]
+        found += [f"{name} runs from older files" for name in stale]
+    if "images" in parts:
+        looked = known["looked"]
+        refs = [ref for ref in plan.get("images") or [] if (looked.get(ref) or {}).get("probe_from", "none") == "none"]
+        found += [f"what {ref} holds is not known" for ref in refs]
+    for kind in ("images", "models"):
+        if kind in parts and not play.isdisjoint(lacking.get(kind) or []):
+            found.append(f"{kind} are missing on hosts of this run")
+    return found
+
+
+def others_of(
+    parts: Collection[str], plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any]
+) -> list[str]:
+    """Return the files and folders that no role that is asked about has to do with.
+
+    parts: of C(parts_of). plan, addons: the host's. own: variables of roles that are set for it.
+    """
+    mine: set[str] = set()
+    others = set() if "firewall" in parts else set(FIREWALL_FILES)
+    made = rendered(plan, addons, own)
+    for part, components in COMPONENTS.items():
+        for component in filter(None, map(made.get, components)):
+            paths = {str(entry["path"]) for kind in ("files", "folders") for entry in component.get(kind) or []}
+            if part in parts:
+                mine |= paths
+            else:
+                others |= paths
+    return sorted(others - mine)
+
+
+def files_of(
+    parts: Collection[str], plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the files of roles that lie where no generation looks, with their sums; without one, they may not be there.
+
+    parts: of C(parts_of). plan, addons: the host's. own: variables of roles that are set for it.
+    """
+    made = rendered(plan, addons, own)
+    found: list[dict[str, Any]] = []
+    for component in (made.get(name) for part in COMPONENTS if part in parts for name in COMPONENTS[part]):
+        for entry in (component or {}).get("files") or []:
+            path = str(entry["path"])
+            if generations.keeps(path) or entry.get("secret"):
+                continue
+            text = entry.get("content")
+            sum_ = digest(Path(entry["source"])) if text is None else sha256_of(str(text))
+            only = {"device": BOARD_WATCHDOG} if path.startswith(MANAGER) else {}
+            found.append({"path": path, "sha256": sum_, **only, **{key: entry[key] for key in MODES if key in entry}})
+        found += [
+            {"path": path, "sha256": ""}
+            for path in (component or {}).get("removed") or []
+            if not generations.keeps(path)
+        ]
+    return found
+
+
+def images_of(plan: Mapping[str, Any], parts: Collection[str] = SKIPPED) -> list[list[str]]:
     """Return the images that are made on the host itself, and those of add-on services that a bundle brings to it.
 
-    plan: the host's. Each with the names that it may have: one that came from a bundle has its id, and no digest of a registry.
+    plan: the host's. parts: of C(parts_of). Each with the names that it may have: one that came from a bundle has its id, and no digest of a
+    registry.
     """
-    made = [*(plan.get("built_images") or []), *(plan.get("ray_images") or [])]
+    kinds = {"built_images": "images", "ray_images": "ray"}
+    made = [image for kind, part in kinds.items() if part in parts for image in plan.get(kind) or []]
     locked = plan.get("images_locked") or {}
-    beside = plan.get("images_beside") or [] if bundle_of(plan) else []
+    beside = plan.get("images_beside") or [] if bundle_of(plan) and "images" in parts else []
     names = sorted({*(str(image["tag"]) for image in made), *map(str, beside)})
     return [[name, *((locked.get(name) or {}).get("ids") or [])] for name in names]
 
@@ -59,21 +192,26 @@ def bundled_of(plan: Mapping[str, Any], task_vars: Mapping[str, Any]) -> tuple[l
 
 
 def folders_of(
-    plan: Mapping[str, Any], addons: Mapping[str, Any] | None, own: Mapping[str, Any]
+    plan: Mapping[str, Any],
+    addons: Mapping[str, Any] | None,
+    own: Mapping[str, Any],
+    parts: Collection[str] = SKIPPED,
 ) -> list[dict[str, Any]]:
     """Return the folders of speech servers and Ollama, which may lie outside of those that a generation keeps.
 
-    plan, addons: the host's. own: variables of roles that are set for it.
+    plan, addons: the host's. own: variables of roles that are set for it. parts: of C(parts_of).
     """
-    names = [name for name in ("speech", "ollama") if (addons or {}).get(name)]
+    names = [name for name in ("speech", "ollama") if name in parts and (addons or {}).get(name)]
     made = rendered(plan, addons, own) if names else {}
     return [folder for name in names for folder in (made.get(name) or {}).get("folders") or []]
 
 
-def servers_of(addons: Mapping[str, Any] | None, own: Mapping[str, Any]) -> list[dict[str, Any]]:
+def servers_of(
+    addons: Mapping[str, Any] | None, own: Mapping[str, Any], parts: Collection[str] = SKIPPED
+) -> list[dict[str, Any]]:
     """Return the servers that are no engines, and by which file of the host each is asked.
 
-    addons: the host's. own: variables of roles that are set for it. Returns C([{name, settings, seconds}]).
+    addons: the host's. own: variables of roles that are set for it. parts: of C(parts_of). Returns C([{name, settings, seconds}]).
     """
     role = {**defaults("speech"), **own}
     speech = ((addons or {}).get("speech") or {}).get("services") or []
@@ -84,9 +222,9 @@ def servers_of(addons: Mapping[str, Any] | None, own: Mapping[str, Any]) -> list
             "seconds": float(role["speech_prove_seconds"]),
         }
         for server in speech
-        if boolean(role["speech_prove"])
+        if "speech" in parts and boolean(role["speech_prove"])
     ]
-    if ((addons or {}).get("ollama") or {}).get("state") == "present":
+    if "ollama" in parts and ((addons or {}).get("ollama") or {}).get("state") == "present":
         found.append({"name": "ollama", "settings": f"{ETC}/ollama/ollama.json", "seconds": 30.0})
     return found
 
@@ -97,7 +235,7 @@ def network_of(
     """Return what the host is asked of the network of its cluster, and why the role fabric would have something to do.
 
     plan: the host's. network: C(fabric) of its cluster in the plan, None where it is not known. host: its name.
-    Returns C({file, ufw, pings}), nothing for a host without a cluster.
+    Returns C({file, units, routes, relay, ufw, pings}), nothing for a host without a cluster.
     """
     cluster = plan.get("cluster")
     if not cluster:
@@ -107,27 +245,41 @@ def network_of(
     if not own or not whole.get("ready"):
         return {}, [f"the network of {cluster['name']} is not known to be ready"]
     why = [str(found["message"]) for found in whole.get("findings") or [] if found["severity"] == "error"]
-    if whole["topology"] not in UNHEARD:
+    if whole["topology"] not in PINGED:
         why.append(f"the hosts of {cluster['name']} are a {whole['topology']}, and have to listen how it is cabled")
     why += [
         f"the network of {name} may have to be changed"
         for name, each in whole["hosts"].items()
-        if each["apply"] or each["action"] in ("refuse", "migrate") or each.get("relay")
+        if each["apply"] or each["action"] in ("refuse", "migrate")
     ]
-    document = own["netplan"]
+    document, ways = own["netplan"], own.get("relay") or []
     ufw = {
         "netdevs": sorted({rail["netdev"] for rail in own["rails"]}),
         "peers": [peer for peer in own["firewall"]["peers"] if "/" not in peer],
     }
     return {
-        "file": {"path": NETWORK_FILE, "sha256": hashlib.sha256(network_text(document).encode()).hexdigest()}
-        if document
-        else {},
+        "file": {"path": NETWORK_FILE, "sha256": sha256_of(network_text(document))} if document else {},
+        # One that is there and is not asked for has to go.
+        "units": [{"path": f"{SYSTEM}/{relay.UNIT}", "sha256": sha256_of(relay_text(ways)) if ways else ""}],
+        "routes": relay.routes_of(document),
+        "relay": ways,
         "ufw": ufw if cluster["fabric"]["firewall"] else {},
         "pings": own["pings"],
     }, why
 
 
+def relay_text(ways: Sequence[Mapping[str, str]]) -> str:
+    """Return the unit of the role fabric, as its template makes it. ways: C(relay) of the host's part of the network."""
+    template = (ROLES / "fabric" / "templates" / "relay.service.j2").read_text(encoding="utf-8")
+    made = jinja2.Environment(trim_blocks=True, keep_trailing_newline=True, autoescape=False).from_string(template)
+    return made.render(__fabric_own={"relay": ways})
+
+
 def network_text(document: Mapping[str, Any]) -> str:
     """Return the file of the role fabric, as templates/netplan.yaml.j2 makes it. document: C(netplan) of the host's part of the network."""
     return f"# Ansible managed: dgxspark.vllm.fabric\n{to_nice_yaml(document, indent=2)}"
+
+
+def sha256_of(text: str) -> str:
+    """Return the sum of a text. text: what a file is to hold."""
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -364,9 +364,7 @@ PARTS = re.compile(r"^(?=fatal: |failed: |TASK |ok: |changed: |skipping: |PLAY )
 PLACED = "Install the unit files and start the services"
 
 
-@pytest.mark.parametrize(
-    "part", [pytest.param("before anything is restarted", marks=pytest.mark.nightly), "from the restart on"]
-)
+@pytest.mark.parametrize("part", ["before anything is restarted", "from the restart on"])
 def test_a_run_of_site_that_is_killed(folder, tasks, before, chance, part):
     placed = position(tasks, PLACED)
     entry = chance.choice(tasks[: placed + 1] if part.startswith("before") else tasks[placed + 1 :])
@@ -380,7 +378,6 @@ def test_a_run_of_site_that_is_killed(folder, tasks, before, chance, part):
     assert_healed("site", folder, OTHER[before])
 
 
-@pytest.mark.nightly
 def test_a_run_of_site_that_is_killed_while_engines_start(folder, tasks, before):
     """They take longer than the proof waits for what answers already, as real ones do."""
     entry = tasks[position(tasks, "Wait until started services answer")]
@@ -405,7 +402,6 @@ def cut_off(host):
             node(host, "iptables", "-D", *rule)
 
 
-@pytest.mark.nightly
 def test_a_host_that_site_loses(folder, tasks, before, chance):
     entry = chance.choice(tasks)
     host = chance.choice(entry["hosts"])
@@ -458,7 +454,7 @@ def full(host, place):
     ("places", "last"),
     [
         (("/etc/dgxspark", "/etc/systemd/system"), PLACED),
-        pytest.param(("/var/lib/dgxspark",), "Prove the services", marks=pytest.mark.nightly),
+        (("/var/lib/dgxspark",), "Prove the services"),
     ],
 )
 def test_disks_that_are_full(folder, tasks, before, chance, places, last):
@@ -519,7 +515,6 @@ def docker_pid(host):
     return node(host, "systemctl", "show", "--property=MainPID", "--value", "docker.service").strip()
 
 
-@pytest.mark.nightly
 def test_docker_is_restarted_under_a_run_of_site(folder, tasks, before, chance):
     entry = chance.choice(tasks)
     host = chance.choice(entry["hosts"])
@@ -548,7 +543,6 @@ CANARY = {"spark_rollout_canary": "spark-1", "spark_rollout_batch": 1}
 TOGETHER = {"spark_rollout_canary": "none", "spark_rollout_batch": 2}
 
 
-@pytest.mark.nightly
 def test_a_rollout_that_is_killed(folder, before, chance, rollout_tasks):
     """At the canary, or after it."""
     entry = {"task": chance.choice(rollout_tasks), "occurrence": chance.choice([1, 2])}
@@ -561,7 +555,6 @@ def test_a_rollout_that_is_killed(folder, before, chance, rollout_tasks):
     assert_healed("rollout", folder, OTHER[before], **CANARY)
 
 
-@pytest.mark.nightly
 def test_a_host_that_a_rollout_loses(folder, before, chance, rollout_tasks):
     """The other one of its batch goes back by itself."""
     host, other = chance.sample(HOSTS, 2)

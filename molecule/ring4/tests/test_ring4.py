@@ -146,6 +146,16 @@ def test_the_relay_is_back_once_docker_has_made_its_chains_anew():
     pair.wait(lambda: len(relayed("spark-2")) == 4, 60, "the relay is back beside Docker")
 
 
+def test_what_somebody_changed_of_the_relay_is_set_again_by_the_next_run():
+    route = next(line for line in node("spark-2", "ip", "route").splitlines() if " via 192.168." in line)
+    node("spark-2", "ip", "route", "del", *route.split()[:5])
+    node("spark-3", "sysctl", "-w", "net.ipv4.ip_forward=0")
+    code, text = cabling()
+    assert code == 0, text
+    assert route in node("spark-2", "ip", "route")
+    assert node("spark-3", "sysctl", "-n", "net.ipv4.ip_forward").strip() == "1"
+
+
 # --- one engine over it
 
 

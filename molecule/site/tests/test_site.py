@@ -381,6 +381,7 @@ def test_what_is_not_ours_is_reported_and_left_alone(play):
     node("spark-2", "docker", "rm", "--force", "spark-mine")
 
 
+@pytest.mark.nightly
 def test_an_engine_that_never_gets_ready_fails_with_its_stage_and_log(play):
     before = unit("tiny", "ExecMainStartTimestampMonotonic", host="spark-2")
     wanted = services()
@@ -407,6 +408,7 @@ def test_an_engine_that_is_healthy_but_gives_no_token_is_not_ready(play):
     assert active("heavy")
 
 
+@pytest.mark.nightly
 def test_the_repaired_site_comes_back(play):
     code, text = play("site")
     assert code == 0, text
@@ -551,6 +553,7 @@ def test_a_check_run_on_a_fresh_node_succeeds_and_changes_nothing(play):
     assert (left_behind("spark-1"), left_behind("spark-2")) == before
 
 
+@pytest.mark.nightly
 def test_reset_removes_the_weights_when_it_is_told_to(play):
     code, text = play("reset", "-e", "spark_reset_confirm=true", "-e", "spark_reset_weights=true")
     assert code == 0, text

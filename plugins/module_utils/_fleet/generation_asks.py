@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._cluster import pings
+from .._cluster import pings, relay
 from .._common.findings import Finding
 from .._content import snapshots
 from .._runtime.command import NoAnswer, Run
@@ -26,6 +26,7 @@ UFW = "/usr/sbin/ufw"
 HEALTH = "/usr/local/libexec/dgxspark/spark_health.py"
 SERVER_SECONDS = 30.0  # for a server that runs and was asked before; its role gives a slower one all its time
 ASK_SECONDS = 15.0  # for ping, which needs 4 s to lose all its packets, and for ufw
+ROOTS = {"owner": "root", "group": "root", "mode": "0644"}
 NETWORK_MODE = "0600"  # of the file that the role fabric writes
 FIREWALL_PLACES = (
     "/etc/systemd/system/spark-firewall.service",
@@ -46,7 +47,9 @@ def lying(host: Host) -> list[str]:
     return [
         *missing_images(host, params["images"]),
         *(text for model in params["bundled"] for text in unbundled(host, model)),
+        *(text for wanted in params["files"] for text in beside(host, wanted)),
         *network_file(host, params["network"].get("file") or {}),
+        *(text for wanted in params["network"].get("units") or [] for text in beside(host, wanted)),
         *(firewall_left(host) if params["firewall"] == "absent" else []),
     ]
 
@@ -85,6 +88,30 @@ def unbundled(host: Host, model: Mapping[str, Any]) -> list[str]:
     return [*(f"{repo}: {each['file']} {each['why']}" for each in wrong), *other]
 
 
+def beside(host: Host, wanted: Mapping[str, str]) -> list[str]:
+    """Say whether a file that lies where no generation looks is not as a role would write it.
+
+    :param host: it lies on
+    :param wanted: C({path, sha256}), and C(owner), C(group) and C(mode) where they are not those of root; nothing may be there without a sum, nor
+        on a host that lacks C(device)
+    :returns: why there is something to apply
+    """
+    path = host.at(wanted["path"])
+    if not wanted["sha256"] or (wanted.get("device") and not host.at(wanted["device"]).exists()):
+        return [f"{wanted['path']} is to be gone"] if path.exists() else []
+    try:
+        same = not path.is_symlink() and hashlib.sha256(path.read_bytes()).hexdigest() == wanted["sha256"]
+    except OSError:
+        same = False
+    seen = host.owner(path) if same else {}
+    # Without root, only a test gets here.
+    named = ("owner", "group", "mode") if os.geteuid() == 0 else ("mode",)
+    right = {**ROOTS, **wanted}
+    return (
+        [] if same and all(seen[key] == right[key] for key in named) else [f"{wanted['path']} is not as it has to be"]
+    )
+
+
 def network_file(host: Host, wanted: Mapping[str, str]) -> list[str]:
     """Say whether the file of the role fabric is not what it would write.
 
@@ -92,17 +119,7 @@ def network_file(host: Host, wanted: Mapping[str, str]) -> list[str]:
     :param wanted: C({path, sha256}); empty where the network is somebody else's
     :returns: why there is something to apply
     """
-    if not wanted:
-        return []
-    path = host.at(wanted["path"])
-    try:
-        same = hashlib.sha256(path.read_bytes()).hexdigest() == wanted["sha256"]
-    except OSError:
-        same = False
-    seen = host.owner(path) if same else {}
-    # Without root, only a test gets here.
-    owned = os.geteuid() != 0 or (seen.get("owner"), seen.get("group")) == ("root", "root")
-    return [] if same and owned and seen["mode"] == NETWORK_MODE else [f"{wanted['path']} is not as it has to be"]
+    return beside(host, {**wanted, "mode": NETWORK_MODE}) if wanted else []
 
 
 def firewall_left(host: Host) -> list[str]:
@@ -121,13 +138,15 @@ def answers(run: Run, root: Path, params: Mapping[str, Any], check: bool) -> lis
 
     :param run: asks a program, raises NoAnswer on silence
     :param root: where the host's files are
-    :param params: of M(dgxspark.vllm.generation): C(network) with C(ufw), C({netdevs, peers}), and C(pings), of C(fabric.plan);
+    :param params: of M(dgxspark.vllm.generation): C(network) with C(ufw), C({netdevs, peers}), C(routes) of C(relay.routes_of), and
+        C(relay) and C(pings), of C(fabric.plan);
         C(servers), each with C(name), C(settings), the file that it is asked by, and C(seconds)
     :param check: whether the roles would ask no server either
     :returns: why there may be something to apply
     """
     try:
         why = closed(run, root, params["network"].get("ufw") or {})
+        why = why or astray(run, params["network"])
         why = why or lost(run, params["network"].get("pings") or [])
         for server in [] if check or why else params["servers"]:
             why = unwell(run, server)
@@ -152,6 +171,15 @@ def closed(run: Run, root: Path, wanted: Mapping[str, Sequence[str]]) -> list[st
         name for name in wanted["peers"] if not re.search(rf"ALLOW( IN)? +{re.escape(name)} *$", out, re.MULTILINE)
     ]
     return [f"ufw does not let in what comes by {name}" for name in [*netdevs, *peers]]
+
+
+def astray(run: Run, wanted: Mapping[str, Any]) -> list[str]:
+    """Say what a host of a ring has lost of its routes, and of what lets it pass on packets for others."""
+
+    def ask(argv: list[str]) -> tuple[int, str, str]:
+        return run(argv, ASK_SECONDS)
+
+    return relay.lost_routes(ask, wanted.get("routes") or []) + relay.not_passed_on(ask, wanted.get("relay") or [])
 
 
 def lost(run: Run, wanted: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -14,7 +14,7 @@ import json
 import os
 import pwd
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +264,29 @@ class Host:
     def now(self) -> dict[str, Any] | None:
         """Return the current generation."""
         return self.manifests.get(self.current["number"] or 0)
+
+    def leave_out(self, paths: Collection[str], models: bool) -> None:
+        """Forget what a look is not about: files, folders and units here and in the current generation.
+
+        paths: files, units among them, and folders. models: whether the commits of models are left out, too.
+        """
+        folder, gone = f"{engine.SYSTEM}/", set(paths)
+        units = {path[len(folder) :] for path in gone if path.startswith(folder)}
+
+        def without(entries: Mapping[str, Any] | None, names: Collection[str]) -> dict[str, Any]:
+            return {name: entry for name, entry in (entries or {}).items() if name not in names}
+
+        def part(state: Mapping[str, Any]) -> dict[str, Any]:
+            kept = {name: without(state.get(name), gone) for name in ("files", "folders")}
+            kept |= {name: without(state.get(name), units) for name in ("units", "images")}
+            return {**state, **kept, **({"models": {}} if models else {})}
+
+        self.state, self.secrets = part(self.state), without(self.secrets, gone)
+        self.texts, self.began = without(self.texts, units), without(self.began, units)
+        current = self.now()
+        if current is not None:
+            left = {"state": part(current["state"]), "secrets": without(current["secrets"], gone)}
+            self.manifests[current["number"]] = {**current, **left}
 
     def same(self) -> bool:
         """Whether the host is what its generation says."""

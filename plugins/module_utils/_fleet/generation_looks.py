@@ -11,6 +11,7 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ COPIED_MODE = 0o644  # of files of M(dgxspark.vllm.model_folder)
 MOST_NAMED = 3
 # Of the role firewall: the table as it was written, and as the kernel had it after the last load.
 FIREWALL = "/etc/dgxspark/firewall.nft"
+EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 FIREWALL_LOADED = "/var/lib/dgxspark/firewall"
 
 
@@ -106,7 +108,10 @@ def compare(host: Host) -> dict[str, Any]:
 
 def up_to_date(host: Host) -> list[str]:
     """Return why a run that applies the plan could find something to do; empty when it could not."""
-    params, current = host.params, host.now()
+    params, parts = host.params, host.params["parts"]
+    if parts is not None:
+        host.leave_out(params["others"], models=not {"service", "models"} & set(parts))
+    current = host.now()
     why = list(params["differs"])
     if host.silent:
         return [*why, f"Docker does not say which images run: {host.silent}"]
@@ -117,8 +122,8 @@ def up_to_date(host: Host) -> list[str]:
     if not current["proven"] or host.current["restoring"] is not None:
         why.append(f"generation {number} is not proven")
     if current["wanted"] != params["wanted"]:
-        why.append(f"something else is wanted than generation {number}")
-    if params["facts"] != current.get("facts"):
+        why += other_wishes(number, current.get("parts") or {}, parts)
+    if (parts is None or "prove" in parts) and params["facts"] != current.get("facts"):
         why.append("kernel, driver or DGX OS are others than at the last proof")
     if not host.same():
         why.append(f"files, units, images or models are not those of generation {number}")
@@ -148,9 +153,23 @@ def up_to_date(host: Host) -> list[str]:
     return why
 
 
+def other_wishes(number: int, recorded: dict[str, str], parts: dict[str, str] | None) -> list[str]:
+    """Say what is wanted otherwise than a generation, of which the whole is.
+
+    number: of the generation. recorded: the sums of what single tags had put there. parts: those of the tags of this run, None without tags.
+    """
+    if parts is None:
+        return [f"something else is wanted than generation {number}"]
+    return [
+        f"something else of {name} is wanted than generation {number}"
+        for name, wanted in parts.items()
+        if wanted and recorded.get(name) != wanted
+    ]
+
+
 def firewall(host: Host) -> list[str]:
-    """Say whether the kernel's table is not what the role firewall loaded; somebody may have flushed it."""
-    if not host.at(FIREWALL).exists():
+    """Say whether the kernel's table is not what the role firewall loaded; somebody may have flushed it, or changed the ephemeral ports."""
+    if FIREWALL not in host.state["files"]:
         return []
     rc, out, err = host.run([NFT, "--stateless", "list", "table", "inet", "dgxspark"])
     if rc:
@@ -159,7 +178,19 @@ def firewall(host: Host) -> list[str]:
         loaded = host.at(FIREWALL_LOADED).read_text(encoding="utf-8")
     except OSError:
         loaded = ""
-    return [] if out.strip() == loaded.strip() else ["the table of the firewall is not what was loaded"]
+    why = [] if out.strip() == loaded.strip() else ["the table of the firewall is not what was loaded"]
+    return why + other_ports(host) if host.params["ephemeral"] else why
+
+
+def other_ports(host: Host) -> list[str]:
+    """Say whether the ephemeral ports of the kernel are others than those that the table closes."""
+    try:
+        ports = "-".join(host.at(EPHEMERAL).read_text(encoding="utf-8").split())
+        closed = host.at(FIREWALL).read_text(encoding="utf-8")
+    except OSError as error:
+        return [f"which ephemeral ports are closed cannot be seen: {error}"]
+    there = re.search(rf"(?<![\d-]){re.escape(ports)}(?![\d-])", closed)
+    return [] if there else [f"the table of the firewall is not for the ephemeral ports {ports}"]
 
 
 def folder_is(host: Host, entry: dict[str, Any]) -> bool:

@@ -140,6 +140,8 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
         "" if proven else host.params["reason"],
         host.params["facts"],
         host.secrets,
+        # Of others nobody has seen to it that they are what was wanted once.
+        host.params["parts"],
     )
     if host.check:
         return {"recorded": True, "removed": [], "changed": True}
@@ -155,8 +157,12 @@ def again(host: Host, current: dict[str, Any], proven: bool, plan: dict[str, Any
     moved = bool(facts) and facts != current.get("facts")
     moved = moved or host.secrets != current["secrets"] or host.state["folders"] != current["state"].get("folders")
     changed = proven and not current["proven"]
-    if proven and (changed or host.params["wanted"] != current["wanted"] or moved):
-        current.update(proven=True, reason="", plan=plan, wanted=host.params["wanted"], receipts=host.receipts)
+    # A run with tags has applied a part: what was wanted as a whole stays what a whole run has proved.
+    wanted = host.params["wanted"] or ("" if changed else current["wanted"])
+    parts = {**(current.get("parts") or {}), **(host.params["parts"] or {})}
+    moved = moved or parts != (current.get("parts") or {})
+    if proven and (changed or wanted != current["wanted"] or moved):
+        current.update(proven=True, reason="", plan=plan, wanted=wanted, parts=parts, receipts=host.receipts)
         current["secrets"] = host.secrets
         current["state"]["folders"] = host.state["folders"]
         current.update({"facts": facts} if facts else {})

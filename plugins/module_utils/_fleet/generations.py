@@ -44,6 +44,14 @@ def checksum(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()
 
 
+def keeps(path: str) -> bool:
+    """Tell whether a file of a host lies where generations look."""
+    if path.startswith(tuple(f"{tree}/" for tree in TREES)):
+        return True
+    inside = path.removeprefix(f"{SYSTEM}/") if path.startswith(f"{SYSTEM}/") else ""
+    return inside.startswith(UNIT_PATTERN.rstrip("*"))
+
+
 def identity(state: Mapping[str, Any]) -> str:
     """Return what two states are equal by: files, what starts at boot, images and models."""
     units = {name: bool(unit["enabled"]) for name, unit in (state.get("units") or {}).items()}
@@ -67,6 +75,7 @@ def build(
     reason: str = "",
     facts: Mapping[str, Any] | None = None,
     secrets: Mapping[str, Any] | None = None,
+    parts: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return a manifest."""
     return {
@@ -81,6 +90,7 @@ def build(
         "secrets": dict(secrets or {}),
         "plan": dict(plan or {}),
         "wanted": wanted,
+        "parts": dict(parts or {}),
         "facts": dict(facts or {}),
     }
 

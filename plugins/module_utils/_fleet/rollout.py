@@ -53,13 +53,35 @@ def desired_checksum(
     made: what is put there for it, such as the components of C(unit_files.render). sums: of the controller's files that are copied
     to the host, by their names; where they lie is no part of what it is.
     """
+    others = {name: body for name, body in (addons or {}).items() if name != "findings"}
+    whole = [_deployed(plan), plan.get("firewall"), plan.get("settings"), others, made]
+    return checksum(_with_sums(whole, sums))
+
+
+def part_checksums(
+    plan: Mapping[str, Any],
+    addons: Mapping[str, Any] | None,
+    made: Mapping[str, Any],
+    sums: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the checksums of what single tags of site.yml put on a host.
+
+    made: what is put there, by tag. plan, addons, sums: as C(desired_checksum) takes them.
+    """
+    own = {"service": _deployed(plan), "firewall": plan.get("firewall")}
+    return {
+        name: checksum(_with_sums([own.get(name), plan.get("settings"), (addons or {}).get(name), body], sums))
+        for name, body in made.items()
+    }
+
+
+def _deployed(plan: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return of the services of a host what is part of its desired state."""
     services = [{key: service.get(key) for key in DEPLOYED} for service in plan.get("services") or []]
     for service in services:
         # Where it stands in the lock file is no part of what it is; a host may get another name.
         service["lock"] = {name: value for name, value in (service["lock"] or {}).items() if name != "key"}
-    others = {name: body for name, body in (addons or {}).items() if name != "findings"}
-    whole = [services, plan.get("firewall"), plan.get("settings"), others, made]
-    return checksum(_with_sums(whole, sums))
+    return services
 
 
 def _with_sums(value: Any, sums: Mapping[str, str]) -> Any:

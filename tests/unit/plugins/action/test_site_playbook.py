@@ -8,17 +8,20 @@ The playbook, the plan and the action plugins are the real ones. Modules that re
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cluster_fixture import fabric_facts
+from cluster_fixture import fabric_facts, settled_ring
 from planned_fixture import MEASURED
 from playbook_runs import ansible_playbook, python
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
 
 pytestmark = pytest.mark.slow
 
@@ -31,14 +34,16 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 NAMES = {options}
-ASKED = ["models", "folders", "differs", "images", "network", "servers", "firewall", "bundled"]
+ASKED = ["models", "folders", "differs", "images", "network", "servers", "firewall", "bundled", "parts"]
 module = AnsibleModule({{name: {{"type": "raw"}} for name in NAMES}}, supports_check_mode=True)
 folder = Path(os.environ["PLAYED_HOST"])
 with (folder / "log").open("a") as log:
     log.write("{name} " + str(module.params.get("action") or module.params.get("name") or "") + "\\n")
-if module.params.get("proof"):
+if module.params.get("action") == "up_to_date":
     asked = {{name: module.params[name] for name in ASKED}}
-    (folder / "proof.json").write_text(json.dumps({{**asked, **module.params["proof"]}}))
+    (folder / "asked.json").write_text(json.dumps({{**asked, **(module.params["proof"] or {{}})}}))
+if module.params.get("proof"):
+    (folder / "proof.json").write_text((folder / "asked.json").read_text())
 answer = json.loads((folder / "{name}.json").read_text())
 module.exit_json(**answer)
 """
@@ -54,7 +59,10 @@ APPLY = """
 """
 PROVE = """
 - name: Prove
-  ansible.builtin.lineinfile: {path: "{{ inventory_dir }}/{{ inventory_hostname }}/log", line: proved, create: true, mode: "0644"}
+  ansible.builtin.lineinfile: {path: "{{ inventory_dir }}/{{ inventory_hostname }}/log", line: "{{ __line }}", create: true, mode: "0644"}
+  vars:
+    # Those on demand are proved one after another.
+    __line: "{{ (['proved'] + (prove_services | selectattr('on_demand', 'defined') | map(attribute='name'))) | join(' ') }}"
   register: __prove_engines
 """
 
@@ -116,9 +124,17 @@ def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Fleet:
-    """Hosts with a service each; the first ones may be one cluster, with one service over all of them."""
+    """Hosts with a service each; the first ones may be one cluster, with one service over all of them, or some that requests start (demand)."""
 
-    def __init__(self, folder: Path, collections: Path, count: int, cluster: int = 0, **variables: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        collections: Path,
+        count: int,
+        cluster: int = 0,
+        demand: Sequence[str] = (),
+        **variables: Any,
+    ) -> None:
         self.folder, self.collections, self.cluster = folder, collections, cluster
         self.names = [f"spark-{number:02}" for number in range(1, count + 1)]
         for name in self.names:
@@ -151,7 +167,14 @@ class Fleet:
         hosts = {name: {"ansible_host": f"192.0.2.{number}"} for number, name in enumerate(self.names, start=1)}
         group: dict[str, Any] = {"hosts": hosts, "vars": shared}
         if cluster:
-            spans = {"name": "pair", "services": [{**service, "name": "wide", "port": 8010}]}
+            more = shared.pop("spark_cluster_more", {})
+            wide = [{**service, "name": "wide", "port": 8010}]
+            if demand:
+                wide = [
+                    {**service, "name": name, "port": 8010 + place, "on_demand": {}}
+                    for place, name in enumerate(demand)
+                ]
+            spans = {"name": "pair", **more, "services": wide}
             members: dict[str, Any] = {name: {} for name in self.names[:cluster]}
             group["children"] = {"pair": {"hosts": members, "vars": {"spark_cluster": spans, "spark_services": []}}}
         (folder / "hosts.yml").write_text(yaml.safe_dump({"sparks": group}))
@@ -173,6 +196,13 @@ class Fleet:
             for module, answer in said.items() if name in (names or self.names) else ():
                 (self.folder / name / f"{module}.json").write_text(json.dumps(answer))
 
+    def ring(self) -> None:
+        """Have all hosts say that they are a ring that passes on packets, as the role fabric sets it up."""
+        for name, entry in settled_ring(self.names, fabric.Settings(relay=True)).items():
+            path = self.folder / name / "spark_info.json"
+            said = json.loads(path.read_text())
+            path.write_text(json.dumps({**said, "spark": {**said["spark"], **entry}}))
+
     def say(self, said: Mapping[str, Any]) -> None:
         """Have all hosts answer modules by their names."""
         for name in self.names:
@@ -181,7 +211,7 @@ class Fleet:
 
     def asked(self, name: str) -> dict[str, Any]:
         """What the look was asked about a host."""
-        asked: dict[str, Any] = json.loads((self.folder / name / "proof.json").read_text())
+        asked: dict[str, Any] = json.loads((self.folder / name / "asked.json").read_text())
         return asked
 
     def site(self, *options: str) -> list[dict[str, Any]]:
@@ -251,7 +281,8 @@ def test_a_host_that_is_not_proved_by_the_look_is_proved_as_a_whole(tmp_path: Pa
     ("options", "reached"),
     [
         (("--check",), ["spark_info", "generation up_to_date"]),
-        (("--tags", "prove"), ["spark_info", "proved", "generation record"]),
+        (("--tags", "fabric,service"), ["spark_info", "applied", "generation record"]),
+        (("--skip-tags", "firewall"), ["spark_info", "applied", "proved", "generation record"]),
         (("-e", "spark_apply_all=true"), ["spark_info", "applied", "proved", "generation record"]),
     ],
 )
@@ -309,6 +340,75 @@ def test_a_cluster_is_up_to_date_and_proved_when_all_of_its_hosts_are(
     fleet.are(up_to_date, False, "spark-02")
     fleet.site()
     assert [fleet.log(name) for name in fleet.names] == [reached, reached, SETTLED]
+
+
+@pytest.mark.parametrize(
+    ("tags", "parts"),
+    [
+        ("service", ["service"]),
+        ("host,watchdog,gateway", ["host", "watchdog"]),
+        ("service,prove", ["prove", "service"]),
+    ],
+)
+def test_with_tags_a_host_is_asked_about_what_these_apply_in_two_round_trips_too(
+    tmp_path: Path, collections: Path, tags: str, parts: list[str]
+) -> None:
+    fleet = Fleet(tmp_path, collections, 2)
+    fleet.are(True, proved="prove" in tags)
+    events = fleet.site("--tags", tags)
+    assert [fleet.log(name) for name in fleet.names] == [SETTLED] * 2
+    asked = fleet.asked("spark-02")
+    assert list(asked["parts"]) == parts and asked["differs"] == asked["models"] == [] == asked["images"]
+    assert (tmp_path / "spark-02" / "proof.json").exists() is ("prove" in tags)
+    begun = [event for event in events if event["event"] == "begin"]
+    assert sum(event["task"] in ("Plan from the inventory", "Plan with the facts of the hosts") for event in begun) == 2
+    count = Counter(event["host"] for event in begun)["spark-02"]
+    assert count == 3, [event["task"] for event in begun if event["host"] == "spark-02"]
+    fleet.are(False)
+    fleet.site("--tags", tags)
+    applied = ["applied"] if "service" in tags else []
+    proved = ["proved"] if "prove" in tags else []
+    assert fleet.log("spark-02") == [*SETTLED, *applied, *proved, "generation record"]
+
+
+def test_a_ring_that_is_what_it_is_to_be_takes_two_round_trips_and_another_one_all_roles(
+    tmp_path: Path, collections: Path
+) -> None:
+    fleet = Fleet(tmp_path, collections, 4, cluster=4, spark_cluster_more={"fabric": {"relay": True}})
+    fleet.are(True)
+    fleet.ring()
+    fleet.site()
+    assert [fleet.log(name) for name in fleet.names] == [SETTLED] * 4
+    network = fleet.asked("spark-01")["network"]
+    assert len(network["routes"]) == 4 and len(network["relay"]) == 4 and fleet.asked("spark-01")["differs"] == []
+    assert {ping["target_host"] for ping in network["pings"]} == set(fleet.names[1:])
+    # Its look finds a route gone on one of them: all of them go through the roles together.
+    fleet.are(False, True, "spark-03")
+    fleet.ring()
+    fleet.site()
+    assert [fleet.log(name) for name in fleet.names] == [CHANGED] * 4
+
+
+def test_services_on_demand_of_a_cluster_are_proved_one_after_another_first_their_first_ranks(
+    tmp_path: Path, collections: Path
+) -> None:
+    fleet = Fleet(tmp_path, collections, 2, cluster=2, demand=("wide", "late"))
+    fleet.are(False)
+    events = fleet.site()
+    proofs = ["applied", "proved", "proved wide", "proved late", "generation record"]
+    assert [fleet.log(name) for name in fleet.names] == [[*SETTLED, *proofs]] * 2
+    # What needs no request first, on all hosts at once; then each service on its head, and after that on its other host.
+    steps = ("dgxspark.vllm.prove : Prove", "Prove the service", "Prove the ranks behind the first one")
+    began = [(event["task"], event["host"]) for event in events if event["event"] == "begin" and event["task"] in steps]
+    groups = itertools.groupby(began, key=lambda each: each[0])
+    seen = [(steps.index(task), sorted({host for _task, host in hosts})) for task, hosts in groups]
+    of_service = [(1, fleet.names), (0, fleet.names), (2, fleet.names), (0, ["spark-02"])]
+    assert seen == [(0, fleet.names), *of_service, *of_service]
+    services = {name: fleet.asked(name)["services"] for name in fleet.names}
+    assert [(each["name"], each["rank"], bool(each["on_demand"])) for each in services["spark-02"]] == [
+        ("wide", 1, True),
+        ("late", 1, True),
+    ]
 
 
 def test_speech_servers_and_ollama_are_asked_by_the_look(tmp_path: Path, collections: Path) -> None:

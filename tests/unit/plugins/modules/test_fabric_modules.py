@@ -184,6 +184,20 @@ def test_check_that_cannot_measure(capsys: Any, programs: Any) -> None:
     assert run_module(fabric_check, capsys)["findings"] == []
 
 
+def test_check_says_what_is_gone_of_a_relay(capsys: Any, programs: Any) -> None:
+    programs.on("ip -4 route show", "default via 10.0.0.1 dev enP7s7\n")
+    programs.on("systemctl show", "ActiveState=active\nUnitFileState=enabled\n")
+    programs.on("/usr/sbin/sysctl", "0\n")
+    programs.on("/usr/sbin/iptables", "")
+    routes = {
+        "network": {"ethernets": {"enp1s0f0np0": {"routes": [{"to": "192.168.102.0/24", "via": "192.168.100.11"}]}}}
+    }
+    result = run_module(fabric_check, capsys, routes=routes, relay=[{"from": "enp1s0f0np0", "to": "enp1s0f1np1"}])
+    assert result["routes"] == ["there is no route to 192.168.102.0/24 via 192.168.100.11 on enp1s0f0np0"]
+    assert result["relay"] == ["net.ipv4.ip_forward is not 1: 0"] and result["changed"] is False
+    assert run_module(fabric_check, capsys)["relay"] == [] == run_module(fabric_check, capsys)["routes"]
+
+
 ADD_UP = {"service": "glm", "host": "a", "hosts": ["a", "b"], "argv": ["/usr/bin/docker", "run", "--rm", "image"]}
 
 

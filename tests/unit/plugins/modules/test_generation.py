@@ -879,6 +879,28 @@ def test_a_firewall_that_somebody_changed_is_something_to_apply(
 
 
 @pytest.mark.parametrize(
+    ("ports", "ephemeral", "why"),
+    [
+        ("32768\t60999\n", True, []),
+        ("10000\t60999\n", True, ["the table of the firewall is not for the ephemeral ports 10000-60999"]),
+        ("2768\t60999\n", True, ["the table of the firewall is not for the ephemeral ports 2768-60999"]),
+        ("10000\t60999\n", False, []),
+    ],
+)
+def test_ephemeral_ports_that_somebody_changed_are_something_to_apply(
+    spark: Spark, call: Call, up_to_date: Callable[..., dict[str, Any]], ports: str, ephemeral: bool, why: list[str]
+) -> None:
+    spark.write(generation_looks.FIREWALL, "set ranges { elements = { 32768-60999, 29500-29599 } }")
+    spark.write(generation_looks.FIREWALL_LOADED, "table")
+    spark.write(generation_looks.EPHEMERAL, ports)
+    assert call("record", proven=True, **WANTED)["recorded"] is True
+    spark.table = "table\n"
+    assert up_to_date(ephemeral=ephemeral)["why"] == why
+    # Tags that do not apply the firewall leave it alone.
+    assert up_to_date(ephemeral=ephemeral, parts={"host": ""}, others=[generation_looks.FIREWALL])["why"] == []
+
+
+@pytest.mark.parametrize(
     ("more", "why"),
     [
         ({"wanted": "another"}, "something else is wanted than generation 1"),
@@ -1007,6 +1029,79 @@ def test_an_engine_that_began_before_a_repair_or_before_its_files_is_not_settled
     # A date that has not come yet says nothing of when it was written; it would restart the engine for ever.
     os.utime(spark.root / "etc/dgxspark/env/heavy.env", (now + 36000,) * 2)
     assert up_to_date()["up_to_date"] is True
+
+
+OTHERS = ["/etc/dgxspark/env/heavy.env", "/etc/systemd/system/spark-heavy.service", "/etc/dgxspark/secrets/heavy"]
+OTHERS += ["/etc/dgxspark/secrets/heavy/VLLM_API_KEY", "/etc/dgxspark/services/heavy.json"]
+APART = {"wanted": "another", "models": [], "folders": [], "services": [], "others": OTHERS}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "seen"),
+    [
+        (spoil_file, False),
+        (spoil_mode, False),
+        (spoil_failed, False),
+        (spoil_disabled, False),
+        (spoil_image, False),
+        (spoil_commit, False),
+        (spoil_weights, False),
+        (spoil_gone, True),
+        (spoil_added, True),
+        (spoil_folder, True),
+        (spoil_restoring, True),
+    ],
+)
+def test_a_look_for_tags_is_about_what_these_apply_and_what_nothing_else_does(
+    spark: Spark, call: Call, up_to_date: Callable[..., dict[str, Any]], spoil: Callable[[Spark], None], seen: bool
+) -> None:
+    assert call("record", proven=True, **WANTED, parts={"host": "1", "service": "2"})["recorded"] is False
+    assert up_to_date(**APART, parts={"host": "1"})["why"] == []
+    spoil(spark)
+    assert up_to_date(**APART, parts={"host": "1"})["up_to_date"] is not seen
+    # The tag that repairs it sees it.
+    assert up_to_date(parts={"host": "1", "service": "2", "models": ""})["up_to_date"] is False
+
+
+def test_what_is_wanted_is_compared_for_the_tags_of_a_run(
+    call: Call, up_to_date: Callable[..., dict[str, Any]]
+) -> None:
+    call("record", proven=True, **WANTED, parts={"host": "1", "service": "2"})
+    assert up_to_date(parts={"host": "9", "service": "2"})["why"] == [], "all is as it was wanted then"
+    other = {"wanted": "another"}
+    assert up_to_date(**other, parts={"service": "2", "models": ""})["why"] == []
+    assert up_to_date(**other, parts={"host": "9"})["why"] == ["something else of host is wanted than generation 1"]
+    assert up_to_date(**other, parts={"guard": "3"})["up_to_date"] is False, "what it was is not known"
+    # Who proves goes by the kernel, too.
+    moved = {"facts": {"kernel": "6.18"}}
+    assert up_to_date(**moved, parts={"service": "2"})["up_to_date"] is True
+    assert up_to_date(**moved, parts={"service": "2", "prove": ""})["up_to_date"] is False
+
+
+def test_a_run_with_tags_does_not_claim_what_it_has_not_applied(
+    spark: Spark, call: Call, up_to_date: Callable[..., dict[str, Any]]
+) -> None:
+    part = {**WANTED, "wanted": "", "parts": {"service": "2"}}
+    call("record", proven=True, **part)
+    # The inventory wants something else by now, of which that run has applied the service alone.
+    assert up_to_date(wanted="another")["up_to_date"] is False
+    assert up_to_date(wanted="another", parts={"service": "2"})["up_to_date"] is True
+    # Nor does one that proves what somebody else has changed by hand.
+    spoil_file(spark)
+    assert call("record", proven=True, **{**part, "parts": {"firewall": "5"}})["recorded"] is True
+    assert up_to_date()["why"] == ["something else is wanted than generation 2"]
+    assert up_to_date(parts={"service": "2"})["up_to_date"] is False
+    assert up_to_date(parts={"firewall": "5"})["up_to_date"] is True
+    call("record", proven=True, **WANTED, parts={"service": "2"})
+    assert up_to_date()["up_to_date"] is True
+
+
+def test_a_proof_by_a_tag_makes_nothing_of_a_run_that_failed_wanted(spark: Spark, call: Call) -> None:
+    spark.deploy()
+    call("record", proven=False, **WANTED, parts={"service": "2"})
+    call("record", proven=True, **{**WANTED, "wanted": "", "parts": {}})
+    assert call("up_to_date", **WANTED)["why"] == ["something else is wanted than generation 1"]
+    assert call("up_to_date", **WANTED, parts={"service": "2"})["why"] == []
 
 
 def test_what_was_never_proved_or_recorded_is_not_settled(spark: Spark, call: Call) -> None:

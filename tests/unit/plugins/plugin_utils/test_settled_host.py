@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster_fixture import fabric_facts, network
+from cluster_fixture import bare, fabric_facts, network, settled_ring
 from planned_fixture import MEASURED, RECIPES
 from playbook_runs import ansible_playbook
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric, relay
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state, settled_host
@@ -58,24 +58,69 @@ def test_a_network_that_is_not_known_to_be_right_is_for_the_role(given: Any, why
         assert why in " ".join(settled_host.network_of(PLAN, given, host)[1])
 
 
-def test_hosts_of_a_ring_have_to_listen() -> None:
-    ring = {**network("ring", ["s1", "s2", "s3"]), "ready": True}
-    (_asked, why) = settled_host.network_of(PLAN, ring, "s1")
-    assert why[0] == "the hosts of pair are a ring, and have to listen how it is cabled"
+RELAY = fabric.Settings(relay=True)
 
 
-def test_the_file_of_the_network_is_what_the_role_makes_of_its_template(tmp_path: Path) -> None:
-    document = pair()["hosts"]["s1"]["netplan"]
-    template = ROOT / "roles" / "fabric" / "templates" / "netplan.yaml.j2"
-    task = {"ansible.builtin.template": {"src": str(template), "dest": str(tmp_path / "made"), "mode": "0600"}}
-    variables = {"__fabric_own": {"netplan": document}}
-    play = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": [task]}
+@pytest.mark.parametrize(
+    ("count", "settings"), [(3, fabric.Settings()), (4, fabric.Settings()), (4, RELAY), (6, RELAY)]
+)
+def test_a_ring_that_has_its_addresses_is_asked_what_it_needs_without_listening(
+    count: int, settings: fabric.Settings
+) -> None:
+    names = [f"s{number}" for number in range(1, count + 1)]
+    entries = settled_ring(names, settings)
+    listened = fabric.plan(
+        {**entries, **{name: {**entries[name], "heard": heard} for name, heard in heard_in(names)}}, settings
+    )
+    now = fabric.plan(entries, settings)
+    assert now["topology"] == "ring"
+    for name in names:
+        asked, why = settled_host.network_of(PLAN, now, name)
+        assert why == [] and settled_host.network_of(PLAN, listened, name) == (asked, [])
+        # Two interfaces of each of two cables, and with a relay what lies beyond them.
+        assert len(asked["pings"]) >= 4 and {ping["size"] for ping in asked["pings"]} == {8972}
+        assert bool(asked["routes"]) is bool(asked["relay"]) is settings.relay
+        assert len(asked["relay"]) == (4 if settings.relay else 0)
+        (unit,) = asked["units"]
+        assert (unit["path"], bool(unit["sha256"])) == (f"/etc/systemd/system/{relay.UNIT}", settings.relay)
+    beyond = {ping["target_host"] for ping in settled_host.network_of(PLAN, now, "s1")[0]["pings"]}
+    assert beyond == (set(names) - {"s1"} if settings.relay or count == 3 else {"s2", f"s{count}"})
+
+
+def heard_in(names: list[str]) -> list[tuple[str, Any]]:
+    return [(name, entry["heard"]) for name, entry in bare("ring", names).items()]
+
+
+@pytest.mark.parametrize("changed", [{"addresses": []}, {"addresses": ["192.168.77.9/24"]}, {"mtu": 1500}])
+def test_a_ring_that_lacks_an_address_or_its_mtu_is_for_the_role(changed: dict[str, Any]) -> None:
+    entries = settled_ring(["s1", "s2", "s3", "s4"], RELAY)
+    entries["s2"]["fabric"]["ports"][1]["netdevs"][0].update(changed)
+    for name in entries:
+        assert settled_host.network_of(PLAN, fabric.plan(entries, RELAY), name)[1]
+
+
+def test_hosts_of_a_line_are_for_the_role() -> None:
+    line = {**network("ring", ["s1", "s2", "s3"]), "topology": "line", "ready": True}
+    why = settled_host.network_of(PLAN, line, "s1")[1]
+    assert why[0] == "the hosts of pair are a line, and have to listen how it is cabled"
+
+
+def test_the_files_of_the_network_are_what_the_role_makes_of_its_templates(tmp_path: Path) -> None:
+    own = fabric.plan(settled_ring(["s1", "s2", "s3", "s4"], RELAY), RELAY)["hosts"]["s1"]
+    folder = ROOT / "roles" / "fabric" / "templates"
+    tasks = [
+        {"ansible.builtin.template": {"src": str(folder / name), "dest": str(tmp_path / made), "mode": "0600"}}
+        for name, made in (("netplan.yaml.j2", "made"), ("relay.service.j2", "unit"))
+    ]
+    play = {"hosts": "localhost", "gather_facts": False, "vars": {"__fabric_own": own}, "tasks": tasks}
     (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
     ran = ansible_playbook("-i", "localhost,", "-c", "local", "play.yml", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert (tmp_path / "made").read_text() == settled_host.network_text(document)
+    assert "routes:" in (tmp_path / "made").read_text()
+    assert (tmp_path / "made").read_text() == settled_host.network_text(own["netplan"])
+    assert (tmp_path / "unit").read_text() == settled_host.relay_text(own["relay"])
     places = yaml.safe_load((ROOT / "roles" / "fabric" / "vars" / "main.yml").read_text())
-    assert places["__fabric_netplan"] == settled_host.NETWORK_FILE
+    assert (places["__fabric_netplan"], places["__fabric_relay_unit"]) == (settled_host.NETWORK_FILE, relay.UNIT)
 
 
 def test_servers_are_asked_as_their_roles_would() -> None:
@@ -150,3 +195,110 @@ def test_models_are_compared_with_a_bundle(tmp_path: Path) -> None:
     assert "has no Org/M@v2" in settled_host.bundled_of(plan, {})[1][0]
     plan["models"][0].update(revision="v1", files={"config.json": {"size": 2, "sha256": "b" * 64}})
     assert "has not the files of Org/M@v1 that the lock file has" in settled_host.bundled_of(plan, {})[1][0]
+
+
+@pytest.mark.parametrize(
+    ("run", "skipped", "parts"),
+    [
+        (["all"], [], {*desired_state.SKIPPED, "prove"}),
+        (["all"], ["prove"], set(desired_state.SKIPPED)),
+        (["service"], [], {"service"}),
+        (["spread", "guard"], [], {"images", "models", "guard"}),
+        (["prove"], [], {"prove", "service"}),
+        (["gateway", "monitoring"], [], set()),
+        (["service", "mine"], [], None),
+        (["always"], [], None),
+        (["tagged"], [], None),
+        (["all"], ["host"], None),
+    ],
+)
+def test_what_tags_apply(run: list[str], skipped: list[str], parts: set[str] | None) -> None:
+    assert settled_host.parts_of(run, skipped) == parts
+
+
+def test_every_tag_of_the_playbook_is_known() -> None:
+    def tags(value: Any) -> set[str]:
+        if isinstance(value, list):
+            return set().union(*map(tags, value))
+        if not isinstance(value, dict):
+            return set()
+        own = value.get("tags") or []
+        return {own} if isinstance(own, str) else set(own).union(*map(tags, value.values()))
+
+    names = ["site.yml", *(f"tasks/{name}.yml" for name in ("bring", "serve", "prove", "addons", "for_all"))]
+    found = tags([yaml.safe_load((ROOT / "playbooks" / name).read_text()) for name in names])
+    assert found - {"always"} == set(settled_host.TAGS)
+
+
+def test_what_a_run_has_applied_is_recorded_and_no_more() -> None:
+    everything = frozenset(desired_state.SKIPPED)
+    assert settled_host.applied(["all"], [], True) == (True, everything)
+    assert settled_host.applied(["all"], ["prove"], None) == (True, everything)
+    # Which of them a run has come to that failed is not known.
+    assert settled_host.applied(["all"], [], False) == (True, frozenset())
+    assert settled_host.applied(["firewall", "prove"], [], True) == (False, {"firewall"})
+    assert settled_host.applied(["all"], ["firewall"], True) == (False, frozenset())
+
+
+KNOWN: dict[str, Any] = {"run": ["all"], "facts": {}, "looked": {}, "lacking": {}, "play": ["s1", "s2"]}
+
+
+@pytest.mark.parametrize(
+    ("part", "plan", "addons", "known"),
+    [
+        ("fabric", {"cluster": None}, {}, {"facts": {"fabric": {"relay": True}}}),
+        ("ollama", {}, {"ollama": {"state": "absent"}}, {}),
+        ("service", {"services": [{"name": "heavy", "stale": True}]}, {}, {}),
+        ("images", {"images": ["a:1"]}, {}, {}),
+        ("images", {"images": ["a:1"]}, {}, {"looked": {"a:1": {"probe_from": "none"}}}),
+        ("images", {}, {}, {"lacking": {"images": ["s2"]}}),
+        ("models", {}, {}, {"lacking": {"models": ["s2"]}}),
+    ],
+)
+def test_what_the_controller_knows_to_speak_against_it_counts_for_its_tags_alone(
+    part: str, plan: dict[str, Any], addons: dict[str, Any], known: dict[str, Any]
+) -> None:
+    everything = frozenset({*desired_state.SKIPPED, "prove"})
+    assert len(settled_host.unjudged(everything, plan, addons, {**KNOWN, **known})) == 1
+    assert len(settled_host.unjudged(frozenset({part}), plan, addons, {**KNOWN, "run": [part], **known})) == 1
+    assert settled_host.unjudged(everything - {part}, plan, addons, {**KNOWN, "run": ["x"], **known}) == []
+    assert settled_host.unjudged(everything, {}, {}, KNOWN) == []
+
+
+def test_tags_that_no_look_judges_cost_none() -> None:
+    for parts, run in ((None, ["mine"]), (frozenset({"fabric"}), ["fabric"])):
+        why = settled_host.unjudged(parts, {}, {}, {**KNOWN, "run": run})
+        assert why == ["what these tags apply is not judged by a look"]
+
+
+def test_a_look_is_not_about_files_of_other_tags_and_is_about_those_outside_of_generations() -> None:
+    service = {"name": "heavy", "recipe": "qwen3-4b-instruct-2507", "port": 8001}
+    variables = {"spark_services": [service], "spark_watchdog": {}, "spark_total_gib": 119.67}
+    given = {"s1": {"vars": variables, "address": "192.0.2.1"}}
+    made = engine.make_plan(given, RECIPES, lambda _path: "0" * 64)
+    plan, addons = made["hosts"]["s1"], made["addons"]["s1"]
+    others = settled_host.others_of({"service"}, plan, addons, {})
+    assert "/etc/systemd/system/spark-heavy.service" not in others
+    assert {"/etc/systemd/system/spark-watchdog.service", "/etc/dgxspark/firewall.nft"} <= set(others)
+    others = settled_host.others_of({"watchdog", "firewall"}, plan, addons, {})
+    assert "/etc/systemd/system/spark-heavy.service" in others and "/etc/dgxspark/firewall.nft" not in others
+    # What several roles put there is of each of them.
+    watched = {str(file["path"]) for file in desired_state.rendered(plan, addons, {})["watchdog"]["files"]}
+    assert watched and not watched & set(others)
+    addons["guard"] = {"state": "absent", "protection": {"ssh_mib": 64}}
+    board = {"guard": {"state": "absent", "protection": {"hardware_watchdog_seconds": 60}}}
+    by_board = [file["path"] for file in settled_host.files_of({"guard"}, plan, board, {}) if file.get("device")]
+    assert by_board == ["/etc/systemd/system.conf.d/50-dgxspark.conf"]
+    beside = {file["path"]: file["sha256"] for file in settled_host.files_of({"guard"}, plan, addons, {})}
+    drop_in = "/etc/systemd/system/ssh.service.d/50-dgxspark.conf"
+    (text,) = [
+        file["content"]
+        for file in desired_state.rendered(plan, addons, {})["protection"]["files"]
+        if file["path"] == drop_in
+    ]
+    assert beside[drop_in] == settled_host.sha256_of(text)
+    assert beside["/etc/systemd/system.conf.d/50-dgxspark.conf"] == "", "what is not asked for has to be gone"
+    assert settled_host.files_of({"service"}, plan, addons, {}) == []
+    sums = desired_state.part_checksums(plan, addons, {})
+    changed = desired_state.part_checksums({**plan, "firewall": {"state": "absent"}}, addons, {})
+    assert {name for name, value in sums.items() if changed[name] != value} == {"firewall"}

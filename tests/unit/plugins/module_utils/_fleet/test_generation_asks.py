@@ -37,7 +37,7 @@ SERVER = {"name": "hear", "settings": "/etc/dgxspark/speech/hear.json", "seconds
 def lying(root: Path, table: int = 1, there: Any = (), silent: str = "", **params: Any) -> list[str]:
     """The look at what lies on a host whose files are below a folder. table: how nft ends. there: images."""
     host: Any = SimpleNamespace(
-        params={"images": [], "bundled": [], "network": {}, "firewall": "", **params},
+        params={"images": [], "bundled": [], "files": [], "network": {}, "firewall": "", **params},
         at=lambda path: root / path.lstrip("/"),
         owner=Host.owner,
         inspect=lambda refs: {ref: "sha256:1" for ref in refs if ref in there},
@@ -128,6 +128,43 @@ def test_packets_have_to_get_through_and_those_that_are_lost_end_it(tmp_path: Pa
     assert why == [] and [argv[0] for argv in ran] == ["ping", "ping", "/usr/bin/python3"]
     why, ran = asked(tmp_path, lambda _argv: LOST, network=network, servers=servers)
     assert "does not get through" in why[0] and len(ran) == 2  # the large one and the small one
+
+
+def test_routes_and_forwarding_of_a_ring_are_asked_before_packets_are_sent(tmp_path: Path) -> None:
+    route = {"to": "192.168.102.0/24", "via": "192.168.100.11", "dev": "eth1"}
+    network = {"pings": [PING], "routes": [route], "relay": [{"from": "eth1", "to": "eth2"}]}
+    said = {
+        "ip": "192.168.102.0/24 via 192.168.100.11 dev eth1 proto static\n",
+        "systemctl": "ActiveState=active\nUnitFileState=enabled\n",
+        "/usr/sbin/sysctl": "1\n",
+        "/usr/sbin/iptables": "",
+        "ping": GOOD[1],
+    }
+    why, ran = asked(tmp_path, lambda argv: (0, said[argv[0]], ""), network=network)
+    assert why == [] and [argv[0] for argv in ran] == list(said)
+    for name, answer, text in (("ip", "", "no route"), ("/usr/sbin/sysctl", "0\n", "ip_forward is not 1")):
+        other = {**said, name: answer}
+        why, ran = asked(tmp_path, lambda argv, other=other: (0, other[argv[0]], ""), network=network)
+        assert text in why[0] and "ping" not in [argv[0] for argv in ran]
+
+
+def test_a_file_outside_of_generations_is_as_its_role_writes_it(tmp_path: Path) -> None:
+    path = "/etc/systemd/system/ssh.service.d/50-dgxspark.conf"
+    wanted = {"path": path, "sha256": hashlib.sha256(TEXT.encode()).hexdigest()}
+    wrong = [f"{path} is not as it has to be"]
+    gone = {**wanted, "sha256": ""}
+    assert lying(tmp_path, files=[wanted]) == wrong and lying(tmp_path, files=[gone]) == []
+    put(tmp_path, path, TEXT, 0o644)
+    assert lying(tmp_path, files=[wanted]) == [] and lying(tmp_path, files=[gone]) == [f"{path} is to be gone"]
+    # A board without a watchdog is not asked to use it.
+    boards = {**wanted, "device": "/dev/watchdog0"}
+    assert lying(tmp_path, files=[boards]) == [f"{path} is to be gone"]
+    put(tmp_path, "/dev/watchdog0")
+    assert lying(tmp_path, files=[boards]) == []
+    put(tmp_path, path, TEXT, 0o600)
+    assert lying(tmp_path, files=[wanted]) == wrong and lying(tmp_path, files=[{**wanted, "mode": "0600"}]) == []
+    put(tmp_path, path, TEXT + "#", 0o644)
+    assert lying(tmp_path, files=[wanted]) == wrong
 
 
 @pytest.mark.parametrize(

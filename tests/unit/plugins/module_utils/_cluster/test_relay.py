@@ -1,0 +1,87 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a relay of a ring has set is there, or is named: what somebody has changed by hand, and what does not answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import relay
+
+ROUTE = {"to": "192.168.102.0/24", "via": "192.168.100.11", "dev": "enp1s0f0np0"}
+WAYS = [{"from": "a0", "to": "a1"}, {"from": "a1", "to": "a0"}]
+KERNEL = (
+    "default via 10.0.0.1 dev enP7s7 proto dhcp metric 100\n"
+    "192.168.100.0/24 dev enp1s0f0np0 proto kernel scope link src 192.168.100.10\n"
+    "192.168.102.0/24 via 192.168.100.11 dev enp1s0f0np0 proto static\n"
+)
+SHOWN = "ActiveState=active\nUnitFileState=enabled\n"
+
+
+def host(**changes: tuple[int, str, str]) -> Any:
+    """A host that answers programs by their names; all is well but for changes."""
+    said = {
+        "ip": (0, KERNEL, ""),
+        "systemctl": (0, SHOWN, ""),
+        "sysctl": (0, "1\n", ""),
+        "iptables": (0, "", ""),
+        **changes,
+    }
+    return lambda argv: said[argv[0].rpartition("/")[2]]
+
+
+def test_routes_are_those_of_the_file_of_the_network() -> None:
+    ethernets = {"enp1s0f0np0": {"routes": [{"to": ROUTE["to"], "via": ROUTE["via"]}]}, "enp1s0f1np1": {"mtu": 9000}}
+    assert relay.routes_of({"network": {"ethernets": ethernets}}) == [ROUTE]
+    assert relay.routes_of({}) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ((0, KERNEL, ""), []),
+        (
+            (0, KERNEL.replace("via 192.168.100.11", "via 192.168.100.12"), ""),
+            ["there is no route to 192.168.102.0/24"],
+        ),
+        ((0, "\n".join(KERNEL.splitlines()[:2]), ""), ["there is no route to 192.168.102.0/24"]),
+        ((1, "", "Cannot open netlink socket"), ["the routes cannot be seen: Cannot open netlink socket"]),
+    ],
+)
+def test_a_route_that_is_gone_is_named(said: tuple[int, str, str], why: list[str]) -> None:
+    found = relay.lost_routes(host(ip=said), [ROUTE])
+    assert len(found) == len(why) and all(text.startswith(start) for text, start in zip(found, why)), found
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, []),
+        ({"sysctl": (0, "0\n", "")}, ["net.ipv4.ip_forward is not 1: 0"]),
+        (
+            {"systemctl": (0, SHOWN.replace("=active", "=inactive"), "")},
+            [f"{relay.UNIT} is not active, or not at boot: ActiveState=inactive UnitFileState=enabled"],
+        ),
+        (
+            {"iptables": (1, "", "iptables: Bad rule")},
+            [
+                "Docker's chain DOCKER-USER does not accept what comes by a0 and leaves by a1",
+                "Docker's chain DOCKER-USER does not accept what comes by a1 and leaves by a0",
+            ],
+        ),
+    ],
+)
+def test_what_the_unit_has_set_and_is_set_no_more_is_named(
+    changes: dict[str, tuple[int, str, str]], why: list[str]
+) -> None:
+    assert relay.not_passed_on(host(**changes), WAYS) == why
+
+
+def test_a_host_that_passes_nothing_on_is_asked_nothing() -> None:
+    def never(_argv: list[str]) -> tuple[int, str, str]:
+        raise AssertionError("asked")
+
+    assert relay.lost_routes(never, []) == relay.not_passed_on(never, []) == []
