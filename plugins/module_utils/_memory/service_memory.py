@@ -495,13 +495,28 @@ def _read_service(
         runner=_asked_runner(reader.mapping(value, "env", where) or {}),
         **_read_asked(value, reader, where),
     )
-    if read.stated is not None and read.memory_gib is not None:
-        reader.wrong(where, "memory_gib", "stands beside memory, which has its parts; leave one of them out")
+    _refuse_beside_statement(read, own, reader, where)
     if value.get("config") is None and value.get("memory_gib") is None:
         reader.wrong(
             where, "config", "give the config of the model, or memory_gib for a service that is no vLLM engine"
         )
     return read
+
+
+def _refuse_beside_statement(read: ServiceInput, own: Mapping[str, Any], reader: _Reader, where: str) -> None:
+    """Note what would not count beside C(memory), or C(memory_gib) of an engine."""
+    if read.stated is None and (read.memory_gib is None or read.config is None):
+        return
+    name = "memory_gib" if read.stated is None else "memory"
+    if read.stated is not None and read.memory_gib is not None:
+        reader.wrong(where, "memory_gib", "stands beside memory, which has its parts; leave one of them out")
+    for key in ("weights_gib", "draft_weights_gib", "tensors", "available_kv_bytes"):
+        if getattr(read, key) is not None:
+            reader.wrong(
+                where, key, f"does not count beside {name}; write memory with weights_gib, kv_gib and other_gib alone"
+            )
+    if read.stated is not None and read.stated[2] is not None and "inside_gib" in own:
+        reader.wrong(where, "overheads.inside_gib", "does not count beside memory.other_gib; leave one of them out")
 
 
 def _asked_runner(env: Mapping[str, Any]) -> int:

@@ -243,6 +243,10 @@ def test_parts_that_are_stated_are_parts_of_the_map() -> None:
     assert parts["x weights"] == 20 and parts["x KV cache"] == pytest.approx(10, abs=1.2)
     assert budget["services"]["x"]["weights_bytes"] == 20 * 2**30
     assert budget["services"]["x"]["requested_bytes"] >= 32 * 2**30
+    assert budget["services"]["x"]["stated_gib"] == 32
+    assert budget["services"]["x"]["overhead_gib"] == {"low": 2, "typical": 2, "high": 2}
+    cache = budget["services"]["x"]["requested_bytes"] - 22 * 2**30
+    assert budget["services"]["x"]["available_kv_bytes"] == {"low": cache, "typical": cache, "high": cache}
     # Left out, the rest is estimated as that of any engine, and counts.
     less = memory_budget({"services": [{"name": "x", "config": NEW, "memory": {"weights_gib": 20, "kv_gib": 10}}]})
     assert 30 * 2**30 < less["services"]["x"]["requested_bytes"] < 33 * 2**30
@@ -274,6 +278,9 @@ def test_two_engines_that_are_stated_must_fit_together() -> None:
         ({"memory": {"weights_gib": -1}}, "must be at least 0"),
         ({"memory": {"weights_gib": 1, "other": 1}}, "memory.other: unknown key"),
         ({"memory": 5}, "expected a mapping"),
+        ({"memory": {"weights_gib": 1, "kv_gib": 1}, "weights_gib": 5}, "weights_gib: does not count beside memory;"),
+        ({"memory_gib": 5, "available_kv_bytes": 5}, "available_kv_bytes: does not count beside memory_gib"),
+        ({"memory": {"weights_gib": 1, "other_gib": 1}, "overheads": {"inside_gib": 1}}, "beside memory.other_gib"),
     ],
 )
 def test_statements_are_checked(given: dict[str, Any], why: str) -> None:

@@ -220,12 +220,37 @@ def test_what_a_person_states_is_planned_and_not_asked() -> None:
         ({"memory": {"weights_gib": "a"}}, "memory.weights_gib is 'a'"),
         ({"memory": {"weights_gib": 1, "kv": 2}}, "kv"),
         ({"memory": {"weights_gib": 1}, "memory_gib": 2}, "say the same"),
+        (
+            {"memory": {"weights_gib": 1}, "weights_gib": 2},
+            "'weights_gib' does not count beside 'memory': write it as weights_gib of",
+        ),
+        ({"memory_gib": 9, "draft_weights_gib": 2}, "'draft_weights_gib' does not count beside 'memory_gib'"),
+        (
+            {"memory": {"weights_gib": 1, "other_gib": 2}, "overheads": {"inside_gib": 2}},
+            "inside_gib, which does not count beside memory.other_gib",
+        ),
     ],
 )
 def test_what_a_person_states_is_checked(given: dict[str, Any], why: str) -> None:
     with pytest.raises(engine.InventoryError) as caught:
         planned({"a": spark({**NEW, **given})})
     assert why in str(caught.value)
+
+
+def test_a_statement_of_a_service_beats_the_size_of_its_recipe_and_can_be_taken_back() -> None:
+    recipe = {**RECIPES["qwen3-4b-instruct-2507"], "weights_gib": 7.5}
+
+    def memory(recipe: dict[str, Any], **own: Any) -> dict[str, Any]:
+        service = {"name": "fast", "recipe": "r", "port": 8002, "args": {"max-model-len": 8192}, **own}
+        plan = engine.make_plan({"a": spark(service)}, {"r": {**recipe, "name": "r"}})["hosts"]["a"]
+        found: dict[str, Any] = plan["services"][0]["memory"]
+        return found
+
+    assert memory(recipe, memory={"weights_gib": 9, "kv_gib": 5})["weights_bytes"] == 9 << 30
+    stated = {**recipe, "memory": {"weights_gib": 9, "kv_gib": 5}}
+    del stated["weights_gib"]
+    assert memory(stated)["weights_bytes"] == 9 << 30
+    assert memory({**stated, "weights_gib": 7.5, "memory": None}, memory=None)["weights_bytes"] == 15 << 29
 
 
 def test_the_plan_says_what_its_figures_rest_on() -> None:
