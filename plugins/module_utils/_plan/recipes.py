@@ -341,7 +341,9 @@ def resolve_service(
                 if why
                 else "'image' is missing."
             )
-        if not (own.get("config") or recipe.get("config")):
+        # Of a repository on the hub, a host reads it once the model is there.
+        model = _first(own, base, recipe, "model", {})
+        if not (own.get("config") or recipe.get("config") or (isinstance(model, Mapping) and model.get("repo"))):
             problems.add("'config' is missing: without the model's config.json nothing can be planned.")
     return _assemble(problems, own, base, recipe, present), problems.messages
 
