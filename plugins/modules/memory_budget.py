@@ -178,8 +178,8 @@ options:
         default: {}
       env:
         description:
-          - Environment variables of the engine. E(VLLM_USE_V2_MODEL_RUNNER) alone is looked at; it decides which of vLLM's model
-            runners serves, where it is set.
+          - Environment variables of the engine. Looked at are E(VLLM_USE_V2_MODEL_RUNNER), which decides which of vLLM's model runners serves,
+            where it is set, and E(VLLM_PLE_TABLE_MEMORY), by which forks leave tables of n-grams on disk.
         type: dict
         default: {}
       available_kv_bytes:

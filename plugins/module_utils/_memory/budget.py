@@ -733,6 +733,16 @@ def _note_source(report: _Report, node: Node, service: Service) -> None:
             )
             advice = f"Set gpu-memory-utilization of {name} to {node.share(wanted)}, or leave it out; or correct the stated memory."
         report.drafts.append(_Draft(finding, advice=advice))
+    if engine.disk:
+        finding = Finding(
+            rule="memory.table",
+            severity="warning",
+            service=name,
+            message=f"The tables of n-grams of {name}, {gib_text(engine.disk)} GiB on this rank, are taken to stay on disk ({engine.table}); none "
+            "of it counts as memory.",
+        )
+        advice = "See that the image's build has that option, which no release of vLLM has: the proof compares the weights with what was loaded."
+        report.drafts.append(_Draft(finding, advice=advice))
     if engine.cache_from == IMAGE and engine.release is not None:
         finding = Finding(
             rule="memory.image",
