@@ -329,7 +329,11 @@ def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bo
     inner = _of_layer(
         text, "moe_intermediate_size" if text.get("moe_intermediate_size") else "intermediate_size", index
     )
-    yield Module(f"{mlp}.gate", count, hidden, size=4 if family in _WIDE_ROUTER else 0)
+    # MiMo says so itself; a config that does not means 32 bits (mimo_v2.py).
+    wide = family in _WIDE_ROUTER or (
+        family.startswith("mimo_v2") and text.get("moe_router_dtype", "float32") == "float32"
+    )
+    yield Module(f"{mlp}.gate", count, hidden, size=4 if wide else 0)
     if padded:
         wide, inner = padded_experts(hidden, inner)
         yield from experts(mlp, count, wide, inner)

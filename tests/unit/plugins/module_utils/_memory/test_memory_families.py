@@ -32,6 +32,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights impo
 DATA: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "memory_rows_2026_11.json").read_text(encoding="utf-8")
 )
+SMALL: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "fixtures" / "small_models.json").read_text(encoding="utf-8")
+)["models"]
 ROWS = [dict(zip(DATA["columns"], row, strict=True)) for row in DATA["rows"]]
 
 
@@ -188,6 +191,14 @@ def test_a_table_that_stays_on_disk_is_no_memory_and_is_warned_of(model: str, mo
     # What was stated of the weights stands.
     stated = {**given, **more, "args": {**args, **more.get("args", {})}, "weights_gib": 120}
     assert memory_budget({"services": [stated]})["services"]["x"]["weights_bytes"] == 30 << 30
+
+
+@pytest.mark.parametrize("model", SMALL)
+def test_small_models_have_the_weights_of_vllms_own_classes(model: str) -> None:
+    """MiMo says nothing of its router here, which is then in 32 bits."""
+    given = {"name": "x", "config": SMALL[model]["files"]["config.json"], "vllm_version": "0.32.0"}
+    made = memory_budget({"services": [{**given, "args": {"max-model-len": 16384, "gpu-memory-utilization": 0.5}}]})
+    assert made["services"]["x"]["weights_bytes"] == SMALL[model]["weights"]
 
 
 # What other settings do -------------------------------------------------------------------------------------------------
