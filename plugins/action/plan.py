@@ -24,6 +24,7 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import key_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     image_questions,
@@ -39,6 +40,7 @@ from ansible_collections.dgxspark.vllm.plugins.modules.plan import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, recipe_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import dest_path, lock_path, read_lock
@@ -90,7 +92,7 @@ class ActionModule(ActionBase):
             messages = cut_clusters(plan["clusters"], task_vars.get("ansible_play_hosts_all") or [])
             if messages:
                 raise AnsibleActionFail("no host was touched:\n- " + "\n- ".join(messages))
-        asking = questions_of(plan, args["ask"])
+        asking = questions_of(plan, args["ask"], args["brings"])
         check_files(plan, args["missing_keys"])
         findings = engine.plan_findings(plan)
         errors = [finding for finding in findings if finding["severity"] == "error"]
@@ -200,11 +202,32 @@ class ActionModule(ActionBase):
             hosts[str(name)] = {
                 "vars": variables,
                 "address": address_of(name, hostvars),
-                "measured": plain((measured or {}).get("spark")),
+                "measured": self._with_models(
+                    plain((measured or {}).get("spark")), args["models_from"], str(name), hostvars
+                ),
                 "images": plain((images or {}).get("images")) or {},
                 "fabric": plain(hostvars.get("fabric_planned")),
             }
         return hosts, messages
+
+    @staticmethod
+    def _with_models(measured: Any, fetched_from: str, host: str, hostvars: Any) -> Any:
+        """Return what a host says of itself with the models that have come since.
+
+        measured: C(spark) of spark_info, None where it was not asked. fetched_from: name of the variable that has the results of model_snapshot.
+        """
+        results = plain((hostvars.get(fetched_from) or {}).get("results")) if fetched_from and measured else None
+        for each in results or []:
+            if each.get("skipped") or each.get("failed") or not each.get("complete"):
+                continue
+            said = checked_answer(each, answers.MODEL_SNAPSHOT, host, "model_snapshot")
+            repo, revision = str(each["item"]["repo"]), str(each["item"]["revision"])
+            there = dict((measured.get("snapshots") or {}).get(repo) or {})
+            commits = [*(there.get("commits") or []), said["commit"]]
+            refs = {**(there.get("refs") or {}), **({} if revision == said["commit"] else {revision: said["commit"]})}
+            snapshots = {**(measured.get("snapshots") or {}), repo: {**there, "commits": commits, "refs": refs}}
+            measured = {**measured, "snapshots": snapshots}
+        return measured
 
     def _image_plans(
         self,
@@ -321,14 +344,14 @@ def models(known_recipes: Mapping[str, Mapping[str, Any]], wrong: Sequence[str])
     return {"changed": False, "models": rows, "references": references, "_ansible_verbose_override": True}
 
 
-def questions_of(plan: Mapping[str, Any], ask: str) -> bool:
-    """Tell whether images are asked right after this plan, so that it is not the last word. ask: the option of that name.
+def questions_of(plan: Mapping[str, Any], ask: str, brings: Sequence[str]) -> bool:
+    """Tell whether images are asked right after this plan, so that it is not the last word. ask, brings: the options of those names.
 
     Refusals that an image may answer later in the run do not stop it.
     """
     states = {each["state"] for host in plan["hosts"].values() for each in host["image_questions"]}
     if ask in ("later", "both"):
-        image_questions.postpone(plan["hosts"])
+        image_questions.postpone(plan["hosts"], brings)
     return ask in ("now", "both") and image_questions.ASK in states
 
 

@@ -41,19 +41,58 @@ options:
     description:
       - Files of the model's folder that say what it is, texts by name - C(config.json), and where the model has them
         C(hf_quant_config.json), C(params.json), C(preprocessor_config.json).
-    type: dict
-    required: true
-  draft_files:
-    description:
-      - The same of a drafter that is a model of its own, where C(--speculative-config) in O(args) names one.
+      - Either this or O(snapshot) is required.
     type: dict
     default: {}
+  snapshot:
+    description:
+      - A snapshot on the host, in place of O(files). All C(.json) of its own folder that may say what the model is are read, and C(.py) with
+        C(--trust-remote-code) in O(args). Links out of the model's folder are not followed.
+    type: dict
+    suboptions:
+      repo:
+        description: Model on the hub, ORG/NAME.
+        type: str
+        required: true
+      commit:
+        description: The commit.
+        type: str
+        required: true
+  draft_files:
+    description:
+      - As O(files), of a drafter that is a model of its own, where C(--speculative-config) in O(args) names one.
+    type: dict
+    default: {}
+  draft_snapshot:
+    description:
+      - As O(snapshot), of a drafter, in place of O(draft_files).
+    type: dict
+    suboptions:
+      repo:
+        description: Model on the hub, ORG/NAME.
+        type: str
+        required: true
+      commit:
+        description: The commit.
+        type: str
+        required: true
+  hf_home:
+    description:
+      - Folder in the layout of C(HF_HOME) that has O(snapshot) and O(draft_snapshot).
+    type: path
+    default: /srv/huggingface
   args:
     description:
       - Options of C(vllm serve), word by word - long names, each followed by its values.
     type: list
     elements: str
     default: []
+  env:
+    description:
+      - Environment of the engine. Of it, variables of vLLM that may change a plan are given to the image (E(VLLM_USE_V2_MODEL_RUNNER), layouts,
+        kernels of attention, experts and quantised layers); never keys, addresses and paths.
+    type: dict
+    default: {}
   available:
     description:
       - Bytes that the KV cache of each rank may have; the answer has a plan for each.
@@ -95,6 +134,15 @@ EXAMPLES = r"""
   become: true
   register: asked
 
+- name: Plan what lies on the host, as the engine will run
+  dgxspark.vllm.image_plan:
+    image: vllm/vllm-openai:v0.33.0
+    snapshot: {repo: org/a-new-model, commit: 0123456789abcdef0123456789abcdef01234567}
+    args: [--max-model-len, "65536"]
+    env: {VLLM_USE_V2_MODEL_RUNNER: "0"}
+    available: [42949672960]
+  become: true
+
 - name: Show how many tokens fit
   ansible.builtin.debug:
     msg: "{{ asked.answer.sizes[0].tokens }}"
@@ -119,6 +167,11 @@ repo_digests:
   returned: success
   type: list
   elements: str
+files:
+  description: SHA-256 of the model's files that it was given, by name.
+  returned: success
+  type: dict
+  sample: {config.json: 44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a}
 answer:
   description: What the image said, V(null) if it was not asked or gave no answer.
   returned: success
@@ -163,6 +216,7 @@ answer:
       type: int
 """
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -171,19 +225,25 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import Untrusted
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe, plan_probe
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_probe, plan_probe, snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import image_answer
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
+
+SNAPSHOT = {"repo": {"type": "str", "required": True}, "commit": {"type": "str", "required": True}}
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "image": {"type": "str", "required": True},
-            "files": {"type": "dict", "required": True},
+            "files": {"type": "dict", "default": {}},
+            "snapshot": {"type": "dict", "options": SNAPSHOT},
             "draft_files": {"type": "dict", "default": {}},
+            "draft_snapshot": {"type": "dict", "options": SNAPSHOT},
+            "hf_home": {"type": "path", "default": "/srv/huggingface"},
             "args": {"type": "list", "elements": "str", "default": []},
+            "env": {"type": "dict", "default": {}},
             "available": {"type": "list", "elements": "int", "default": []},
             "total_memory": {"type": "int"},
             "timeout": {"type": "int", "default": plan_probe.TIMEOUT},
@@ -194,9 +254,10 @@ def main() -> None:
     )
     params = module.params
     trust = plan_probe.trusts(params["args"])
-    files, draft = texts(params["files"]), texts(params["draft_files"])
-    wrong = [
-        *plan_probe.problems(files, trust),
+    wrong: list[str] = []
+    files, draft = (of_model(params, prefix, trust, wrong) for prefix in ("", "draft_"))
+    wrong += [
+        *([] if params["snapshot"] else plan_probe.problems(files, trust)),
         *(plan_probe.problems(draft, trust, "draft_files") if draft else []),
         *(f"{name} is {params[name]}; it must be 1 or more" for name in ("timeout", "memory_gib") if params[name] < 1),
         *(f"available has {size}; it must be above 0" for size in params["available"] if size < 1),
@@ -205,7 +266,8 @@ def main() -> None:
         module.fail_json(msg="; ".join(wrong))
     run = runner(module)
     image_id, digests = identify(module, run)
-    asked = plan_probe.question(files, params["args"], params["available"], draft, params["total_memory"])
+    env = {str(name): str(value) for name, value in params["env"].items()}
+    asked = plan_probe.question(files, params["args"], params["available"], draft, params["total_memory"], env)
     path = Path(params["cache_dir"], plan_probe.cache_name(image_id, asked))
     source, reason, found = "cache", "", read_cache(path, asked["available"])
     if found is None and module.check_mode:
@@ -217,7 +279,43 @@ def main() -> None:
         source = "image" if found else "none"
         if found:
             write_cache(module, path, {"schema": plan_probe.SCHEMA, "id": image_id, "answer": found})
-    module.exit_json(changed=False, source=source, reason=reason, image_id=image_id, repo_digests=digests, answer=found)
+    sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
+    module.exit_json(
+        changed=False,
+        source=source,
+        reason=reason,
+        image_id=image_id,
+        repo_digests=digests,
+        files=sums,
+        answer=found,
+    )
+
+
+def of_model(params: dict[str, Any], prefix: str, trust: bool, wrong: list[str]) -> dict[str, str]:
+    """Return the files of a model that say what it is, as they were given or from its snapshot.
+
+    :param params: of the module
+    :param prefix: C(draft_) for the drafter
+    :param trust: whether code of the model's repository is trusted
+    :param wrong: takes messages
+    :returns: texts by name
+    """
+    given, named = texts(params[f"{prefix}files"]), params[f"{prefix}snapshot"]
+    if not named:
+        return given
+    what = f"{named['repo']}@{named['commit']}"
+    if given:
+        wrong.append(f"{prefix}files stands beside {prefix}snapshot; leave one of them out")
+    if not snapshots.COMMIT.fullmatch(named["commit"]) or named["repo"].count("/") != 1:
+        wrong.append(f"{prefix}snapshot is {what}; it must be ORG/NAME and a commit")
+        return given
+    folder = snapshots.repo_folder(Path(params["hf_home"]), named["repo"]) / "snapshots" / named["commit"]
+    found, lost = snapshots.texts(
+        folder, lambda name: plan_probe.describes(name, trust), plan_probe.MOST_FILE, plan_probe.MOST_FILES
+    )
+    if "config.json" not in found and "params.json" not in found:
+        wrong.append("; ".join([f"the snapshot {what} is not on this host, or says not what the model is", *lost]))
+    return found
 
 
 def texts(files: dict[str, Any]) -> dict[str, str]:

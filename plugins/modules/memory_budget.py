@@ -140,6 +140,7 @@ options:
         description:
           - As O(services[].memory_gib) of an engine, in parts, in GiB on one rank - C(weights_gib), C(kv_gib) and C(other_gib). The last is
             estimated where it is left out, the second may be left out beside C(gpu-memory-utilization).
+          - Other sizes of O(services[]) beside it (C(weights_gib), C(draft_weights_gib), C(tensors), C(available_kv_bytes)) are refused.
         type: dict
       image_plan:
         description:
@@ -177,8 +178,8 @@ options:
         default: {}
       env:
         description:
-          - Environment variables of the engine. E(VLLM_USE_V2_MODEL_RUNNER) alone is looked at; it decides which of vLLM's model
-            runners serves, where it is set.
+          - Environment variables of the engine. Looked at are E(VLLM_USE_V2_MODEL_RUNNER), which decides which of vLLM's model runners serves,
+            where it is set, and E(VLLM_PLE_TABLE_MEMORY), by which forks leave tables of n-grams on disk.
         type: dict
         default: {}
       available_kv_bytes:
@@ -317,6 +318,11 @@ services:
         - With O(services[].starts), C(weights) and C(overheads) are C(measured here) or C(narrowed by a measured start).
       type: dict
       sample: {weights: "arithmetic, compared", kv_cache: "arithmetic, compared"}
+    stated_gib:
+      description: The sum of O(services[].memory), or O(services[].memory_gib) of an engine, in GiB. Of such an engine C(weights_bytes),
+        C(overhead_gib) and C(available_kv_bytes) are there where parts are stated, and nothing else of what follows.
+      type: float
+      sample: 64.5
     vllm_version:
       description: The version that was given, null when none was. This and what follows is absent for services that are no engines.
       type: str

@@ -31,6 +31,12 @@ options:
       - Name of a variable that holds a result of M(dgxspark.vllm.image_info) on the hosts, or of M(dgxspark.vllm.spark_info) with its C(images).
     type: str
     default: ''
+  models_from:
+    description:
+      - Name of a variable that holds, on the hosts, the results of M(dgxspark.vllm.model_snapshot) in a loop, of models that came after
+        O(measured_from) was asked.
+    type: str
+    default: ''
   upstream_from:
     description: Name of a variable that holds a result of M(dgxspark.vllm.upstream_info) on one of the hosts.
     type: str
@@ -46,10 +52,17 @@ options:
     description:
       - Whether images will be asked what this plan leaves open. With V(now) and V(both), a plan whose questions a host is to be asked right
         now does not fail, is not shown and not written, and RV(asking) says so; the next one is.
-      - With V(later) and V(both), a service that cannot be planned and whose image is not on its host yet is a warning, as the image is asked once it is there.
+      - With V(later) and V(both), a service that cannot be planned and whose image or model is not on its host yet is a warning, as the image is
+        asked once they are there.
     type: str
     choices: [never, now, later, both]
     default: never
+  brings:
+    description: What of it this run brings, with V(later) and V(both) of O(ask); a refusal that waits for the other stays an error.
+    type: list
+    elements: str
+    choices: [images, models]
+    default: [images, models]
   dest:
     description:
       - File on the controller that the plan is written to, as JSON without timestamps. Empty writes none.

@@ -16,7 +16,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._common.register_tex
 
 PAGES = [name for name in tree.tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
 SUBJECTS = {rule.partition(".")[0] for rule in REGISTER}
-KEYS = {"image.vllm_version", "model.path", "model.revision", "model.source"}
+KEYS = {"image.vllm_version", "model.extra", "model.path", "model.repo", "model.revision", "model.source"}
 """Keys of an inventory that look like findings."""
 FILES = (".json", ".py", ".safetensors", ".yml")
 

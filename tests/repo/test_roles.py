@@ -82,10 +82,9 @@ def tasks_of_site(
         if "ansible.builtin.import_tasks" in task:
             yield from tasks_of_site(beside(name, task["ansible.builtin.import_tasks"]), reached)
         if "ansible.builtin.include_tasks" in task:
-            own = tags_of(task)
-            yield from tasks_of_site(
-                beside(name, task["ansible.builtin.include_tasks"]), own if reached is None else own & reached
-            )
+            own, included = tags_of(task), task["ansible.builtin.include_tasks"]
+            file = included["file"] if isinstance(included, dict) else included
+            yield from tasks_of_site(beside(name, file), own if reached is None else own & reached)
 
 
 def beside(name: str, other: str) -> str:

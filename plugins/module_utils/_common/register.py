@@ -102,7 +102,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         """,
         "warning": """
             argument concurrency differs free_at_restart free_at_start load no_cache_memory node one_request refused
-            state_blocks stated utilization_bound version
+            state_blocks stated table utilization_bound version
         """,
         "info": """
             approximate free_at_restart free_at_start image load no_cache_memory node one_request page_cache solved

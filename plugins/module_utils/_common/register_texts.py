@@ -111,6 +111,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "the memory of a service is stated in the inventory; an error where `gpu-memory-utilization` is lower",
             "prove the service, and correct `memory` by the measured figures",
         ),
+        "memory.table": (
+            "an option or variable leaves the n-gram tables of the model on disk, so they are not counted as memory",
+            "use a build that has it; the proof compares the weights with what was loaded",
+        ),
         "memory.argument": (
             "an unknown argument, similar to one that affects memory, was ignored",
             "spell it as the fix does, or keep it if a fork of vLLM has it",
@@ -127,7 +131,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
     "troubleshooting.md#what-an-engine-really-took": {
         "residency.weights": (
             "weights: `Model loading took`, drafter included",
-            "set `weights_gib` of the service",
+            "set `weights_gib` of the service, or `memory` where that is stated",
         ),
         "residency.inside": (
             "what vLLM requests (total x `gpu-memory-utilization`) minus weights and KV cache: activations, graphs, NCCL",

@@ -385,7 +385,12 @@ SERVICE: dict[str, Key] = {
         [],
         "Python packages that the image lacks, with their versions and sums (NAME==VERSION --hash=sha256:...); installed at every start",
     ),
-    "config": Key(dict, {}, "config.json of the model where no recipe has it"),
+    "config": Key(
+        dict,
+        {},
+        "config.json of the model where no recipe has it; may be left out where model.repo is set and its image can be asked with that of the host",
+        page="image_plan.md#in-a-deployment",
+    ),
     "quant_config": Key(dict, {}, "hf_quant_config.json of the model where it has one"),
     "weights_gib": Key(
         NUMBER,

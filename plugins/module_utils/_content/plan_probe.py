@@ -29,6 +29,8 @@ MEMORY_GIB = 4
 CPUS = 2
 MOST_FILE = 8 * 2**20
 """Bytes of one file of a model that says what it is; the largest known is a tenth of it."""
+MOST_FILES = 4 * MOST_FILE
+"""Bytes of all of them."""
 FILE = re.compile(r"[A-Za-z0-9_][\w.-]*\.(?:json|py|jinja|txt)", re.ASCII)
 # Total memory that CUDA reports on a GB10, where the host's own is not known.
 GB10: Mapping[str, Any] = {
@@ -44,6 +46,41 @@ BESIDE = re.compile(
     r"|kv-cache-memory-bytes|master-(?:addr|port)|node-rank|otlp-.*|collect-detailed-traces|disable-fastapi-docs"
     r"|lora-modules|enable-request-id-headers|trust-remote-code|use-tqdm-on-load|safetensors-load-strategy)\Z"
 )
+# Words of names of vLLM's variables that may change what is planned (model runner, layout of the cache, kernels of attention, experts and
+# quantised layers, tables, graphs, the longest context), and words of those that never leave the host. Builds have variables of their own.
+DECIDES = re.compile(
+    r"_(?:ATTENTION|ATTN|B12X|CONV|CUDAGRAPHS?|CUTLASS|EMBED|ENGRAM|FLA|FLASHINFER|(?:NV|MX)?FP[48]|GEMM|HEAD|HUMMING|INDEXER|INT4|KERNELS|KV|LAYOUT"
+    r"|LEN|MAMBA|MARLIN|MHA|MLA|MOE|OFFLOAD|PARTITION|PLE|QUANT|QUANTIZATION|RETENTION|RUNNER|SHARD|SPARSE|SSM|TRITON|TRTLLM|W4A16)(?=_|\Z)",
+    re.ASCII,
+)
+PRIVATE = re.compile(r"_(?:ADDR|API|DIR|FILE|FOLDER|HOST|IP|KEY|PASSWORD|PATH|PORT|SECRET|TOKEN|URL)(?=_|\Z)", re.ASCII)
+VARIABLE = re.compile(r"VLLM_[A-Z0-9_]{1,100}", re.ASCII)
+VALUE = re.compile(r"[A-Za-z0-9_.,:+-]{1,200}", re.ASCII)
+# Files of a model's folder that say nothing of its shape, and may be large.
+_OF_TOKENIZER = re.compile(
+    r"(?:.*\.index|(?:special_)?tokens?_?.*|tokenizer.*|vocab.*|merges|added_tokens|chat_template)\.json", re.ASCII
+)
+
+
+def deciding(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of an engine's environment that may change its plan; never a key, an address or a path."""
+    return {
+        name: value
+        for name, value in sorted(env.items())
+        if VARIABLE.fullmatch(name) and DECIDES.search(name) and not PRIVATE.search(name) and VALUE.fullmatch(value)
+    }
+
+
+def describes(name: str, trust: bool) -> bool:
+    """Tell whether a file of a model's folder may say what the model is; its code only where the service trusts it.
+
+    :param name: of the file
+    :param trust: as of C(problems)
+    :returns: whether an image that is asked is given it
+    """
+    if not FILE.fullmatch(name):
+        return False
+    return trust if name.endswith(".py") else name.endswith(".json") and not _OF_TOKENIZER.fullmatch(name)
 
 
 def relevant(argv: Iterable[str]) -> list[str]:
@@ -92,6 +129,8 @@ def question(
     available: Iterable[int],
     draft: Mapping[str, str] | None = None,
     memory: int | None = None,
+    env: Mapping[str, str] | None = None,
+    snapshots: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return what the program in the image is asked.
 
@@ -100,13 +139,18 @@ def question(
     :param available: bytes that the KV cache of each rank may have
     :param draft: files of a drafter that is a model of its own
     :param memory: total memory of the host, bytes
+    :param env: of the engine, see C(deciding)
+    :param snapshots: in place of files that are not here, REPO@COMMIT of C(model) and C(draft): a name for the question, which can then
+        be asked by a host alone that has them
     :returns: the question, for JSON
     """
     device = {**GB10, **({"memory": memory} if memory else {})}
     return {
         "files": dict(files),
         "draft": dict(draft) if draft else None,
+        **({"snapshots": dict(snapshots)} if snapshots else {}),
         "args": relevant(argv),
+        "env": deciding(env or {}),
         "trust": trusts(argv),
         "available": sorted(set(available)),
         "device": device,

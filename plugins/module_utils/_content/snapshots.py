@@ -15,7 +15,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -383,6 +383,35 @@ def describe_files(
                 problems.append(f"{name} has {file.size} bytes, by its own header it is one of {wanted}")
             files[name] = {"size": file.size, "sha256": found, "blob": file.blob}
     return files, problems
+
+
+def texts(snapshot: Path, wanted: Callable[[str], bool], most: int, most_all: int) -> tuple[dict[str, str], list[str]]:
+    """Return the texts of small files of a snapshot's own folder, and why others that are wanted are not among them.
+
+    :param snapshot: its folder
+    :param wanted: tells by its name whether a file is wanted
+    :param most: bytes of one of them
+    :param most_all: bytes of all of them
+    :returns: texts by name; messages
+    """
+    found: dict[str, str] = {}
+    there, wrong = listing(snapshot)
+    messages = [f"{name} {why}" for name, why in wrong.items() if "/" not in name and wanted(name)]
+    if not there:
+        return found, messages
+    with _model(snapshot) as model:
+        for name in sorted(name for name in there if "/" not in name and wanted(name)):
+            size = there[name].size
+            if size > most or size > most_all:
+                messages.append(f"{name} has {size} bytes, too many to be read")
+                continue
+            try:
+                found[name] = beneath.read(model, there[name].real, most).decode()
+            except (OSError, ValueError) as error:  # no UTF-8 is a ValueError
+                messages.append(f"{name} cannot be read: {error}")
+                continue
+            most_all -= size
+    return found, messages
 
 
 def _path(snapshot: Path, file: File) -> str:

@@ -112,7 +112,7 @@ IMAGE_PLAN = record(
         "reason": words,
         "answer": maybe(image_answer.raw),
     },
-    {"repo_digests": listing(name_of_image, 1000)},
+    {"repo_digests": listing(name_of_image, 1000), "files": table(words, words, 1000)},
 )
 SNAPSHOT_INFO = record({"models": listing(MODEL)})
 MODEL_SNAPSHOT = record(

@@ -10,12 +10,13 @@ attention depend on the length; else a shorter request counts as much as the lon
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .geometry import Refusal
+from .geometry import MAX_LAYERS, Attention, Config, Geometry, Layer, Recurrent, Refusal, text_config
 from .image_answer import REFUSED, Answer, Cut, Failure, Weights
 from .kv_cache import NEWEST_MINOR, KVGroup, KVPlan, KVSettings, Release, parse_release
 
@@ -31,6 +32,8 @@ _KINDS = {
     "ChunkedLocalAttentionSpec": "chunked",
     "MambaSpec": "mamba",
 }
+# Fields of a text model that say how wide its layers are beside the attention.
+_INNER = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size")
 _VISION = re.compile(r"(?:model\.)?(?:visual|vision\w*|vit)\.", re.ASCII)
 _SHARED = ("embed_tokens", "lm_head")
 """Modules of a drafter that vLLM replaces by those of the model after loading, where they are as large."""
@@ -102,8 +105,15 @@ class AnsweredPlan(KVPlan):
         return super().printed_tokens(blocks, length, limit)
 
     def ruled_by_batch(self, length: int) -> bool:
-        """Tell whether the batch decides the price of a request; a batch of another size was not asked about."""
-        return False
+        """Tell whether most blocks of a request do not follow from its length, and there are windows, which reserve batches."""
+        if not self.linear or all(group.kind not in ("sliding", "chunked") for group in self.groups):
+            return False
+        by_length = sum(-(-length // block) for block in self.linear)
+        return 2 * (self.blocks_per_request(length) - by_length) > self.blocks_per_request(length)
+
+    def largest_batch(self, available: int, length: int) -> int:
+        """No batch: one of another size was not asked about."""
+        return 0
 
 
 def usable(answer: Answer | None) -> bool:
@@ -207,6 +217,57 @@ def _linear(spec: Mapping[str, Any]) -> bool:
     plain = all(value in (None, 0, 1) for name, value in spec.items() if "compress" in name)
     known = _KINDS.get(spec["kind"]) in ("full", "mla") and spec["block"] > 0
     return known and plain and spec.get("tokens_per_state", 1) == 1
+
+
+def shapes(answer: Answer, config: Config) -> tuple[Config, Geometry] | None:
+    """Return the widths of an image's model, and its layers as far as what is in use while a batch runs follows from them.
+
+    :param answer: of the image, with a plan
+    :param config: of the model, as far as it is here; what vLLM read counts
+    :returns: fields of the text model and its geometry, None where the answer does not say how wide it is
+    """
+    resolved = answer.resolved
+    text = {**text_config(config), **(resolved.get("widths") or {})}
+    if not (text.get("hidden_size") and text.get("vocab_size") and any(text.get(name) for name in _INNER)):
+        return None
+    ranks = resolved.get("tensor_parallel", 1)
+    found: list[Layer | None] = []
+    for spec in (each for rank in answer.ranks for entry in rank.specs for each in entry.get("members") or [entry]):
+        layer = _layer(spec, ranks)
+        if layer is not None and layer not in found:
+            found.append(layer)
+    whole = text.get("num_hidden_layers")
+    layers = (
+        whole if isinstance(whole, int) else sum(int(each["layers"]) for rank in answer.ranks for each in rank.specs)
+    )
+    longest = text.get("max_position_embeddings")
+    geometry = Geometry(
+        model_type=str(text.get("model_type", "")),
+        layers=tuple([*found, *[None] * (min(layers, MAX_LAYERS) - len(found))]),
+        drafts=(),
+        max_position_embeddings=longest if isinstance(longest, int) else resolved.get("max_model_len", 0),
+        dtype=resolved.get("dtype", "bfloat16"),
+        has_vision=False,
+        prefix_lm=False,
+    )
+    return text, geometry
+
+
+def _layer(spec: Mapping[str, Any], ranks: int) -> Attention | Recurrent | None:
+    """Return a layer by its spec on one rank, as that of the whole model; None where the spec has no sizes of heads or states."""
+    kind, shapes_of = _KINDS.get(spec["kind"], ""), spec.get("shapes")
+    heads, dim = spec.get("num_kv_heads"), spec.get("head_size")
+    if kind == "mamba" and isinstance(shapes_of, list) and len(shapes_of) > 1:
+        # Convolutions, in the order of channels and tokens or the other, then the state by heads.
+        channels = sum(max(shape) for shape in shapes_of[:-1])
+        value = math.prod(shapes_of[-1][:2])
+        return Recurrent("gdn", 0, (channels - value) * ranks, value * ranks, 0, 0, 0, 0)
+    if kind and isinstance(heads, int) and isinstance(dim, int):
+        whole = heads if kind == "mla" else heads * ranks
+        value = spec.get("head_size_v")
+        other = value if isinstance(value, int) else 0 if kind == "mla" else dim
+        return Attention(kind, whole, dim, other, int(spec.get("sliding_window") or 0))
+    return None
 
 
 @dataclass(frozen=True)

@@ -595,25 +595,26 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
     }
     if engine.cache_from:
         result["sources"] = _sources(engine)
-    if engine.stated is not None and engine.weights:
-        result["weights_bytes"] = engine.weights
+    if engine.stated is not None:
+        result["stated_gib"] = _gib(engine.stated)
+    if engine.weights or engine.plan is not None:  # of a service that states only a sum, no part is known
+        # Named by their size: the low figure is what high overheads leave.
+        available = {name: engine.available(requested, level) for name, level in zip(LEVELS, reversed(LEVELS))}
+        overhead = {level: _gib(engine.inside[level]) for level in LEVELS}
+        result.update(weights_bytes=engine.weights, available_kv_bytes=available, overhead_gib=overhead)
     if engine.plan is None or engine.release is None:
         return result
     plan, length = engine.plan, service.length or 0
-    # Named by their size: the low figure is what high overheads leave.
-    available = {name: engine.available(requested, level) for name, level in zip(LEVELS, reversed(LEVELS))}
     blocks = engine.num_blocks(max(0, available["typical"]))
     result.update(
         {
             "vllm_version": engine.release.text or None,
             "exact": engine.cache_from != NOT_COMPARED,
-            "weights_bytes": engine.weights,
             "draft_bytes": engine.draft,
             "vision_bytes": engine.vision,
             "host_bytes": engine.host,
             "adapters_bytes": engine.adapters,
             "load_peak_bytes": engine.loading("typical"),
-            "overhead_gib": {level: _gib(engine.inside[level]) for level in LEVELS},
             "beside_gib": {level: _gib(engine.beside.get(level, 0.0)) for level in LEVELS},
             "model_runner": engine.runner,
             "kv_cache_dtype": plan.settings.kv_cache_dtype,
@@ -630,7 +631,6 @@ def _service_result(node: Node, service: Service, order: int, verdict: str) -> d
             "max_concurrency": plan.max_concurrency(blocks, length) if length else 0.0,
             "needed_bytes_one_request": plan.needed_bytes(length),
             "marginal_bytes_per_token": plan.marginal_bytes_per_token,
-            "available_kv_bytes": available,
             "max_model_len": length,
             "max_num_seqs": service.wanted,
             "max_num_batched_tokens": plan.settings.max_num_batched_tokens,
@@ -732,6 +732,16 @@ def _note_source(report: _Report, node: Node, service: Service) -> None:
                 f"for {gib_text(requested)} GiB.",
             )
             advice = f"Set gpu-memory-utilization of {name} to {node.share(wanted)}, or leave it out; or correct the stated memory."
+        report.drafts.append(_Draft(finding, advice=advice))
+    if engine.disk:
+        finding = Finding(
+            rule="memory.table",
+            severity="warning",
+            service=name,
+            message=f"The tables of n-grams of {name}, {gib_text(engine.disk)} GiB on this rank, are taken to stay on disk ({engine.table}); none "
+            "of it counts as memory.",
+        )
+        advice = "See that the image's build has that option, which no release of vLLM has: the proof compares the weights with what was loaded."
         report.drafts.append(_Draft(finding, advice=advice))
     if engine.cache_from == IMAGE and engine.release is not None:
         finding = Finding(

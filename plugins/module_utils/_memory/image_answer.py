@@ -81,7 +81,8 @@ _RESOLVED = record(
         **dict.fromkeys(("async_scheduling", "enable_prefix_caching"), flag),
         **dict.fromkeys(("mamba_cache_mode", "kv_cache_dtype", "dtype", "quantization", "cudagraph_mode"), _words),
         **{"executor": _words, "runner": one_of("v1", "v2"), "gpu_memory_utilization": number},
-    }
+    },
+    {"widths": table(_words, _field, 100)},
 )
 _NEEDED = {
     **{"packages": table(_words, _words, 100), "failure": maybe(_FAILURE), "ranks": listing(_RANK, 1024)},
@@ -167,7 +168,8 @@ class Answer:
     """What an image said of one launch.
 
     version: of its vLLM. resolved: what vLLM made of the arguments. cuts: by bytes that were asked about; refusals: likewise.
-    assumed: what was answered in the place of a GPU, by name. seconds, peak: what the question took, peak in bytes.
+    assumed: what was answered in the place of a GPU, by name. seconds, peak: what the question took, peak in bytes. triton: whether there
+    is one, without which vLLM takes the older model runner and other kernels.
     """
 
     version: str
@@ -180,6 +182,7 @@ class Answer:
     log: tuple[str, ...]
     seconds: float
     peak: int
+    triton: bool = True
 
     def at(self, available: int) -> Cut | Failure | None:
         """Return how C(available) bytes are cut, or how vLLM refuses; None where that has to be asked.
@@ -307,4 +310,5 @@ def read(value: Any, where: str = "the image's answer") -> Answer:
         tuple(found["log"]),
         found["seconds"],
         found["peak_bytes"],
+        found.get("triton", True),
     )

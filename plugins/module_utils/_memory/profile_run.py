@@ -29,8 +29,10 @@ GRAPH_BYTES, GRAPHS_BYTES = 280_000, 86_000_000
 # The V1 runner captures a few graphs and calculates the rest from them: 0.75 and 0.85 of what they then took.
 GRAPHS_ESTIMATED = 0.8
 
-# Of a model whose widths are not known: what those with experts took for every token of a batch, the most that was measured.
-TOKEN_BYTES = 150_000
+# Of a model whose widths are not known: what those with experts took for every token of a batch, the most that was measured; what a
+# dense one took; and what sampling, a copy of the embedding and graphs may take beside at most.
+TOKEN_BYTES, DENSE_TOKEN_BYTES = 150_000, 75_000
+UNKNOWN_BYTES = 2 << 30
 
 # Architectures that the V2 runner serves from a minor release on, until it serves whatever is neither hybrid nor has experts
 # (0.25), and all (0.29): DEFAULT_V2_MODEL_RUNNER_ARCHITECTURES.
@@ -90,6 +92,7 @@ class ProfileRun:
     runner: 1 or 2. peak: of torch, at most at one time. compiled: the same where torch compiles first.
     tables: rotary tables, which belong to the model and to no tensor of its checkpoint. graphs: all CUDA graphs.
     graphs_inside: the part that is taken off the cache. beside: what the runner keeps for each request, beside what it asked for.
+    unknown: what may come to it at most, where the widths are not known.
     """
 
     runner: int
@@ -99,6 +102,7 @@ class ProfileRun:
     graphs: int
     graphs_inside: int
     beside: int
+    unknown: int = 0
 
 
 def _whole(text: Config, *keys: str) -> int:
@@ -230,9 +234,17 @@ def _rotary_table(text: Config, geometry: Geometry, width: int) -> int:
 
 
 def by_batch(batch: int) -> ProfileRun:
-    """Say what an engine finds in use whose widths are not known, by its batch alone; graphs are one with what is not known."""
-    peak = CUBLAS_WORKSPACE + batch * TOKEN_BYTES
-    return ProfileRun(runner=1, peak=peak, compiled=peak, tables=0, graphs=0, graphs_inside=0, beside=0)
+    """Say what an engine finds in use whose widths are not known, by its batch alone: a wide range; graphs are one with what is not known."""
+    return ProfileRun(
+        runner=1,
+        peak=CUBLAS_WORKSPACE + batch * DENSE_TOKEN_BYTES,
+        compiled=CUBLAS_WORKSPACE + batch * TOKEN_BYTES,
+        tables=0,
+        graphs=0,
+        graphs_inside=0,
+        beside=0,
+        unknown=UNKNOWN_BYTES + batch * TOKEN_BYTES,
+    )
 
 
 def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRun:

@@ -23,6 +23,7 @@ from .._common.validation import nearest_word
 from .._vllm.catalogue import options
 from .._vllm.launch import long_name, parse
 from .._vllm.overheads import LEVELS, OVERHEADS
+from .._vllm.seccomp import TABLE_VARIABLE, table_on_disk
 from . import adapters, answered, image_answer
 from .geometry import Config, Geometry, Layer, Refusal, checkpoint_kv_dtype, read_geometry, text_config
 from .kv_cache import (
@@ -144,8 +145,9 @@ _OTHER_ARGS = (
     "lora-target-modules",
 )
 _MAPPING_ARGS = ("speculative-config", "compilation-config")
-# The variable of the environment that names a model runner.
+# The variable of the environment that names a model runner; all that are looked at.
 RUNNER_VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
+VARIABLES = (RUNNER_VARIABLE, TABLE_VARIABLE)
 _STATED_KEYS = ("weights_gib", "kv_gib", "other_gib")
 _START_KEYS = (
     *("exact", "max_model_len", "max_num_batched_tokens", "max_num_seqs"),
@@ -237,6 +239,7 @@ class ServiceInput:
     exclusive: str = ""
     misspelt: tuple[tuple[str, str], ...] = ()
     runner: int = 0
+    table: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_text", repr(self))
@@ -473,6 +476,7 @@ def _read_service(
         reader.wrong(where, "vllm_version", f'expected a text such as "0.23.0", got {version!r}')
     own = reader.overheads(reader.mapping(value, "overheads", where) or {}, f"{where}overheads.")
     args = _spelled(reader.mapping(value, "args", where) or {}, reader, f"{where}args.")
+    env = reader.mapping(value, "env", where) or {}
     read = ServiceInput(
         name=name,
         args=_read_args(args, reader, f"{where}args."),
@@ -492,16 +496,32 @@ def _read_service(
         exclusive=str(value.get("exclusive") or ""),
         misspelt=_misspelt(args),
         starts=_read_starts(value, reader, where),
-        runner=_asked_runner(reader.mapping(value, "env", where) or {}),
+        runner=_asked_runner(env),
+        table=table_on_disk(args, env),
         **_read_asked(value, reader, where),
     )
-    if read.stated is not None and read.memory_gib is not None:
-        reader.wrong(where, "memory_gib", "stands beside memory, which has its parts; leave one of them out")
+    _refuse_beside_statement(read, own, reader, where)
     if value.get("config") is None and value.get("memory_gib") is None:
         reader.wrong(
             where, "config", "give the config of the model, or memory_gib for a service that is no vLLM engine"
         )
     return read
+
+
+def _refuse_beside_statement(read: ServiceInput, own: Mapping[str, Any], reader: _Reader, where: str) -> None:
+    """Note what would not count beside C(memory), or C(memory_gib) of an engine."""
+    if read.stated is None and (read.memory_gib is None or read.config is None):
+        return
+    name = "memory_gib" if read.stated is None else "memory"
+    if read.stated is not None and read.memory_gib is not None:
+        reader.wrong(where, "memory_gib", "stands beside memory, which has its parts; leave one of them out")
+    for key in ("weights_gib", "draft_weights_gib", "tensors", "available_kv_bytes"):
+        if getattr(read, key) is not None:
+            reader.wrong(
+                where, key, f"does not count beside {name}; write memory with weights_gib, kv_gib and other_gib alone"
+            )
+    if read.stated is not None and read.stated[2] is not None and "inside_gib" in own:
+        reader.wrong(where, "overheads.inside_gib", "does not count beside memory.other_gib; leave one of them out")
 
 
 def _asked_runner(env: Mapping[str, Any]) -> int:
@@ -651,6 +671,7 @@ class Engine:
     align_error, kernel_error: why vLLM refuses its blocks, empty where it does not; align_block, kernel_block: tokens of a block then.
     exclusive: name of the set of which one runs at a time; empty for a service that is in none.
     stated: what a person says that the engine asks for, in place of C(plan).
+    table, disk: what has the model's tables stay on disk, and how large they are there.
     weights_from, cache_from, overheads_from: what the figures rest on, one of C(SOURCES), or of C(MEASURED) and C(NARROWED); overheads are
     assumed where it is empty. differences: in what arithmetic and image differ.
     """
@@ -670,6 +691,8 @@ class Engine:
     draft: int = 0
     vision: int = 0
     host: int = 0
+    table: str = ""
+    disk: int = 0
     adapters: int = 0
     experts: int = 0
     load_peak: int = 0
@@ -925,6 +948,7 @@ def _weights(
             mtp=mtp,
             draft_tokens=int((args.get("speculative-config") or {}).get("num_speculative_tokens") or 0),
             minor=minor,
+            tables_on_disk=bool(item.table),
         )
 
     drafts = mtp and item.draft_weights_gib is None
@@ -983,6 +1007,7 @@ def _loaded(item: ServiceInput, geometry: Geometry, vision: bool, mtp: bool, min
         tensors=item.tensors,
         draft_config=item.draft_config,
         draft_weights_gib=item.draft_weights_gib,
+        table=item.table,
     )
     return _weights_once(told, geometry.dtype, vision, mtp, minor)
 
@@ -1151,6 +1176,42 @@ def _profile_run(item: ServiceInput, config: Config, geometry: Geometry, release
     return profile_run(config, geometry, launch)
 
 
+def _answered_run(item: ServiceInput, answer: image_answer.Answer, plan: KVPlan) -> ProfileRun:
+    """What the engine finds in use by what the vLLM of its image says of model and launch; by the batch alone where it does not say how wide it is."""
+    args, resolved, settings = item.args, answer.resolved, plan.settings
+    found = answered.shapes(answer, item.config or {})
+    asked = {"v1": 1, "v2": 2}.get(resolved.get("runner", ""), 0)
+    if found is None:
+        return replace(by_batch(settings.max_num_batched_tokens), runner=asked or 1)
+    text, geometry = found
+    spec, sequences = args.get("speculative-config") or {}, args.get("max-num-seqs")
+    compilation = args.get("compilation-config") or {}
+    sequences = sequences if isinstance(sequences, int) else DEFAULT_SEQS
+    # Of as many requests as were asked about, vLLM itself says for how many sizes of batches it captures graphs.
+    same = sequences == resolved.get("max_num_seqs")
+    launch = Launch(
+        release=settings.release,
+        batch=settings.max_num_batched_tokens,
+        sequences=sequences,
+        ranks=settings.tensor_parallel,
+        drafts=int(spec.get("num_speculative_tokens") or 0),
+        eager=bool(args.get("enforce-eager")),
+        v2=_v2_runner(spec.get("method"), settings.pipeline_parallel, settings.release),
+        quantised=bool(resolved.get("quantization")),
+        # Without Triton, which an image for a GPU has, vLLM takes its older runner.
+        runner=item.runner or (asked if answer.triton else 0),
+        captures=_said_captures(resolved) if same else asked_captures(compilation, settings.max_num_batched_tokens),
+        compiles=is_compiled(compilation),
+        pools=args.get("runner") == "pooling",
+    )
+    return profile_run({**text, "architectures": (item.config or {}).get("architectures")}, geometry, launch)
+
+
+def _said_captures(resolved: Mapping[str, Any]) -> int:
+    """Count the sizes of batches that the vLLM of an image captures graphs for."""
+    return 0 if str(resolved.get("cudagraph_mode", "")).upper() == "NONE" else int(resolved.get("cudagraph_sizes", 0))
+
+
 def _inside(
     terms: Mapping[str, tuple[float, float, float]], weights: Weights, run: ProfileRun, vision: bool, drafts: bool
 ) -> dict[str, float]:
@@ -1169,6 +1230,7 @@ def _inside(
         + terms["inside_weights_share"][index] * (weights.target + weights.draft)
         + terms["graphs_share"][index] * run.graphs_inside
         + run.tables
+        + (run.unknown if level == "high" else 0)
         for index, level in enumerate(LEVELS)
     }
 
@@ -1258,8 +1320,10 @@ def _resolve(item: ServiceInput) -> Engine:
     found = [] if asked is None else answered.differences(own.plan, weighed, asked, loaded)
     if own.adapters != other.adapters:
         found.append(f"bytes of the adapters {own.adapters} and {other.adapters}")
-    # What an engine takes beside weights and cache follows from the model's widths, which no image was asked about.
-    other = replace(other, inside=own.inside, beside=own.beside, runner=own.runner)
+    if item.asked is not None and answered.shapes(item.asked, item.config) is None:
+        other = replace(other, inside=own.inside, beside=own.beside, runner=own.runner)
+    elif own.runner != other.runner:
+        found.append(f"model runner {own.runner} and {other.runner}")
     chosen = own if compared else replace(other, unknown="this version was not compared")
     return replace(chosen, differences=tuple(found))
 
@@ -1316,7 +1380,9 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
         raise Refusal("image_plan", f"the image was asked about {plan.longest} tokens, not {length}")
     method = (args.get("speculative-config") or {}).get("method")
     loaded = answered.weights(answer, _drafts_itself(method) or method == "dspark")
-    target, draft = loaded.target, loaded.draft
+    # Where the planner of the build counts them all the same.
+    disk = loaded.host if item.table and item.weights_gib is None else 0
+    target, draft = loaded.target - disk, loaded.draft
     if item.weights_gib is not None:
         target = int(item.weights_gib * GIB / plan.settings.tensor_parallel / plan.settings.pipeline_parallel)
     if item.draft_weights_gib is not None:
@@ -1326,7 +1392,8 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
     peak = 2 * target if made else target
     vision = bool(loaded.vision) or (bool(config.get("vision_config")) and _loads_tower(args, config))
     room = _said_room(answer, args)
-    release, batch = plan.settings.release, plan.settings.max_num_batched_tokens
+    release, run = plan.settings.release, _answered_run(item, answer, plan)
+    beside, copies = _beside(item.overheads, run), _copies(room)
     states = any(group.kind == "mamba" for group in plan.groups)
     return Engine(
         name=item.name,
@@ -1336,12 +1403,14 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
         weights=target + room.typical,
         draft=draft,
         vision=loaded.vision,
-        host=loaded.host,
+        host=loaded.host - disk,
+        table=item.table,
+        disk=disk,
         adapters=room.typical,
         load_peak=max(peak, target + room.typical),
         load_layerwise=target + room.typical,
-        inside=_inside(item.overheads, Weights(target, draft, peak), by_batch(batch), vision, bool(method)),
-        beside=_copies(room),
+        inside=_inside(item.overheads, Weights(target, draft, peak), run, vision, bool(method)),
+        beside={level: beside[level] + copies[level] for level in LEVELS},
         utilization=args.get("gpu-memory-utilization"),
         length=length,
         length_auto=item.args.get("max-model-len") == "auto",
@@ -1352,7 +1421,7 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
         blocks=args.get("num-gpu-blocks-override"),
         needs_state_blocks=states and release.since(20) and not args.get("enforce-eager") and not method,
         repacked=bool(item.quant_config or config.get("quantization_config")),
-        runner=2 if answer.resolved.get("runner") == "v2" else 1,
+        runner=run.runner,
         weights_from=STATED if item.weights_gib is not None else IMAGE,
         cache_from=IMAGE,
     )
@@ -1410,6 +1479,8 @@ def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
         draft=weights.draft,
         vision=weights.vision,
         host=weights.host,
+        table=item.table,
+        disk=weights.disk,
         adapters=room.typical,
         experts=weights.experts,
         # Room for adapters is made once the weights are there.

@@ -187,6 +187,7 @@ class Weights:
     vision: the part of C(target) that is the vision tower, 0 where that is not counted apart.
     host: the part of C(target) that vLLM keeps in pinned memory of the host, which a GB10 has in common with its GPU.
     experts: all experts of one layer, which kernels reorder at one go; 0 where they are not counted apart.
+    disk: tables that the build reads from disk, which are in none of these.
     """
 
     target: int
@@ -196,6 +197,7 @@ class Weights:
     load_layerwise: int = 0
     host: int = 0
     experts: int = 0
+    disk: int = 0
 
     def __post_init__(self) -> None:
         if not self.load_layerwise:
@@ -327,7 +329,11 @@ def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bo
     inner = _of_layer(
         text, "moe_intermediate_size" if text.get("moe_intermediate_size") else "intermediate_size", index
     )
-    yield Module(f"{mlp}.gate", count, hidden, size=4 if family in _WIDE_ROUTER else 0)
+    # MiMo says so itself; a config that does not means 32 bits (mimo_v2.py).
+    wide = family in _WIDE_ROUTER or (
+        family.startswith("mimo_v2") and text.get("moe_router_dtype", "float32") == "float32"
+    )
+    yield Module(f"{mlp}.gate", count, hidden, size=4 if wide else 0)
     if padded:
         wide, inner = padded_experts(hidden, inner)
         yield from experts(mlp, count, wide, inner)
@@ -488,9 +494,14 @@ def part_of(name: str) -> str:
     return found.group() if found else name
 
 
-def _check_family(family: str) -> None:
+def _check_family(family: str, minor: int | None = None) -> None:
     if family not in _FAMILIES:
         raise Refusal("config.model_type", f"the weights of the family {family!r} are not known", GIVE)
+    if minor is not None and minor < _KNOWN_SINCE.get(family, 0):
+        since = f"0.{_KNOWN_SINCE[family]}"
+        raise Refusal(
+            "config.model_type", f"the weights of the family {family!r} are known since vLLM {since} alone", GIVE
+        )
 
 
 def weights_bytes(
@@ -506,6 +517,7 @@ def weights_bytes(
     mtp: bool = False,
     draft_tokens: int = 0,
     minor: int | None = None,
+    tables_on_disk: bool = False,
 ) -> Weights:
     """Count the bytes of the weights of one rank, of the fullest pipeline stage.
 
@@ -515,28 +527,25 @@ def weights_bytes(
     vision: count the vision tower. mtp: count the multi-token-prediction layers.
     draft_tokens: how many are drafted, where vLLM makes a layer for each; 0 for as many as there are layers.
     minor: the 23 of vLLM 0.23, C(None) for the newest; older ones make some formats in 16 bits.
+    tables_on_disk: the build leaves tables of n-grams on disk.
     Raises C(Refusal) for a family or a format that is not known.
     """
     family = geometry.model_type
-    _check_family(family)
-    if minor is not None and minor < _KNOWN_SINCE.get(family, 0):
-        since = f"0.{_KNOWN_SINCE[family]}"
-        raise Refusal(
-            "config.model_type", f"the weights of the family {family!r} are known since vLLM {since} alone", GIVE
-        )
+    _check_family(family, minor)
     text = plain_text({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
     quantization = Quantization(config, quant_config, runtime_quantization, minor)
     dtype_bytes = 4 if geometry.dtype == "float32" else 2
     split = Split(tensor_parallel, pipeline_parallel, expert_parallel)
     stages = _stages(config, text, geometry, split, quantization.padded_experts)
     ngrams = list(tables(text, family))
-    stages[0] += ngrams
+    stages[0] += [] if tables_on_disk else ngrams
     tower = list(vision_tower(config)) if vision else []
 
     def total(parts: list[Module], formats: Quantization | None) -> int:
         return sum(_bytes(module, formats, dtype_bytes, split) for module in parts)
 
-    seen, host = total(tower, quantization), total(ngrams, quantization)
+    seen, size = total(tower, quantization), total(ngrams, quantization)
+    host, disk = (0, size) if tables_on_disk else (size, 0)
     target = max(total(stage, quantization) for stage in stages) + seen
     drafting = _mtp(text, family, geometry, quantization.padded_experts, draft_tokens) if mtp else ()
     draft = total(list(drafting), quantization)
@@ -544,14 +553,14 @@ def weights_bytes(
         layers: dict[str, int] = {}
         for module in (module for stage in stages for module in stage if module.experts):
             layers[module.name] = layers.get(module.name, 0) + _bytes(module, quantization, dtype_bytes, split)
-        return Weights(target, draft, target, seen, host=host, experts=max(layers.values(), default=0))
+        return Weights(target, draft, target, seen, host=host, experts=max(layers.values(), default=0), disk=disk)
     peak = max(total(stage, None) for stage in stages) + total(tower, None)
     parts: dict[str, int] = {}
     for module in (*(module for stage in stages for module in stage), *tower):
         if quantization.format_of(module):
             part = part_of(module.name)
             parts[part] = parts.get(part, 0) + _bytes(module, None, dtype_bytes, split)
-    return Weights(target, draft, peak, seen, min(peak, target + max(parts.values(), default=0)), host)
+    return Weights(target, draft, peak, seen, min(peak, target + max(parts.values(), default=0)), host, disk=disk)
 
 
 def stage_modules(config: Config, geometry: Geometry, split: Split) -> list[list[Module]]:

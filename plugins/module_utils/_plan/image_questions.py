@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from .._content import plan_probe
+from .._content.snapshots import COMMIT
 from .._memory.answered import ASKED_BYTES
 from .._memory.budget import memory_budget
 from .._memory.service_memory import NOT_COMPARED
@@ -20,10 +21,14 @@ from .service import Host, JudgedLaunch, PlacedService, Sources
 
 FREE_GIB = plan_probe.MEMORY_GIB + 4.0
 """Memory that a Spark must have available to be asked: what the container may take, and room for what else runs."""
-ASK, ELSEWHERE, ABSENT, NO_MEMORY, NEVER = "ask", "elsewhere", "absent", "no_memory", "never"
-"""States of a question: its host is asked, another one is, none has the image yet, none has the memory, nobody is to be asked."""
+ASK, ELSEWHERE, ABSENT, NO_FILES, NO_MEMORY, NEVER = "ask", "elsewhere", "absent", "no_files", "no_memory", "never"
+"""States of a question: its host is asked, another one is, none has the image yet, none the files of the model that are to be read, none has
+the memory, nobody is to be asked."""
+IMAGES, MODELS = "images", "models"
+"""What a run may bring, so that a question that waits for it is answered before anything starts."""
 _WHY = {
     ABSENT: "no Spark that was reached has it yet",
+    NO_FILES: "no Spark that has it has the files of the model yet",
     NO_MEMORY: f"no Spark that has the image has {FREE_GIB:g} GiB of memory available",
     NEVER: "spark_probe is none",
 }
@@ -56,14 +61,13 @@ def solve(
         figures = solved["services"].get(service.name) or {}
         if not refused and (figures.get("sources") or {}).get("kv_cache") != NOT_COMPARED:
             continue
-        if "transformers_version" not in service.config:
+        content, why = _content(service, launches[service.name], host)
+        if why:
             if refused:
-                entries[service.name]["image_plan"] = {
-                    "reason": "config is not the whole config.json of the model, it has no transformers_version"
-                }
+                entries[service.name]["image_plan"] = {"reason": why}
                 heard = True
             continue
-        question = _question(service, launches[service.name], host, sources, refused)
+        question = _question(service, launches[service.name], host, sources, refused, content)
         said = {key: answer for key in question.pop("keys") if (answer := sources.known(key)) is not None}
         if not said:
             asked.append(question)
@@ -78,39 +82,94 @@ def solve(
     return solved, asked
 
 
+def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[dict[str, Any], str]:
+    """Return what an image is given of a model, and why it can be given nothing; one of the two is empty.
+
+    The whole config.json of the inventory is enough, unless the model comes with code that is trusted. Else a host reads the snapshot
+    that it has: C(snapshot) and C(draft_snapshot), the commit empty where it has none.
+    """
+    trust, repo = bool(judged.args.get("trust-remote-code")), service.model.get("repo")
+    whole, here = "transformers_version" in service.config, host.settings["spark_probe"] == "controller"
+    readable = bool(repo) and not service.model.get("path") and not here
+    if whole and not (trust and readable):
+        files = {"config.json": json.dumps(service.config, sort_keys=True)}
+        if service.quant_config:
+            files["hf_quant_config.json"] = json.dumps(service.quant_config, sort_keys=True)
+        draft = {"config.json": json.dumps(service.draft_config, sort_keys=True)} if service.draft_config else {}
+        return {"files": files, "draft_files": draft}, ""
+    if not readable:
+        where = (
+            "; the controller, which is asked, has no other"
+            if here
+            else ", and there is no snapshot of a repository to read"
+        )
+        return {}, f"config is not the whole config.json of the model, it has no transformers_version{where}"
+    found = {"snapshot": _snapshot(host, str(repo), service.model.get("revision"))}
+    drafter = (judged.args.get("speculative-config") or {}).get("model")
+    extra = next((each for each in service.model.get("extra") or [] if each["repo"] == drafter), None)
+    if extra:
+        found["draft_snapshot"] = _snapshot(host, extra["repo"], extra.get("revision"))
+    elif drafter and drafter != repo:
+        return {}, f"the drafter {drafter} is no repository that the service has beside its model (model.extra)"
+    return found, ""
+
+
+def _snapshot(host: Host, repo: str, revision: Any) -> dict[str, str]:
+    """Return a snapshot by the commit that a host has, or that its revision is; empty where neither says it."""
+    wanted = str(revision or "main")
+    there = ((host.measured or {}).get("snapshots") or {}).get(repo) or {}
+    commit = (there.get("refs") or {}).get(wanted, wanted)
+    known = commit if COMMIT.fullmatch(commit) else ""
+    return {
+        "repo": repo,
+        "revision": wanted,
+        "commit": known,
+        "there": "yes" if known in (there.get("commits") or []) else "",
+    }
+
+
 def _question(
-    service: PlacedService, judged: JudgedLaunch, host: Host, sources: Sources, refused: bool
+    service: PlacedService,
+    judged: JudgedLaunch,
+    host: Host,
+    sources: Sources,
+    refused: bool,
+    content: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what an image is asked of a service, and by which names (C(keys)) its answer is known.
 
-    An image that is not there is known by the ids that the lock file has.
+    An image that is not there is known by the ids that the lock file has. content: of C(_content).
     """
     ref = service.image["ref"]
     image = host.images.get(ref) or {}
     there = bool(image.get("present")) and bool(image.get("id"))
-    files = {"config.json": json.dumps(service.config, sort_keys=True)}
-    if service.quant_config:
-        files["hf_quant_config.json"] = json.dumps(service.quant_config, sort_keys=True)
-    draft = {"config.json": json.dumps(service.draft_config, sort_keys=True)} if service.draft_config else {}
     args = plan_probe.relevant(
         launch.render({key: value for key, value in judged.args.items() if key not in service.solved})
     )
     if judged.args.get("trust-remote-code"):
         args.append("--trust-remote-code")
-    asked = plan_probe.question(files, args, ASKED_BYTES, draft)
+    read = {name: content[name] for name in ("snapshot", "draft_snapshot") if name in content}
+    files, draft = content.get("files") or {}, content.get("draft_files") or {}
+    named = {name: f"{each['repo']}@{each['commit'] or each['revision']}" for name, each in read.items()}
+    asked = plan_probe.question(files, args, ASKED_BYTES, draft, env=judged.env, snapshots=named)
     image_id = str(image["id"]) if there else ""
-    named = [image_id] if there else lock_file.ids_of(sources.applied_lock, ref, host.machine)
-    keys = [plan_probe.cache_name(each, asked) for each in [*named, *([] if there else [f"ref:{ref}"])]]
+    ids = [image_id] if there else lock_file.ids_of(sources.applied_lock, ref, host.machine)
+    keys = [plan_probe.cache_name(each, asked) for each in [*ids, *([] if there else [f"ref:{ref}"])]]
+    # A branch may be another commit tomorrow: nothing is known by its name.
+    pinned = all(each["commit"] for each in read.values())
     return {
         "service": service.name,
         "image": ref,
         "image_id": image_id,
         "digests": sorted(image.get("repo_digests") or []) if there else [],
         "key": keys[-1],
-        "keys": keys,
+        "keys": keys if pinned else [],
         "files": files,
         "draft_files": draft,
+        **{name: {"repo": each["repo"], "commit": each["commit"]} for name, each in read.items()},
+        "files_there": all(each["there"] for each in read.values()),
         "args": args,
+        "env": asked["env"],
         "available": list(ASKED_BYTES),
         "refused": refused,
         "state": ABSENT,
@@ -149,9 +208,12 @@ def _choose(sparks: Mapping[str, Host], everyone: Sequence[tuple[str, Mapping[st
         return ASK, first
     there = [name for name, question in everyone if question["image_id"] and sparks[name].measured]
     free = {name: ((sparks[name].measured or {}).get("memory") or {}).get("available_gib") or 0.0 for name in there}
-    best = max(there, key=lambda name: free[name], default="")
-    if not best:
+    if not there:
         return ABSENT, ""
+    reading = {name for name, question in everyone if question["files_there"]}
+    best = max((name for name in there if name in reading), key=lambda name: free[name], default="")
+    if not best:
+        return NO_FILES, ""
     return (ASK, best) if free[best] >= FREE_GIB else (NO_MEMORY, "")
 
 
@@ -161,10 +223,20 @@ def _explain(findings: Sequence[dict[str, Any]], question: Mapping[str, Any]) ->
             finding["message"] += f" Its image was not asked: {_WHY[question['state']]}."
 
 
-def postpone(planned: Mapping[str, dict[str, Any]]) -> None:
-    """Make warnings of refusals that may be answered once the image is on its host, or is known by its id. planned: the plan of each host."""
+def postpone(planned: Mapping[str, dict[str, Any]], brings: Collection[str] = (IMAGES, MODELS)) -> None:
+    """Make warnings of refusals that may be answered once the image, or the model, is on its host.
+
+    :param planned: the plan of each host
+    :param brings: what this run brings, of C(IMAGES) and C(MODELS)
+    """
     for body in planned.values():
-        later = {each["service"] for each in body["image_questions"] if not each["image_id"]}
+        later = {
+            each["service"]
+            for each in body["image_questions"]
+            if not (each["image_id"] and each["files_there"])
+            and (each["image_id"] or IMAGES in brings)
+            and (each["files_there"] or MODELS in brings)
+        }
         for finding in body["findings"]:
             if finding["rule"] == "memory.refused" and finding["service"] in later:
                 finding["severity"] = "warning"

@@ -15,7 +15,7 @@ from .._common.findings import Finding
 from .._common.plain_data import Written
 from .._compat import compat
 from .._memory.budget import memory_budget
-from .._memory.service_memory import RUNNER_VARIABLE
+from .._memory.service_memory import VARIABLES
 from . import image_check, image_questions, measured_starts, on_demand, service_files, variables
 from .container_argv import own_docker_args
 from .service import Host, JudgedLaunch, PlacedService, ServiceSpec, Sources
@@ -281,7 +281,7 @@ def budget_request(
                     **launches[service.name].args,
                     **{key: "auto" for key, value in service.args.items() if is_open(key, value)},
                 },
-                "env": {name: value for name, value in launches[service.name].env.items() if name == RUNNER_VARIABLE},
+                "env": {name: value for name, value in launches[service.name].env.items() if name in VARIABLES},
                 "share": service.memory_share,
                 "exclusive": service.exclusive,
                 # Behind the host's own services, which are not to wait for another host; and in one order everywhere.

@@ -58,6 +58,8 @@ LAUNCHES = (
     "quant_config",
     "weights_gib",
     "draft_weights_gib",
+    "memory",
+    "memory_gib",
     "draft_config",
     "served_model_name",
     "start_timeout",

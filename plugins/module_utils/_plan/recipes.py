@@ -341,7 +341,9 @@ def resolve_service(
                 if why
                 else "'image' is missing."
             )
-        if not (own.get("config") or recipe.get("config")):
+        # Of a repository on the hub, a host reads it once the model is there.
+        model = _first(own, base, recipe, "model", {})
+        if not (own.get("config") or recipe.get("config") or (isinstance(model, Mapping) and model.get("repo"))):
             problems.add("'config' is missing: without the model's config.json nothing can be planned.")
     return _assemble(problems, own, base, recipe, present), problems.messages
 
@@ -512,18 +514,33 @@ def _memory(
     problems: Problems, own: Mapping[str, Any], recipe: Mapping[str, Any], variants: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Return C({weights_gib, draft_weights_gib, memory, memory_gib, memory_share})."""
+    layers = (recipe, *variants, own)
+    # Both say what the whole engine takes, so the last layer that has either says it alone, and sizes of earlier ones do not count.
+    place = max((at for at, layer in enumerate(layers) if layer.keys() & {"memory", "memory_gib"}), default=0)
+    stated = _stated(problems, layers[place])
     sizes: dict[str, Any] = {"weights_gib": None, "draft_weights_gib": None}
-    for layer in (recipe, *variants, own):
+    for layer in layers[place if any(stated.values()) else 0 :]:
         sizes.update({key: layer[key] for key in sizes if key in layer})
     _sizes(problems, sizes)
     share = own.get("memory_share", 1)
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < float("inf"):
         problems.add(f"'memory_share' is {share!r}; it must be a number, 0 or more.")
-    # Both say what the whole engine takes, so the last layer that has either says it alone.
-    saying: Mapping[str, Any] = next(
-        (layer for layer in (own, *reversed(variants), recipe) if layer.keys() & {"memory", "memory_gib"}), {}
-    )
-    return {**sizes, **_stated(problems, saying), "memory_share": share}
+    _alone(problems, stated, sizes, own)
+    return {**sizes, **stated, "memory_share": share}
+
+
+def _alone(problems: Problems, stated: Mapping[str, Any], sizes: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Refuse what would not count beside a statement of what the whole engine takes."""
+    memory, overheads = stated["memory"], own.get("overheads")
+    for key in (key for key, size in sizes.items() if size is not None and any(stated.values())):
+        where = (
+            "weights_gib of 'memory', drafter included"
+            if memory
+            else "'memory' with its parts in place of 'memory_gib'"
+        )
+        problems.add(f"'{key}' does not count beside '{'memory' if memory else 'memory_gib'}': write it as {where}.")
+    if (memory or {}).get("other_gib") is not None and isinstance(overheads, Mapping) and "inside_gib" in overheads:
+        problems.add("'overheads' has inside_gib, which does not count beside memory.other_gib: leave one of them out.")
 
 
 def _stated(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:

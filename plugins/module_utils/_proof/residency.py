@@ -454,41 +454,66 @@ def _blame(terms: Mapping[str, Term]) -> None:
         cause.verdict = "over" if cause.difference > 0 else "under"
 
 
+def _stated_override(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return C(memory) of the service as it was measured, of one whose parts are stated; empty of any other."""
+    if "stated_gib" not in planned or terms["weights"].planned is None:
+        return {}
+    requested = _gib(planned.get("requested_bytes")) or 0.0
+    sizes, measured = {}, {}
+    for name in ("weights", "kv_cache", "inside"):
+        measured[name] = terms[name].measured is not None and terms[name].verdict != "not_comparable"
+        found = terms[name].measured if measured[name] else (terms[name].planned or {}).get("typical")
+        sizes[name] = found or 0.0
+    if measured["inside"]:  # cut, not rounded: the sum must not be above what the engine asks for
+        sizes["inside"] = int(100 * max(0.0, requested - sizes["weights"] - sizes["kv_cache"])) / 100
+    return {"memory": dict(zip(("weights_gib", "kv_gib", "other_gib"), sizes.values()))}
+
+
 def _overrides(terms: Mapping[str, Term], planned: Mapping[str, Any]) -> None:
     """Give each term that is off the value that makes the plan's typical figure the measured one."""
-    term = terms["weights"]
-    if term.off and term.measured is not None:
-        draft = _gib(planned.get("draft_bytes")) or 0.0
-        term.override = {"weights_gib": round(max(0.01, term.measured - draft), 2)}
-    term = terms["inside"]
-    if term.off and term.measured is not None:
-        term.override = {"overheads": {"inside_gib": max(0.0, term.measured)}}
+    stated = _stated_override(terms, planned)
+    for name, other in (("weights", "draft_bytes"), ("inside", "")):
+        term = terms[name]
+        if not term.off or term.measured is None:
+            continue
+        if stated:
+            term.override = stated
+        elif other:
+            term.override = {"weights_gib": round(max(0.01, term.measured - (_gib(planned.get(other)) or 0.0)), 2)}
+        else:
+            term.override = {"overheads": {"inside_gib": max(0.0, term.measured)}}
     outside, usual = terms["outside"], (terms["inside"].planned or {}).get("typical", 0.0)
-    if outside.measured is None or outside.planned is None or not (outside.off or term.override):
+    if outside.measured is None or outside.planned is None or not (outside.off or terms["inside"].override):
+        return
+    if "stated_gib" in planned and "weights_bytes" not in planned and outside.measured < 0 and planned["solved"]:
+        # It holds less than it asks for, which is only stated.
+        held = (terms["residency"].measured or 0.0) - outside.planned["typical"]
+        outside.override = {"memory_gib": round(max(0.01, held), 2)}
         return
     # service_memory.Engine.residency: requested - (1 - kept) x inside + outside, at the usual share that is kept; with a KV
     # cache of a fixed size, weights + cache + kept x inside + outside.
     kept = OVERHEADS["kept_share"][LEVELS.index("typical")]
     cache = planned.get("available_kv_bytes") or {}
-    if cache and cache["low"] == cache["high"]:
+    if cache and cache["low"] == cache["high"] and "stated_gib" not in planned:
         sizes = planned["weights_bytes"] + planned["draft_bytes"] + cache["typical"] - planned["requested_bytes"]
         before = outside.planned["typical"] - sizes / GIB - kept * usual
     else:
         before = outside.planned["typical"] + (1 - kept) * usual
     before -= (planned.get("beside_gib") or {}).get("typical", 0.0)  # graphs, which outside_gib does not replace
-    grown = (term.override["overheads"]["inside_gib"] - usual) * (1 - kept) if term.override else 0.0
-    figure = round(max(0.0, before + outside.difference + grown), 2)
+    new = max(0.0, terms["inside"].measured or 0.0) if terms["inside"].override else usual
+    figure = round(max(0.0, before + outside.difference + (new - usual) * (1 - kept)), 2)
     if outside.off:
         outside.override = {"overheads": {"outside_gib": figure}}
     elif abs(figure - before) > HOST_NOISE_GIB:  # as much is held as planned, of another inside
-        term.override["overheads"]["outside_gib"] = figure
+        overheads = terms["inside"].override.get("overheads", {})
+        terms["inside"].override = {**terms["inside"].override, "overheads": {**overheads, "outside_gib": figure}}
 
 
 _WHAT = {
     "weights": "The weights of {name} take {measured} GiB; the plan has {planned} GiB ({off}).",
     "inside": "{name} uses {measured} GiB inside the memory that it asks for, beside weights and KV cache; the plan has "
     "{planned} GiB ({off}), and the KV cache is that much {cache}.",
-    "outside": "{name} holds {measured} GiB more than it asks for (host memory, CUDA context, graphs); the plan has "
+    "outside": "{name} holds {measured} GiB {more} than it asks for (host memory, CUDA context, graphs); the plan has "
     "{planned} GiB.",
 }
 
@@ -525,12 +550,15 @@ def _findings(
             continue
         message = _WHAT[name].format(
             name=service,
-            measured=f"{term.measured:.2f}",
+            measured=f"{term.measured if name == 'inside' else abs(term.measured or 0.0):.2f}",
+            more="more" if (term.measured or 0.0) >= 0 else "less",
             planned=_range(term.planned),
             off="" if term.off_percent is None else f"{term.off_percent:+.0f} %",
             cache="smaller" if term.difference > 0 else "larger",
         )
         fix = f"Plan again with this in the service {service}: {_yaml(term.override)}"
+        if "memory" in term.override:
+            fix += "; kv_gib is what its cache has now, write there what it is to have"
         found.append(_finding(service, name, "warning" if term.verdict == "over" else "info", message, fix))
     found.extend(_layout(service, terms, planned, log, kv_measured))
     term = terms["residency"]

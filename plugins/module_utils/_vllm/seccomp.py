@@ -15,6 +15,7 @@ from typing import Any
 
 from .._common.docker_run import DockerRun
 
+TABLE_VARIABLE = "VLLM_PLE_TABLE_MEMORY"
 IO_URING = ("io_uring_enter", "io_uring_register", "io_uring_setup")
 _ARCHITECTURES = {"SCMP_ARCH_AARCH64": ["SCMP_ARCH_ARM"], "SCMP_ARCH_X86_64": ["SCMP_ARCH_X86", "SCMP_ARCH_X32"]}
 _ALLOWED = """
@@ -94,12 +95,23 @@ def needed_for(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
     """
     if str(args.get("load-format") or "").lower() == "b12x":
         return "--load-format b12x"
+    table = table_on_disk(args, env)
+    if table:
+        return table
+    return "B12X_DISK_BACKEND=io_uring" if env.get("B12X_DISK_BACKEND") == "io_uring" else ""
+
+
+def table_on_disk(args: Mapping[str, Any], env: Mapping[str, Any]) -> str:
+    """Name what has an engine leave the model's tables of n-grams on disk, which forks of vLLM can; empty where nothing does.
+
+    :param args: options of C(vllm serve), by their long names
+    :param env: its environment
+    :returns: the option or the variable
+    """
     engram = args.get("engram-config")
     if isinstance(engram, Mapping) and engram.get("table_memory") == "disk":
         return "a table on disk (--engram-config)"
-    if env.get("VLLM_PLE_TABLE_MEMORY") == "disk":
-        return "VLLM_PLE_TABLE_MEMORY=disk"
-    return "B12X_DISK_BACKEND=io_uring" if env.get("B12X_DISK_BACKEND") == "io_uring" else ""
+    return f"{TABLE_VARIABLE}=disk" if env.get(TABLE_VARIABLE) == "disk" else ""
 
 
 def chosen(run: DockerRun) -> bool:

@@ -360,3 +360,75 @@ def test_the_task_returns_no_plan_that_lies_in_the_file(plan: Plan) -> None:
     assert '"asking": false' in text
     assert "spark-1: fits" in text and "container_argv" not in text and '"findings"' not in text
     assert plan.written()["hosts"]["spark-1"]["services"]
+
+
+def lay_down(home: Path) -> None:
+    """Put the snapshot of the new model where the hub library would have put it."""
+    model = home / "hub" / "models--org--new"
+    folder = model / "snapshots" / ("c" * 40)
+    folder.mkdir(parents=True)
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text("c" * 40)
+    (folder / "config.json").write_text(json.dumps(NEW["config"]))
+    (folder / "model.safetensors").write_bytes(b"x")
+
+
+def test_a_model_that_comes_in_the_run_is_read_on_its_host_and_planned_before_anything_starts(
+    plan: Plan, docker: Path
+) -> None:
+    """The inventory has no config.json: image and model are there only after the first plan, as steps of site.yml bring them."""
+    root = plan.folder / "root"
+    (root / "proc").mkdir(parents=True)
+    meminfo = "MemTotal: 125480000 kB\nMemFree: 100000000 kB\nMemAvailable: 110000000 kB\n"
+    (root / "proc" / "meminfo").write_text(meminfo, encoding="utf-8")
+    home = plan.folder / "hf"
+    service = {key: value for key, value in NEW.items() if key != "config"}
+    host = {"ansible_connection": "local", "spark_services": [service], "spark_sysroot": str(root)}
+    host.update(spark_hf_home=str(home), spark_plan_file=str(plan.file), spark_gpu_args=[])
+    host["spark_ignore_rules"] = ["host.gpu", "image.architecture"]
+    bring = yaml.safe_load((ROOT / "playbooks/tasks/bring.yml").read_text(encoding="utf-8"))
+    (again,) = [task for task in bring if task["name"] == "Plan again with the models"]
+    again["ansible.builtin.include_tasks"]["file"] = str(ROOT / "playbooks/tasks/replan.yml")
+    first = {"dgxspark.vllm.plan": {"show": "none", "ask": "both", "answer": "looks"}, "register": "spark_planned"}
+    snapshot = {"repo": "org/new", "revision": "main", "image": "an/image:1", "hf_home": str(home)}
+    tasks = [
+        first,
+        {
+            "ansible.builtin.import_tasks": str(ROOT / "playbooks/tasks/measured_plan.yml"),
+            "vars": {"measured_brings": ["images", "models"]},
+        },
+        {"ansible.builtin.fail": {"msg": "stopped"}, "when": "stop_early | default(false)"},
+        {"ansible.builtin.command": f"cp -R {plan.folder}/laid {home}"},
+        {
+            "dgxspark.vllm.model_snapshot": {**snapshot, "sums_dir": f"{plan.folder}/sums"},
+            "loop": [{"repo": "org/new", "revision": "main"}],
+            "register": "models_fetched",
+        },
+        again,
+    ]
+    play = {"hosts": "sparks", "gather_facts": False, "tasks": tasks}
+    book = plan.folder / "book.yml"
+    book.write_text(yaml.safe_dump([play], sort_keys=False), encoding="utf-8")
+    lay_down(plan.folder / "laid")
+    inventory = plan.folder / "hosts.yml"
+    inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": host}}}), encoding="utf-8")
+
+    def run(*options: str) -> str:
+        python = "ansible_python_interpreter={{ ansible_playbook_python }}"
+        ran = ansible_playbook("-i", inventory, book, "-e", python, *options, cwd=plan.folder, env=plan.settings)
+        return " ".join((ran.stdout + ran.stderr).split())
+
+    text = run("-e", "stop_early=true")
+    assert "has the files of the model yet. Once it is there" in text, text
+    assert plan.written()["hosts"]["spark-1"]["image_questions"][0]["state"] == "no_files"
+    text = run()
+    assert "failed=0" in text, text
+    assert docker.read_text().split().count("run") == 1
+    body = plan.written()["hosts"]["spark-1"]
+    assert body["image_questions"] == []
+    assert body["services"][0]["memory"]["sources"] == {"weights": "image", "kv_cache": "image"}
+    # The next run knows the commit, and asks nobody.
+    again["when"] = "false"
+    book.write_text(yaml.safe_dump([{**play, "tasks": tasks[:2]}], sort_keys=False), encoding="utf-8")
+    assert "Ask images how they would plan" not in run() and docker.read_text().split().count("run") == 1
+    assert plan.written()["hosts"]["spark-1"]["services"][0]["memory"]["sources"]["kv_cache"] == "image"

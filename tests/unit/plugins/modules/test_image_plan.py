@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,66 @@ def test_remote_code_is_given_to_an_image_only_with_trust(call: Any, host: Host)
     assert "only with trust-remote-code" in call(files=files)["msg"] and host.asked == 0
     call(files=files, args=["--trust-remote-code"])
     assert host.given[0]["trust"] is True and "configuration_x.py" in host.given[0]["files"]
+
+
+REPO, COMMIT = "org/new", "c" * 40
+
+
+def snapshot(home: Path, **files: str) -> Path:
+    """Lay a snapshot down as the hub library does: links to blobs."""
+    model = home / "hub" / "models--org--new"
+    folder = model / "snapshots" / COMMIT
+    folder.mkdir(parents=True, exist_ok=True)
+    (model / "blobs").mkdir(exist_ok=True)
+    for name, text in files.items():
+        (model / "blobs" / name).write_text(text)
+        (folder / name).symlink_to(f"../../blobs/{name}")
+    return folder
+
+
+def test_a_snapshot_is_read_with_its_code_only_where_that_is_trusted(call: Any, host: Host, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.json"
+    outside.write_text('{"stolen": 1}')
+    own = {"config.json": CONFIG, "generation_config.json": "{}", "modeling_x.py": "import os", "tokenizer.json": "{}"}
+    folder = snapshot(tmp_path, **own, **{"model.safetensors.index.json": "{}", "README.md": "x"})
+    (folder / "stolen.json").symlink_to(outside)
+    (folder / "sub").mkdir()
+    (folder / "sub" / "config.json").write_text("{}")
+    (folder / "big.json").write_text(" " * (8 * 2**20 + 1))
+    (folder / "broken.json").write_bytes(b"\xff\xfe")
+    where = {"files": {}, "snapshot": {"repo": REPO, "commit": COMMIT}, "hf_home": str(tmp_path)}
+    found = call(**where)
+    assert host.given[0]["files"] == {"config.json": CONFIG, "generation_config.json": "{}"}
+    assert found["files"]["config.json"] == hashlib.sha256(CONFIG.encode()).hexdigest() and found["source"] == "image"
+    assert call(**where)["source"] == "cache"
+    call(**where, args=["--trust-remote-code"])
+    assert set(host.given[1]["files"]) == {"config.json", "generation_config.json", "modeling_x.py"}
+    # It is the files that count, not the name of the commit.
+    (folder / "config.json").write_text("{}")
+    assert call(**where)["source"] == "image" and host.asked == 3
+
+
+def test_what_is_no_snapshot_is_named(call: Any, host: Host, tmp_path: Path) -> None:
+    where = {"files": {}, "hf_home": str(tmp_path)}
+    message = call(**where, snapshot={"repo": REPO, "commit": COMMIT})["msg"]
+    assert f"the snapshot {REPO}@{COMMIT} is not on this host" in message
+    snapshot(tmp_path, **{"README.md": "x"}).joinpath("config.json").symlink_to("../../blobs/gone")
+    assert "config.json is missing" in call(**where, snapshot={"repo": REPO, "commit": COMMIT})["msg"]
+    for repo, commit in (("new", COMMIT), (REPO, "main"), (REPO, "../../x")):
+        assert "must be ORG/NAME and a commit" in call(**where, snapshot={"repo": repo, "commit": commit})["msg"]
+    both = {"files": {"config.json": CONFIG}, "snapshot": {"repo": REPO, "commit": COMMIT}}
+    assert "leave one of them out" in call(**{**where, **both})["msg"]
+    assert host.asked == 0
+
+
+def test_variables_that_may_change_a_plan_are_a_part_of_the_question_and_nothing_else_is(call: Any, host: Host) -> None:
+    env = {"VLLM_API_KEY": "sk-1", "HF_TOKEN": "hf-1", "VLLM_CACHE_ROOT": "/x", "VLLM_HOST_IP": "10.0.0.1"}
+    env.update({"VLLM_MOE_CONFIG_PATH": "x", "VLLM_MOE_BACKEND": "/root/x", "VLLM_ATTENTION_BACKEND": "FLASHINFER"})
+    env.update({"VLLM_USE_V2_MODEL_RUNNER": 1, "LD_PRELOAD": "x", "vllm_moe_x": "1"})
+    call(env=env)
+    assert host.given[0]["env"] == {"VLLM_ATTENTION_BACKEND": "FLASHINFER", "VLLM_USE_V2_MODEL_RUNNER": "1"}
+    assert call(env={**env, "VLLM_API_KEY": "sk-2"})["source"] == "cache"
+    assert call(env={**env, "VLLM_USE_V2_MODEL_RUNNER": 0})["source"] == "image" and host.asked == 2
 
 
 def test_a_config_that_ansible_has_parsed_is_a_text_again(call: Any, host: Host) -> None:

@@ -32,6 +32,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights impo
 DATA: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "memory_rows_2026_11.json").read_text(encoding="utf-8")
 )
+SMALL: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "fixtures" / "small_models.json").read_text(encoding="utf-8")
+)["models"]
 ROWS = [dict(zip(DATA["columns"], row, strict=True)) for row in DATA["rows"]]
 
 
@@ -161,6 +164,41 @@ def test_the_table_of_flash_next_is_named() -> None:
     made = memory_budget({"total_gib": 119.67, "services": [given]})["services"]["next"]
     assert made["host_bytes"] == 25600122880
     assert made["weights_bytes"] > made["host_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "what"),
+    [
+        ("Qwen3.8-Flash-Next-NVFP4", {"env": {"VLLM_PLE_TABLE_MEMORY": "disk"}}, "VLLM_PLE_TABLE_MEMORY=disk"),
+        ("DeepSeek-V4.1-Flash", {"args": {"engram-config": {"table_memory": "disk"}}}, "(--engram-config)"),
+    ],
+)
+def test_a_table_that_stays_on_disk_is_no_memory_and_is_warned_of(model: str, more: dict[str, Any], what: str) -> None:
+    args = {"max-model-len": 32768, "max-num-seqs": 1, "tensor-parallel-size": 4, "gpu-memory-utilization": 0.8}
+    given = {"name": "x", "config": config(model), "vllm_version": "0.33.0", "args": args}
+    whole = memory_budget({"total_gib": 119.67, "services": [given]})
+    less = memory_budget(
+        {"services": [{**given, **more, "args": {**args, **more.get("args", {})}}], "total_gib": 119.67}
+    )
+    before, after = whole["services"]["x"], less["services"]["x"]
+    assert before["host_bytes"] > 10 << 30 and after["host_bytes"] == 0
+    assert before["weights_bytes"] - after["weights_bytes"] == before["host_bytes"]
+    assert before["load_peak_bytes"] - after["load_peak_bytes"] == before["host_bytes"]
+    (finding,) = (each for each in less["findings"] if each["rule"] == "memory.table")
+    assert finding["severity"] == "warning" and what in finding["message"]
+    assert f"{before['host_bytes'] / (1 << 30):.1f}" in finding["message"]
+    assert "memory.table" not in [each["rule"] for each in whole["findings"]]
+    # What was stated of the weights stands.
+    stated = {**given, **more, "args": {**args, **more.get("args", {})}, "weights_gib": 120}
+    assert memory_budget({"services": [stated]})["services"]["x"]["weights_bytes"] == 30 << 30
+
+
+@pytest.mark.parametrize("model", SMALL)
+def test_small_models_have_the_weights_of_vllms_own_classes(model: str) -> None:
+    """MiMo says nothing of its router here, which is then in 32 bits."""
+    given = {"name": "x", "config": SMALL[model]["files"]["config.json"], "vllm_version": "0.32.0"}
+    made = memory_budget({"services": [{**given, "args": {"max-model-len": 16384, "gpu-memory-utilization": 0.5}}]})
+    assert made["services"]["x"]["weights_bytes"] == SMALL[model]["weights"]
 
 
 # What other settings do -------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,7 @@ def test_a_service_that_the_arithmetic_does_not_know_is_asked_by_its_image_and_w
     assert question["args"] == ["--max-model-len", "16384", "--max-num-seqs", "4"]
     # It is the name that the module on the host gives the answer, too.
     asked = plan_probe.question(question["files"], question["args"], question["available"], question["draft_files"])
-    assert question["key"] == plan_probe.cache_name(ID, asked)
+    assert question["key"] == plan_probe.cache_name(ID, asked) and question["files_there"]
 
 
 @pytest.mark.parametrize(
@@ -71,6 +70,10 @@ def test_a_service_that_the_arithmetic_does_not_know_is_asked_by_its_image_and_w
         ({"args": {**NEW["args"], "max-model-len": 8192}}, False),
         ({"config": {**NEW["config"], "hidden_size": 1}}, False),
         ({"args": {**NEW["args"], "trust-remote-code": True}}, False),
+        ({"env": {"HF_HUB_OFFLINE": "1", "VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_CACHE_ROOT": "/x"}}, True),
+        ({"env": {"VLLM_USE_V2_MODEL_RUNNER": "0"}}, False),
+        ({"env": {"VLLM_KV_CACHE_LAYOUT": "HND"}}, False),
+        ({"env": {"VLLM_USE_B12X_MOE": "1"}}, False),
     ],
 )
 def test_what_changes_no_memory_changes_no_question(change: dict[str, Any], same: bool) -> None:
@@ -185,11 +188,107 @@ def test_a_lock_with_answers_that_are_none_is_refused(wrong: Any) -> None:
     assert made is None and "'image_plans' must be a mapping of texts" in messages[0]
 
 
-def test_a_part_of_a_config_is_not_asked_about() -> None:
-    config = copy.deepcopy(NEW["config"])
-    del config["transformers_version"]
-    body = planned({"a": spark({**NEW, "config": config})})["a"]
-    assert body["image_questions"] == [] and "whole config.json" in errors(body)[0]["message"]
+COMMIT = "c" * 40
+PART = {key: value for key, value in NEW.items() if key != "config"}
+
+
+def has(commit: str = COMMIT, revision: str = "main", **more: Any) -> dict[str, Any]:
+    """A Spark with the image and a snapshot of the model."""
+    found = measured(memory={"total_gib": 119.67, "available_gib": 60.0})
+    there = {"commits": [commit], "refs": {revision: commit}}
+    return {**found, "models": ["org/new"], "snapshots": {"org/new": there, **more}}
+
+
+def with_snapshot(service: dict[str, Any], *more: Any, **variables: Any) -> dict[str, Any]:
+    return host(service, *more, measured=has(), images=there(), **variables)
+
+
+def test_without_the_whole_config_the_snapshot_on_the_host_is_read() -> None:
+    trimmed = {**PART, "config": {"model_type": "of_next_year"}}
+    for service in (PART, trimmed):
+        (question,) = planned({"a": with_snapshot(service)})["a"]["image_questions"]
+        assert (question["state"], question["files"]) == ("ask", {})
+        assert question["snapshot"] == {"repo": "org/new", "commit": COMMIT}
+        body = planned({"a": with_snapshot(service)}, {question["key"]: SAID}.get)["a"]
+        assert body["image_questions"] == [] and errors(body) == []
+        assert body["services"][0]["memory"]["sources"]["kv_cache"] == "image"
+        # The commit is in the name; it is known without a host that is asked where the revision or the lock says it.
+        other = host(service, measured=has("d" * 40), images=there())
+        assert planned({"a": other}, {question["key"]: SAID}.get)["a"]["image_questions"] != []
+    platforms = {"linux/arm64": {"id": ID, "digest": ""}}
+    models = {"org/new@main": {"commit": COMMIT, "files": {}}}
+    lock = {"images": {REF: {"platforms": platforms}}, "models": models, "services": {}, "files": {}, "recipes": {}}
+    body = planned({"a": host(PART)}, {question["key"]: SAID}.get, lock=lock)["a"]
+    assert body["services"][0]["memory"]["sources"]["kv_cache"] == "image"
+
+
+def test_a_recipe_on_a_build_that_was_not_compared_is_asked_by_its_snapshot() -> None:
+    recipe = RECIPES["qwen3-4b-instruct-2507"]
+    repo, revision = recipe["model"]["repo"], recipe["model"].get("revision", "main")
+    service = {**FAST, "image": {"ref": REF, "vllm_version": "0.32.1.dev1", "entrypoint": "serve"}}
+    facts = {**has(), "snapshots": {repo: {"commits": [COMMIT], "refs": {revision: COMMIT}}}}
+    body = planned({"a": host(service, measured=facts, images=there())})["a"]
+    (question,) = body["image_questions"]
+    assert (question["state"], question["snapshot"]["repo"], question["refused"]) == ("ask", repo, False)
+    assert body["services"][0]["memory"]["sources"]["kv_cache"] == "arithmetic, not compared"
+
+
+def test_a_model_that_is_not_there_yet_is_asked_about_later_where_the_run_brings_it() -> None:
+    def refusal(brings: list[str], known: Any = None) -> list[str]:
+        hosts = planned({"a": spark(PART)})
+        assert states(hosts) == {"a": ["no_files"]} and hosts["a"]["image_questions"][0]["snapshot"]["commit"] == ""
+        assert "has the files of the model yet" in errors(hosts["a"])[0]["message"]
+        image_questions.postpone(hosts, brings)
+        return [each["rule"] for each in errors(hosts["a"])]
+
+    assert refusal(["images", "models"]) == refusal(["models"]) == []
+    assert refusal(["images"]) == refusal([]) == ["memory.refused"]
+    # By the name of a branch alone nothing is known.
+    (question,) = planned({"a": spark(PART)})["a"]["image_questions"]
+    assert planned({"a": spark(PART)}, {question["key"]: SAID}.get)["a"]["image_questions"] != []
+
+
+def test_of_two_sparks_that_with_the_model_is_asked() -> None:
+    service = {**PART, "model": {"repo": "org/new", "revision": COMMIT}}
+    hosts = {"a": spark(service, available=90.0), "b": with_snapshot(service)}
+    assert states(planned(hosts)) == {"a": ["elsewhere"], "b": ["ask"]}
+
+
+def test_code_of_a_repository_is_read_where_it_lies_and_only_with_trust() -> None:
+    trusting = {**NEW, "args": {**NEW["args"], "trust-remote-code": True}}
+    (question,) = planned({"a": with_snapshot(trusting)})["a"]["image_questions"]
+    assert question["snapshot"]["commit"] == COMMIT and question["args"][-1] == "--trust-remote-code"
+    (question,) = planned({"a": with_snapshot(NEW)})["a"]["image_questions"]
+    assert "snapshot" not in question and "config.json" in question["files"]
+    # The controller has no snapshot: what the inventory has is all that there is.
+    (question,) = planned({"a": with_snapshot(trusting, spark_probe="controller")})["a"]["image_questions"]
+    assert "snapshot" not in question and "config.json" in question["files"]
+
+
+def test_a_drafter_is_read_from_its_own_snapshot() -> None:
+    draft = {"speculative-config": {"method": "eagle3", "model": "org/draft", "num_speculative_tokens": 3}}
+    model = {"repo": "org/new", "extra": [{"repo": "org/draft"}]}
+    service = {**PART, "model": model, "args": {**NEW["args"], **draft}}
+    (question,) = planned({"a": with_snapshot(service)})["a"]["image_questions"]
+    assert question["state"] == "no_files" and question["draft_snapshot"] == {"repo": "org/draft", "commit": ""}
+    facts = has(**{"org/draft": {"commits": [COMMIT], "refs": {"main": COMMIT}}})
+    (question,) = planned({"a": host(service, measured=facts, images=there())})["a"]["image_questions"]
+    assert question["state"] == "ask" and question["draft_snapshot"]["commit"] == COMMIT
+    body = planned({"a": with_snapshot({**service, "model": {"repo": "org/new"}})})["a"]
+    assert body["image_questions"] == [] and "the drafter org/draft is no repository" in errors(body)[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "variables", "why"),
+    [
+        ({}, {"spark_probe": "controller"}, "the controller, which is asked, has no other"),
+        ({"model": {"path": "/srv/own"}}, {}, "there is no snapshot of a repository to read"),
+    ],
+)
+def test_what_nobody_can_read_is_not_asked(change: dict[str, Any], variables: dict[str, Any], why: str) -> None:
+    body = planned({"a": with_snapshot({**PART, "config": {"model_type": "of_next_year"}, **change}, **variables)})["a"]
+    assert body["image_questions"] == []
+    assert "whole config.json" in errors(body)[0]["message"] and why in errors(body)[0]["message"]
 
 
 def test_a_version_that_was_not_compared_is_asked_and_planned_meanwhile() -> None:
@@ -220,12 +319,37 @@ def test_what_a_person_states_is_planned_and_not_asked() -> None:
         ({"memory": {"weights_gib": "a"}}, "memory.weights_gib is 'a'"),
         ({"memory": {"weights_gib": 1, "kv": 2}}, "kv"),
         ({"memory": {"weights_gib": 1}, "memory_gib": 2}, "say the same"),
+        (
+            {"memory": {"weights_gib": 1}, "weights_gib": 2},
+            "'weights_gib' does not count beside 'memory': write it as weights_gib of",
+        ),
+        ({"memory_gib": 9, "draft_weights_gib": 2}, "'draft_weights_gib' does not count beside 'memory_gib'"),
+        (
+            {"memory": {"weights_gib": 1, "other_gib": 2}, "overheads": {"inside_gib": 2}},
+            "inside_gib, which does not count beside memory.other_gib",
+        ),
     ],
 )
 def test_what_a_person_states_is_checked(given: dict[str, Any], why: str) -> None:
     with pytest.raises(engine.InventoryError) as caught:
         planned({"a": spark({**NEW, **given})})
     assert why in str(caught.value)
+
+
+def test_a_statement_of_a_service_beats_the_size_of_its_recipe_and_can_be_taken_back() -> None:
+    recipe = {**RECIPES["qwen3-4b-instruct-2507"], "weights_gib": 7.5}
+
+    def memory(recipe: dict[str, Any], **own: Any) -> dict[str, Any]:
+        service = {"name": "fast", "recipe": "r", "port": 8002, "args": {"max-model-len": 8192}, **own}
+        plan = engine.make_plan({"a": spark(service)}, {"r": {**recipe, "name": "r"}})["hosts"]["a"]
+        found: dict[str, Any] = plan["services"][0]["memory"]
+        return found
+
+    assert memory(recipe, memory={"weights_gib": 9, "kv_gib": 5})["weights_bytes"] == 9 << 30
+    stated = {**recipe, "memory": {"weights_gib": 9, "kv_gib": 5}}
+    del stated["weights_gib"]
+    assert memory(stated)["weights_bytes"] == 9 << 30
+    assert memory({**stated, "weights_gib": 7.5, "memory": None}, memory=None)["weights_bytes"] == 15 << 29
 
 
 def test_the_plan_says_what_its_figures_rest_on() -> None:

@@ -316,6 +316,89 @@ def test_inside_and_outside_together_correct_each_other() -> None:
     assert again(plan, terms)["residency_gib"]["typical"] == pytest.approx(taken, abs=0.03)
 
 
+STATED = {"weights_gib": 41.5, "kv_gib": 20, "other_gib": 3}
+
+
+def stated(**service: Any) -> dict[str, Any]:
+    """The plan of a model that nobody knows, by what a person states."""
+    entry = {"name": "s", "config": {"model_type": "new"}, **service}
+    found: dict[str, Any] = memory_budget({"services": [entry]})["services"]["s"]
+    return found
+
+
+def started(plan: dict[str, Any], weights: float | None = None, cache: float | None = None, held: float = 0.0) -> Any:
+    """A start of it; C(held): GiB beside what it asks for."""
+    log = StartLog(
+        version="0.33.0",
+        device="gpu",
+        utilization=plan["gpu_memory_utilization"],
+        weights_gib=weights,
+        kv_cache_gib=cache,
+    )
+    return log, HostUse(taken_gib=round(plan["requested_bytes"] / GIB + held, 2))
+
+
+def test_each_part_that_is_stated_is_held_against_the_start_and_the_fix_makes_it_true() -> None:
+    plan = stated(memory=STATED)
+    assert plan["gpu_memory_utilization"] == 0.54
+    measured = started(plan, 50, 10.4, 0.2)
+    terms, findings = compare("new", plan, *measured)
+    assert {name: term.verdict for name, term in terms.items() if not name.endswith("seconds")} == {
+        **{
+            "weights": "over",
+            "inside": "over",
+            "kv_cache": "under",
+            "outside": "as_planned",
+            "residency": "as_planned",
+        },
+        **{"kv_cache_tokens": "unknown", "max_concurrency": "unknown"},
+    }
+    assert [each.rule for each in findings] == ["residency.weights", "residency.inside"]
+    override = merged_override(terms)
+    assert override["memory"] == {"weights_gib": 50, "kv_gib": 10.4, "other_gib": 4.22}
+    assert set(override) == {"memory", "overheads"} and set(override["overheads"]) == {"outside_gib"}
+    assert "memory: {weights_gib: 50, kv_gib: 10.4, other_gib: 4.22}; kv_gib is what" in findings[0].fix
+    corrected = stated(**override)
+    assert corrected["gpu_memory_utilization"] == 0.54
+    assert compare("new", corrected, *measured)[1] == []
+    # With a share that is set, too.
+    corrected = stated(**override, args={"gpu-memory-utilization": 0.54})
+    assert corrected["verdict"] == "fits" and compare("new", corrected, *measured)[1] == []
+
+
+def test_a_statement_that_holds_is_no_finding_nor_is_an_estimated_rest() -> None:
+    for memory in (STATED, {"weights_gib": 41.5, "kv_gib": 20}):
+        plan = stated(memory=memory)
+        cache = plan["available_kv_bytes"]["typical"] / GIB
+        held = plan["residency_gib"]["typical"] - plan["requested_bytes"] / GIB
+        terms, findings = compare("new", plan, *started(plan, 41.5, round(cache, 2), held))
+        assert findings == [] and terms["kv_cache"].verdict == terms["inside"].verdict == "as_planned"
+
+
+def test_what_cannot_be_compared_is_left_as_it_is_stated() -> None:
+    plan = stated(memory=STATED)
+    log, use = started(plan, 50, 30)
+    log.utilization = 0.7
+    assert merged_override(compare("new", plan, log, use)[0])["memory"] == {
+        **STATED,
+        "weights_gib": 50,
+        "kv_gib": 20.12,
+    }
+
+
+def test_a_stated_sum_is_held_against_what_the_host_lost() -> None:
+    plan = stated(memory_gib=64.5)
+    assert compare("new", plan, *started(plan, 50, 10.4, 1.5))[1] == []
+    (finding,) = compare("new", plan, *started(plan, 50, 10.4, 4.0))[1]
+    assert (finding.rule, finding.severity) == ("residency.outside", "warning") and "GiB more than" in finding.message
+    measured = started(plan, held=-20.0)
+    terms, (finding,) = compare("new", plan, *measured)
+    assert "20.00 GiB less than it asks for" in finding.message
+    assert terms["outside"].override == {"memory_gib": pytest.approx(64.62 - 20 - 1.7, abs=0.02)}
+    corrected = stated(**terms["outside"].override)
+    assert corrected["residency_gib"]["typical"] == pytest.approx(measured[1].taken_gib, abs=1.2)  # a step of the share
+
+
 def test_a_cache_that_holds_fewer_tokens_than_its_size_is_another_layout() -> None:
     plan = planned()
     log, use = as_planned(plan, kv_cache_tokens=plan["gpu_kv_cache_size_tokens"] // 2, block_size=32)
