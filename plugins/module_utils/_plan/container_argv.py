@@ -12,9 +12,9 @@ from .._cluster import collective, ray_cluster
 from .._host import containers
 from .._vllm.launch import render
 from .planned import Container, PlannedService
-from .recipes import HASHED
 from .service import PlacedService
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, CONTAINER_SECRETS, REQUIREMENTS, mounts, profile_option
+from .service_keys import HASHED
 
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
 STOP_SECONDS = 60

@@ -16,9 +16,9 @@ from .._vllm.versions import parse_version
 from . import lock as lock_file
 from .container_argv import given_docker_args
 from .planned import PlannedService
-from .recipes import HASHED
 from .service import Host, PlacedService, Sources
 from .service_files import CONTAINER_HF_HOME, mounts
+from .service_keys import HASHED
 from .variables import RDMA_CAPABILITY
 
 
