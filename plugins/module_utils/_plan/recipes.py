@@ -382,7 +382,7 @@ def _images(
     layers: the recipe and its variants; the last that lists images decides.
     """
     listed: list[list[dict[str, Any]]] = [layer.get("images") or [] for layer in layers]
-    known = next((images for images in reversed(listed) if images), [])
+    known: list[dict[str, Any]] = next((images for images in reversed(listed) if images), [])
     value = own.get("image") or base.get("image")
     if value is None:
         return known
