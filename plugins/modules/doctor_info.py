@@ -132,6 +132,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
@@ -369,7 +370,7 @@ def used_gib(path: str) -> float:
         stat = os.statvfs(path)
     except OSError:
         return 0.0
-    return round((stat.f_blocks - stat.f_bfree) * stat.f_frsize / 1024**3, 3)
+    return round((stat.f_blocks - stat.f_bfree) * stat.f_frsize / GIB, 3)
 
 
 def warmest(root: str) -> float | None:
@@ -399,7 +400,7 @@ def unused_images(run: Any) -> list[dict[str, Any]]:
     for line in out.splitlines():
         image_id, _space, size = line.partition(" ")
         if image_id in names and image_id not in used and size.isdigit():
-            found.append({"ref": names[image_id], "gib": round(int(size) / 1024**3, 2)})
+            found.append({"ref": names[image_id], "gib": round(int(size) / GIB, 2)})
     return sorted(found, key=lambda image: str(image["ref"]))
 
 
