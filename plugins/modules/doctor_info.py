@@ -216,7 +216,15 @@ def main() -> None:
 def look_at(
     run: Any, service: dict[str, Any], running: set[str], lines: int, unknown: dict[str, str]
 ) -> dict[str, Any]:
-    """Read the log of a service, and when its unit and its caches were written."""
+    """Read the log of a service, and when its unit and its caches were written.
+
+    :param run: runs programs
+    :param service: the service
+    :param running: names of containers that run
+    :param lines: of the log, at most
+    :param unknown: takes what could not be read, and why
+    :returns: what was found
+    """
     of_docker = ["docker", "logs", f"--tail={lines}", service["container"]]
     argv = of_docker if service["container"] in running else units.journal_command(service["unit"], lines)
     text = noted(unknown, "", read_log, run, argv)

@@ -50,9 +50,13 @@ def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str
 
 
 def read_spark(name: str, given: Mapping[str, Any], sources: Sources, messages: list[str]) -> Host:
-    """Check the variables of a Spark and merge its services; what is wrong goes to C(messages).
+    """Check the variables of a Spark and merge its services.
 
-    given: C({vars, address, measured, images, fabric}), see C(plan.make_plan). The host is only meaningful without messages.
+    :param name: of the host
+    :param given: C({vars, address, measured, images, fabric}), see C(plan.make_plan)
+    :param sources: recipes, lock file and what else the plan is made from
+    :param messages: takes what is wrong
+    :returns: the host, which is only meaningful without messages
     """
     settings, wrong = variables.read(name, given["vars"])
     messages += wrong
@@ -72,7 +76,13 @@ def read_spark(name: str, given: Mapping[str, Any], sources: Sources, messages: 
 
 
 def read_other(name: str, given: Mapping[str, Any], messages: list[str]) -> Host:
-    """Check the variables of a host that is no Spark and runs add-on services; what is wrong goes to C(messages)."""
+    """Check the variables of a host that is no Spark and runs add-on services.
+
+    :param name: of the host
+    :param given: C({vars, address})
+    :param messages: takes what is wrong
+    :returns: the host, which is only meaningful without messages
+    """
     settings, wrong = addons.read(name, given["vars"], (), is_spark=False)
     messages += wrong
     return _host(name, given, {"addons": settings})
@@ -142,8 +152,13 @@ def read_service(
 ) -> tuple[ServiceSpec | None, list[str]]:
     """Merge a service; what the lock file has of it goes by digest and commit.
 
-    entry: as it is written. where: its place, for messages. key: C(host/) or C(cluster/). host: whose C(spark_defaults) hold, a cluster's
-    head. present: images that are there. Returns the service, None where something is wrong with it, and all that is.
+    :param entry: as it is written
+    :param where: its place, for messages
+    :param key: C(host/) or C(cluster/)
+    :param host: whose C(spark_defaults) hold, a cluster's head
+    :param sources: recipes, lock file and what else the plan is made from
+    :param present: images that are there
+    :returns: the service, None where something is wrong with it, and all that is
     """
     name = entry.get("name") if isinstance(entry, Mapping) else None
     defaults = host.settings["spark_defaults"]

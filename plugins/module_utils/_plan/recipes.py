@@ -45,9 +45,12 @@ def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def validate_recipe(recipe: Any, origin: str, reference: bool = False) -> list[str]:
-    """Return what is wrong with a recipe as read from C(origin); an empty list if nothing is.
+    """Return what is wrong with a recipe; an empty list if nothing is.
 
-    reference: it is one of others, C(SOURCE:NAME), which may lack what the service says then.
+    :param recipe: as it was read
+    :param origin: its file, for messages
+    :param reference: it is one of others, C(SOURCE:NAME), which may lack what the service says then
+    :returns: messages
     """
     problems = Problems(f"recipe {origin}")
     if not isinstance(recipe, Mapping):
@@ -126,9 +129,12 @@ def resolve_service(
 ) -> tuple[ServiceSpec | None, list[str]]:
     """Check one service and merge its layers.
 
-    service: the entry of C(spark_services) as written. where: host and position, for messages.
-    recipes: name to recipe. defaults: C(spark_defaults) of the host. present: images that the host has.
-    Returns the service, None where something is wrong with it, and all that is.
+    :param service: the entry of C(spark_services) as written
+    :param where: host and position, for messages
+    :param recipes: recipe name to recipe
+    :param defaults: C(spark_defaults) of the host
+    :param present: images that the host has
+    :returns: the service, None where something is wrong with it, and all that is
     """
     problems = Problems(where)
     if not isinstance(service, Mapping):

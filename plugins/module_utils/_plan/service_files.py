@@ -31,7 +31,13 @@ SNAPSHOTS = "snapshots"
 
 
 def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[[str], str | None]) -> PlacedService:
-    """Say where a service's files are: those of its checkpoint, and those that the controller has."""
+    """Say where a service's files are: those of its checkpoint, and those that the controller has.
+
+    :param settings: variables of the host
+    :param service: as it is placed on the host
+    :param digest: returns the SHA-256 of a file on the controller, None where there is none
+    :returns: the service with its files
+    """
     model = model_of(settings, service)
     on_host, in_container = f"{settings['spark_hf_home']}/{model.link}", f"{CONTAINER_HF_HOME}/{model.link}"
     if model.path:

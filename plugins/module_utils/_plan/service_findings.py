@@ -25,7 +25,11 @@ from .variables import RDMA_CAPABILITY
 def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedService) -> list[Finding]:
     """Return what is to be said of one service of a host.
 
-    planned: as C(planned_service.plan_service) returns it; placed: what that was made from.
+    :param host: that runs it
+    :param sources: recipes, lock file and what else the plan is made from
+    :param planned: as C(planned_service.plan_service) returns it
+    :param placed: what that was made from
+    :returns: findings
     """
     settings = host.settings
     found = [
@@ -233,7 +237,13 @@ def _writes_weights(service: PlacedService) -> list[Finding]:
 
 
 def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool) -> list[Finding]:
-    """Say who reaches an engine and what it answers without its key."""
+    """Say who reaches an engine and what it answers without its key.
+
+    :param service: as the host will run it
+    :param settings: variables of the host
+    :param filtered: whether a firewall of this collection closes its port
+    :returns: findings
+    """
     if service.rank:
         return []
     name = service.name
