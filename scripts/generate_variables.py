@@ -39,9 +39,14 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.schema import Key, Keys
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, SERVICE, VARIABLES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import registries
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import on_demand, recipe_references
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
+    lora,
+    on_demand,
+    recipe_references,
+    service_keys,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import benchmark
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +55,18 @@ DOCS = ROOT / "docs"
 SELF = "scripts/generate_variables.py"
 AUTHOR = "dgxspark.vllm contributors"
 
+
+def below(table: Keys, prefix: str = "") -> dict[str, Key]:
+    """Return the keys below those of a table by their whole names: C(model.repo), and C(files[].path) of a list."""
+    found = {}
+    for name, key in table.items():
+        place = f"{prefix}{name}{'[]' if key.listed == (list,) else ''}."
+        for inner, of in key.of.items() if isinstance(key.of, Mapping) else ():
+            found[f"{place}{inner}"] = of
+            found.update(below({inner: of}, place))
+    return found
+
+
 TABLES: dict[str, Keys] = {
     "spark_bench": benchmark.KEYS,
     "spark_cluster": clustering.CLUSTER_KEYS,
@@ -57,7 +74,11 @@ TABLES: dict[str, Keys] = {
     "spark_clients.open_webui": clients.OPEN_WEBUI_KEYS,
     "spark_cluster.fabric": clustering.FABRIC_KEYS,
     "spark_exporters": monitoring.EXPORTERS_KEYS,
+    "recipes": service_keys.OWN,
+    "recipes.expect": service_keys.EXPECT,
     "spark_fleet_monitor": fleet_monitor.KEYS,
+    "spark_fleet_monitor.extra": fleet_monitor.EXTRA,
+    "spark_fleet_monitor.notify": {**below(fleet_monitor.NOTIFIERS), "name": fleet_monitor.NOTIFY["name"]},
     "spark_gateway": gateway.KEYS,
     "spark_gpu_clocks": guard.CLOCK_KEYS,
     "spark_guard": guard.KEYS,
@@ -69,7 +90,11 @@ TABLES: dict[str, Keys] = {
     "spark_ollama": ollama.KEYS,
     "spark_recipe_sources": recipe_references.KEYS,
     "spark_registries": registries.KEYS,
-    "spark_services": SERVICE,
+    "spark_services": service_keys.SERVICE,
+    "spark_services.below": {
+        name: key for name, key in below(service_keys.SERVICE).items() if not name.startswith("image.files")
+    },
+    "spark_services.lora": lora.KEYS,
     "spark_services.on_demand": on_demand.KEYS,
     "spark_speech": speech.KEYS,
     "spark_watchdog": watchdog.KEYS,
@@ -205,11 +230,10 @@ def variables_table(keys: Keys, what: str = "variable") -> list[str]:
     for name, key in keys.items():
         own = key.page.replace("inventory.md#", "#")
         see = f", see [{'below' if own.startswith('#') else own.partition('#')[0]}]({own})" if own else ""
+        default = "required" if key.required else shown(key.default)
         wide = key.least is None or key.most is None or key.most >= WIDE
         span = "" if wide else f" ({key.least:g} to {key.most:g})"
-        rows.append(
-            f"| `{name}` | {key.type_words} | {shown(key.default)} | {key.meaning}{span}{see} |".replace("|  |", "| |")
-        )
+        rows.append(f"| `{name}` | {key.type_words} | {default} | {key.meaning}{span}{see} |".replace("|  |", "| |"))
     return rows
 
 

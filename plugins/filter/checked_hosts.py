@@ -64,7 +64,15 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources im
 def checked_hosts(
     pattern: str, groups: Mapping[str, Sequence[str]], sources: Sequence[str] | None, playbook: str = ""
 ) -> str:
-    """Return the pattern; fail where the inventory has hosts that are none, or the playbook is given what it cannot take."""
+    """Return the pattern; fail where the inventory has hosts that are none, or the playbook is given what it cannot take.
+
+    :param pattern: of the hosts of a play
+    :param groups: of the inventory, with their hosts
+    :param sources: of the inventory, as Ansible was given them
+    :param playbook: whose arguments are checked too, by its name without C(.yml)
+    :returns: the pattern
+    :raises AnsibleFilterError: with all that is wrong
+    """
     wrong = host_names.check(groups, inventory_sources(sources))
     if wrong:
         raise AnsibleFilterError(f"no host was contacted: {wrong}")

@@ -53,7 +53,13 @@ _value:
 
 
 def host_batches(hosts: Sequence[str], clusters: Mapping[str, Mapping[str, Any]], size: Any = 1) -> dict[str, Any]:
-    """Return C({batches, problem}); DOCUMENTATION has the arguments."""
+    """Divide hosts into batches; ranks of one cluster stay together.
+
+    :param hosts: in their order
+    :param clusters: of the plan, by name
+    :param size: number of hosts of a batch
+    :returns: C({batches, problem})
+    """
     names = list(map(str, hosts))
     members = {name: each["hosts"] for name, each in clusters.items() if set(each["hosts"]) & set(names)}
     try:

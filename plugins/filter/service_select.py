@@ -62,7 +62,14 @@ _value:
 def service_select(
     planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], names: Any = "", required_as: str = ""
 ) -> dict[str, Any]:
-    """Return C({hosts, problems}); DOCUMENTATION has the arguments."""
+    """Find the services that a run is about.
+
+    :param planned: the hosts of a plan
+    :param play: the hosts of the run
+    :param names: services, with commas or as a list; all of these hosts when empty
+    :param required_as: variable that has to name some, for the message
+    :returns: C({hosts, problems})
+    """
     wanted = verbs.names_of(names)
     chosen, problems = verbs.select(planned, list(map(str, play)), wanted)
     if required_as and not wanted:

@@ -74,7 +74,13 @@ class LookupModule(LookupBase):
     """Ask the engine."""
 
     def run(self, terms: list[str], variables: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
-        """Return one dictionary for each term."""
+        """Return one dictionary for each term.
+
+        :param terms: names of components
+        :param variables: of the task
+        :param kwargs: options of the lookup
+        :returns: C({folders, files, units, ...}), as the module component takes them
+        """
         self.set_options(var_options=variables, direct=kwargs)
         planned = plain(self.get_option("planned"))
         user, hf_home = str(self.get_option("user")), str(self.get_option("hf_home"))

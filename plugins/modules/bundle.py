@@ -184,7 +184,14 @@ def pieces_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Cut the archive of an image into pieces; what an earlier run has finished is there already."""
+    """Cut the archive of an image into pieces; what an earlier run has finished is there already.
+
+    :param module: of Ansible
+    :param run: runs programs
+    :param item: the image
+    :param folder: where its pieces go
+    :returns: the result of the module
+    """
     done = folder / "done.json"
     try:
         return dict(json.loads(done.read_text(encoding="utf-8")))
@@ -211,7 +218,14 @@ def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
 
 
 def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Make ready for the pieces of an image; returns those that an earlier run has brought."""
+    """Make ready for the pieces of an image.
+
+    :param module: of Ansible
+    :param run: runs programs
+    :param item: the image
+    :param folder: where its pieces come
+    :returns: the result of the module, with the pieces that an earlier run has brought
+    """
     here = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
     coming = sum(piece["size"] for piece in item["pieces"] if here.get(piece["name"]) != piece["size"])
     rc, out, err = run(["docker", "info", "--format", "{{.DockerRootDir}}"])
@@ -239,7 +253,14 @@ def _device(path: Path) -> int:
 
 
 def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Load an image from its pieces, after every one of them was hashed."""
+    """Load an image from its pieces, after every one of them was hashed.
+
+    :param module: of Ansible
+    :param run: runs programs
+    :param item: the image
+    :param folder: where its pieces are
+    :returns: the result of the module
+    """
     bad = []
     for piece in item["pieces"]:
         file = folder / piece["name"]
@@ -399,7 +420,15 @@ def main() -> None:
 
 
 def act(module: AnsibleModule, run: Run, step: str, item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Carry out one step."""
+    """Carry out one step.
+
+    :param module: of Ansible
+    :param run: runs programs
+    :param step: the option C(step)
+    :param item: the image or model
+    :param folder: for its pieces
+    :returns: the result of the module
+    """
     if step == "save":
         return save(module, run, item, folder)
     if step == "stage":

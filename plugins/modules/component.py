@@ -468,7 +468,12 @@ class Component:
     # --- writing
 
     def attributes(self, entry: dict[str, Any], exists: bool, shown: bool = True) -> None:
-        """Set owner, group and mode where they differ; C(shown) tells whether that is a difference worth a line."""
+        """Set owner, group and mode where they differ.
+
+        :param entry: the file or folder as the component has it
+        :param exists: whether it is there, which check mode may only pretend
+        :param shown: whether that is a difference worth a line
+        """
         if self.check and not (exists and user_exists(entry["owner"]) and group_exists(entry["group"])):
             self.changed = True
             return
@@ -552,7 +557,12 @@ class Component:
             self.note(path, old.decode("utf-8", "replace"), new.decode("utf-8", "replace"))
 
     def note(self, path: Path, before: str, after: str) -> None:
-        """Keep one difference."""
+        """Keep one difference for C(--diff).
+
+        :param path: of the file
+        :param before: its text
+        :param after: its text
+        """
         self.diffs.append({"before": before, "after": after, "before_header": str(path), "after_header": str(path)})
 
     # --- removing
@@ -644,6 +654,12 @@ class Component:
             return read_units(names, out, time.clock_gettime(time.CLOCK_MONOTONIC), time.time())
 
     def systemctl(self, verb: str, names: list[str], wait: bool = True) -> None:
+        """Run systemctl; fail with what the journal says.
+
+        :param verb: C(start), C(stop) and their like
+        :param names: of units
+        :param wait: whether it waits until that is done
+        """
         if not names:
             return
         self.changed = True
@@ -655,7 +671,12 @@ class Component:
             self.explain(verb, names, (err or out).strip())
 
     def explain(self, verb: str, names: list[str], said: str) -> None:
-        """Fail with what the journal says about those of the units that do not run."""
+        """Fail with what the journal says about those of the units that do not run.
+
+        :param verb: that failed
+        :param names: of the units
+        :param said: by systemctl
+        """
         seen = self.ask(names)
         bad = [name for name in names if seen[name].active == "failed"] or names
         logs = []

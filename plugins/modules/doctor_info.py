@@ -132,6 +132,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
@@ -215,7 +216,15 @@ def main() -> None:
 def look_at(
     run: Any, service: dict[str, Any], running: set[str], lines: int, unknown: dict[str, str]
 ) -> dict[str, Any]:
-    """Read the log of a service, and when its unit and its caches were written."""
+    """Read the log of a service, and when its unit and its caches were written.
+
+    :param run: runs programs
+    :param service: the service
+    :param running: names of containers that run
+    :param lines: of the log, at most
+    :param unknown: takes what could not be read, and why
+    :returns: what was found
+    """
     of_docker = ["docker", "logs", f"--tail={lines}", service["container"]]
     argv = of_docker if service["container"] in running else units.journal_command(service["unit"], lines)
     text = noted(unknown, "", read_log, run, argv)
@@ -369,7 +378,7 @@ def used_gib(path: str) -> float:
         stat = os.statvfs(path)
     except OSError:
         return 0.0
-    return round((stat.f_blocks - stat.f_bfree) * stat.f_frsize / 1024**3, 3)
+    return round((stat.f_blocks - stat.f_bfree) * stat.f_frsize / GIB, 3)
 
 
 def warmest(root: str) -> float | None:
@@ -399,7 +408,7 @@ def unused_images(run: Any) -> list[dict[str, Any]]:
     for line in out.splitlines():
         image_id, _space, size = line.partition(" ")
         if image_id in names and image_id not in used and size.isdigit():
-            found.append({"ref": names[image_id], "gib": round(int(size) / 1024**3, 2)})
+            found.append({"ref": names[image_id], "gib": round(int(size) / GIB, 2)})
     return sorted(found, key=lambda image: str(image["ref"]))
 
 

@@ -126,7 +126,13 @@ TEST_SECONDS = 180.0  # that a ping or a bandwidth test may take
 
 
 def measure(run: Any, test: dict[str, Any], attempts: int) -> dict[str, Any]:
-    """Send a probe; tries again while nobody listens yet."""
+    """Send a probe; tries again while nobody listens yet.
+
+    :param run: runs programs
+    :param test: the probe as the plan has it
+    :param attempts: how often it is tried
+    :returns: its result
+    """
     gbps, error = None, ""
     for attempt in range(attempts):
         if attempt:

@@ -94,7 +94,13 @@ def attach(netdev: str) -> socket.socket:
 
 
 def listen(wires: dict[Any, tuple[str, bytes]], own: str, seconds: float) -> list[dict[str, str]]:
-    """Send each wire's frame again and again and note what comes in; wires: {socket: (netdev, frame)}."""
+    """Send each wire's frame again and again and note what comes in.
+
+    :param wires: socket to the name of its interface and its frame
+    :param own: name of this host in the frames
+    :param seconds: how long
+    :returns: who was received where
+    """
     found: dict[tuple[str, str, str], None] = {}
     end = time.monotonic() + seconds
     due = 0.0

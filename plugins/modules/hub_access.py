@@ -80,7 +80,14 @@ AT_ONCE = 8
 
 
 def ask(model: dict[str, Any], endpoint: str, token: str, timeout: float) -> dict[str, Any]:
-    """Ask for one file of a model. Where the hub sends it on to, nobody goes: that would be the download."""
+    """Ask for one file of a model; a redirect is not followed, since that would be the download.
+
+    :param model: its repository and revision
+    :param endpoint: address of the hub
+    :param token: empty for none
+    :param timeout: seconds
+    :returns: whether the hub grants it, or why that is not known
+    """
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")
     url = hub_access.url_of(endpoint, repo, revision, model.get("only") or [])
     headers = {"Authorization": f"Bearer {token}"} if token else {}

@@ -341,7 +341,14 @@ def identify(module: AnsibleModule, run: Any) -> tuple[str, list[str]]:
 
 
 def ask(module: AnsibleModule, run: Any, image_id: str, asked: dict[str, Any]) -> tuple[dict[str, Any] | None, str]:
-    """Ask an image; returns its answer, or None and why there is none."""
+    """Ask an image.
+
+    :param module: of Ansible
+    :param run: runs programs
+    :param image_id: of the image
+    :param asked: the question
+    :returns: its answer, or None and why there is none
+    """
     timeout, memory = module.params["timeout"], module.params["memory_gib"]
     container = f"dgxspark-image-plan-{os.getpid()}"
     data = f"{json.dumps(asked)}\n".encode()
@@ -384,7 +391,12 @@ def read_cache(path: Path, sizes: list[int]) -> dict[str, Any] | None:
 
 
 def write_cache(module: AnsibleModule, path: Path, content: dict[str, Any]) -> None:
-    """Keep an answer, by one rename; a host that cannot keep it is asked again next time."""
+    """Keep an answer, by one rename; a host that cannot keep it is asked again next time.
+
+    :param module: of Ansible
+    :param path: of the file
+    :param content: the answer
+    """
     draft = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)

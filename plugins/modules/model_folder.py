@@ -125,14 +125,28 @@ def inside(hf_home: Path, path: Path) -> str:
 
 
 def note(hf_home: Path, path: Path, files: dict[str, Any]) -> list[str]:
-    """Note what is about to be made; returns all that was made of the model, below the folder of the models."""
+    """Note what is about to be made.
+
+    :param hf_home: folder of weights
+    :param path: folder of the model
+    :param files: that are to come
+    :returns: all that was made of the model, below the folder of the models
+    """
     name = made.local_name(path.name)
     made.note(hf_home, name, [f"{inside(hf_home, path)}/{file}" for file in files])
     return made.made_of(name).get(str(hf_home)) or []
 
 
 def look(hf_home: Path, path: Path, files: dict[str, Any], hash_all: bool, check: bool) -> dict[str, Any]:
-    """Say what is missing, and the digests of what may be the same; mends the modes of what was brought here."""
+    """Say what is missing, and the digests of what may be the same; mends the modes of what was brought here.
+
+    :param hf_home: folder of weights
+    :param path: folder of the model
+    :param files: that it should have
+    :param hash_all: whether every file is hashed, or those alone that are not known
+    :param check: whether nothing is changed
+    :returns: the result of the module
+    """
     missing, digests, changed = [], {}, False
     ours = set(made.made_of(made.local_name(path.name)).get(str(hf_home)) or [])
     for name, wanted in files.items():
@@ -156,7 +170,13 @@ def look(hf_home: Path, path: Path, files: dict[str, Any], hash_all: bool, check
 
 
 def stage(module: AnsibleModule, path: Path, files: dict[str, Any]) -> dict[str, Any]:
-    """Make ready for files that come; returns what of them an earlier run has brought."""
+    """Make ready for files that come.
+
+    :param module: of Ansible
+    :param path: folder of the model
+    :param files: that are to come
+    :returns: the result of the module, with what of them an earlier run has brought
+    """
     folder = waiting(module.params["staging"], path)
     staged = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
     coming = [file["size"] for file in files.values() if staged.get(file["part"]) != file["size"]]
@@ -183,7 +203,14 @@ def stage(module: AnsibleModule, path: Path, files: dict[str, Any]) -> dict[str,
 
 
 def place(module: AnsibleModule, hf_home: Path, path: Path, files: dict[str, Any]) -> list[str]:
-    """Give every file that came its name, after it was hashed; returns those that are not what was sent."""
+    """Give every file that came its name, after it was hashed.
+
+    :param module: of Ansible
+    :param hf_home: folder of weights
+    :param path: folder of the model
+    :param files: that came
+    :returns: those that are not what was sent
+    """
     folder, bad = waiting(module.params["staging"], path), []
     noted = note(hf_home, path, files)
     hf_home.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

@@ -254,7 +254,13 @@ class Download:
 
 
 def look(module: AnsibleModule, download: Download, found: dict[str, Any], result: dict[str, Any]) -> None:
-    """Leave the module with how far the download is, or with how it ended."""
+    """Leave the module with how far the download is, or with how it ended.
+
+    :param module: of Ansible
+    :param download: the one that runs
+    :param found: the snapshot as it is
+    :param result: of the module, which is added to
+    """
     params = module.params
     try:
         state = download.state()
@@ -339,7 +345,12 @@ def verified(module: AnsibleModule, found: dict[str, Any]) -> list[dict[str, str
 
 
 def refuse_strays(module: AnsibleModule, found: dict[str, Any], result: dict[str, Any]) -> None:
-    """Fail where nothing can be trusted to be what the lock file says: files that it does not list, links in the way."""
+    """Fail where nothing can be trusted to be what the lock file says: files that it does not list, links in the way.
+
+    :param module: of Ansible
+    :param found: the snapshot as it is
+    :param result: of the module
+    """
     params = module.params
     what = f"{params['repo']}@{params['revision']}"
     if found["missing"] and not found["path"]:
@@ -359,7 +370,12 @@ def refuse_strays(module: AnsibleModule, found: dict[str, Any], result: dict[str
 
 
 def take_away(params: dict[str, Any], found: dict[str, Any], wrong: list[dict[str, str]]) -> None:
-    """Take away what is wrong."""
+    """Take away what is wrong.
+
+    :param params: of the module
+    :param found: the snapshot as it is
+    :param wrong: its damaged files
+    """
     if any(entry["why"] != "is missing" for entry in wrong):
         snapshots.note_repair(Path(params["sums_dir"]), params["repo"])
     for entry in wrong:

@@ -219,7 +219,14 @@ class Bench:
             return None
 
     def answer(self, characters: int, seed: str, deadline: float, tokens: int = 0) -> dict[str, Any]:
-        """Make one request and return its figures. tokens: of the answer, where it is not to be as long as the others."""
+        """Make one request and return its figures.
+
+        :param characters: of the prompt
+        :param seed: that the prompt begins with
+        :param deadline: on the clock of C(time.monotonic)
+        :param tokens: of the answer, where it is not to be as long as the others
+        :returns: the figures
+        """
         asked_for = workloads.messages({**self.task, "characters": characters, "seed": seed}, uuid.uuid4().hex)
         asked = tokens or int(self.task["output_tokens"])
         body = benchmark.body(

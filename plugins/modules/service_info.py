@@ -219,6 +219,7 @@ def starting(run: gb10.Run, units: list[dict[str, Any]], names: list[str], run_d
     :param names: of the services that are asked about
     :param run_dir: where the helper of the units keeps its records
     :param kept: folder with what the last starts took
+    :returns: how far each is, by name
     """
     wanted = {f"spark-{name}.service": name for name in names}
     found = {}

@@ -267,7 +267,13 @@ class Host:
         return found
 
     def systemctl(self, verb: str, names: list[str], *options: str, allowed: tuple[int, ...] = (0,)) -> None:
-        """Run systemctl on units of services; fail with its own words."""
+        """Run systemctl on units of services; fail with its own words.
+
+        :param verb: C(start), C(stop) and their like
+        :param names: of services
+        :param allowed: exit codes that are no failure
+        :param options: of systemctl
+        """
         if not names or self.module.check_mode:
             return
         chosen = [f"spark-{name}.service" for name in names]
@@ -385,7 +391,14 @@ class Host:
         self.finish([*down, *woken], changed, before, before, waited)
 
     def finish(self, touched: list[str], changed: bool, before: float, after: float, waited: float) -> None:
-        """Leave the module."""
+        """Leave the module.
+
+        :param touched: services that were started or stopped
+        :param changed: whether anything was
+        :param before: GiB that were available
+        :param after: GiB that are available
+        :param waited: seconds
+        """
         self.module.exit_json(
             changed=bool(touched) or changed,
             services=self.describe(touched),

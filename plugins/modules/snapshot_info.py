@@ -105,7 +105,14 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snap
 
 
 def report(hf_home: Path, asked: dict[str, Any], sums: snapshots.Sums, verify: bool) -> dict[str, Any]:
-    """Describe one model as the host has it."""
+    """Describe one model as the host has it.
+
+    :param hf_home: folder of weights
+    :param asked: its repository, revision and files
+    :param sums: of files that were read before
+    :param verify: whether every file is hashed
+    :returns: its entry of the result
+    """
     repo, revision = str(asked["repo"]), str(asked.get("revision") or "main")
     only = [str(pattern) for pattern in asked.get("only") or []]
     said: dict[str, Any] = {

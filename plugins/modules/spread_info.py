@@ -127,7 +127,14 @@ VIRTUAL = ("lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "ta
 
 
 def look_at_images(module: AnsibleModule, run: Run, refs: list[str], locked: dict[str, Any]) -> dict[str, Any]:
-    """Ask the engine for each image; one that is named by digest may have come under its alias, or from a bundle."""
+    """Ask the engine for each image; one that is named by digest may have come under its alias, or from a bundle.
+
+    :param module: of Ansible
+    :param run: runs programs
+    :param refs: references
+    :param locked: what the lock file has of them
+    :returns: what there is, by reference
+    """
     found: dict[str, Any] = {}
     for ref in refs:
         found[ref] = None
@@ -172,6 +179,11 @@ def interfaces(module: AnsibleModule, run: Run, own: str) -> list[dict[str, str]
     """List the IPv4 addresses of the host's interfaces but for the one that has its address on the LAN.
 
     Fails where C(ip) does not say: a host whose cables are not known is not one without cables.
+
+    :param module: of Ansible
+    :param run: runs programs
+    :param own: that address
+    :returns: interfaces with their addresses
     """
     rc, out, err = run(IP_QUERY)
     said = err.strip() or f"exit code {rc}"

@@ -83,7 +83,13 @@ AT_ONCE = 16
 
 
 def head(url: str, headers: dict[str, str], timeout: float) -> tuple[int, dict[str, str]]:
-    """Return status and headers of an answer; a redirect is one, too."""
+    """Ask for the headers of an address; a redirect is an answer, too.
+
+    :param url: the address
+    :param headers: of the request
+    :param timeout: seconds
+    :returns: status and headers
+    """
     reply = endpoint.fetch(url, "HEAD", headers, timeout=timeout, proxies=True)
     return reply.status, reply.headers
 
@@ -107,7 +113,13 @@ def ask_registry(ref: str, timeout: float) -> tuple[str | None, str]:
 
 
 def ask_hub(model: dict[str, Any], endpoint: str, timeout: float) -> tuple[str | None, str]:
-    """Return the commit of a branch, or why it is not known."""
+    """Return the commit of a branch.
+
+    :param model: its repository and revision
+    :param endpoint: address of the hub
+    :param timeout: seconds
+    :returns: the commit, or None and why it is not known
+    """
     repo, revision = str(model["repo"]), str(model.get("revision") or "main")
     url = hub_access.url_of(endpoint, repo, revision)
     try:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.recipes import MODEL_FOLDER
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import MODEL_FOLDER
 
 KEYS = ".secrets"
 """Below the inventory folder: keys, tokens and passwords."""

@@ -13,13 +13,13 @@ OURS = {cells[0]: cells[3] for cells in ROWS}
 
 
 def test_what_there_is() -> None:
-    assert (tree.load("galaxy.yml")["dependencies"] == {}) == (OURS["depends on"] == "ansible-core alone")
+    assert (tree.load("galaxy.yml")["dependencies"] == {}) == (OURS["dependencies"] == "ansible-core alone")
     assert tree.below("tests/sanity/ignore") == [] and "sanity without ignores" in OURS["sanity and lint"]
     assert tree.load(".ansible-lint")["profile"] == "production"
     assert "strict = true" in tree.read("pyproject.toml") and "mypy strict" in OURS["sanity and lint"]
     assert (
         "make newer" in tree.read(".github/workflows/nightly.yml")
-        and "make newer" in OURS["who watches upstream versions"]
+        and "make newer" in OURS["updates of pinned versions"]
     )
     assert "attest-build-provenance" in tree.read(".github/workflows/release.yml")
     assert '"bomFormat": "CycloneDX"' in tree.read("scripts/release.py")
@@ -27,7 +27,7 @@ def test_what_there_is() -> None:
 
 
 def test_what_it_is_made_of() -> None:
-    assert OURS["form"] == "playbooks over roles and modules"
+    assert OURS["content"] == "playbooks, roles and modules"
     assert tree.below("playbooks/") and tree.MODULES and tree.below("roles/")
     assert tree.below("plugins/inventory") == tree.below("plugins/connection") == []
     assert "docs-site:" in tree.read("Makefile") and "`make docs-site`" in OURS["documentation"]

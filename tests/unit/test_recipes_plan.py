@@ -270,21 +270,27 @@ def test_every_word_of_a_recipe_is_checked() -> None:
 @pytest.mark.parametrize(
     ("change", "needle"),
     [
-        ({"files": [{"source": "../x", "path": "/a"}]}, "the source is '../x'"),
-        ({"files": [{"source": "{model}", "path": "/a"}]}, "write {model}/NAME"),
-        ({"files": [{"source": "x", "path": "a,readonly=false"}]}, "the path is 'a,readonly=false'"),
-        ({"files": "x"}, "'files' must be a list of mappings, not a text"),
-        ({"pip": ["a; rm -rf /"]}, "'pip' names 'a; rm -rf /'"),
-        ({"pip": ["--index-url=x"]}, "'pip' names '--index-url=x'"),
+        (
+            {"files": [{"source": "../x", "path": "/a"}]},
+            "'files[0].source' is '../x'; it must be a file on the controller, or {model}/NAME",
+        ),
+        ({"files": [{"source": "{model}", "path": "/a"}]}, "'files[0].source' is '{model}'"),
+        (
+            {"files": [{"source": "x", "path": "a,readonly=false"}]},
+            "'files[0].path' is 'a,readonly=false'; it must be an absolute path",
+        ),
+        ({"files": "x"}, "'files' is a text; it must be a list"),
+        ({"pip": ["a; rm -rf /"]}, "'pip[0]' is 'a; rm -rf /'; it must be NAME==VERSION"),
+        ({"pip": ["--index-url=x"]}, "'pip[0]' is '--index-url=x'"),
         ({"nodes": 0}, "'nodes' is 0"),
-        ({"least_vllm": 0.28}, "'least_vllm' is 0.28"),
-        ({"jobs": ["chatt"]}, "'jobs' names 'chatt'; did you mean 'chat'?"),
+        ({"least_vllm": 0.28}, "'least_vllm' is a number; it must be a version of vLLM in quotes"),
+        ({"jobs": ["chatt"]}, "'jobs' holds 'chatt'; did you mean 'chat'?"),
         ({"memory": {"kv_gib": 1}}, "'memory' needs 'weights_gib'"),
-        ({"expect": [{"what": "x"}]}, "needs 'what' was measured and its 'source'"),
+        ({"expect": [{"what": "x"}]}, "'expect[0].source' is missing"),
         ({"draft_weights_gib": -1}, "'draft_weights_gib' is -1"),
         ({"args": {"port": 1}}, "it is the key 'port' of the service"),
         ({"env": {"HF_TOKEN": "x"}}, "looks like a secret"),
-        ({"model": {"repo": "no slash"}}, "model.repo is 'no slash'"),
+        ({"model": {"repo": "no slash"}}, "'model.repo' is 'no slash'"),
     ],
 )
 def test_a_broken_variant_is_named(change: dict[str, Any], needle: str) -> None:

@@ -24,13 +24,21 @@ KEYS: dict[str, Key] = {
 }
 """Keys of C(spark_clients)."""
 
+ADMIN_KEYS: dict[str, Key] = {
+    "email": Key(str, None, "e-mail address by which it signs in", required=True, form=lambda text: "@" in text and plain_data.is_line(text),
+                 like="an e-mail address"),
+    "name": Key(str, None, "name that is shown", form=plain_data.is_line, like="one line of text"),
+    "password_file": Key(str, None, "file on the controller that holds the password and nothing else", required=True),
+}  # fmt: skip
+"""Keys of C(spark_clients.open_webui.admin)."""
+
 OPEN_WEBUI_KEYS: dict[str, Key] = {
     "gateway": Key(str, "", "host of the inventory that has spark_gateway; the only one when left out"),
     "key_file": Key(str, "", "file on the controller with its key for the gateway; that of the gateway's client open-webui when left out"),
     "port": Key(int, 3000, "TCP port of the page", least=1, most=65535),
     "listen": Key(str, "", "address to listen on; 0.0.0.0 when left out, 127.0.0.1 with auth: false"),
     "auth": Key(bool, True, "users have to sign in; with false everybody is the administrator"),
-    "admin": Key(dict, {}, "administrator account, created at the first start: email, name, password_file (on the controller)"),
+    "admin": Key(dict, {}, "administrator account, created at the first start: email, name, password_file (on the controller)", of=ADMIN_KEYS),
     "signup": Key(bool, None, "users may sign up; when left out, only until there is an administrator"),
     "secret_key_file": Key(str, "", "file on the controller with the key that signs sessions; generated on the host when left out"),
     "persistent_config": Key(
@@ -62,8 +70,6 @@ OPEN_WEBUI_KEYS: dict[str, Key] = {
     "docker_args": Key(list, [], "further options of docker run"),
 }  # fmt: skip
 """Keys of C(spark_clients.open_webui)."""
-
-ADMIN_KEYS = ("email", "name", "password_file")
 
 HERMES_KEYS: dict[str, Key] = {
     "gateway": Key(str, "", "host of the inventory that has spark_gateway; the only one when left out"),
@@ -221,22 +227,9 @@ def _check_open_webui(problems: validation.Problems, settings: dict[str, Any]) -
     for name in settings["env"]:
         if name in OWNED_ENV:
             problems.add(f"'env' sets {name}, which '{OWNED_ENV[name]}' is there for. Use that.")
-    admin = {str(key): item for key, item in settings["admin"].items() if item is not None}
-    problems.unknown(admin, ADMIN_KEYS, "key of admin:")
-    settings["admin"] = admin
-    if not admin:
-        return
-    if not settings["auth"]:
+    settings["admin"] = {key: item for key, item in settings["admin"].items() if item is not None}
+    if settings["admin"] and not settings["auth"]:
         problems.add("'admin' is set with auth: false, which has no accounts. Remove one of them.")
-    for key, item in admin.items():
-        if not isinstance(item, str) or not item.strip() or plain_data.CONTROL.search(item):
-            problems.add(f"'admin.{key}' is {item!r}; it must be one line of text.")
-    if "@" not in str(admin.get("email", "")):
-        problems.add(f"'admin.email' is {admin.get('email')!r}; the account is named by an e-mail address.")
-    if not admin.get("password_file"):
-        problems.add(
-            "'admin.password_file' is missing: a file on the controller that holds the password and nothing else."
-        )
 
 
 def _check_hermes(problems: validation.Problems, settings: dict[str, Any]) -> None:

@@ -22,6 +22,89 @@ from .._runtime import fleet_state
 
 SECRETS = "/etc/dgxspark/secrets/fleet_monitor"
 
+TLS = ("starttls", "tls", "none")
+_URL: Any = {"form": plain_data.web_address, "like": "an address like https://host/path"}
+NOTIFIERS: dict[str, Key] = {
+    "telegram": Key(dict, None, "a bot of Telegram", of={
+        "token_file": Key(str, None, "file on the controller with the token of the bot", required=True),
+        "chat_id": Key((str, int), None, "ID of the chat", required=True),
+        "url": Key(str, None, "URL of a self-hosted Bot API server", **_URL),
+    }),
+    "ntfy": Key(dict, None, "a topic of ntfy", of={
+        "url": Key(str, None, "URL of the topic", required=True, **_URL),
+        "token_file": Key(str, None, "file on the controller with an access token"),
+    }),
+    "webhook": Key(dict, None, "an address that JSON is posted to", of={
+        "url": Key(str, None, "URL that JSON is posted to", **_URL),
+        "url_file": Key(str, None, "file on the controller with the URL, if it is secret (Slack, Discord)"),
+        "headers_file": Key(str, None, "file on the controller with headers, one `Name: value` a line"),
+        "text_key": Key(str, None, "JSON key of the message text: text by default (Slack, Mattermost), content for Discord"),
+    }),
+    "mail": Key(dict, None, "a mail server", of={
+        "smtp": Key(str, None, "mail server, HOST or HOST:PORT", required=True),
+        "from": Key(str, None, "sender", required=True),
+        "to": Key((str, list), None, "recipients", required=True),
+        "user": Key(str, None, "account at the server; the sender when left out"),
+        "password_file": Key(str, None, "file on the controller with its password"),
+        "tls": Key(
+            str,
+            None,
+            "starttls, tls or none; depends on the port when left out: tls for 465, none for 25 on loopback, otherwise starttls",
+            choices=TLS,
+        ),
+    }),
+    "command": Key(dict, None, "a program on the host", of={
+        "argv": Key(list, None, "program on the host and its arguments; it reads the message from standard input", required=True,
+                    of=Key(str, None, "a word", form=bool, like="a text")),
+    }),
+}  # fmt: skip
+"""What each kind of notifier is told."""
+NOTIFY: dict[str, Key] = {
+    "name": Key(
+        str,
+        None,
+        "tells several notifiers of one kind apart; the kind when left out",
+        form=re.compile(r"[a-z0-9][a-z0-9_-]{0,39}").fullmatch,
+        like="lower-case letters, digits, - and _",
+    ),
+    **NOTIFIERS,
+}
+"""Keys of an entry of C(notify)."""
+KINDS = {
+    "openai": "/v1/models",
+    "vllm": "/v1/models",
+    "external": "/v1/models",
+    "asr": "/health",
+    "tts": "/health",
+    "ollama": "/api/tags",
+    "http": "",
+}
+"""Kinds of further endpoints, and what they are asked; C(http) is asked for the very address that is given."""
+EXTRA: dict[str, Key] = {
+    "name": Key(str, None, "what messages call it", required=True, form=plain_data.is_line, like="one line of text"),
+    "url": Key(
+        str,
+        None,
+        "its address",
+        required=True,
+        form=plain_data.web_address,
+        like="an address like http://192.168.1.10:8009",
+    ),
+    "kind": Key(
+        str, "openai", f"what it is asked: {schema.one_of(KINDS)}, see [below](#what-is-checked)", choices=tuple(KINDS)
+    ),
+    "api_key_file": Key(
+        str, None, "file on the controller with its key", form=plain_data.is_line, like="a file on the controller"
+    ),
+    "models": Key(
+        list,
+        [],
+        "models that it has to list",
+        of=Key(str, None, "name that clients send", form=bool, like="a name that clients send"),
+    ),
+    "completion": Key(bool, False, "whether it is also asked for a completion"),
+}
+"""Keys of an entry of C(extra)."""
 KEYS: dict[str, Key] = {
     # With two failures an endpoint that fails is told within 15 minutes: 2 x (7 min + 20 s) and the timeout of a check.
     "every_minutes": Key(int, 7, "minutes between two runs", least=1, most=1440),
@@ -48,11 +131,22 @@ KEYS: dict[str, Key] = {
         most=600,
     ),
     "failures": Key(int, 2, "failed checks in a row after which an endpoint is down", least=1, most=100),
-    "notify": Key((dict, list), [], "a notifier, or a list of notifiers, see below"),
+    "notify": Key((dict, list), [], "a notifier, or a list of notifiers, see below", of=NOTIFY),
     "heartbeat": Key(str, "off", "time of a daily heartbeat message, HH:MM, or off"),
     "quiet": Key((str, list), [], "quiet hours HH:MM-HH:MM; changes in them are reported afterwards"),
-    "extra": Key(list, [], "further endpoints: a list of name, url, kind and further keys"),
-    "leave_out": Key(list, [], "hosts, services, or keys such as spark-1/heavy that are not monitored"),
+    "extra": Key(list, [], "further endpoints: a list of name, url, kind and further keys", of=EXTRA),
+    "leave_out": Key(
+        list,
+        [],
+        "hosts, services, or keys such as spark-1/heavy that are not monitored",
+        of=Key(
+            str,
+            None,
+            "a host, a service, or a key like spark-1/heavy",
+            form=bool,
+            like="a host, a service, or a key like spark-1/heavy",
+        ),
+    ),
     "page_port": Key(
         int,
         0,
@@ -60,62 +154,15 @@ KEYS: dict[str, Key] = {
         least=0,
         most=65535,
     ),
-    "page_listen": Key(str, "127.0.0.1", "address that the status page listens on; it asks for no password"),
+    "page_listen": Key(
+        str,
+        "127.0.0.1",
+        "address that the status page listens on; it asks for no password",
+        form=plain_data.is_address,
+        like="an address of the host, or 0.0.0.0",
+    ),
 }
 """Keys of C(spark_fleet_monitor)."""
-NOTIFIERS: dict[str, dict[str, tuple[tuple[type, ...], bool, str]]] = {
-    "telegram": {
-        "token_file": ((str,), True, "file on the controller with the token of the bot"),
-        "chat_id": ((str, int), True, "ID of the chat"),
-        "url": ((str,), False, "URL of a self-hosted Bot API server"),
-    },
-    "ntfy": {
-        "url": ((str,), True, "URL of the topic"),
-        "token_file": ((str,), False, "file on the controller with an access token"),
-    },
-    "webhook": {
-        "url": ((str,), False, "URL that JSON is posted to"),
-        "url_file": (
-            (str,),
-            False,
-            "file on the controller with the URL, if it is secret (Slack, Discord)",
-        ),
-        "headers_file": ((str,), False, "file on the controller with headers, one `Name: value` a line"),
-        "text_key": (
-            (str,),
-            False,
-            "JSON key of the message text: text by default (Slack, Mattermost), content for Discord",
-        ),
-    },
-    "mail": {
-        "smtp": ((str,), True, "mail server, HOST or HOST:PORT"),
-        "from": ((str,), True, "sender"),
-        "to": ((str, list), True, "recipients"),
-        "user": ((str,), False, "account at the server; the sender when left out"),
-        "password_file": ((str,), False, "file on the controller with its password"),
-        "tls": (
-            (str,),
-            False,
-            "starttls, tls or none; depends on the port when left out: tls for 465, none for 25 on loopback, otherwise starttls",
-        ),
-    },
-    "command": {
-        "argv": ((list,), True, "program on the host and its arguments; it reads the message from standard input"),
-    },
-}
-"""What each kind of notifier is told: types, whether it must be there, meaning."""
-EXTRA_KEYS = ("name", "url", "kind", "api_key_file", "models", "completion")
-KINDS = {
-    "openai": "/v1/models",
-    "vllm": "/v1/models",
-    "external": "/v1/models",
-    "asr": "/health",
-    "tts": "/health",
-    "ollama": "/api/tags",
-    "http": "",
-}
-"""Kinds of further endpoints, and what they are asked; C(http) is asked for the very address that is given."""
-TLS = ("starttls", "tls", "none")
 
 
 def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
@@ -125,19 +172,18 @@ def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     if not isinstance(given, Mapping):
         problems.add(f"must be a mapping, not {plain_data.kind(value)}. Known keys: {', '.join(KEYS)}.")
         given = {}
+    if isinstance(given.get("notify"), Mapping):
+        given = {**given, "notify": [given["notify"]]}
     settings = schema.filled(problems, given, KEYS)
     if settings["completion_every"] is None:
         settings["completion_every"] = max(round(60 / settings["every_minutes"]), 1)
     _read_times(problems, settings)
     settings["notify"] = _read_notifiers(problems, settings["notify"])
-    settings["extra"] = _read_extra(problems, settings["extra"])
-    for name in settings["leave_out"]:
-        if not isinstance(name, str):
-            problems.add(f"leave_out: {name!r} is neither a host, nor a service, nor a key like spark-1/heavy.")
-    if not plain_data.is_address(settings["page_listen"]):
-        problems.add(
-            f"page_listen: is {plain_data.shown(settings['page_listen'])}; it must be an address of the host, or 0.0.0.0."
-        )
+    for entry in settings["extra"]:
+        if entry["url"] and (urlsplit(entry["url"]).username or urlsplit(entry["url"]).password):
+            problems.add(
+                f"extra ({entry['name']}): the address holds a password, which messages would show. Use api_key_file."
+            )
     return settings, problems.messages
 
 
@@ -158,71 +204,41 @@ def _read_times(problems: validation.Problems, settings: dict[str, Any]) -> None
             problems.add(f"quiet: {span!r} is no span of time like '22:00-07:00'.")
 
 
-def _read_notifiers(problems: validation.Problems, given: Any) -> list[dict[str, Any]]:
+def _read_notifiers(problems: validation.Problems, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the notifiers, each C({name, kind, ...}); names tell their outboxes apart, so they stay when a key changes."""
     found: list[dict[str, Any]] = []
-    counts: dict[str, int] = {}
-    for index, entry in enumerate([given] if isinstance(given, Mapping) else given):
-        where = "notify" if isinstance(given, Mapping) else f"notify[{index}]"
-        kinds = [key for key in entry if key != "name"] if isinstance(entry, Mapping) else []
-        if len(kinds) != 1 or kinds[0] not in NOTIFIERS:
-            near = validation.nearest(str(kinds[0]), NOTIFIERS) if len(kinds) == 1 else "."
-            problems.add(f"{where}: must name one of {', '.join(NOTIFIERS)}, like `telegram: {{...}}`{near}")
+    for index, entry in enumerate(given):
+        kinds = [kind for kind in NOTIFIERS if entry[kind] is not None]
+        if problems.named(f"notify[{index}]"):
             continue
-        kind = str(kinds[0])
-        body = problems.mapping(entry[kind], f"{where}.{kind}")
-        known = NOTIFIERS[kind]
-        problems.unknown(body, tuple(known), f"key of {where}.{kind}:")
-        notifier: dict[str, Any] = {"kind": kind}
-        for key, (types, required, meaning) in known.items():
-            value = body.get(key)
-            if value is None:
-                if required:
-                    problems.add(f"{where}.{kind}: '{key}' is missing: {meaning}.")
-                notifier[key] = None
-            elif not isinstance(value, types) or isinstance(value, bool):
-                problems.add(
-                    f"{where}.{kind}.{key}: is {plain_data.kind(value)}; it must be {plain_data.kind(types[0]())}."
-                )
-            else:
-                notifier[key] = value
-        _check_notifier(problems, f"{where}.{kind}", notifier)
-        counts[kind] = counts.get(kind, 0) + 1
-        name = entry.get("name") or (kind if counts[kind] == 1 else f"{kind}-{counts[kind]}")
-        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,39}", name):
-            problems.add(f"{where}: name {name!r} must be small letters, digits, - and _.")
-        elif any(other["name"] == name for other in found):
-            problems.add(f"{where}: the name {name!r} is used twice.")
-        found.append({"name": str(name), **notifier})
+        if len(kinds) != 1:
+            problems.add(f"notify[{index}]: must name one of {', '.join(NOTIFIERS)}, like `telegram: {{...}}`.")
+            continue
+        kind = kinds[0]
+        _check_notifier(problems, f"notify[{index}].{kind}", kind, entry[kind])
+        number = sum(other["kind"] == kind for other in found) + 1
+        name = entry["name"] or (kind if number == 1 else f"{kind}-{number}")
+        if any(other["name"] == name for other in found):
+            problems.add(f"notify[{index}]: the name '{name}' is used twice.")
+        found.append({"name": name, "kind": kind, **entry[kind]})
     return found
 
 
-def _check_notifier(problems: validation.Problems, where: str, notifier: Mapping[str, Any]) -> None:
-    kind = notifier["kind"]
-    if notifier.get("url") and not _is_url(notifier["url"]):
-        problems.add(f"{where}.url: {notifier['url']!r} is no address like https://host/path.")
-    if kind == "webhook" and bool(notifier.get("url")) == bool(notifier.get("url_file")):
+def _check_notifier(problems: validation.Problems, where: str, kind: str, notifier: Mapping[str, Any]) -> None:
+    if kind == "webhook" and bool(notifier["url"]) == bool(notifier["url_file"]):
         problems.add(f"{where}: needs either 'url' or 'url_file'.")
-    if kind == "command":
-        argv = notifier.get("argv") or []
-        if not argv or not all(isinstance(word, str) for word in argv) or not str(argv[0]).startswith("/"):
-            problems.add(f"{where}.argv: must be a list of texts, the first of them the path of a program.")
-    if kind == "mail" and notifier.get("smtp"):
-        if notifier.get("tls") not in (None, *TLS):
-            problems.add(f"{where}.tls: is {notifier['tls']!r}; it must be one of {', '.join(TLS)}.")
-        server, port = mail_server(str(notifier["smtp"]))
+    if kind == "command" and notifier["argv"] and not notifier["argv"][0].startswith("/"):
+        problems.add(f"{where}.argv: must be a list of texts, the first of them the path of a program.")
+    if kind == "mail" and notifier["smtp"]:
+        server, port = mail_server(notifier["smtp"])
         if port is None:
             problems.add(f"{where}.smtp: {notifier['smtp']!r} is neither HOST nor HOST:PORT.")
         elif (
-            notifier.get("password_file")
+            notifier["password_file"]
             and mail_tls(notifier, server, port) == "none"
             and not endpoints.is_loopback(server)
         ):
             problems.add(f"{where}: the password would go to {server} in the clear. Set tls to starttls or tls.")
-
-
-def _is_url(text: Any) -> bool:
-    return plain_data.web_address(text) is not None
 
 
 def mail_server(text: str) -> tuple[str, int | None]:
@@ -248,48 +264,6 @@ def mail_tls(notifier: Mapping[str, Any], server: str, port: int) -> str:
     if port == 465:
         return "tls"
     return "none" if endpoints.is_loopback(server) and port != 587 else "starttls"
-
-
-def _read_extra(problems: validation.Problems, given: list[Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for index, entry in enumerate(given):
-        where = f"extra[{index}]"
-        body = problems.mapping(entry, where)
-        problems.unknown(body, EXTRA_KEYS, f"key of {where}:")
-        name, url, kind = body.get("name"), body.get("url"), body.get("kind", "openai")
-        if not isinstance(name, str) or not name.strip() or plain_data.CONTROL.search(name):
-            problems.add(f"{where}: 'name' is {name!r}; it must be a text that messages call it by.")
-        elif any(other["name"] == name for other in found):
-            problems.add(f"{where}: the name {name!r} is used twice.")
-        if not _is_url(url):
-            problems.add(f"{where} ({name}): 'url' is {url!r}; it must be an address like http://192.168.1.10:8009.")
-        elif urlsplit(str(url)).username or urlsplit(str(url)).password:
-            problems.add(
-                f"{where} ({name}): the address holds a password, which messages would show. Use api_key_file."
-            )
-        if not isinstance(kind, str) or kind not in KINDS:
-            problems.add(f"{where} ({name}): 'kind' is {kind!r}; it must be one of {', '.join(KINDS)}.")
-        models = body.get("models") or []
-        if not isinstance(models, list) or not all(isinstance(model, str) for model in models):
-            problems.add(f"{where} ({name}): 'models' must be a list of names that clients send.")
-            models = []
-        completion = body.get("completion", False)
-        if not isinstance(completion, bool):
-            problems.add(f"{where} ({name}): 'completion' is {plain_data.kind(completion)}; it must be true or false.")
-        key_file = body.get("api_key_file")
-        if key_file is not None and not plain_data.is_line(key_file):
-            problems.add(f"{where} ({name}): 'api_key_file' must be a file on the controller.")
-        found.append(
-            {
-                "name": name,
-                "url": url,
-                "kind": kind,
-                "models": models,
-                "completion": completion,
-                "api_key_file": key_file,
-            }
-        )
-    return found
 
 
 class _Secrets:

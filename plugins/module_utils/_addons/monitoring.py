@@ -109,15 +109,93 @@ THRESHOLDS: dict[str, Key] = {
 }
 """Keys of C(spark_monitoring.thresholds)."""
 
+_DURATION = re.compile(r"[1-9]\d*(ms|s|m|h|d|w|y)\Z")
+_SIZE = re.compile(r"[1-9]\d*(KB|MB|GB|TB)\Z")
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
+JOBS = ("node", "gpu", "vllm", "gateway", "prometheus", "alertmanager")
+"""Jobs of Prometheus that the plan fills; C(targets) may add others."""
+NEEDED = {
+    "webhook": (("url", "url_file"),),
+    "ntfy": (("topic",),),
+    "telegram": (("token_file",), ("chat_id",)),
+    "email": (("to",), ("from",), ("smarthost",)),
+}
+"""What a receiver of each type cannot do without: of each group one."""
+OF_TYPE = {
+    "webhook": {"url", "url_file", "token_file"},
+    "ntfy": {"server", "topic", "token_file"},
+    "telegram": {"token_file", "chat_id"},
+    "email": {"to", "from", "smarthost", "username", "password_file"},
+}
+_URL: Any = {"form": plain_data.web_address, "like": "an address that begins with http:// or https://"}
+RECEIVER_KEYS: dict[str, Key] = {
+    "name": Key(
+        str,
+        None,
+        "name of the receiver, unique",
+        required=True,
+        form=lambda text: _NAME.match(text) and text != "nobody",
+        like="of lower-case letters, digits, - and _, and not nobody",
+    ),
+    "type": Key(str, None, "webhook, ntfy, telegram or email", choices=tuple(NEEDED), required=True),
+    "severities": Key(
+        list,
+        ["critical", "warning"],
+        "severities of the alerts that it receives: critical, warning, info",
+        choices=("critical", "warning", "info"),
+    ),
+    "url": Key(str, "", "webhook: URL that messages are posted to, if it is not secret", **_URL),
+    "url_file": Key(str, "", "webhook: file on the controller with that URL"),
+    "server": Key(str, "https://ntfy.sh", "ntfy: URL of the server", **_URL),
+    "topic": Key(str, "", "ntfy: topic"),
+    "token_file": Key(str, "", "webhook, ntfy: bearer token; telegram: token of the bot. A file on the controller"),
+    "chat_id": Key(int, 0, "telegram: ID of the chat"),
+    "to": Key(str, "", "email: recipient"),
+    "from": Key(str, "", "email: sender"),
+    "smarthost": Key(str, "", "email: HOST:PORT of the mail server"),
+    "username": Key(str, "", "email: account at the mail server"),
+    "password_file": Key(str, "", "email: file on the controller with its password"),
+}
+"""Keys of an entry of C(spark_monitoring.receivers)."""
+
+TARGET_KEYS: dict[str, Key] = {
+    "job": Key(
+        str,
+        None,
+        "job that it belongs to, with a name of its own",
+        required=True,
+        form=lambda text: _NAME.match(text) and text not in JOBS,
+        like="a name of its own, of lower-case letters, digits, - and _",
+    ),
+    "address": Key(
+        str, None, "address or name of its host", required=True, form=plain_data.is_address, like="an address or a name"
+    ),
+    "port": Key(int, None, "its port", required=True, least=1, most=65535),
+    "path": Key(
+        str,
+        "/metrics",
+        "its path",
+        form=lambda text: text.startswith("/") and " " not in text,
+        like="a path that begins with /",
+    ),
+    "labels": Key(dict, {}, "labels of its series"),
+}
+"""Keys of an entry of C(spark_monitoring.targets)."""
 MONITORING_KEYS: dict[str, Key] = {
-    "listen": Key(str, "127.0.0.1", "address that Prometheus, Alertmanager and Grafana listen on"),
+    "listen": Key(
+        str,
+        "127.0.0.1",
+        "address that Prometheus, Alertmanager and Grafana listen on",
+        form=plain_data.is_address,
+        like="an address of the host",
+    ),
     "prometheus_port": Key(int, 9090, "port of Prometheus", least=1, most=65535),
-    "retention": Key(str, "30d", "how long samples are kept"),
-    "retention_size": Key(str, "20GB", "how much disk they may take"),
+    "retention": Key(str, "30d", "how long samples are kept", form=_DURATION.match, like="a duration like 30d"),
+    "retention_size": Key(str, "20GB", "how much disk they may take", form=_SIZE.match, like="a size like 20GB"),
     "interval": Key(int, 15, "scrape interval and rule evaluation interval in seconds", least=5, most=DAY),
     "alertmanager": Key(bool, True, "run Alertmanager"),
     "alertmanager_port": Key(int, 9093, "port of Alertmanager", least=1, most=65535),
-    "receivers": Key(list, [], "receivers of alerts, see the keys of a receiver; none by default"),
+    "receivers": Key(list, [], "receivers of alerts, see the keys of a receiver; none by default", of=RECEIVER_KEYS),
     "thresholds": Key(dict, {}, "thresholds of alerts, see below"),
     "grafana": Key(
         str,
@@ -132,55 +210,11 @@ MONITORING_KEYS: dict[str, Key] = {
         "",
         "file on the controller with the password of admin; required unless grafana: none",
     ),
-    "external_url": Key(str, "", "external URL of Prometheus, for links in messages"),
-    "targets": Key(list, [], "further scrape targets: a list of job, address, port, path and labels"),
+    "external_url": Key(str, "", "external URL of Prometheus, for links in messages", **_URL),
+    "targets": Key(list, [], "further scrape targets: a list of job, address, port, path and labels", of=TARGET_KEYS),
 }
 """Keys of C(spark_monitoring)."""
 
-RECEIVER_KEYS: dict[str, Key] = {
-    "name": Key(str, "", "name of the receiver, unique"),
-    "type": Key(str, "", "webhook, ntfy, telegram or email"),
-    "severities": Key(
-        list,
-        ["critical", "warning"],
-        "severities of the alerts that it receives: critical, warning, info",
-        choices=("critical", "warning", "info"),
-    ),
-    "url": Key(str, "", "webhook: URL that messages are posted to, if it is not secret"),
-    "url_file": Key(str, "", "webhook: file on the controller with that URL"),
-    "server": Key(str, "https://ntfy.sh", "ntfy: URL of the server"),
-    "topic": Key(str, "", "ntfy: topic"),
-    "token_file": Key(str, "", "webhook, ntfy: bearer token; telegram: token of the bot. A file on the controller"),
-    "chat_id": Key(int, 0, "telegram: ID of the chat"),
-    "to": Key(str, "", "email: recipient"),
-    "from": Key(str, "", "email: sender"),
-    "smarthost": Key(str, "", "email: HOST:PORT of the mail server"),
-    "username": Key(str, "", "email: account at the mail server"),
-    "password_file": Key(str, "", "email: file on the controller with its password"),
-}
-"""Keys of an entry of C(spark_monitoring.receivers)."""
-
-NEEDED = {
-    "webhook": (("url", "url_file"),),
-    "ntfy": (("topic",),),
-    "telegram": (("token_file",), ("chat_id",)),
-    "email": (("to",), ("from",), ("smarthost",)),
-}
-"""What a receiver of each type cannot do without: of each group one."""
-OF_TYPE = {
-    "webhook": {"url", "url_file", "token_file"},
-    "ntfy": {"server", "topic", "token_file"},
-    "telegram": {"token_file", "chat_id"},
-    "email": {"to", "from", "smarthost", "username", "password_file"},
-}
-TARGET_KEYS = ("job", "address", "port", "path", "labels")
-JOBS = ("node", "gpu", "vllm", "gateway", "prometheus", "alertmanager")
-"""Jobs of Prometheus that the plan fills; C(targets) may add others."""
-
-
-_DURATION = re.compile(r"[1-9]\d*(ms|s|m|h|d|w|y)\Z")
-_SIZE = re.compile(r"[1-9]\d*(KB|MB|GB|TB)\Z")
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*\Z")
 _VERSION = re.compile(r"[0-9][\w.+-]{0,40}\Z", re.ASCII)
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
@@ -304,14 +338,6 @@ def read_monitoring(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     problems = validation.Problems(f"host {host}, spark_monitoring")
     settings = schema.filled(problems, problems.mapping(value, "spark_monitoring"), MONITORING_KEYS)
     _ports(problems, settings, ("prometheus_port", "alertmanager_port", "grafana_port"))
-    _address(problems, settings, "listen")
-    if settings["external_url"] and plain_data.web_address(settings["external_url"]) is None:
-        problems.add(
-            f"'external_url' is {plain_data.shown(settings['external_url'])}; it must be like https://sparks.example.com/."
-        )
-    for key, pattern, example in (("retention", _DURATION, "30d"), ("retention_size", _SIZE, "20GB")):
-        if not pattern.match(settings[key]):
-            problems.add(f"'{key}' is '{settings[key]}'; it must be like {example}.")
     if settings["grafana"] != "none" and not settings["grafana_password_file"]:
         problems.add(
             "'grafana_password_file' is missing: Grafana would start with the password admin. Name a file on the controller, "
@@ -325,81 +351,43 @@ def read_monitoring(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
         r"(:latest|^[^:@]+)\Z", settings["grafana_image"].rpartition("/")[2]
     ):
         problems.add(f"'grafana_image' is '{settings['grafana_image']}', which moves. Name a version or a digest.")
-    thresholds = validation.Problems(f"host {host}, spark_monitoring.thresholds")
-    settings["thresholds"] = schema.filled(thresholds, settings["thresholds"], THRESHOLDS)
+    settings["thresholds"] = schema.filled(problems, settings["thresholds"], THRESHOLDS, "thresholds.")
     if settings["thresholds"]["memory_critical_gib"] > settings["thresholds"]["memory_warning_gib"]:
-        thresholds.add("'memory_critical_gib' is above 'memory_warning_gib'. It is the lower of the two.")
-    settings["receivers"], wrong = _read_receivers(host, settings["receivers"])
-    settings["targets"], odd = _read_targets(host, settings["targets"])
-    return settings, [*problems.messages, *thresholds.messages, *wrong, *odd]
+        problems.add("'memory_critical_gib' is above 'memory_warning_gib'. It is the lower of the two.")
+    for index, receiver in enumerate(settings["receivers"]):
+        if not problems.named(f"receivers[{index}]"):
+            _check_receiver(problems, f"receivers[{index}]", receiver)
+    for index, target in enumerate(settings["targets"]):
+        _check_labels(problems, f"targets[{index}]", target)
+    return settings, problems.messages
 
 
-def _read_receivers(host: str, given: list[Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    found: list[dict[str, Any]] = []
-    messages: list[str] = []
-    for index, entry in enumerate(given):
-        problems = validation.Problems(f"host {host}, spark_monitoring.receivers[{index}]")
-        body = problems.mapping(entry, "receiver")
-        receiver = schema.filled(problems, body, RECEIVER_KEYS)
-        name, kind = receiver["name"], receiver["type"]
-        if not _NAME.match(name) or name == "nobody":
-            problems.add(f"'name' is '{name}'; it must be of lower-case letters, digits, - and _, and not nobody.")
-        elif name in [other["name"] for other in found]:
-            problems.add(f"'name' is '{name}' a second time. Give each receiver a name of its own.")
-        if kind not in NEEDED:
-            problems.add(f"'type' is '{kind}'; it must be one of {', '.join(NEEDED)}.")
-        else:
-            for group in NEEDED[kind]:
-                if not any(receiver[key] for key in group):
-                    problems.add(f"a receiver of type {kind} needs '{' or '.join(group)}'.")
-            others = set(body) & (set(RECEIVER_KEYS) - {"name", "type", "severities"} - OF_TYPE[kind])
-            if others:
-                problems.add(
-                    f"{', '.join(sorted(others))} mean nothing for type {kind}, which knows {_listed(OF_TYPE[kind])}."
-                )
-        if receiver["url"] and receiver["url_file"]:
-            problems.add("'url' and 'url_file' are both given. Keep one.")
-        for key in ("url", "server"):
-            if receiver[key] and plain_data.web_address(receiver[key]) is None:
-                problems.add(f"'{key}' is '{receiver[key]}'; it must begin with http:// or https://.")
-        if receiver["username"] and not receiver["password_file"]:
-            problems.add("'username' has no 'password_file'.")
-        if not receiver["severities"]:
-            problems.add(f"'severities' is empty; it must have {schema.one_of(RECEIVER_KEYS['severities'].choices)}.")
-        messages += problems.messages
-        if not problems.messages:
-            found.append(receiver)
-    return found, messages
+def _check_receiver(problems: validation.Problems, where: str, receiver: Mapping[str, Any]) -> None:
+    kind = receiver["type"]
+    for group in NEEDED[kind]:
+        if not any(receiver[key] for key in group):
+            problems.add(f"{where}: a receiver of type {kind} needs '{' or '.join(group)}'.")
+    given = {key for key, value in receiver.items() if value != RECEIVER_KEYS[key].default}
+    if others := given - {"name", "type", "severities"} - OF_TYPE[kind]:
+        problems.add(f"{where}: {_listed(others)} mean nothing for type {kind}, which knows {_listed(OF_TYPE[kind])}.")
+    if receiver["url"] and receiver["url_file"]:
+        problems.add(f"{where}: 'url' and 'url_file' are both given. Keep one.")
+    if receiver["username"] and not receiver["password_file"]:
+        problems.add(f"{where}: 'username' has no 'password_file'.")
+    if not receiver["severities"]:
+        problems.add(
+            f"{where}: 'severities' is empty; it must have {schema.one_of(RECEIVER_KEYS['severities'].choices)}."
+        )
 
 
-def _read_targets(host: str, given: list[Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    found: list[dict[str, Any]] = []
-    messages: list[str] = []
-    for index, entry in enumerate(given):
-        problems = validation.Problems(f"host {host}, spark_monitoring.targets[{index}]")
-        body = problems.mapping(entry, "target")
-        problems.unknown(body, TARGET_KEYS)
-        job, address, port, path = body.get("job"), body.get("address"), body.get("port"), body.get("path", "/metrics")
-        labels = problems.mapping(body.get("labels"), "labels")
-        if not isinstance(job, str) or not _NAME.match(job) or job in JOBS:
-            problems.add(f"'job' is {job!r}; it must be a name of its own, of lower-case letters, digits, - and _.")
-        if not plain_data.is_address(address):
-            problems.add(f"'address' is {address!r}; it must be an address or a name.")
-        if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
-            problems.add(f"'port' is {port!r}; it must be a port from 1 to 65535.")
-        if not isinstance(path, str) or not path.startswith("/") or " " in path:
-            problems.add(f"'path' is {path!r}; it must begin with /.")
-        bad = [name for name in labels if not _LABEL.match(name)]
-        if bad:
-            problems.add(f"'labels' has {_listed(bad)}, which Prometheus does not take as the name of a label.")
-        odd = [name for name, text in labels.items() if isinstance(text, (dict, list, bool))]
-        if odd:
-            problems.add(f"'labels' has {_listed(odd)}, whose values are no texts. Quote them.")
-        messages += problems.messages
-        if not problems.messages:
-            texts = {name: str(text) for name, text in labels.items()}
-            found.append({"job": job, "address": address, "port": port, "path": path, "labels": texts})
-    return found, messages
+def _check_labels(problems: validation.Problems, where: str, target: dict[str, Any]) -> None:
+    """Check the labels of a target, and turn their values into texts."""
+    labels = target["labels"]
+    if bad := [name for name in labels if not _LABEL.match(str(name))]:
+        problems.add(f"{where}: 'labels' has {_listed(bad)}, which Prometheus does not take as the name of a label.")
+    if odd := [name for name, text in labels.items() if isinstance(text, (dict, list, bool))]:
+        problems.add(f"{where}: 'labels' has {_listed(odd)}, whose values are no texts. Quote them.")
+    target["labels"] = {str(name): str(text) for name, text in labels.items()}
 
 
 def _listed(names: Any) -> str:

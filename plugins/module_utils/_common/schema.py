@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from . import plain_data
@@ -32,8 +32,10 @@ class Key(NamedTuple):
     """One key that a person may write.
 
     types: a type of YAML, or several. default: C(None) where something else decides. meaning: one line of Markdown, without a full
-    stop. choices: the texts that are allowed, or, of a list, its entries. least, most: of a number, both included. unit: of a number,
-    as messages name it. page: of C(docs/), with an anchor where that helps.
+    stop. choices: the texts that are allowed, or, of a list, its entries. least, most: of a number, both included; above: not included.
+    unit: of a number, as messages name it. page: of C(docs/), with an anchor where that helps. required: may not be left out. form, like:
+    tells whether a text is right, and what it must be, as the end of a sentence; the default may differ. of: the keys of a mapping, or
+    of each entry of a list; a C(Key) for a list of anything else.
     """
 
     types: type | tuple[type, ...]
@@ -44,6 +46,11 @@ class Key(NamedTuple):
     most: float | None = None
     unit: str = ""
     page: str = ""
+    required: bool = False
+    above: float | None = None
+    form: Callable[[str], Any] | None = None
+    like: str = ""
+    of: Any = None
 
     @property
     def listed(self) -> tuple[type, ...]:
@@ -58,6 +65,7 @@ class Key(NamedTuple):
 
 
 Keys = Mapping[str, Key]
+_MAPPING = Key(dict, {}, "an entry of a list of mappings")
 
 
 def defaults(keys: Keys) -> dict[str, Any]:
@@ -69,27 +77,41 @@ def defaults(keys: Keys) -> dict[str, Any]:
 
 
 def read(
-    problems: Problems, given: Mapping[str, Any], keys: Keys, prefix: str = "", only: Iterable[str] | None = None
+    problems: Problems,
+    given: Mapping[str, Any],
+    keys: Keys,
+    prefix: str = "",
+    only: Iterable[str] | None = None,
+    fill: bool = False,
+    nulls: bool = False,
 ) -> dict[str, Any]:
-    """Return what is right of some keys, and complain of the others: unknown ones, and values of a wrong type or range.
+    """Return what is right of some keys, and complain of the others: unknown ones, missing ones, values of a wrong type or range.
 
     :param problems: takes the complaints
     :param given: what was written; C(None) is as good as nothing
     :param keys: the table of keys
     :param prefix: of the keys in messages, C(services.heavy.)
     :param only: the keys that are allowed here; all of C(keys) when left out
+    :param fill: what was left out or is wrong has its default, also in mappings below
+    :param nulls: a key that is C(None) is kept, as it takes away what another layer has
     :returns: the values of the right type and range
     """
     known = {name: keys[name] for name in (keys if only is None else only)}
     problems.unknown([str(name) for name in given], tuple(known), f"key of {prefix.rstrip('.')}:" if prefix else "key")
-    right = {}
+    right = defaults(known) if fill else {}
     for name, key in known.items():
         value = given.get(name)
-        if value is None:
-            continue
-        why = wrong(key, value)
-        if why:
+        if value is None or (key.required and value in ("", [], {})):
+            if key.required:
+                problems.add(f"'{prefix}{name}' is missing: {key.meaning}.")
+            elif nulls and name in given:
+                right[name] = None
+        elif why := wrong(key, value):
             problems.add(f"'{prefix}{name}' {why}")
+        elif isinstance(value, list) and key.of is not None:
+            right[name] = entries(problems, value, key.of, f"{prefix}{name}", fill)
+        elif isinstance(value, Mapping) and key.of is not None:
+            right[name] = read(problems, value, key.of, f"{prefix}{name}.", None, fill, nulls)
         else:
             right[name] = copy.copy(value)
     return right
@@ -104,7 +126,32 @@ def filled(problems: Problems, given: Mapping[str, Any], keys: Keys, prefix: str
     :param prefix: see C(read)
     :returns: a value for each key
     """
-    return {**defaults(keys), **read(problems, given, keys, prefix)}
+    return read(problems, given, keys, prefix, fill=True)
+
+
+def entries(problems: Problems, given: list[Any], keys: Keys | Key, place: str, fill: bool = True) -> list[Any]:
+    """Return what is right of a list, entry by entry; of two entries with one name, the second is complained of.
+
+    :param problems: takes the complaints
+    :param given: what was written
+    :param keys: the keys of each entry, or what each is where it is no mapping
+    :param place: of the list, in messages
+    :param fill: see C(read)
+    :returns: the entries, less those of a wrong type
+    """
+    found: list[Any] = []
+    for index, entry in enumerate(given):
+        why = wrong(keys if isinstance(keys, Key) else _MAPPING, entry)
+        if why:
+            problems.add(f"'{place}[{index}]' {why}")
+        elif isinstance(keys, Key):
+            found.append(entry)
+        else:
+            found.append(read(problems, entry, keys, f"{place}[{index}].", fill=fill))
+            name = found[-1].get("name")
+            if name is not None and any(other.get("name") == name for other in found[:-1]):
+                problems.add(f"'{place}[{index}].name' is {plain_data.shown(name)}; another entry has that name.")
+    return found
 
 
 def wrong(key: Key, value: Any) -> str:
@@ -116,14 +163,19 @@ def wrong(key: Key, value: Any) -> str:
         if not plain_data.is_number(value, -plain_data.LARGEST, plain_data.LARGEST) or not _within(key, value):
             return f"is {plain_data.shown(value)}; it must be {_allowed(key)}."
     elif isinstance(value, str) and key.choices and value not in key.choices:
-        near = nearest_word(value, key.choices)
-        if near:
-            return f"is {plain_data.shown(value)}; did you mean '{near}'? It must be {one_of(key.choices)}."
-        return f"is {plain_data.shown(value)}; it must be {one_of(key.choices)}."
+        return f"is {plain_data.shown(value)}; {_meant(value, key.choices, 'it must')} be {one_of(key.choices)}."
+    elif isinstance(value, str) and key.form and value != key.default and not key.form(value):
+        return f"is {plain_data.shown(value)}; it must be {key.like}."
     elif isinstance(value, list) and key.choices and not all(entry in key.choices for entry in value):
         other = next(entry for entry in value if entry not in key.choices)
-        return f"holds {plain_data.shown(other)}; its entries must be {one_of(key.choices)}."
+        return f"holds {plain_data.shown(other)}; {_meant(other, key.choices, 'its entries must')} be {one_of(key.choices)}."
     return ""
+
+
+def _meant(value: Any, choices: Iterable[str], rest: str) -> str:
+    """Begin the end of a complaint about a choice, with the one that was meant where one is like it."""
+    near = nearest_word(value, choices) if isinstance(value, str) else None
+    return f"did you mean '{near}'? {rest[0].upper()}{rest[1:]}" if near else rest
 
 
 def meant(key: Key, value: Any) -> Any:
@@ -144,11 +196,14 @@ def one_of(choices: Iterable[str]) -> str:
 
 
 def _within(key: Key, value: float) -> bool:
-    return (key.least is None or value >= key.least) and (key.most is None or value <= key.most)
+    least, above, most = key.least, key.above, key.most
+    return (least is None or value >= least) and (above is None or value > above) and (most is None or value <= most)
 
 
 def _allowed(key: Key) -> str:
     """Return what a value has to be, with its range."""
+    if key.like:
+        return key.like
     if key.choices and str in key.listed:
         return one_of(key.choices)
     words = one_of([plain_data.kind(kind()) for kind in key.listed if not (kind is float and int in key.listed)])
@@ -157,4 +212,6 @@ def _allowed(key: Key) -> str:
     unit = f" of {key.unit}" if key.unit else ""
     if key.least is not None and key.most is not None:
         return f"{words}{unit} from {key.least:g} to {key.most:g}"
+    if key.above is not None:
+        return f"{words}{unit} above {key.above:g}" + (f", at most {key.most:g}" if key.most is not None else "")
     return f"{words}{unit}" + (f", {key.least:g} or more" if key.least is not None else "")

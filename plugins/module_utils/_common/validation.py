@@ -59,6 +59,10 @@ class Problems:
         """Keep one message, prefixed by the place that it is about."""
         self.messages.append(f"{self.where}: {message}")
 
+    def named(self, place: str) -> bool:
+        """Tell whether something at a place, C(receivers[0]), has been complained of: what was left out then says nothing more."""
+        return any(place in message for message in self.messages)
+
     def unknown(self, keys: Iterable[str], known: Sequence[str], what: str = "key") -> None:
         """Complain about every key that is not known and name the nearest known one.
 

@@ -18,12 +18,13 @@ from typing import Any
 
 from .._common import untrusted, validation
 from .._common.findings import Finding
+from .._common.sizes import GIB
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
 STAGING = "/var/lib/dgxspark/bundle"
 """Folder on a host where pieces wait, those that are to leave it and those that came."""
-PIECE_BYTES = 2**30
+PIECE_BYTES = GIB
 
 
 def image_folder(ref: str, image_id: str) -> str:
@@ -198,7 +199,7 @@ def image_item(ref: str, image: Mapping[str, Any], base: str = "") -> dict[str, 
         "digests": list(image.get("repo_digests") or []),
         "platform": f"{image.get('os') or 'linux'}/{image.get('architecture') or 'arm64'}",
         "folder": image_folder(ref, str(image["id"])),
-        "bytes": int(float(image.get("size_gib") or 0) * 2**30),
+        "bytes": int(float(image.get("size_gib") or 0) * GIB),
         "base": base,
     }
 

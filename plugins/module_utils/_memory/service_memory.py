@@ -1427,18 +1427,23 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
     )
 
 
-def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
-    utilization = args.get("gpu-memory-utilization")
-    config = item.config or {}
+def _geometry(config: Config, dtype: str) -> Geometry:
+    """Return the layers of a model as an engine computes with them. dtype: as its option says."""
     geometry = read_geometry(config)
-    dtype = str(args.get("dtype", "auto"))
     if dtype != "auto":
         name = {"half": "float16", "float": "float32"}.get(dtype, dtype)
         if name not in ("float16", "bfloat16", "float32"):
             raise Refusal("args.dtype", f"dtype {dtype!r} is not known")
-        geometry = replace(geometry, dtype=name)
-    elif geometry.dtype == "float32":
-        geometry = replace(geometry, dtype="bfloat16")  # vLLM casts 32-bit checkpoints unless it is told not to
+        return replace(geometry, dtype=name)
+    # vLLM casts 32-bit checkpoints unless it is told not to.
+    return replace(geometry, dtype="bfloat16") if geometry.dtype == "float32" else geometry
+
+
+# Long: it says of each term of an engine where it comes from.
+def _by_arithmetic(item: ServiceInput, args: Config) -> Engine:
+    utilization = args.get("gpu-memory-utilization")
+    config = item.config or {}
+    geometry = _geometry(config, str(args.get("dtype", "auto")))
     batch = _batch(args, geometry)
     limit = geometry.max_position_embeddings
     length = args.get("max-model-len")

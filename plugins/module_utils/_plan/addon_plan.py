@@ -27,8 +27,12 @@ def plan_add_ons(
 ) -> dict[str, dict[str, Any]]:
     """Plan the add-on services; the findings and images of a Spark's go into its part of the plan.
 
-    planned: the Sparks' part of the plan, which is added to. clusters: what concerns each cluster as a whole. Returns what each host has
-    of add-on services.
+    :param sparks: the Sparks by name
+    :param others: hosts that are no Sparks and run add-on services, by name
+    :param planned: the Sparks' part of the plan, which is added to
+    :param clusters: what concerns each cluster as a whole, by name
+    :param sources: recipes, lock file and what else the plan is made from
+    :returns: what each host has of add-on services
     """
     hosts = {**sparks, **others}
     places = _places(sparks, others, planned, clusters)

@@ -12,9 +12,9 @@ from .._cluster import collective, ray_cluster
 from .._host import containers
 from .._vllm.launch import render
 from .planned import Container, PlannedService
-from .recipes import HASHED
 from .service import PlacedService
 from .service_files import CONTAINER_CACHE, CONTAINER_HF_HOME, CONTAINER_SECRETS, REQUIREMENTS, mounts, profile_option
+from .service_keys import HASHED
 
 WITH_SECRETS = "/usr/local/libexec/dgxspark/with-secrets"
 STOP_SECONDS = 60
@@ -27,6 +27,13 @@ def render_command(
 
     Behind a shell that installs packages first, or behind the secrets' wrapper, the command is whole. NVIDIA's own
     entrypoint stays in either case: it is what makes a newer CUDA run on an older driver.
+
+    :param entrypoint: of the image, C(serve) or C(passthrough)
+    :param model: what C(vllm serve) is given as model
+    :param args: its options, long names with dashes
+    :param with_secrets: whether the wrapper exports keys first
+    :param pip: packages that are installed first
+    :returns: words
     """
     serve = ["vllm", "serve"] if with_secrets or pip or entrypoint == "passthrough" else []
     command = [*serve, model, *render(dict(args))]
@@ -46,7 +53,13 @@ def render_command(
 
 
 def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: str = "private") -> list[str]:
-    """Return what every container gets that rules look at."""
+    """Return what every container gets that rules look at.
+
+    :param settings: variables of the host
+    :param service: whose container it is
+    :param ipc: namespace of C(--ipc)
+    :returns: words
+    """
     shared = ipc.startswith("container:")  # its /dev/shm is that container's
     shm = [] if shared else ["--shm-size", service.shm_size or settings["spark_shm_size"]]
     rdma = [str(arg) for arg in settings["spark_fabric_args"]] if service.cluster else []
@@ -54,7 +67,13 @@ def own_docker_args(settings: Mapping[str, Any], service: PlacedService, ipc: st
 
 
 def parts_of(settings: Mapping[str, Any], service: PlacedService, planned: PlannedService) -> list[Container]:
-    """Return the containers of a service on this host, in the order of their start, each with its C(docker run)."""
+    """Return the containers of a service on this host, in the order of their start, each with its C(docker run).
+
+    :param settings: variables of the host
+    :param service: as it is placed on the host
+    :param planned: as the host will run it
+    :returns: the containers
+    """
     span, container = service.cluster, planned.container
     if span is None or span.executor != "ray":
         return [Container(container, docker_argv(settings, service, planned))]
@@ -163,7 +182,15 @@ def docker_argv(
     ipc: str = "private",
     more: Sequence[str] = (),
 ) -> list[str]:
-    """Return the whole C(docker run) of a planned engine, one argument per list item."""
+    """Return the whole C(docker run) of a planned engine, one argument per list item.
+
+    :param settings: variables of the host
+    :param service: as it is placed on the host
+    :param planned: as the host will run it
+    :param ipc: namespace of C(--ipc)
+    :param more: further options of C(docker run)
+    :returns: words
+    """
     argv = [*_docker_run(settings, service, planned, planned.container, ipc), *more]
     if planned.secrets:
         argv += [

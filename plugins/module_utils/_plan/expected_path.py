@@ -24,8 +24,10 @@ from .service import JudgedLaunch, ServiceSpec
 def of_service(service: ServiceSpec, args: Mapping[str, Any], launch: JudgedLaunch) -> dict[str, Any]:
     """Return what a planned service should run.
 
-    service: as C(recipes.resolve_service) returns it. args: the options that it is started with. launch: as it
-    is judged.
+    :param service: as C(recipes.resolve_service) returns it
+    :param args: the options that it is started with
+    :param launch: as it is judged
+    :returns: what C(fast_path.compare) takes as expected
     """
     said = (args, launch.env, launch.vllm_version, service.model.get("repo"), service.config, service.quant_config)
     return copy.deepcopy(_once(Written((*said, service.expect))))

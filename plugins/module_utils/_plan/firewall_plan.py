@@ -26,8 +26,12 @@ def plan_firewalls(
 ) -> None:
     """Close what listens on more than loopback to everybody but those who have to come.
 
-    planned: the Sparks' part of the plan; add_ons: what each host has of add-on services; both are added to. clusters: what
-    concerns each cluster as a whole. resolve: the addresses of a name.
+    :param sparks: the Sparks by name
+    :param others: hosts that are no Sparks and run add-on services, by name
+    :param planned: the Sparks' part of the plan, which is added to
+    :param clusters: what concerns each cluster as a whole, by name
+    :param add_ons: what each host has of add-on services, which is added to
+    :param resolve: returns the addresses of a name
     """
     names = {name: _names(host) for name, host in {**others, **sparks}.items()}
     unasked = {

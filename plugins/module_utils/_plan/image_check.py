@@ -29,7 +29,13 @@ def credible(text: Any) -> str | None:
 
 
 def catalogue_entry(ref: str, probe: Mapping[str, Any], known: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a catalogue entry for one image in which what was probed goes before what was known."""
+    """Return a catalogue entry for one image in which what was probed goes before what was known.
+
+    :param ref: reference of the image
+    :param probe: what the image itself said
+    :param known: entries of C(spark_image_catalogue)
+    :returns: the entry
+    """
     found = image_catalogue.lookup(ref, [entry for entry in known if isinstance(entry, Mapping)]) or {}
     entry = {key: found[key] for key in image_catalogue.EXTRA_KEYS if found.get(key) is not None}
     entry["image"] = ref
@@ -71,8 +77,12 @@ def findings(
 ) -> list[Finding]:
     """Say what the image itself tells against a start on this host.
 
-    image: its entry of M(dgxspark.vllm.image_info). measured: C(spark) of M(dgxspark.vllm.spark_info).
-    stated_version: what the inventory or the recipe says about it. env: of the service.
+    :param ref: reference of the image
+    :param image: its entry of M(dgxspark.vllm.image_info)
+    :param measured: C(spark) of M(dgxspark.vllm.spark_info)
+    :param stated_version: what the inventory or the recipe says about its vLLM
+    :param env: of the service
+    :returns: findings
     """
     probe = image.get("probe") or {}
     found = [_architecture(ref, image, measured), _stated(ref, probe, stated_version)]

@@ -23,7 +23,7 @@ from .._compat.compat import check_launch, check_written
 from .._compat.rules_unit import Written
 from .._content.snapshots import TOKENIZER_FILES
 from .._vllm import image_catalogue, launch, seccomp
-from . import import_engine, recipes
+from . import import_engine, recipes, service_keys
 from .import_draft import OWN_IMAGE, Draft, Unreadable
 from .import_engine import Engine, brief, quiet
 from .import_sources import FORMS, read_source
@@ -729,7 +729,7 @@ class _Import:
                 self.rewritten[target] = f"{CONTAINER_HF_HOME}/local/{PurePosixPath(source).name}"
             elif self._outside(model) != model and source.startswith(f"{self._outside(model)}/"):
                 name = source[len(self._outside(model)) :]
-                self.files.append({"source": f"{recipes.MODEL_FOLDER}{name}", "path": target})
+                self.files.append({"source": f"{service_keys.MODEL_FOLDER}{name}", "path": target})
             elif source.startswith(("/proc/", "/sys/")):
                 self.leave(
                     spec, "engines change nothing on their host here; its role and the unit's gate prepare memory"
@@ -768,7 +768,7 @@ class _Import:
         extra: dict[str, dict[str, Any]] = {}
         # Of a repository that is there for its tokenizer alone the weights are not fetched.
         for other, more in ((drafter, {}), (tokenizer, {"only": list(TOKENIZER_FILES)})):
-            if isinstance(other, str) and recipes.REPO_NAME.fullmatch(other) and other != typed:
+            if isinstance(other, str) and service_keys.REPO_NAME.fullmatch(other) and other != typed:
                 extra.setdefault(other, {"repo": other, **more})
         beside = {"extra": list(extra.values())} if extra else {}
         if isinstance(drafter, str) and drafter.startswith(("/", "~")):
@@ -851,7 +851,7 @@ def _pip_packages(words: Sequence[str]) -> list[str]:
         return []
     rest = text[match.end() :].split()
     packages = [word for word in rest if word not in QUIET_PIP]
-    return packages if all(recipes.REQUIREMENT.fullmatch(word) for word in packages) else []
+    return packages if all(service_keys.REQUIREMENT.fullmatch(word) for word in packages) else []
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 from .._addons import addons
-from .._common import plain_data, validation
+from .._common import plain_data, schema, validation
 from . import lock as lock_file
-from . import on_demand, preflight, recipes, variables
+from . import on_demand, preflight, recipes, service_keys, variables
 from .service import Host, PlacedService, ServiceSpec, Sources
 
 
@@ -30,7 +30,7 @@ def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str
     for host, given in hosts.items():
         variables = {}
         for name, value in (given.get("vars") or {}).items():
-            strange = plain_data.unfit(value, f"host {host}: {name}", recipes.ENDLESS)
+            strange = plain_data.unfit(value, f"host {host}: {name}", service_keys.ENDLESS)
             if name in addons.VARIABLES:  # services have words of their own for each place
                 strange = strange or plain_data.several_lines(value, f"host {host}: {name}", ("config",))
             messages += strange
@@ -50,9 +50,13 @@ def fit(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> dict[str
 
 
 def read_spark(name: str, given: Mapping[str, Any], sources: Sources, messages: list[str]) -> Host:
-    """Check the variables of a Spark and merge its services; what is wrong goes to C(messages).
+    """Check the variables of a Spark and merge its services.
 
-    given: C({vars, address, measured, images, fabric}), see C(plan.make_plan). The host is only meaningful without messages.
+    :param name: of the host
+    :param given: C({vars, address, measured, images, fabric}), see C(plan.make_plan)
+    :param sources: recipes, lock file and what else the plan is made from
+    :param messages: takes what is wrong
+    :returns: the host, which is only meaningful without messages
     """
     settings, wrong = variables.read(name, given["vars"])
     messages += wrong
@@ -72,7 +76,13 @@ def read_spark(name: str, given: Mapping[str, Any], sources: Sources, messages: 
 
 
 def read_other(name: str, given: Mapping[str, Any], messages: list[str]) -> Host:
-    """Check the variables of a host that is no Spark and runs add-on services; what is wrong goes to C(messages)."""
+    """Check the variables of a host that is no Spark and runs add-on services.
+
+    :param name: of the host
+    :param given: C({vars, address})
+    :param messages: takes what is wrong
+    :returns: the host, which is only meaningful without messages
+    """
     settings, wrong = addons.read(name, given["vars"], (), is_spark=False)
     messages += wrong
     return _host(name, given, {"addons": settings})
@@ -142,8 +152,13 @@ def read_service(
 ) -> tuple[ServiceSpec | None, list[str]]:
     """Merge a service; what the lock file has of it goes by digest and commit.
 
-    entry: as it is written. where: its place, for messages. key: C(host/) or C(cluster/). host: whose C(spark_defaults) hold, a cluster's
-    head. present: images that are there. Returns the service, None where something is wrong with it, and all that is.
+    :param entry: as it is written
+    :param where: its place, for messages
+    :param key: C(host/) or C(cluster/)
+    :param host: whose C(spark_defaults) hold, a cluster's head
+    :param sources: recipes, lock file and what else the plan is made from
+    :param present: images that are there
+    :returns: the service, None where something is wrong with it, and all that is
     """
     name = entry.get("name") if isinstance(entry, Mapping) else None
     defaults = host.settings["spark_defaults"]
@@ -159,24 +174,10 @@ def read_service(
     return replace(service, lock=described), wrong
 
 
-def _check_sidecars(host: str, sidecars: Sequence[Any], taken: set[Any]) -> list[str]:
+def _check_sidecars(host: str, sidecars: list[Any], taken: set[Any]) -> list[str]:
     """Return what is wrong with C(spark_sidecars); a name may not be that of a service."""
-    messages = []
-    names = set(taken)
-    for index, entry in enumerate(sidecars):
-        problems = validation.Problems(f"host {host}, spark_sidecars[{index}]")
-        if not isinstance(entry, Mapping):
-            problems.add(f"must be a mapping of name and memory_gib, not {plain_data.kind(entry)}.")
-        else:
-            problems.unknown([str(key) for key in entry], ("name", "memory_gib"))
-            name, size = entry.get("name"), entry.get("memory_gib")
-            if not plain_data.is_line(name):
-                problems.add(f"'name' is {plain_data.shown(name)}; it must be one line of text.")
-            elif name in names:
-                problems.add(f"the name '{name}' is used twice on this host.")
-            else:
-                names.add(name)
-            if isinstance(size, bool) or not isinstance(size, (int, float)) or not 0 < size < float("inf"):
-                problems.add(f"'memory_gib' is {size!r}; it must be a size in GiB above 0.")
-        messages += problems.messages
-    return messages
+    problems = validation.Problems(f"host {host}")
+    for entry in schema.entries(problems, sidecars, service_keys.SIDECAR, "spark_sidecars"):
+        if entry["name"] in taken:
+            problems.add(f"the name '{entry['name']}' of spark_sidecars is that of a service of this host.")
+    return problems.messages

@@ -53,7 +53,14 @@ def check_launch(
     measured: Mapping[str, Any] | None,
     images: Mapping[str, Any],
 ) -> JudgedLaunch:
-    """Ask the compatibility engine about one launch; a probed fact beats what the recipe or the catalogue says."""
+    """Ask the compatibility engine about one launch; a probed fact beats what the recipe or the catalogue says.
+
+    :param service: as it is placed on its host
+    :param settings: variables of the host
+    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None where nobody asked
+    :param images: of the host, by reference
+    :returns: the launch as it is judged
+    """
     image = service.image
     there = images.get(image["ref"]) or {}
     probe = there.get("probe") or {}
@@ -145,6 +152,13 @@ def budget_of(
 
     What is left open is solved from totals alone: a figure that followed the momentary free memory would change from
     run to run, and every run would restart the engines. What the host says then decides whether that can start.
+
+    :param settings: variables of the host
+    :param services: of the host
+    :param launches: as C(check_launch) returns them, by service
+    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None where nobody asked
+    :param asked: the host, and what answers of images are taken from; without, no image is asked
+    :returns: as C(budget.memory_budget), with C(questions)
     """
     request = budget_request(settings, services, launches, measured)
     if asked:
@@ -261,6 +275,14 @@ def budget_request(
     launches: Mapping[str, JudgedLaunch],
     measured: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
+    """Return what the memory of a host is judged by.
+
+    :param settings: variables of the host
+    :param services: of the host
+    :param launches: as C(check_launch) returns them, by service
+    :param measured: C(spark) of M(dgxspark.vllm.spark_info), None where nobody asked
+    :returns: the input of C(budget.memory_budget)
+    """
     request: dict[str, Any] = {
         "os_reserve_gib": settings["spark_os_reserve_gib"],
         "safety_margin_gib": settings["spark_safety_margin_gib"],

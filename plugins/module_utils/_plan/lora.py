@@ -8,19 +8,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._common import plain_data
+from .._common import plain_data, schema
+from .._common.schema import Key
 from .._common.validation import Problems
+from . import service_keys
 
-KEYS = ("adapters", "max_rank", "max_loras", "max_cpu_loras")
-ADAPTER_KEYS = ("name", "repo", "revision")
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What C(--max-lora-rank) takes (MaxLoRARanks in vllm/config/lora.py)."""
 OPTIONS = ("enable-lora", "lora-modules", "max-lora-rank", "max-loras", "max-cpu-loras")
 """Options that follow from the key C(lora), and may not be said twice."""
 MOST = 64
+ADAPTER: dict[str, Key] = {
+    "name": Key(
+        str,
+        None,
+        "name that clients send as `model`",
+        required=True,
+        form=lambda text: plain_data.is_line(text) and "=" not in text,
+        like="one line of text without '='",
+    ),
+    "repo": service_keys.EXTRA_MODEL["repo"],
+    "revision": service_keys.EXTRA_MODEL["revision"],
+}
+"""Keys of an adapter."""
+KEYS: dict[str, Key] = {
+    "adapters": Key(list, [], "the adapters: a list of `name`, `repo` and `revision`", required=True, of=ADAPTER),
+    "max_rank": Key(int, 16, f"the largest rank of them: {schema.one_of(map(str, RANKS))}"),
+    "max_loras": Key(int, None, "of how many one step may compute; all of them when left out", least=1, most=MOST),
+    "max_cpu_loras": Key(
+        int, None, "how many are kept in host memory; as `max_loras` when left out", least=1, most=MOST
+    ),
+}
+"""Keys of C(lora) of a service."""
 
 
-def read(problems: Problems, given: Any, args: Mapping[str, Any], served: Any) -> dict[str, Any]:
+def read(problems: Problems, given: Mapping[str, Any] | None, args: Mapping[str, Any], served: Any) -> dict[str, Any]:
     """Check what a service says of its adapters.
 
     :param problems: what is wrong goes there
@@ -29,40 +51,25 @@ def read(problems: Problems, given: Any, args: Mapping[str, Any], served: Any) -
     :param served: its own name to clients, which no adapter may have
     :returns: C({adapters, max_rank, max_loras, max_cpu_loras}), empty without adapters
     """
-    lora = problems.mapping(given, "lora")
-    if not lora:
+    if not given:
         return {}
-    problems.unknown(lora, KEYS, "key of lora:")
-    adapters = problems.mappings(lora.get("adapters"), "lora.adapters")
-    if not adapters:
-        problems.add("'lora' needs 'adapters', a list of name and repo.")
-    names: list[Any] = [served]
-    for entry in adapters:
-        problems.unknown(entry, ADAPTER_KEYS, "key of lora.adapters:")
-        name = entry.get("name")
-        if not isinstance(name, str) or not plain_data.is_line(name) or "=" in name or name in names:
-            problems.add(
-                f"lora.adapters names {plain_data.shown(name)}; it must be a name of its own without '=', which clients send as model."
-            )
-        names.append(name)
-    sizes: dict[str, Any] = {
-        "max_rank": lora.get("max_rank", 16),
-        "max_loras": lora.get("max_loras", min(len(adapters), MOST) or 1),
-    }
-    sizes["max_cpu_loras"] = lora.get("max_cpu_loras", sizes["max_loras"])
-    if sizes["max_rank"] not in RANKS or isinstance(sizes["max_rank"], bool):
-        problems.add(f"lora.max_rank is {sizes['max_rank']!r}; vLLM takes {', '.join(map(str, RANKS))}.")
-    for key in ("max_loras", "max_cpu_loras"):
-        if not plain_data.is_whole(sizes[key], 1, MOST):
-            problems.add(f"lora.{key} is {sizes[key]!r}; it must be a whole number, 1 to {MOST}.")
-    if not problems.messages and sizes["max_cpu_loras"] < sizes["max_loras"]:
+    lora = schema.filled(problems, given, KEYS, "lora.")
+    for entry in lora["adapters"]:
+        if entry["name"] is not None and entry["name"] == served:
+            problems.add(f"lora.adapters names '{served}', which is what clients send for the model itself.")
+    if lora["max_rank"] not in RANKS:
+        problems.add(f"lora.max_rank is {lora['max_rank']}; vLLM takes {schema.one_of(map(str, RANKS))}.")
+    lora["max_loras"] = lora["max_loras"] or min(len(lora["adapters"]), MOST) or 1
+    lora["max_cpu_loras"] = lora["max_cpu_loras"] or lora["max_loras"]
+    if lora["max_cpu_loras"] < lora["max_loras"]:
         problems.add(
             "lora.max_cpu_loras is below max_loras; vLLM keeps each adapter that it computes with in host memory too."
         )
     twice = [option for option in OPTIONS if option in args]
     if twice:
         problems.add(f"args names {', '.join(twice)}, which 'lora' says already; leave one of them out.")
-    return {"adapters": [dict(entry) for entry in adapters], **sizes}
+    lora["adapters"] = [{key: item for key, item in entry.items() if item is not None} for entry in lora["adapters"]]
+    return lora
 
 
 def options(lora: Mapping[str, Any], folders: Mapping[str, str]) -> dict[str, Any]:

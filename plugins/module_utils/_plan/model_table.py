@@ -121,7 +121,15 @@ def references_text(rows: Sequence[Mapping[str, Any]]) -> str:
 def model_row(
     known: Mapping[str, Mapping[str, Any]], name: str, variant: str | None, image: str, others: bool = True
 ) -> dict[str, Any]:
-    """Judge one way to serve a recipe, by as many Sparks as it is written for and, where C(others) is set, by other numbers of them."""
+    """Judge one way to serve a recipe.
+
+    :param known: recipe name to recipe
+    :param name: of the recipe
+    :param variant: of the recipe, None for the recipe itself
+    :param image: that serves it
+    :param others: whether it is also judged by other numbers of Sparks than it is written for
+    :returns: a row of the table
+    """
     wanted = {"name": "model", "recipe": name, "port": 8000, "image": image, "variant": [variant] if variant else []}
     service, problems = recipes.resolve_service(wanted, f"recipe {name}", known)
     if service is None:

@@ -95,7 +95,13 @@ section:has(#only-fits:checked) .host:not(.fits){display:none}
 
 
 def document(title: str, sections: Iterable[str], style: str = "") -> str:
-    """Return a whole page. title: plain text; sections: HTML; style: rules beside those that every page has."""
+    """Return a whole page.
+
+    :param title: plain text
+    :param sections: HTML
+    :param style: rules of CSS beside those that every page has
+    :returns: HTML
+    """
     rules = f"{STYLE}\n{style}" if style else STYLE
     return "\n".join(
         [
@@ -160,7 +166,14 @@ def memory_bar(body: Mapping[str, Any]) -> str:
 
 
 def cell(head: str, text: str, solved: bool = False, note: str = "") -> str:
-    """A figure below a heading, which it has beside it on a phone; C(text) and C(note) are escaped here."""
+    """Return a figure below a heading, which it has beside it on a phone.
+
+    :param head: the heading
+    :param text: the figure, which is escaped here
+    :param solved: whether the plan worked it out
+    :param note: said below it, escaped here
+    :returns: HTML
+    """
     marked = f'<span class="solved" title="worked out">{escape(text)}</span>' if solved else escape(text)
     noted = f" <small>{escape(note)}</small>" if note else ""
     return f'<td class="n" data-of="{head}"><span>{marked}{noted}</span></td>'

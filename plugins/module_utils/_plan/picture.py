@@ -54,7 +54,13 @@ SHORTEST_BAR, LONGEST_BAR = 24, 100
 
 
 def paint(text: str, style: str, color: bool) -> str:
-    """Return a text in a style of C(STYLES) or in SGR parameters, as it is when there is no colour."""
+    """Return a text in a style.
+
+    :param text: the text
+    :param style: a name of C(STYLES), or SGR parameters
+    :param color: the text stays as it is without
+    :returns: the text
+    """
     return f"\033[{STYLES.get(style, style)}m{text}\033[0m" if color and style else text
 
 
@@ -91,7 +97,13 @@ def free_gib(body: Mapping[str, Any]) -> float:
 
 
 def memory_bar(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Draw a host's memory as a bar of exactly so many columns; what is beyond its memory is crossed out."""
+    """Draw a host's memory as a bar; what is beyond its memory is crossed out.
+
+    :param body: the host's part of a plan
+    :param width: columns that the bar has, exactly
+    :param color: whether parts are coloured
+    :returns: a line
+    """
     parts = body["memory_map"]
     hues = service_hues(parts, len(HUES))
     cells: list[tuple[str, str]] = []
@@ -118,7 +130,13 @@ def _runs(cells: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def bar_names(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Return the line below a bar: each service's name where its part begins, as far as there is room."""
+    """Return the line below a bar: each service's name where its part begins, as far as there is room.
+
+    :param body: the host's part of a plan
+    :param width: columns of the bar
+    :param color: whether names have the colours of their parts
+    :returns: a line
+    """
     parts = body["memory_map"]
     hues = service_hues(parts, len(HUES))
     line, at, start = "", 0, 0
@@ -147,7 +165,13 @@ def size_text(size: float) -> str:
 
 
 def host_picture(body: Mapping[str, Any], width: int, color: bool) -> str:
-    """Return a host's bar with the names below it."""
+    """Return a host's bar with the names below it.
+
+    :param body: the host's part of a plan
+    :param width: columns
+    :param color: whether it is coloured
+    :returns: lines
+    """
     inner = max(SHORTEST_BAR, min(LONGEST_BAR, width) - 2)
     return f"[{memory_bar(body, inner, color)}]\n {bar_names(body, inner, color)}".rstrip()
 
@@ -310,7 +334,10 @@ def findings_text(findings: Sequence[Mapping[str, Any]], color: bool = False, no
 
     Neighbours with one id and one fix are one paragraph, a line each.
 
-    notes: print all of severity C(info), and details; else all but C(ALWAYS) are left to C(notes_text).
+    :param findings: as a plan has them
+    :param color: whether it is coloured
+    :param notes: print all of severity C(info), and details; else all but C(ALWAYS) are left to C(notes_text)
+    :returns: lines
     """
     paragraphs: list[str] = []
     last: tuple[str, ...] = ()
@@ -459,8 +486,13 @@ def plan_text(
 ) -> str:
     """Return the whole plan: the hosts' memory, then every finding, then how it stands.
 
-    page: where the same is to be seen at leisure, for the last line.
-    notes: print findings of severity C(info); else they are counted.
+    :param plan: as C(plan.make_plan) returns it
+    :param findings: of all hosts
+    :param width: columns
+    :param color: whether it is coloured
+    :param page: where the same is to be seen at leisure, for the last line
+    :param notes: print findings of severity C(info); else they are counted
+    :returns: lines
     """
     groups = host_groups(plan)
     many = len(groups) > MOST_TABLES

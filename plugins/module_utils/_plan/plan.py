@@ -45,19 +45,24 @@ def make_plan(
 ) -> dict[str, Any]:
     """Plan every host.
 
-    hosts: host name to C({vars, address, measured, images, fabric}): the C(spark_*) variables, C(ansible_host),
-    C(spark) of M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.image_info) by reference or null, and what
-    the role fabric has planned in this run, if it has.
-    known_recipes: recipe name to recipe. digest: the SHA-256 of a file on the controller, None where there is none.
-    groups: of the inventory, in its order; clusters are named after them. others: hosts that are no Sparks and run something
-    of what runs as an add-on service, to C({vars, address}).
-    lock: the lock file as C(lock.read) gives it. pin: whether what it has is deployed by digest and commit; without, the plan is
-    of the names as they are written, which is what a lock is made from. upstream: what M(dgxspark.vllm.upstream_info) says of locked names.
-    resolve: the addresses of a name, none where it cannot be resolved; asked for hosts that are known by a name alone.
-    known: what an image said to the question of a name, None where it was not asked; see C(image_questions).
-    reached: hosts that the play may ask now, all where it is None. starts: what engines were measured to take, by host.
-    measurements: whether the plan of a host has them (C(measurements)), with what they are of.
-    Returns C({schema, hosts, clusters, addons}), the last by host, Sparks and others; raises C(InventoryError) with all messages when the input is malformed.
+    :param hosts: host name to C({vars, address, measured, images, fabric}): the C(spark_*) variables, C(ansible_host), C(spark) of
+        M(dgxspark.vllm.spark_info) or null, C(images) of M(dgxspark.vllm.image_info) by reference or null, and what the role fabric has
+        planned in this run, if it has
+    :param known_recipes: recipe name to recipe
+    :param digest: returns the SHA-256 of a file on the controller, None where there is none
+    :param groups: of the inventory, in its order; clusters are named after them
+    :param others: hosts that are no Sparks and run add-on services, to C({vars, address})
+    :param lock: the lock file as C(lock.read) gives it
+    :param pin: whether what the lock file has is deployed by digest and commit; without, the plan is of the names as they are written, which is
+        what a lock is made from
+    :param upstream: what M(dgxspark.vllm.upstream_info) says of locked names
+    :param resolve: returns the addresses of a name, none where it cannot be resolved; asked for hosts that are known by a name alone
+    :param known: returns what an image said to the question of a name, None where it was not asked; see C(image_questions)
+    :param reached: hosts that the play may ask now, all where it is None
+    :param starts: what engines were measured to take, by host
+    :param measurements: whether the plan of a host has them (C(measurements)), with what they are of
+    :returns: C({schema, hosts, clusters, addons}), the last by host, Sparks and others
+    :raises InventoryError: with all messages when the input is malformed
     """
     learned = KnownStarts(starts) if starts else None
     sources = Sources(known_recipes, digest, lock, pin, upstream, len(hosts), known, learned, measurements)

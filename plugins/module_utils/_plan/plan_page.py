@@ -42,7 +42,10 @@ SEVERITIES = {"error": "errors", "warning": "warnings", "info": "notes"}
 def page(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], folders: Sequence[str] = ()) -> str:
     """Return the page of a plan with its findings.
 
-    folders: of the controller; a path below one of them is told as it is below it, since the page may be given to others.
+    :param plan: as C(plan.make_plan) returns it
+    :param findings: of all hosts
+    :param folders: of the controller; a path below one of them is told as it is below it, since the page may be given to others
+    :returns: HTML
     """
     findings = [_below(finding, folders) for finding in findings]
     hosts = len(plan["hosts"])

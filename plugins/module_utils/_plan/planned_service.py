@@ -56,8 +56,13 @@ def plan_service(
 ) -> PlannedService:
     """Return a service as its host will run it.
 
-    service: as C(service_files.place) returns it. launch: as C(judging.check_launch) returns it. memory: its part of the memory budget.
-    position: its place in the order of starts, from 1. before: names of those that start before it.
+    :param host: that runs it
+    :param service: as C(service_files.place) returns it
+    :param launch: as C(judging.check_launch) returns it
+    :param memory: its part of the memory budget
+    :param position: its place in the order of starts, from 1
+    :param before: names of those that start before it
+    :returns: the service
     """
     settings, name = host.settings, service.name
     args = {**launch.args, **solved_args(memory)}

@@ -86,9 +86,10 @@ ANSWERS: dict[str, Any] = {
 def check_host(facts: Mapping[str, Any], services: Sequence[PlannedService], wants: Mapping[str, Any]) -> list[Finding]:
     """Compare a host's facts with what the plan wants of it.
 
-    facts: C(spark) of M(dgxspark.vllm.spark_info). services: resolved services of the host.
-    wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), repos (models that are served).
-    Returns findings with basis C(measured).
+    :param facts: C(spark) of M(dgxspark.vllm.spark_info)
+    :param services: resolved services of the host
+    :param wants: uses_gpu (bool), hf_home (path), download_gib (GiB still to be fetched), repos (models that are served)
+    :returns: findings with basis C(measured)
     """
     findings: list[Finding] = []
 

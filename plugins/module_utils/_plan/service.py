@@ -45,7 +45,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class ServiceSpec:
-    """A service as the inventory has it, merged with its recipe; C(SERVICE) of C(_common/variables.py) has the meaning of most fields.
+    """A service as the inventory has it, merged with its recipe; C(SERVICE) of C(service_keys.py) has the meaning of most fields.
 
     variant: the chosen variants of the recipe. image: what is served from, with what the recipe knows of it; alternatives: references
     of all images that would do, the first choice first. secrets: environment variable to file on the controller. nodes: how many

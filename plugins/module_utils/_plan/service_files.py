@@ -15,7 +15,7 @@ from .._cluster import ray_cluster
 from .._common.docker_run import read_options
 from .._vllm import seccomp
 from .._vllm.image_catalogue import split_image
-from . import lora, recipes
+from . import lora, service_keys
 from .planned import ExtraModel, File, PlannedImage, PlannedModel
 from .service import PlacedService
 
@@ -31,7 +31,13 @@ SNAPSHOTS = "snapshots"
 
 
 def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[[str], str | None]) -> PlacedService:
-    """Say where a service's files are: those of its checkpoint, and those that the controller has."""
+    """Say where a service's files are: those of its checkpoint, and those that the controller has.
+
+    :param settings: variables of the host
+    :param service: as it is placed on the host
+    :param digest: returns the SHA-256 of a file on the controller, None where there is none
+    :returns: the service with its files
+    """
     model = model_of(settings, service)
     on_host, in_container = f"{settings['spark_hf_home']}/{model.link}", f"{CONTAINER_HF_HOME}/{model.link}"
     if model.path:
@@ -39,7 +45,7 @@ def place(settings: Mapping[str, Any], service: PlacedService, digest: Callable[
     files = []
     for entry in service.files:
         source = str(entry.source)
-        if source.startswith(recipes.MODEL_FOLDER):
+        if source.startswith(service_keys.MODEL_FOLDER):
             files.append(replace(entry, source=None, host=_filled(source, on_host)))
             continue
         sha256 = digest(source)
@@ -74,7 +80,7 @@ def _carry_over(service: PlacedService) -> list[File]:
 
 def _requirements(service: PlacedService) -> list[File]:
     """Return the file that pip reads a service's packages from: sums are taken from a file alone."""
-    packages = [package for package in service.pip if recipes.HASHED.fullmatch(package)]
+    packages = [package for package in service.pip if service_keys.HASHED.fullmatch(package)]
     return [_made(service, REQUIREMENTS, "\n".join(packages) + "\n")] if packages else []
 
 
@@ -99,7 +105,7 @@ def profile_option(files: Sequence[File]) -> list[str]:
 def _filled(value: Any, folder: str) -> Any:
     """Put the folder of the model's snapshot wherever a value names it."""
     if isinstance(value, str):
-        return value.replace(recipes.MODEL_FOLDER, folder)
+        return value.replace(service_keys.MODEL_FOLDER, folder)
     if isinstance(value, Mapping):
         return {key: _filled(item, folder) for key, item in value.items()}
     return [_filled(item, folder) for item in value] if isinstance(value, list) else value

@@ -16,16 +16,20 @@ from .._vllm.versions import parse_version
 from . import lock as lock_file
 from .container_argv import given_docker_args
 from .planned import PlannedService
-from .recipes import HASHED
 from .service import Host, PlacedService, Sources
 from .service_files import CONTAINER_HF_HOME, mounts
+from .service_keys import HASHED
 from .variables import RDMA_CAPABILITY
 
 
 def check(host: Host, sources: Sources, planned: PlannedService, placed: PlacedService) -> list[Finding]:
     """Return what is to be said of one service of a host.
 
-    planned: as C(planned_service.plan_service) returns it; placed: what that was made from.
+    :param host: that runs it
+    :param sources: recipes, lock file and what else the plan is made from
+    :param planned: as C(planned_service.plan_service) returns it
+    :param placed: what that was made from
+    :returns: findings
     """
     settings = host.settings
     found = [
@@ -233,7 +237,13 @@ def _writes_weights(service: PlacedService) -> list[Finding]:
 
 
 def reached(service: PlannedService, settings: Mapping[str, Any], filtered: bool) -> list[Finding]:
-    """Say who reaches an engine and what it answers without its key."""
+    """Say who reaches an engine and what it answers without its key.
+
+    :param service: as the host will run it
+    :param settings: variables of the host
+    :param filtered: whether a firewall of this collection closes its port
+    :returns: findings
+    """
     if service.rank:
         return []
     name = service.name

@@ -41,9 +41,13 @@ class _Spanning:
 def plan_cluster(
     cluster: Cluster, sparks: Mapping[str, Host], sources: Sources, messages: list[str]
 ) -> tuple[dict[str, Any], dict[str, Host]]:
-    """Give each host of a cluster its ranks, beside the services of its own; what is wrong goes to C(messages).
+    """Give each host of a cluster its ranks, beside the services of its own.
 
-    sparks: all Sparks, by name. Returns what concerns the cluster as a whole, and its hosts with their ranks.
+    :param cluster: as it is read
+    :param sparks: all Sparks, by name
+    :param sources: recipes, lock file and what else the plan is made from
+    :param messages: takes what is wrong
+    :returns: what concerns the cluster as a whole, and its hosts with their ranks
     """
     hosts = {name: sparks[name] for name in cluster.hosts}
     wrong = _differing_settings(cluster, hosts)
@@ -245,7 +249,13 @@ def _solve_for_all_ranks(cluster: Cluster, hosts: dict[str, Host], sources: Sour
 def join_ranks(
     cluster: Cluster, whole: dict[str, Any], sparks: Mapping[str, Host], planned: Mapping[str, PlannedHost]
 ) -> None:
-    """Put in what needs all ranks: the mark of what they run, and what is wrong with them as a whole."""
+    """Put in what needs all ranks: the mark of what they run, and what is wrong with them as a whole.
+
+    :param cluster: as it is read
+    :param whole: what concerns it as a whole, which is added to
+    :param sparks: all Sparks, by name
+    :param planned: the Sparks' part of the plan, which is added to
+    """
     findings: list[dict[str, Any]] = list(whole.pop("findings"))
     solved = {service.name: service.solved for host in cluster.hosts for service in sparks[host].services}
     for about in whole["services"]:

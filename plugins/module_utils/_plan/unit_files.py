@@ -215,7 +215,10 @@ def _yaml(value: Any) -> list[str]:
 def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root") -> list[dict[str, Any]]:
     """Return the files of keys in a folder of the host, for their owner alone.
 
-    entries: of each C(name), that of its file on the host, and C(source), the file on the controller.
+    :param entries: of each C(name), that of its file on the host, and C(source), the file on the controller
+    :param folder: on the host
+    :param owner: account that may read them
+    :returns: files as the module component takes them
     """
     return [
         {
@@ -236,8 +239,11 @@ def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root")
 def services(planned: Sequence[Mapping[str, Any]], user: str, hf_home: str) -> dict[str, Any]:
     """Return what all services of a host are made of.
 
-    planned: services as a plan has them, in start order. user: account that runs the units. hf_home: folder of weights that has to be
-    mounted. Returns folders, files and units. Raises ValueError for what no unit can hold; the plan refuses that by name before.
+    :param planned: services as a plan has them, in start order
+    :param user: account that runs the units
+    :param hf_home: folder of weights that has to be mounted
+    :returns: folders, files and units
+    :raises ValueError: for what no unit can hold; the plan refuses that by name before
     """
     items = [PlannedService.read(each) for each in planned]
     folders: list[Mapping[str, str]] = []
@@ -335,7 +341,13 @@ def _after(item: PlannedService) -> list[str]:
 
 
 def service_unit(item: PlannedService, user: str, hf_home: str) -> str:
-    """Return the unit of an engine of one host."""
+    """Return the unit of an engine of one host.
+
+    :param item: the service
+    :param user: account that runs the unit
+    :param hf_home: folder of weights that has to be mounted
+    :returns: the text of the unit
+    """
     container, limits = item.container, item.limits
     where = "on demand" if item.on_demand else f"on port {item.port}"
     bounds = [f"StartLimitIntervalSec={limits.start_interval}", f"StartLimitBurst={limits.starts}"]
@@ -606,7 +618,13 @@ def _rank_again(item: PlannedService) -> list[str]:
 
 
 def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
-    """Return the unit of one rank of an engine that spans hosts."""
+    """Return the unit of one rank of an engine that spans hosts.
+
+    :param item: the service
+    :param rank: what its supervisor goes by
+    :param hf_home: folder of weights that has to be mounted
+    :returns: the text of the unit
+    """
     name, stop_seconds = item.name, item.limits.stop_seconds
     remove = "/usr/bin/timeout --kill-after=5 60 /usr/bin/docker rm --force " + " ".join(
         part.container for part in rank.parts
@@ -1179,10 +1197,12 @@ def render(
 ) -> dict[str, dict[str, Any]]:
     """Return all that the roles of this collection which run on every Spark would put on a host, by component.
 
-    planned: the host's part of a plan. addons: the plan of add-on services. variables: variables of roles that somebody has
-    set, by their names; the others have the roles' defaults. Each component is what the module component takes: C(folders), C(files)
-    with C(content), C(source), a file of the controller, or C(bundled), a file of this collection, C(units), C(instances) and C(purge);
-    of the host C(accounts), too. Raises ValueError for a text that no unit can hold.
+    :param planned: the host's part of a plan
+    :param addons: the plan of add-on services
+    :param variables: variables of roles that somebody has set, by their names; the others have the roles' defaults
+    :returns: what the module component takes for each: C(folders), C(files) with C(content), C(source), a file of the controller, or
+        C(bundled), a file of this collection, C(units), C(instances) and C(purge); of the host C(accounts), too
+    :raises ValueError: for a text that no unit can hold
     """
     settings, beside = planned["settings"], addons or {}
     known = {

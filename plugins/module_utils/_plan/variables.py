@@ -15,7 +15,7 @@ from .._common import plain_data, plain_secrets, schema, validation
 from .._common import variables as schema_variables
 from .._host import host_paths, registries
 from .._vllm import image_catalogue
-from . import recipes
+from . import recipes, service_keys
 
 LISTS_OF_MAPPINGS = (
     "spark_services",
@@ -53,10 +53,9 @@ def read(host: str, variables: Mapping[str, Any]) -> tuple[dict[str, Any], list[
     problems.messages += registries.read(problems.where, settings["spark_registries"])[1]
     _check_firewall(problems, settings)
     _check_paths(problems, settings)
-    problems.unknown(
-        [str(key).replace("-", "_") for key in settings["spark_defaults"]],
-        recipes.DEFAULTS_KEYS,
-        "key of spark_defaults:",
+    given = recipes.underscored(settings["spark_defaults"])
+    settings["spark_defaults"] = schema.read(
+        problems, given, service_keys.SERVICE, "spark_defaults.", service_keys.DEFAULTS, nulls=True
     )
     return settings, problems.messages
 
@@ -73,7 +72,7 @@ def _value(problems: validation.Problems, name: str, value: Any, default: Any) -
         problems.add(f"'{name}' is {plain_data.shown(value)}; it must be one line of text.")
         return default
     if isinstance(value, list) and name not in LISTS_OF_MAPPINGS:
-        return recipes.texts(problems, {name: value}, name)
+        return [str(entry) for entry in schema.entries(problems, value, service_keys.TEXT, name)]
     return value
 
 
@@ -81,7 +80,7 @@ def _check_addresses(problems: validation.Problems, settings: Mapping[str, Any])
     for name in ("spark_listen", "spark_management_address"):
         if settings[name] and not plain_data.is_address(settings[name]):
             problems.add(f"'{name}' is {settings[name]!r}; it must be an address or a host name.")
-    if settings["spark_shm_size"] and not recipes.DOCKER_SIZE.fullmatch(settings["spark_shm_size"]):
+    if settings["spark_shm_size"] and not service_keys.DOCKER_SIZE.fullmatch(settings["spark_shm_size"]):
         problems.add(
             f"'spark_shm_size' is {settings['spark_shm_size']!r}; write it as docker takes it, for example 8g."
         )

@@ -29,10 +29,14 @@ def names_of(value: Any) -> list[str]:
 def select(
     planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], wanted: Sequence[str]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Find the services that a run is about: host to names in start order, and all that is wrong with the request.
+    """Find the services that a run is about.
 
-    planned: the hosts of a plan. play: the hosts of the run. wanted: names; all services of those hosts when empty.
     A service that spans hosts is taken whole or refused: its ranks start and stop together.
+
+    :param planned: the hosts of a plan
+    :param play: the hosts of the run
+    :param wanted: names; all services of those hosts when empty
+    :returns: host to names in start order, and all that is wrong with the request
     """
     there: dict[str, list[str]] = {}
     spans: dict[str, tuple[str, list[str]]] = {}
@@ -72,10 +76,15 @@ def select(
 def choose_states(
     services: Sequence[PlannedService], measured: Mapping[str, Any] | None, written: Sequence[str]
 ) -> list[PlannedService]:
-    """Settle which service of each exclusive set of a host is to run, and return the services: C(state) of the others becomes stopped.
+    """Settle which service of each exclusive set of a host is to run: C(state) of the others becomes stopped.
 
     The one that runs goes on; where none does, or nobody has looked, it is the first in the inventory. An owner's own
-    C(state: stopped) holds whatever runs. written: the names in the order of the inventory.
+    C(state: stopped) holds whatever runs.
+
+    :param services: of the host
+    :param measured: what the host said of itself, None where nobody asked
+    :param written: the names in the order of the inventory
+    :returns: the services
     """
     running = {unit["name"] for unit in (measured or {}).get("units") or [] if unit["active_state"] in RUNNING}
     sets: dict[str, list[PlannedService]] = {}
@@ -100,7 +109,10 @@ def join_states(hosts: Sequence[list[PlannedService]]) -> None:
 def excluded(settings: Mapping[str, Mapping[str, Any]], active: Iterable[str], wanted: Sequence[str]) -> list[str]:
     """Say which services cannot be started because another one of their exclusive set runs, or is asked for, too.
 
-    settings: of all deployed services, by name. active: names of those that run or come up. wanted: those to start.
+    :param settings: of all deployed services, by name
+    :param active: names of those that run or come up
+    :param wanted: those to start
+    :returns: messages
     """
     running = set(active)
     messages = []
@@ -148,8 +160,14 @@ def wait_until_back(
 ) -> dict[str, Any]:
     """Wait until the driver has let go of what engines held: a container is gone long before its memory is back.
 
-    look: returns what is available in GiB, and the ids of the processes that nvidia-smi lists. pids: those that held the
-    memory. Returns C({ok, waited_seconds, available_gib, left}), left being the ids that are still listed.
+    :param look: returns what is available in GiB, and the ids of the processes that nvidia-smi lists
+    :param need_gib: what has to be available
+    :param pids: those that held the memory
+    :param timeout: seconds
+    :param interval: seconds between two looks
+    :param clock: returns seconds
+    :param sleep: waits for seconds
+    :returns: C({ok, waited_seconds, available_gib, left}), left being the ids that are still listed
     """
     start, wanted = clock(), set(pids)
     while True:
@@ -162,7 +180,14 @@ def wait_until_back(
 
 
 def not_back(found: Mapping[str, Any], need_gib: float, names: Sequence[str], holders: str) -> str:
-    """Say that memory did not come back, and what helps."""
+    """Say that memory did not come back, and what helps.
+
+    :param found: as C(wait_until_back) returns it
+    :param need_gib: what had to be available
+    :param names: services that held it
+    :param holders: who holds memory now, or where to look, as part of the sentence
+    :returns: a message
+    """
     listed = f"nvidia-smi still lists pid {', '.join(map(str, found['left']))}; " if found["left"] else ""
     return (
         f"{', '.join(names)}: stopped, but the memory is not back after {found['waited_seconds']:.0f} s: {listed}"

@@ -21,7 +21,8 @@ from typing import Any
 
 from . import command
 
-KIB_PER_GIB = 1024 * 1024
+GIB = 2**30
+KIB_PER_GIB = 2**20
 
 # Of the memory of a stopped engine: what is waited for, growth that no longer counts, how long there is none once all is back.
 BACK_SECONDS, BACK_SHARE, STEADY_GIB, STEADY_SECONDS = 60.0, 0.9, 0.1, 2.0

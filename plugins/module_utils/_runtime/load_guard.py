@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-GIB = 2**30
+from .hostmem import GIB
+
 MIB = 2**20
 
 LITTLE_SHARE = 0.05

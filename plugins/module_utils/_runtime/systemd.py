@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
+from collections.abc import Callable
 
 FIRST_FD = 3
 """SD_LISTEN_FDS_START."""
@@ -17,6 +19,19 @@ def journal_line(text: str, level: int) -> str:
     """Return a line for the journal with its priority (3 error, 4 warning, 6 information), which only the journal is told."""
     line = " ".join(text.split())
     return f"<{level}>{line}" if os.environ.get("JOURNAL_STREAM") else line
+
+
+def journal(program: str, errors: bool = False) -> Callable[..., None]:
+    """Return what writes a line of a program to the journal, C(say(text, level)) with its priority, 6 where none is given.
+
+    :param program: stands before each line
+    :param errors: through standard error, where standard output is for what was asked for
+    """
+
+    def say(text: str, level: int = 6) -> None:
+        print(journal_line(f"{program}: {text}", level), file=sys.stderr if errors else sys.stdout, flush=True)
+
+    return say
 
 
 def handed_over() -> list[tuple[str, socket.socket]]:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from . import endpoint
+from .hostmem import GIB
 
 REQUEST_SECONDS = 5.0
-GIB = 2**30
 
 
 def ollama_url(etc: Path) -> str | None:

@@ -33,11 +33,11 @@ sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is 
 from dgxspark_vllm._host import docker_facts, gb10, units
 from dgxspark_vllm._proof import receipts
 from dgxspark_vllm._runtime import command, hostmem
+from dgxspark_vllm._runtime.hostmem import GIB
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
 
 PAGE = "dgxspark.prom"
-GIB = 1024**3
 CALL_SECONDS, ROUND_SECONDS = 10.0, 20.0  # that one program may take, and that all may wait in vain
 
 # name -> (type, meaning, labels). docs/monitoring.md is made of it.

@@ -31,7 +31,7 @@ from typing import Any
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._runtime import command, endpoint, guard, hostmem, load_guard, metrics, state_file, unloading
-from dgxspark_vllm._runtime.systemd import journal_line, notify
+from dgxspark_vllm._runtime.systemd import journal, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 UNIT = re.compile(r"([\w@.\\:-]+\.(?:service|scope))")
@@ -51,9 +51,7 @@ NAMED_BYTES, NAMED_COUNT = 256 * MIB, 3  # processes that are worth a name
 LOCKED_PAGES = 1 | 2 | 4  # MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT
 
 
-def say(text: str, level: int = 6) -> None:
-    """Write a line to the journal with its priority (3 error, 4 warning, 6 information)."""
-    print(journal_line(f"spark-guard: {text}", level), flush=True)
+say = journal("spark-guard")
 
 
 def call(argv: list[str], seconds: float = CALL_SECONDS) -> str | None:

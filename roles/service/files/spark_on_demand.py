@@ -40,7 +40,7 @@ sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is 
 
 from dgxspark_vllm._common import redaction
 from dgxspark_vllm._runtime import command, endpoint, hostmem, metrics, on_demand, start_stages, state_file
-from dgxspark_vllm._runtime.systemd import handed_over, journal_line, notify
+from dgxspark_vllm._runtime.systemd import handed_over, journal, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 PROPERTIES = "Id,ActiveState,SubState,Result,StatusText,Job,InvocationID,InactiveExitTimestampMonotonic,ActiveEnterTimestampMonotonic"
@@ -70,9 +70,7 @@ DOWN = "down: "  # begins the status of a rank that failed, or lost another one
 HEAD, WAITING, CONNECTING, RELAYING, ENDING = "head", "waiting", "connecting", "relaying", "ending"
 
 
-def say(text: str, level: int = 6) -> None:
-    """Write a line to the journal with its priority (3 error, 4 warning, 6 information)."""
-    print(journal_line(f"spark-on-demand: {text}", level), flush=True)
+say = journal("spark-on-demand")
 
 
 async def beside(work: Callable[..., Any], *given: Any, **named: Any) -> Any:

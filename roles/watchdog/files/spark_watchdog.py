@@ -35,7 +35,7 @@ sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is 
 import python_stacks  # beside this file
 
 from dgxspark_vllm._runtime import command, endpoint, metrics, state_file, wedge
-from dgxspark_vllm._runtime.systemd import journal_line, notify
+from dgxspark_vllm._runtime.systemd import journal, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
 METRICS_SECONDS = 10.0  # a busy server is late; two seconds have had healthy ones restarted
@@ -53,9 +53,7 @@ COMPILERS = {
 """Programs whose presence in a container means that kernels are being built: FlashInfer, Triton, torch.compile."""
 
 
-def say(text: str, level: int = 6) -> None:
-    """Write a line to the journal with its priority (3 error, 4 warning, 6 information)."""
-    print(journal_line(f"spark-watchdog: {text}", level), flush=True)
+say = journal("spark-watchdog")
 
 
 def run(argv: list[str], seconds: float = COMMAND_SECONDS) -> tuple[int, str]:

@@ -30,9 +30,9 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import schema
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import service_memory
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import recipes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import service_keys
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import overheads
 
@@ -749,7 +749,7 @@ def documented(path: Path) -> list[str]:
         (("spark_cluster",), clustering.CLUSTER_KEYS),
         (("spark_cluster", "fabric"), clustering.FABRIC_KEYS),
         (("spark_cluster", "services", "*"), SERVICE),
-        (("spark_defaults",), recipes.DEFAULTS_KEYS),
+        (("spark_defaults",), service_keys.DEFAULTS),
         (("spark_speech", "*"), speech.KEYS),
         (("spark_ollama",), ollama.KEYS),
         (("spark_gateway",), gateway.KEYS),
@@ -766,16 +766,16 @@ def documented(path: Path) -> list[str]:
         (("spark_monitoring", "targets", "*"), monitoring.TARGET_KEYS),
         (("spark_monitoring", "thresholds"), monitoring.THRESHOLDS),
         (("spark_fleet_monitor",), fleet_monitor.KEYS),
-        (("spark_fleet_monitor", "extra", "*"), fleet_monitor.EXTRA_KEYS),
-        (("spark_fleet_monitor", "notify", "*"), ("name", *fleet_monitor.NOTIFIERS)),
-        *((("spark_fleet_monitor", "notify", "*", kind), keys) for kind, keys in fleet_monitor.NOTIFIERS.items()),
+        (("spark_fleet_monitor", "extra", "*"), fleet_monitor.EXTRA),
+        (("spark_fleet_monitor", "notify", "*"), fleet_monitor.NOTIFY),
+        *((("spark_fleet_monitor", "notify", "*", kind), key.of) for kind, key in fleet_monitor.NOTIFIERS.items()),
         (("spark_watchdog",), watchdog.KEYS),
         (("spark_watchdog", "services", "*"), watchdog.OF_SERVICE),
         (("spark_load_guard",), load_guard.KEYS),
         (("spark_guard",), guard.KEYS),
         (("spark_host_protection",), guard.PROTECTION_KEYS),
         (("spark_gpu_clocks",), guard.CLOCK_KEYS),
-        (("spark_sidecars", "*"), ("name", "memory_gib")),
+        (("spark_sidecars", "*"), service_keys.SIDECAR),
         (("spark_overheads",), overheads.OVERHEADS),
         (
             ("spark_image_catalogue", "*"),
@@ -790,9 +790,9 @@ def documented(path: Path) -> list[str]:
     last = path[-1] if path else ""
     inner: dict[Any, Any] = {
         "args": _ARGS,
-        "model": recipes.MODEL_KEYS,
-        "image": recipes.IMAGE_KEYS,
-        "checks": recipes.CHECK_KEYS,
+        "model": service_keys.MODEL,
+        "image": service_keys.IMAGE,
+        "checks": service_keys.CHECKS,
         "overheads": overheads.OVERHEADS,
         "config": CONFIG_FIELDS,
         "draft_config": CONFIG_FIELDS,
@@ -978,13 +978,13 @@ def make(seed: int, number: int) -> Case:
 
 def _of_recipe(path: Path) -> list[str]:
     if not path:
-        return list(recipes.RECIPE_KEYS)
+        return list(service_keys.RECIPE)
     if path[0] == "variants" and len(path) == 2:
-        return list(recipes.VARIANT_KEYS)
+        return list(service_keys.VARIANT)
     if path[0] == "expect" and len(path) == 2:
-        return list(recipes.EXPECT_KEYS)
+        return list(service_keys.EXPECT)
     if path[0] == "images" and len(path) == 2:
-        return list(recipes.IMAGE_KEYS)
+        return list(service_keys.IMAGE)
     return documented(path)
 
 

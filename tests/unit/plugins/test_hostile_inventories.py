@@ -30,7 +30,6 @@ from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import docum
 from ansible_collections.dgxspark.vllm.plugins.action.plan import read_variables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import check_launch
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
@@ -44,6 +43,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import read_lock
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES as FOLDER

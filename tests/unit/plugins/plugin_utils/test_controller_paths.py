@@ -22,7 +22,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     monitoring,
     speech,
 )
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import SERVICE as SERVICE_KEYS
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE as SERVICE_KEYS
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
@@ -130,7 +130,7 @@ def test_other_shapes_are_left_to_those_who_read_them(odd: Any) -> None:
 def tables() -> list[tuple[str, str]]:
     """Return each key of the settings' tables that is a path of the controller by its description, as a place ends."""
     found = []
-    notifiers = {f"notify.*.{key}": row for table in fleet_monitor.NOTIFIERS.values() for key, row in table.items()}
+    notifiers = {f"notify.*.{key}": row for kind in fleet_monitor.NOTIFIERS.values() for key, row in kind.of.items()}
     for variable, table in (
         ("", VARIABLES),
         ("", addons.VARIABLES),

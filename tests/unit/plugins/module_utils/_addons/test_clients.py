@@ -94,7 +94,7 @@ def test_defaults_are_filled_in() -> None:
         ({"open_webui": {"command": []}}, "'command' is empty"),
         ({"open_webui": {"env": {"OPENAI_API_KEY": "sk-1"}}}, "looks like a secret"),
         ({"open_webui": {"env": {"PORT": 8080}}}, "which 'port' is there for"),
-        ({"open_webui": {"admin": {"email": "ada"}}}, "named by an e-mail address"),
+        ({"open_webui": {"admin": {"email": "ada"}}}, "'admin.email' is 'ada'; it must be an e-mail address"),
         ({"open_webui": {"admin": {"email": "a@b"}}}, "'admin.password_file' is missing"),
         ({"open_webui": {"admin": {**ADMIN, "pasword": "x"}}}, "unknown key of admin: 'pasword'"),
         ({"open_webui": {"admin": ADMIN, "auth": False}}, "which has no accounts"),

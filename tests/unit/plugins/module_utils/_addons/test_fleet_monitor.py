@@ -209,35 +209,44 @@ MAIL = {"smtp": "mail.lan", "from": "a@b", "to": ["c@d"]}
         ({"quiet": "22:00"}, "quiet: '22:00' is no span of time"),
         ({"notify": "telegram"}, "'notify' is a text"),
         ({"notify": {"telegramm": {}}}, "did you mean 'telegram'?"),
-        ({"notify": {**TELEGRAM, "ntfy": {"url": "http://x"}}}, "notify: must name one of telegram, ntfy"),
+        ({"notify": {**TELEGRAM, "ntfy": {"url": "http://x"}}}, "notify[0]: must name one of telegram, ntfy"),
         (
             {"notify": [{"telegram": {"chat_id": 1}}]},
-            "notify[0].telegram: 'token_file' is missing: file on the controller",
+            "'notify[0].telegram.token_file' is missing: file on the controller",
         ),
         (
             {"notify": {"telegram": {"chat_id": 1, "token_file": "/k", "token": "x"}}},
-            "unknown key of notify.telegram: 'token'",
+            "unknown key of notify[0].telegram: 'token'",
         ),
-        ({"notify": {"telegram": {"chat_id": True, "token_file": "/k"}}}, "chat_id: is a boolean"),
-        ({"notify": {"ntfy": {"url": "ntfy.sh/x"}}}, "notify.ntfy.url: 'ntfy.sh/x' is no address"),
-        ({"notify": {"webhook": {}}}, "notify.webhook: needs either 'url' or 'url_file'"),
+        ({"notify": {"telegram": {"chat_id": True, "token_file": "/k"}}}, "chat_id' is a boolean"),
+        ({"notify": {"ntfy": {"url": "ntfy.sh/x"}}}, "'notify[0].ntfy.url' is 'ntfy.sh/x'; it must be an address"),
+        ({"notify": {"webhook": {}}}, "notify[0].webhook: needs either 'url' or 'url_file'"),
         ({"notify": {"webhook": {"url": "http://x", "url_file": "/k"}}}, "needs either"),
         ({"notify": {"command": {"argv": ["notify-send"]}}}, "the first of them the path of a program"),
-        ({"notify": {"command": {"argv": []}}}, "must be a list of texts"),
+        ({"notify": {"command": {"argv": []}}}, "'notify[0].command.argv' is missing"),
         ({"notify": {"mail": {**MAIL, "smtp": "mail.lan:x"}}}, "is neither HOST nor HOST:PORT"),
-        ({"notify": {"mail": {**MAIL, "tls": "ssl"}}}, "must be one of starttls, tls, none"),
+        ({"notify": {"mail": {**MAIL, "tls": "ssl"}}}, "it must be starttls, tls or none"),
         ({"notify": {"mail": {**MAIL, "tls": "none", "password_file": "/k"}}}, "would go to mail.lan in the clear"),
-        ({"notify": [{"name": "Ops!", **TELEGRAM}]}, "name 'Ops!' must be small letters"),
-        ({"notify": [{"name": "x", **TELEGRAM}, {"name": "x", **TELEGRAM}]}, "the name 'x' is used twice"),
-        ({"extra": [{"url": "http://h:1"}]}, "extra[0]: 'name' is None"),
-        ({"extra": [{"name": "m", "url": "h:1"}]}, "extra[0] (m): 'url' is 'h:1'"),
-        ({"extra": [{"name": "m", "url": "http://h:99999"}]}, "extra[0] (m): 'url' is"),
+        ({"notify": [{"name": "Ops!", **TELEGRAM}]}, "'notify[0].name' is 'Ops!'; it must be lower-case letters"),
+        (
+            {"notify": [{"name": "x", **TELEGRAM}, {"name": "x", **TELEGRAM}]},
+            "'notify[1].name' is 'x'; another entry has that name",
+        ),
+        ({"extra": [{"url": "http://h:1"}]}, "'extra[0].name' is missing"),
+        ({"extra": [{"name": "m", "url": "h:1"}]}, "'extra[0].url' is 'h:1'"),
+        ({"extra": [{"name": "m", "url": "http://h:99999"}]}, "'extra[0].url' is"),
         ({"extra": [{"name": "m", "url": "http://u:p@h"}]}, "the address holds a password"),
-        ({"extra": [{"name": "m", "url": "http://h", "kind": "llama"}]}, "'kind' is 'llama'; it must be one of openai"),
-        ({"extra": [{"name": "m", "url": "http://h", "models": "x"}]}, "'models' must be a list"),
-        ({"extra": [{"name": "m", "url": "http://h", "completion": "yes"}]}, "'completion' is a text"),
-        ({"extra": [{"name": "m", "url": "http://h"}, {"name": "m", "url": "http://h"}]}, "the name 'm' is used twice"),
-        ({"leave_out": [5]}, "leave_out: 5 is neither a host"),
+        (
+            {"extra": [{"name": "m", "url": "http://h", "kind": "llama"}]},
+            "'extra[0].kind' is 'llama'; did you mean 'ollama'?",
+        ),
+        ({"extra": [{"name": "m", "url": "http://h", "models": "x"}]}, "'extra[0].models' is a text"),
+        ({"extra": [{"name": "m", "url": "http://h", "completion": "yes"}]}, "'extra[0].completion' is a text"),
+        (
+            {"extra": [{"name": "m", "url": "http://h"}, {"name": "m", "url": "http://h"}]},
+            "'extra[1].name' is 'm'; another entry has that name",
+        ),
+        ({"leave_out": [5]}, "'leave_out[0]' is a number; it must be a host"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(value: Any, words: str) -> None:
@@ -278,7 +287,7 @@ def test_the_page_and_the_exporters_that_it_reads() -> None:
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [({"page_port": 70000}, "page_port"), ({"page_listen": "not an address"}, "page_listen: is 'not an address'")],
+    [({"page_port": 70000}, "page_port"), ({"page_listen": "not an address"}, "'page_listen' is 'not an address'")],
 )
 def test_a_page_that_nobody_can_serve(value: dict[str, Any], said: str) -> None:
     _settings, messages = fleet_monitor.read("forge", value)

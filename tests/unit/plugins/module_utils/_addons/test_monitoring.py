@@ -93,18 +93,21 @@ def test_exporters_are_read_strictly(given: Any, message: str) -> None:
         ({**PASSWORD, "grafana_image": ""}, "it must be a reference"),
         ({**PASSWORD, "interval": 15.5}, "'interval' is"),
         ({**PASSWORD, "prometheus_port": 3000}, "'grafana_port' and 'prometheus_port' are both 3000."),
-        ({**PASSWORD, "retention": "a month"}, "'retention' is 'a month'; it must be like 30d."),
-        ({**PASSWORD, "retention_size": "20"}, "'retention_size' is '20'; it must be like 20GB."),
-        ({**PASSWORD, "thresholds": {"memory_gib": 1}}, "thresholds: unknown key 'memory_gib'"),
+        ({**PASSWORD, "retention": "a month"}, "'retention' is 'a month'; it must be a duration like 30d."),
+        ({**PASSWORD, "retention_size": "20"}, "'retention_size' is '20'; it must be a size like 20GB."),
+        ({**PASSWORD, "thresholds": {"memory_gib": 1}}, "unknown key of thresholds: 'memory_gib'"),
         (
             {**PASSWORD, "thresholds": {"kv_cache_ratio": 95}},
-            "'kv_cache_ratio' is 95; it must be a number from 0 to 1.",
+            "'thresholds.kv_cache_ratio' is 95; it must be a number from 0 to 1.",
         ),
         ({**PASSWORD, "thresholds": {"memory_critical_gib": 8}}, "'memory_critical_gib' is above 'memory_warning_gib'"),
-        ({**PASSWORD, "receivers": [{"type": "ntfy", "topic": "x"}]}, "receivers[0]: 'name' is ''"),
-        ({**PASSWORD, "receivers": [{"name": "a", "type": "sms"}]}, "'type' is 'sms'; it must be one of"),
+        ({**PASSWORD, "receivers": [{"type": "ntfy", "topic": "x"}]}, "'receivers[0].name' is missing"),
+        ({**PASSWORD, "receivers": [{"name": "a", "type": "sms"}]}, "'receivers[0].type' is 'sms'; it must be webhook"),
         ({**PASSWORD, "receivers": [{"name": "a", "type": "webhook"}]}, "needs 'url or url_file'"),
-        ({**PASSWORD, "receivers": [{"name": "a", "type": "webhook", "url": "chat.local"}]}, "must begin with http://"),
+        (
+            {**PASSWORD, "receivers": [{"name": "a", "type": "webhook", "url": "chat.local"}]},
+            "it must be an address that begins with http://",
+        ),
         ({**PASSWORD, "receivers": [{"name": "a", "type": "telegram", "token_file": "t"}]}, "needs 'chat_id'"),
         (
             {**PASSWORD, "receivers": [{"name": "a", "type": "ntfy", "topic": "x", "chat_id": 1}]},
@@ -112,7 +115,7 @@ def test_exporters_are_read_strictly(given: Any, message: str) -> None:
         ),
         (
             {**PASSWORD, "receivers": [{"name": "a", "type": "ntfy", "topic": "x", "severities": ["page"]}]},
-            "'severities' holds 'page'; its entries must be critical, warning or info.",
+            "'receivers[0].severities' holds 'page'; its entries must be critical, warning or info.",
         ),
         (
             {
@@ -123,8 +126,8 @@ def test_exporters_are_read_strictly(given: Any, message: str) -> None:
             },
             "'username' has no 'password_file'",
         ),
-        ({**PASSWORD, "targets": [{"job": "node", "address": "x", "port": 1}]}, "'job' is 'node'"),
-        ({**PASSWORD, "targets": [{"job": "x", "address": "x", "port": 0}]}, "'port' is 0"),
+        ({**PASSWORD, "targets": [{"job": "node", "address": "x", "port": 1}]}, "'targets[0].job' is 'node'"),
+        ({**PASSWORD, "targets": [{"job": "x", "address": "x", "port": 0}]}, "'targets[0].port' is 0"),
         ({**PASSWORD, "targets": [{"job": "x", "address": "x", "port": 1, "labels": {"a-b": 1}}]}, "'labels' has a-b"),
     ],
 )
@@ -143,7 +146,7 @@ def test_a_receiver_by_each_way_is_taken() -> None:
     settings, messages = monitoring.read_monitoring("watch", {**PASSWORD, "receivers": given})
     assert messages == [] and [each["name"] for each in settings["receivers"]] == ["hook", "phone", "chat", "mail"]
     twice = monitoring.read_monitoring("watch", {**PASSWORD, "receivers": [given[0], given[0]]})[1]
-    assert "a second time" in twice[0]
+    assert "'receivers[1].name' is 'hook'; another entry has that name" in twice[0]
 
 
 def test_exporters_listen_where_the_host_is_reached() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import speech
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endpoints
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common import register
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import register, register_texts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, drift
@@ -17,6 +17,10 @@ def test_severities_stand_the_worst_first() -> None:
     assert register.REGISTER["memory.load"] == ("error", "warning", "info")
     assert register.REGISTER["doctor.disk"] == ("error", "warning")
     assert register.REGISTER["bundle.pip"] == ("warning",)
+
+
+def test_every_finding_has_its_texts_and_the_severities_of_the_register() -> None:
+    assert {rule: entry.severities for rule, entry in register_texts.ENTRIES.items()} == register.REGISTER
 
 
 def test_rules_about_launches_are_known_by_their_form() -> None:

@@ -9,7 +9,8 @@ import pytest
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import schema
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.schema import NUMBER, Key
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.validation import Problems
-from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import SERVICE, VARIABLES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import VARIABLES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 
 KEYS = {
     "port": Key(int, 4000, "TCP port", least=1, most=65535),
@@ -19,6 +20,15 @@ KEYS = {
     "names": Key((str, list), "", "which"),
     "on": Key((bool, dict), True, "whether"),
     "env": Key(dict, {}, "variables"),
+}
+NESTED = {
+    "name": Key(str, None, "what it is called", required=True, form=str.islower, like="lower-case letters"),
+    "share": Key(NUMBER, None, "part of it", above=0, most=1),
+    "to": Key(
+        dict, {}, "where", of={"url": Key(str, "", "address", form=str.isascii, like="ASCII"), "port": KEYS["port"]}
+    ),
+    "words": Key(list, [], "words", of=Key(str, None, "a word", form=str.isalpha, like="a word")),
+    "parts": Key(list, [], "parts", of={"name": Key(str, None, "of the part", required=True), "port": KEYS["port"]}),
 }
 
 
@@ -36,7 +46,10 @@ KEYS = {
         ({"show": "tabel"}, "'show' is 'tabel'; did you mean 'table'? It must be auto, table or none."),
         ({"show": "x"}, "'show' is 'x'; it must be auto, table or none."),
         ({"show": 3}, "'show' is a number; it must be auto, table or none."),
-        ({"kinds": ["images", "modles"]}, "'kinds' holds 'modles'; its entries must be images or models."),
+        (
+            {"kinds": ["images", "modles"]},
+            "'kinds' holds 'modles'; did you mean 'models'? Its entries must be images or models.",
+        ),
         ({"names": 3}, "'names' is a number; it must be a text or a list."),
         ({"on": "yes"}, "'on' is a text; it must be a boolean or a mapping."),
         ({"env": []}, "'env' is a list; it must be a mapping."),
@@ -63,6 +76,45 @@ def test_defaults_and_values_are_copies() -> None:
     first["env"]["A"] = 1
     assert given == {"kinds": ["images"]}
     assert schema.defaults(KEYS)["env"] == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "'name' is missing: what it is called."),
+        ({"name": ""}, "'name' is missing: what it is called."),
+        ({"name": "A"}, "'name' is 'A'; it must be lower-case letters."),
+        ({"name": 5}, "'name' is a number; it must be lower-case letters."),
+        ({"name": "a", "share": 0}, "'share' is 0; it must be a number above 0, at most 1."),
+        ({"name": "a", "to": {"url": "ä"}}, "'to.url' is 'ä'; it must be ASCII."),
+        ({"name": "a", "to": {"prt": 1}}, "unknown key of to: 'prt'; did you mean 'port'? Known: url, port."),
+        ({"name": "a", "words": ["b", "c d"]}, "'words[1]' is 'c d'; it must be a word."),
+        ({"name": "a", "parts": ["b"]}, "'parts[0]' is a text; it must be a mapping."),
+        ({"name": "a", "parts": [{"name": "b"}, {"port": 1}]}, "'parts[1].name' is missing: of the part."),
+        (
+            {"name": "a", "parts": [{"name": "b"}, {"name": "b"}]},
+            "'parts[1].name' is 'b'; another entry has that name.",
+        ),
+    ],
+)
+def test_what_is_wrong_below_a_key_is_said_with_its_place(given: dict[str, Any], message: str) -> None:
+    problems = Problems("x")
+    schema.filled(problems, given, NESTED)
+    assert problems.messages == [f"x: {message}"]
+
+
+def test_keys_below_a_key_have_their_defaults_where_all_are_wanted() -> None:
+    given = {"name": "a", "to": {"url": None}, "parts": [{"name": "b"}], "words": ["c"]}
+    filled = schema.filled(Problems("x"), given, NESTED)
+    assert filled["to"] == {"url": "", "port": 4000} and filled["parts"] == [{"name": "b", "port": 4000}]
+    assert schema.read(Problems("x"), given, NESTED) == {
+        "name": "a",
+        "to": {},
+        "parts": [{"name": "b"}],
+        "words": ["c"],
+    }
+    assert schema.read(Problems("x"), given, NESTED, nulls=True)["to"] == {"url": None}
+    assert schema.filled(Problems("x"), {"name": "a"}, NESTED)["to"] == {}, "what is left out is left out as a whole"
 
 
 def test_part_of_the_keys_below_another_one() -> None:

@@ -73,14 +73,17 @@ def test_the_memory_of_adapters_is_counted() -> None:
 @pytest.mark.parametrize(
     ("given", "needle"),
     [
-        ({"adapters": []}, "'lora' needs 'adapters'"),
+        ({"adapters": []}, "'lora.adapters' is missing"),
         ({"adapters": [SQL], "rank": 8}, "unknown key of lora: 'rank'"),
-        ({"adapters": [{"name": "writer", "repo": "a/b"}]}, "it must be a name of its own"),
-        ({"adapters": [SQL, SQL]}, "it must be a name of its own"),
+        (
+            {"adapters": [{"name": "writer", "repo": "a/b"}]},
+            "names 'writer', which is what clients send for the model itself",
+        ),
+        ({"adapters": [SQL, SQL]}, "'lora.adapters[1].name' is 'sql'; another entry has that name"),
         ({"adapters": [{"name": "a=b", "repo": "a/b"}]}, "without '='"),
-        ({"adapters": [{"name": "a", "repo": "nothing"}]}, "must look like ORG/NAME"),
+        ({"adapters": [{"name": "a", "repo": "nothing"}]}, "'lora.adapters[0].repo' is 'nothing'; it must be ORG/NAME"),
         ({"adapters": [SQL], "max_rank": 24}, "lora.max_rank is 24; vLLM takes 1, 8, 16"),
-        ({"adapters": [SQL], "max_loras": 0}, "lora.max_loras is 0"),
+        ({"adapters": [SQL], "max_loras": 0}, "'lora.max_loras' is 0"),
         ({"adapters": [SQL], "max_loras": 4, "max_cpu_loras": 2}, "lora.max_cpu_loras is below max_loras"),
     ],
 )

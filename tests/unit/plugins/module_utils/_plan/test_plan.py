@@ -471,7 +471,7 @@ def test_problems_of_all_hosts_are_told_at_once() -> None:
 
 def test_every_variable_and_key_is_documented() -> None:
     page = (FOLDER.parents[1] / "docs" / "inventory.md").read_text(encoding="utf-8")
-    from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import SERVICE
+    from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 
     assert [name for name in [*VARIABLES, *addons.VARIABLES, *SERVICE] if f"| `{name}` |" not in page] == []
 

@@ -147,11 +147,13 @@ def test_every_mistake_in_the_sidecars_is_told() -> None:
     )
     for place, said in (
         (0, "must be a mapping"),
-        (1, "'fast' is used twice"),
-        (2, "'memory_gib' is 0"),
-        (3, "'a' is used twice"),
+        ("", "'fast' of spark_sidecars is that of a service"),
+        (2, "memory_gib' is 0"),
+        (3, "'a'; another entry has that name"),
         (4, "did you mean 'name'?"),
-        (4, "'memory_gib' is 'much'"),
-        (4, "'name' is None"),
+        (4, "memory_gib' is a text"),
+        (4, "name' is missing"),
     ):
-        assert any(f"spark_sidecars[{place}]" in message and said in message for message in messages), said
+        assert any(
+            (f"spark_sidecars[{place}]" if place != "" else "") in message and said in message for message in messages
+        ), said

@@ -1,0 +1,382 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Keys of services, recipes and variants, and the form of what may stand there."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .._common import plain_data
+from .._common.schema import NUMBER, Key
+from .._common.validation import IMAGE_REF, LONGEST_START, SERVICE_NAME
+from .._vllm import versions
+
+RECIPE_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,99}", re.ASCII)
+REPO_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+"""ORG/NAME as Hugging Face takes it."""
+REVISION = re.compile(r"[A-Za-z0-9][\w./-]{0,127}", re.ASCII)
+REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?(?:==[\w.+!-]+)?", re.ASCII)
+HASHED = re.compile(r"[A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?==[\w.+!-]+(?: --hash=sha256:[0-9a-f]{64})+", re.ASCII)
+DOCKER_SIZE = re.compile(r"[1-9][0-9]{0,14}[bkmgBKMG]?")
+CONTAINER_PATH = re.compile(r"/[\w.+@/-]+")
+MODEL_FOLDER = "{model}"
+"""Stands for the folder of the model's snapshot, on the host and in the container."""
+JOBS = ("chat", "code", "agents", "vision", "long", "users", "embed", "rerank")
+"""What C(jobs) of a recipe may name: who picks a model looks for one of them."""
+ENDLESS = ("config", "quant_config", "draft_config")
+"""Files of a model, which may hold numbers without end (time_step_limit of Mamba)."""
+
+
+def _is_source(text: str) -> bool:
+    """Tell whether a text names a file of the controller, or one of the checkpoint."""
+    inner = text.removeprefix(MODEL_FOLDER)
+    if not text or plain_data.CONTROL.search(text) or ".." in text.split("/"):
+        return False
+    return inner == text or CONTAINER_PATH.fullmatch(inner) is not None
+
+
+def _is_container_path(text: str) -> bool:
+    return CONTAINER_PATH.fullmatch(text) is not None and ".." not in text.split("/")
+
+
+def _is_requirement(text: str) -> bool:
+    """Tell whether a text is a package: it becomes an argument of pip, so nothing else may pass."""
+    return REQUIREMENT.fullmatch(text) is not None or HASHED.fullmatch(text) is not None
+
+
+_VERSION: Any = {"form": versions.parse_version, "like": 'a version of vLLM in quotes, like "0.28.0"'}
+_LINE: Any = {"form": plain_data.is_line, "like": "one line of text"}
+_REPO: Any = {"form": REPO_NAME.fullmatch, "like": "ORG/NAME"}
+_REVISION = Key(
+    str, None, "commit, tag or branch; `main` when left out", form=REVISION.fullmatch, like="a commit, tag or branch"
+)
+TEXT = Key(
+    (str, *NUMBER),
+    None,
+    "one line of text",
+    form=lambda text: not plain_data.CONTROL.search(text),
+    like="one line of text",
+)
+"""An entry of a list of texts; a number is taken for its digits."""
+PACKAGE = Key(
+    str,
+    None,
+    "a package for pip",
+    form=_is_requirement,
+    like="NAME==VERSION --hash=sha256:SUM, with a sum for each file of it that may be installed, or NAME, NAME[EXTRA] or NAME==VERSION",
+)
+EXTRA_MODEL: dict[str, Key] = {
+    "repo": Key(str, None, "repository on Hugging Face, ORG/NAME", required=True, **_REPO),
+    "revision": _REVISION,
+    "only": Key(
+        list,
+        None,
+        "patterns of the files that are fetched, `*.json`; all when left out",
+        of=Key(str, None, "a pattern", **_LINE),
+    ),
+}
+"""Keys of an entry of C(model.extra)."""
+MODEL: dict[str, Key] = {
+    "repo": Key(str, None, "repository on Hugging Face, ORG/NAME", **_REPO),
+    "revision": _REVISION,
+    "path": Key(
+        str, None, "folder on the controller with the model, in place of `repo`; relative to `spark_model_dir`", **_LINE
+    ),
+    "extra": Key(
+        list,
+        [],
+        "further repositories that the engine needs, as a drafter: a list of `repo`, `revision` and `only`",
+        of=EXTRA_MODEL,
+    ),
+}
+"""Keys of C(model)."""
+FILE: dict[str, Key] = {
+    "source": Key(
+        str,
+        None,
+        "file on the controller, or `{model}/NAME` for one that the checkpoint ships",
+        required=True,
+        form=_is_source,
+        like=f"a file on the controller, or {MODEL_FOLDER}/NAME for one that the checkpoint ships",
+    ),
+    "path": Key(
+        str,
+        None,
+        "where it is in the container",
+        required=True,
+        form=_is_container_path,
+        like="an absolute path in the container",
+    ),
+}
+"""Keys of an entry of C(files)."""
+IMAGE: dict[str, Key] = {
+    "ref": Key(
+        str,
+        None,
+        "reference of the image",
+        required=True,
+        form=IMAGE_REF.fullmatch,
+        like="a reference like nvcr.io/nvidia/vllm:26.04-py3",
+    ),
+    "vllm_version": Key(str, None, "its version of vLLM, where neither its name nor the image itself says", **_VERSION),
+    "entrypoint": Key(
+        str,
+        None,
+        "whether its entrypoint is `vllm serve` itself (`serve`) or runs what it is given (`passthrough`)",
+        choices=("serve", "passthrough"),
+    ),
+    "args": Key(dict, {}, "options of vllm serve with this image"),
+    "env": Key(dict, {}, "environment with this image"),
+    "files": Key(list, [], "files with this image, see [Files](#recipes-of-your-own)", of=FILE),
+    "pip": Key(list, [], "packages that it lacks", of=PACKAGE),
+    "dockerfile": Key(str, None, "instructions by which it is built on `ref`, which has a digest then"),
+}
+"""Keys of C(image), and of an entry of C(images)."""
+CHECKS: dict[str, Key] = {
+    "tools": Key(bool, False, "the model has to call a tool"),
+    "reasoning": Key(bool, False, "its reasoning has to be apart from its answer"),
+    "max_tokens": Key(int, None, "longest answer of these requests, tokens", least=1, most=131072),
+    "temperature": Key(NUMBER, None, "sampling temperature of these requests", least=0, most=2),
+}
+"""Keys of C(checks)."""
+SERVICE: dict[str, Key] = {
+    "name": Key(
+        str,
+        None,
+        "name of the service: the unit is spark-<name>.service, the container spark-<name>",
+        required=True,
+        form=SERVICE_NAME.fullmatch,
+        like="lower-case letters, digits and inner dashes, at most 40 characters, because it names the unit and the container",
+    ),
+    "recipe": Key(
+        str,
+        None,
+        "name of a recipe, or SOURCE:NAME of one of spark_recipe_sources",
+        page="importing.md#recipes-by-reference",
+    ),
+    "variant": Key((str, list), [], "variant of the recipe, or a list of them"),
+    "port": Key(int, None, "TCP port that the engine listens on", least=1, most=65535, required=True),
+    "host": Key(
+        str, None, "address that the engine listens on", form=plain_data.is_address, like="an address or a host name"
+    ),
+    "served_model_name": Key(str, None, "model name that clients send; the service's name when left out", **_LINE),
+    "model": Key(dict, {}, "model to serve, if it differs from the recipe: repo, revision, path, extra", of=MODEL),
+    "image": Key(
+        (str, dict),
+        None,
+        "image reference, or a mapping of ref, vllm_version, entrypoint, args, env, files, pip and dockerfile",
+        form=IMAGE_REF.fullmatch,
+        like=IMAGE["ref"].like,
+        of=IMAGE,
+    ),
+    "args": Key(dict, {}, "options of vllm serve, long names with dashes"),
+    "env": Key(dict, {}, "environment of the engine; no secrets"),
+    "api_key_file": Key(str, None, "file on the controller that holds the API key"),
+    "secrets": Key(dict, {}, "further secrets: environment variable to file on the controller"),
+    "checks": Key(
+        dict,
+        {},
+        "what the proof checks besides a completion: tools, reasoning; max_tokens and temperature of the answers",
+        of=CHECKS,
+    ),
+    "files": Key(
+        list,
+        [],
+        "files that the engine needs: a list of source (on the controller, or {model}/NAME) and path in the container",
+        of=FILE,
+    ),
+    "pip": Key(
+        list,
+        [],
+        "Python packages that the image lacks, with their versions and sums (NAME==VERSION --hash=sha256:...); installed at every start",
+        of=PACKAGE,
+    ),
+    "config": Key(
+        dict,
+        {},
+        "config.json of the model where no recipe has it; may be left out where model.repo is set and its image can be asked with that of the host",
+        page="image_plan.md#in-a-deployment",
+    ),
+    "quant_config": Key(dict, {}, "hf_quant_config.json of the model where it has one"),
+    "weights_gib": Key(
+        NUMBER,
+        None,
+        "size of the weights of the whole model in GiB, without a drafter's: the sum over its safetensors headers",
+        least=0,
+        unit="GiB",
+    ),
+    "draft_weights_gib": Key(
+        NUMBER,
+        None,
+        "size of the drafter's or MTP layers' own weights in GiB, without the embedding and the head that they share",
+        least=0,
+        unit="GiB",
+    ),
+    "memory": Key(
+        dict,
+        {},
+        "what the engine asks for on one Spark where the plan does not know its model: weights_gib, kv_gib and other_gib in GiB; nothing is "
+        "worked out then",
+        page="memory.md#a-model-that-the-plan-does-not-know",
+    ),
+    "memory_gib": Key(
+        NUMBER, None, "the sum of memory where its parts are not known, in GiB on one Spark", least=0, unit="GiB"
+    ),
+    "draft_config": Key(
+        dict, {}, "config.json of the drafter where it is a model with layers of its own (DFlash, EAGLE)"
+    ),
+    "overheads": Key(
+        dict, {}, "overheads of this engine where they differ from spark_overheads, see the module memory_budget"
+    ),
+    "memory_share": Key(
+        NUMBER,
+        1,
+        "weight by which services with a calculated utilisation share the remaining memory; 1 when left out",
+        least=0,
+    ),
+    "lora": Key(
+        dict,
+        {},
+        "LoRA adapters that the engine serves beside its model: adapters (name, repo, revision), max_rank, max_loras, max_cpu_loras",
+        page="inventory.md#lora-adapters",
+    ),
+    "state": Key(
+        str,
+        "started",
+        "started, or stopped to keep it deployed and not running; started when left out",
+        choices=("started", "stopped"),
+    ),
+    "hosts": Key(
+        list,
+        [],
+        "for a service of a cluster: those of its hosts that the engine spans, the first of which answers; all when left out",
+        page="cluster.md#part-of-a-cluster",
+        of=TEXT,
+    ),
+    "on_demand": Key(
+        dict,
+        None,
+        "start the engine with its first request and stop it when nobody asks: idle_minutes, exclusive, keep and others; {} for their defaults",
+        page="on_demand.md",
+    ),
+    "exclusive": Key(
+        str,
+        "",
+        "name of a set of services of the host of which one runs at a time",
+        page="verbs.md",
+        form=SERVICE_NAME.fullmatch,
+        like="the name of a set: lower-case letters, digits and inner dashes",
+    ),
+    "start_timeout": Key(
+        int, 3000, "seconds that a start may take before systemd gives up", least=60, most=LONGEST_START, unit="seconds"
+    ),
+    "shm_size": Key(
+        (str, int),
+        None,
+        "size of the container's private /dev/shm, as docker takes it",
+        least=1,
+        form=DOCKER_SIZE.fullmatch,
+        like="a size as docker takes it, for example 8g",
+    ),
+    "docker_args": Key(list, [], "further options of docker run, as a list", of=TEXT),
+    "ignore": Key(list, [], "ids of rules to ignore for this service", of=TEXT),
+}
+"""Keys of one entry of C(spark_services)."""
+SIDECAR: dict[str, Key] = {
+    "name": Key(str, None, "name of the program", required=True, **_LINE),
+    "memory_gib": Key(NUMBER, None, "memory that it takes, GiB", required=True, above=0, unit="GiB"),
+}
+"""Keys of an entry of C(spark_sidecars)."""
+DEFAULTS = (
+    "args",
+    "env",
+    "image",
+    "host",
+    "api_key_file",
+    "secrets",
+    "checks",
+    "start_timeout",
+    "shm_size",
+    "docker_args",
+    "ignore",
+)
+"""Keys of C(spark_defaults): those of a service that can sensibly hold for all of a host."""
+_KERNEL = ", for [the fast path](fast_path.md)"
+EXPECT: dict[str, Key] = {
+    "what": Key(str, None, "what was measured", required=True),
+    "source": Key(str, None, "where the figure was published", required=True),
+    "tokens_per_second": Key(NUMBER, None, "the figure, tokens per second", least=0),
+    "gib": Key(NUMBER, None, "the figure, GiB", least=0),
+    "sparks": Key(int, 1, "Sparks that it was measured on", least=1),
+    "streams": Key(int, 1, "requests at a time", least=1),
+    "attention_backend": Key((str, list), None, f"backend of attention that has to run{_KERNEL}"),
+    "moe_backend": Key((str, list), None, f"backend of the experts that has to run{_KERNEL}"),
+    "linear_kernel": Key((str, list), None, f"kernel of linear layers that has to run{_KERNEL}"),
+    "draft": Key(str, None, "method of `speculative-config` that `min_acceptance` is about"),
+    "min_acceptance": Key(NUMBER, None, "least share of drafted tokens that are accepted", above=0, most=1),
+    "required": Key(bool, False, "whether another kernel is an error, and not a warning"),
+}
+"""Keys of an entry of C(expect): figures for people, kernels and acceptance for C(fast_path.compare)."""
+_COMMON: dict[str, Key] = {
+    "summary": Key(str, None, "what it is, in one line"),
+    "images": Key(
+        list, [], "images that can serve it, the first of which is the default; keys as those of `image`", of=IMAGE
+    ),
+    "least_vllm": Key(
+        str, None, "oldest vLLM that serves it; an image with an older one is named by `image.too_old`", **_VERSION
+    ),
+    "jobs": Key(
+        list,
+        [],
+        f"what it is for: {', '.join(f'`{job}`' for job in JOBS)}; [models.md](models.md) lists ways to serve by them",
+        choices=JOBS,
+    ),
+    "nodes": Key(int, 1, "Sparks that it needs; more than one is for the services of `spark_cluster`", least=1),
+    "expect": Key(list, [], "published figures, and which kernels an engine has to run, see below", of=EXPECT),
+    "source": Key(list, [], "where flags and sizes come from", of=TEXT),
+}
+_AS_IN_A_SERVICE = (
+    "model",
+    "args",
+    "env",
+    "checks",
+    "config",
+    "quant_config",
+    "draft_config",
+    "weights_gib",
+    "draft_weights_gib",
+    "memory",
+    "memory_gib",
+    "files",
+    "pip",
+    "ignore",
+)
+VARIANT: dict[str, Key] = {**_COMMON, **{name: SERVICE[name] for name in _AS_IN_A_SERVICE}}
+"""Keys of a variant: C(config) and C(model) replace the recipe's fields one by one, lists are replaced whole."""
+_NEEDED = ("name", "summary", "model", "images", "args", "config", "source")
+RECIPE: dict[str, Key] = {
+    name: key._replace(required=name in _NEEDED)
+    for name, key in {
+        "name": Key(
+            str, None, "what services call it", form=RECIPE_NAME.fullmatch, like="letters, digits, dots and dashes"
+        ),
+        **VARIANT,
+        **{name: SERVICE[name] for name in ("served_model_name", "start_timeout", "shm_size")},
+        "variants": Key(
+            dict,
+            {},
+            "name to any of these keys but `name`, `variants`, `served_model_name`, `start_timeout` and `shm_size`",
+        ),
+    }.items()
+}
+OWN: dict[str, Key] = {name: RECIPE[name] for name in ("name", *_COMMON, "variants")}
+"""Keys that a recipe has and a service has not."""
+REFERENCE: dict[str, Key] = {
+    **{name: key._replace(required=name == "model") for name, key in RECIPE.items()},
+    "name": Key(str, None, "SOURCE:NAME"),
+    "left_out": Key(list, [], "what of it is not taken over"),
+    "no_image": Key(str, None, "why it has no image"),
+}
+"""Keys of a recipe of others, C(SOURCE:NAME), which may lack what the service says then."""
