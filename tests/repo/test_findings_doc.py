@@ -13,11 +13,12 @@ import tree
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.register import REGISTER
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.register_texts import ENTRIES
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 
 PAGES = [name for name in tree.tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
 SUBJECTS = {rule.partition(".")[0] for rule in REGISTER}
-KEYS = {"image.vllm_version", "model.extra", "model.path", "model.repo", "model.revision", "model.source"}
-"""Keys of an inventory that look like findings."""
+KEYS = {f"{name}.{under}" for name, key in SERVICE.items() if isinstance(key.of, dict) for under in key.of}
+"""Keys of a service that look like findings."""
 FILES = (".json", ".py", ".safetensors", ".yml")
 
 
