@@ -4,6 +4,7 @@
 """Builds the documentation as a site: the Markdown pages, and the reference of modules, filters, lookups and roles from their own texts.
 
     docs_site.py [FOLDER]        .cache/docs-site/html unless a folder is named
+    docs_site.py --check         every page is read and every link followed, and nothing is written
 
 The pages lie in the site as they lie in the repository, so that their links lead to the same places. A link to a page or heading that is not
 there, and every other warning of the generator, fails the build.
@@ -23,12 +24,15 @@ from common import CACHE, ROOT, run, tool_env
 
 SOURCE = CACHE / "docs-site" / "source"
 HTML = CACHE / "docs-site" / "html"
+TREES = CACHE / "docs-site" / "doctrees"
 COLLECTION = "dgxspark.vllm"
+LARGEST = 1024 * 1024
+"""Bytes of the largest page, its pictures apart: what a phone shows without a wait."""
 # What pages link to beside pages: code of the repository, which is no part of the site, is named by its path.
 LINK = re.compile(r"(?<!\!)\[(?P<text>[^\]\n]+)\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
 SECTIONS = (
     ("First steps", ("quickstart", "inventory", "importing", "troubleshooting", "glossary")),
-    ("Reference", ("reference", "models", "rules", "catalogue")),
+    ("Reference", ("reference", "exit_codes", "api", "models", "rules", "catalogue")),
     ("Memory and speed", ("memory", "memory_measured", "image_plan", "fast_path", "benchmarks", "claims")),
     ("Several Sparks, one model", ("pair", "cluster", "fabric")),
     (
@@ -37,16 +41,17 @@ SECTIONS = (
     ),
     (
         "Day-2 operations",
-        ("verbs", "on_demand", "status", "drift", "doctor", "support_bundle", "update_host", "rollback"),
+        ("verbs", "on_demand", "status", "drift", "doctor", "support_bundle", "update_host", "rollback", "automation"),
     ),
     ("A fleet", ("fleet", "rollout", "lock", "spread", "bundle")),
-    ("Internals", ("security", "architecture", "testing")),
+    ("Internals", ("security", "architecture", "testing", "beside", "releasing")),
 )
 """Pages of docs/ in the order of the menu; one that is not listed comes last."""
 ANSIBLE = "https://docs.ansible.com/ansible/latest"
 LABELS = {
     "common_return_values": ("Common return values", "reference_appendices/common_return_values.html"),
     "action_plugins": ("Action plugins", "plugins/action.html"),
+    "callback_plugins": ("Callback plugins", "plugins/callback.html"),
     "ansible_configuration_settings": ("Configuration settings", "reference_appendices/config.html"),
 }
 """Labels of Ansible's own documentation that generated pages refer to, with their titles and places there."""
@@ -175,19 +180,33 @@ def main() -> int:
     """Build the site and say where it is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=HTML)
-    folder = parser.parse_args().folder.resolve()
+    parser.add_argument("--check", action="store_true", help="write no page")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
     write_pages()
     code = write_reference()
     if code:
         return code
-    argv = ["-m", "sphinx", "--builder", "html", "--fresh-env", "--fail-on-warning", "--keep-going", "--quiet"]
-    code = run(sys.executable, *argv, SOURCE, folder, env=tool_env())
-    if not code:
-        found = list(folder.rglob("*.html"))
-        print(
-            f"{len(found)} pages, {sum(path.stat().st_size for path in found) / 2**20:.1f} MiB: {folder / 'index.html'}"
-        )
-    return code
+    argv = ["-m", "sphinx", "--builder", "dummy" if options.check else "html", "--doctree-dir", str(TREES)]
+    code = run(
+        sys.executable,
+        *argv,
+        "--fresh-env",
+        "--fail-on-warning",
+        "--keep-going",
+        "--quiet",
+        SOURCE,
+        folder,
+        env=tool_env(),
+    )
+    if code or options.check:
+        return code
+    found = list(folder.rglob("*.html"))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    print(f"{len(found)} pages, {size / 2**20:.1f} MiB: {folder / 'index.html'}")
+    if large := [path for path in found if path.stat().st_size > LARGEST]:
+        print("\n".join(f"{path}: more than {LARGEST / 2**20:.1f} MiB" for path in large))
+    return int(bool(large))
 
 
 if __name__ == "__main__":
