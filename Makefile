@@ -33,7 +33,7 @@ molecule: bootstrap
 core: bootstrap  ## unit tests, sanity and syntax on one ansible-core and Python (CORE=, PYTHON=)
 	@$(PY) scripts/suite.py core $(if $(CORE),--core $(CORE)) $(if $(PYTHON),--python $(PYTHON))
 
-lint:       ## ansible-lint, yamllint, ruff, mypy
+lint:       ## ansible-lint, yamllint, ruff, mypy, shellcheck, zizmor
 docs-lint:  ## documentation of modules and roles, changelog
 unit:       ## unit tests and the repository's own promises
 sanity:     ## ansible-test sanity and syntax check on every supported ansible-core at hand

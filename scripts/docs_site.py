@@ -4,6 +4,7 @@
 """Builds the documentation as a site: the Markdown pages, and the reference of modules, filters, lookups and roles from their own texts.
 
     docs_site.py [FOLDER]        .cache/docs-site/html unless a folder is named
+    docs_site.py --check         every page is read and every link followed, and nothing is written
 
 The pages lie in the site as they lie in the repository, so that their links lead to the same places. A link to a page or heading that is not
 there, and every other warning of the generator, fails the build.
@@ -23,12 +24,15 @@ from common import CACHE, ROOT, run, tool_env
 
 SOURCE = CACHE / "docs-site" / "source"
 HTML = CACHE / "docs-site" / "html"
+TREES = CACHE / "docs-site" / "doctrees"
 COLLECTION = "dgxspark.vllm"
+LARGEST = 1024 * 1024
+"""Bytes of the largest page, its pictures apart: what a phone shows without a wait."""
 # What pages link to beside pages: code of the repository, which is no part of the site, is named by its path.
 LINK = re.compile(r"(?<!\!)\[(?P<text>[^\]\n]+)\]\((?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?\)")
 SECTIONS = (
     ("First steps", ("quickstart", "inventory", "importing", "troubleshooting", "glossary")),
-    ("Reference", ("reference", "models", "rules", "catalogue")),
+    ("Reference", ("reference", "exit_codes", "api", "models", "rules", "catalogue")),
     ("Memory and speed", ("memory", "memory_measured", "image_plan", "fast_path", "benchmarks", "claims")),
     ("Several Sparks, one model", ("pair", "cluster", "fabric")),
     (
@@ -37,16 +41,17 @@ SECTIONS = (
     ),
     (
         "Day-2 operations",
-        ("verbs", "on_demand", "status", "drift", "doctor", "support_bundle", "update_host", "rollback"),
+        ("verbs", "on_demand", "status", "drift", "doctor", "support_bundle", "update_host", "rollback", "automation"),
     ),
     ("A fleet", ("fleet", "rollout", "lock", "spread", "bundle")),
-    ("Internals", ("security", "architecture", "testing")),
+    ("Internals", ("security", "architecture", "testing", "beside", "releasing")),
 )
 """Pages of docs/ in the order of the menu; one that is not listed comes last."""
 ANSIBLE = "https://docs.ansible.com/ansible/latest"
 LABELS = {
     "common_return_values": ("Common return values", "reference_appendices/common_return_values.html"),
     "action_plugins": ("Action plugins", "plugins/action.html"),
+    "callback_plugins": ("Callback plugins", "plugins/callback.html"),
     "ansible_configuration_settings": ("Configuration settings", "reference_appendices/config.html"),
 }
 """Labels of Ansible's own documentation that generated pages refer to, with their titles and places there."""
@@ -62,11 +67,44 @@ html_theme = "alabaster"
 html_theme_options = {"fixed_sidebar": False, "page_width": "1180px", "sidebar_width": "260px"}
 html_show_sourcelink = False
 html_copy_source = False
+html_static_path = ["style"]
+html_css_files = ["pages.css"]
 # Colours of code alone: the highlighter has no prompt for further lines of a quoted argument.
 suppress_warnings = ["misc.highlighting_failure"]
 # Two builds of the same pages are the same.
 html_last_updated_fmt = None
 antsibull_ext_color_scheme = "none"
+"""
+STYLE = """\
+/* What is wider than a phone scrolls by itself, words are cut where they have to be, and all has a contrast of 4.5 (WCAG 2.2, 1.4.3). */
+:root { color-scheme: light dark; --ink: #1b2330; --paper: #fff; --soft: #4f5a68; --line: #d9dee6; --code: #f3f5f8; --link: #1a5fa8; }
+body { font-family: system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; background: var(--paper); color: var(--ink); }
+div.body { min-width: 0; max-width: none; color: var(--ink); background: var(--paper); overflow-wrap: anywhere; }
+div.body h1, div.body h2, div.body h3, div.body h4, div.body h5, div.body h6, div.sphinxsidebar h1, div.sphinxsidebar h2,
+div.sphinxsidebar h3, div.sphinxsidebar p.caption { font-family: inherit; color: var(--ink); }
+div.body table.docutils { display: block; overflow-x: auto; border: 0; box-shadow: none; font-size: 0.9em; overflow-wrap: normal; }
+div.body table.docutils td, div.body table.docutils th { border: 1px solid var(--line); padding: 0.3em 0.6em; min-width: 4em; max-width: 36em; }
+div.body pre, div.highlight { background: var(--code); color: var(--ink); overflow-x: auto; }
+code, tt, pre { background: var(--code); color: var(--ink); font-size: 0.9em; }
+a, a.reference, div.body a, div.sphinxsidebar a, div.sphinxsidebar ul a, .footer a { color: var(--link); border-bottom: 0; text-decoration: underline; }
+div.sphinxsidebar, div.sphinxsidebar ul, div.sphinxsidebar li, .footer, div.related { color: var(--soft); background: var(--paper); }
+a.headerlink { color: var(--soft) !important; text-decoration: none; }
+div.body img { max-width: 100%; height: auto; background: #fff; }
+div.highlight span { color: inherit !important; background: none !important; }
+div.admonition, div.body dl dt:target, .ansible-option-cell { background: var(--code) !important; color: var(--ink); border-color: var(--line); }
+div.body p.admonition-title, div.footer, div.footer a, p.caption { color: inherit !important; }
+.ansible-option-table *, .ansible-links * { color: inherit; }
+:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6eaf0; --paper: #12161c; --soft: #a9b4c2; --line: #323b48; --code: #1b212a; --link: #8fbcf0; }
+}
+@media (max-width: 875px) {
+  body, div.document, div.documentwrapper, div.bodywrapper { width: auto; margin: 0; padding: 0; float: none; }
+  div.body { min-height: 0; padding: 0 0.8em; }
+  div.body pre { margin: 0; padding: 0.6em; }
+  div.body h1 { font-size: 1.8em; }
+  div.sphinxsidebar { width: auto; margin: 2em 0 0; padding: 0.6em; float: none; max-height: none; }
+}
 """
 
 
@@ -106,6 +144,8 @@ def write_pages() -> None:
         else:
             shutil.copyfile(ROOT / name, SOURCE / name)
     (SOURCE / "conf.py").write_text(CONFIGURATION, encoding="utf-8")
+    (SOURCE / "style").mkdir()
+    (SOURCE / "style" / "pages.css").write_text(STYLE, encoding="utf-8")
     (SOURCE / "index.md").write_text("\n".join(menu(names)), encoding="utf-8")
 
 
@@ -125,6 +165,31 @@ def menu(names: Sequence[str]) -> Iterator[str]:
         yield from tree(title, [f"docs/{stem}" for stem in stems])
     yield from tree("Modules and plugins", ["collections/index", "collections/ansible"])
     yield from tree("Roles", [name.removesuffix(".md") for name in names if name.startswith("roles/")])
+
+
+MENDED = (
+    (r'<p class="caption" role="heading">', '<p class="caption" role="heading" aria-level="2">'),
+    (r"<h3>(Navigation|Related Topics)</h3>", r"<h2>\1</h2>"),
+    (r'<h1 class="logo">(.*?)</h1>', r'<p class="logo">\1</p>'),
+    (r'aria-labelledby="searchlabel"', 'aria-label="Search"'),
+    (r' aria-role="button"', ""),
+    (r"<pre>", '<pre tabindex="0">'),
+    (r"<table class=", '<table tabindex="0" class='),
+    (r'<div class="footer">', '<div class="footer" role="contentinfo">'),
+)
+"""What the theme lacks for people who do not see the page or use no mouse, by its places: what scrolls can be reached, headings have a level."""
+
+
+def mend(folder: Path) -> None:
+    """Put into the written pages what the theme lacks.
+
+    :param folder: with the pages
+    """
+    for path in folder.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        for pattern, better in MENDED:
+            text = re.sub(pattern, better, text)
+        path.write_text(text, encoding="utf-8")
 
 
 def tree(title: str, names: Sequence[str]) -> list[str]:
@@ -175,19 +240,34 @@ def main() -> int:
     """Build the site and say where it is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=HTML)
-    folder = parser.parse_args().folder.resolve()
+    parser.add_argument("--check", action="store_true", help="write no page")
+    options = parser.parse_args()
+    folder = options.folder.resolve()
     write_pages()
     code = write_reference()
     if code:
         return code
-    argv = ["-m", "sphinx", "--builder", "html", "--fresh-env", "--fail-on-warning", "--keep-going", "--quiet"]
-    code = run(sys.executable, *argv, SOURCE, folder, env=tool_env())
-    if not code:
-        found = list(folder.rglob("*.html"))
-        print(
-            f"{len(found)} pages, {sum(path.stat().st_size for path in found) / 2**20:.1f} MiB: {folder / 'index.html'}"
-        )
-    return code
+    argv = ["-m", "sphinx", "--builder", "dummy" if options.check else "html", "--doctree-dir", str(TREES)]
+    code = run(
+        sys.executable,
+        *argv,
+        "--fresh-env",
+        "--fail-on-warning",
+        "--keep-going",
+        "--quiet",
+        SOURCE,
+        folder,
+        env=tool_env(),
+    )
+    if code or options.check:
+        return code
+    mend(folder)
+    found = list(folder.rglob("*.html"))
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    print(f"{len(found)} pages, {size / 2**20:.1f} MiB: {folder / 'index.html'}")
+    if large := [path for path in found if path.stat().st_size > LARGEST]:
+        print("\n".join(f"{path}: more than {LARGEST / 2**20:.1f} MiB" for path in large))
+    return int(bool(large))
 
 
 if __name__ == "__main__":

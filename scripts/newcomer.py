@@ -1,24 +1,27 @@
 #!/usr/bin/env python3
 """Type the first commands of README and quick start, as somebody does who has nothing but a clone and a Python.
 
-newcomer.py   prints every command and what it printed; 0 when each one succeeded
+newcomer.py [LOG]   prints every command and what it printed, and keeps it in a file; 0 when each one succeeded
 
 A home, a virtual environment and a copy of the clone are made in a temporary folder; packages come from the configured index. Commands that
-contact hosts, which are not here, are only read by Ansible (C(--syntax-check)); what is typed in their place is printed.
+contact hosts, which are not here, are only read by Ansible (C(--syntax-check)); what is typed in their place is printed. The scenario
+`quickstart` types them in such a home too, and has simulated Sparks.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from common import ROOT, find_python, pip_settings, tool_env, tracked_files
+
+sys.path.insert(0, str(ROOT / "molecule"))
+
+from tutorial import Terminal, Typed, commands
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """The oldest first: that is what the pages promise to do with."""
@@ -26,76 +29,59 @@ CONTACTS_HOSTS = re.compile(r"^ansible-playbook .*dgxspark\.vllm\.(?!plan\b)\w+"
 README, QUICK_START = ("README.md", "Use it on your Sparks"), ("docs/quickstart.md", "Quick start")
 
 
-def commands(page: str, heading: str) -> list[str]:
-    """Return the commands of the console blocks below a heading of a page, a here-document as part of its command."""
-    text = (ROOT / page).read_text(encoding="utf-8")
-    _before, _heading, below = text.partition(f"# {heading}\n")
-    section = re.split(r"^#{1,6} ", below, maxsplit=1, flags=re.MULTILINE)[0]
-    found: list[str] = []
-    end = ""
-    for line in "\n".join(re.findall(r"^```console\n(.*?)^```", section, re.DOTALL | re.MULTILINE)).splitlines():
-        if end:
-            found[-1] += f"\n{line}"
-            end = "" if line == end else end
-        elif line.startswith("$ "):
-            found.append(line[2:])
-            end = here[1] if (here := re.search(r"<<'(\w+)'$", line)) else ""
-    return found
+def installing() -> list[Typed]:
+    """Return the commands by which README installs the collection."""
+    typed = commands(*README)
+    last = next(position for position, each in enumerate(typed) if "collection install" in each.text)
+    return typed[: last + 1]
 
 
-def script() -> str:
-    """Return all of them as one script for bash: README's, and what the quick start has beside them."""
+def script() -> list[str]:
+    """Return README's commands, and what the quick start has beside them."""
     first = commands(*README)
-    known = {without_comment(each) for each in first}
-    lines = []
-    for command in [*first, *(each for each in commands(*QUICK_START) if without_comment(each) not in known)]:
-        typed = (
-            re.sub(r"(\s+#.*)?$", " --syntax-check", command, count=1) if CONTACTS_HOSTS.search(command) else command
-        )
-        lines += [f"printf '%s\\n' {shlex.quote(f'$ {typed}')}", typed]
-    return "\n".join(["set -eo pipefail", *lines, ""])
+    known = {each.plain for each in first}
+    typed = [*first, *(each for each in commands(*QUICK_START) if each.plain not in known)]
+    return [f"{each.plain} --syntax-check" if CONTACTS_HOSTS.search(each.text) else each.text for each in typed]
 
 
-def without_comment(command: str) -> str:
-    """Return a command of one line without the comment behind it."""
-    return re.sub(r"\s+# .*$", "", command)
+def terminal(place: Path, log: Path) -> Terminal:
+    """Return the terminal of somebody who has a clone and a Python, and nothing else; it begins in the clone.
 
-
-def main() -> int:
-    """Type them."""
+    :param place: a folder to make home and clone in
+    :param log: where all that is typed and printed goes
+    """
     python = find_python(*PYTHONS)
     if python is None:
-        print(f"none of Python {', '.join(PYTHONS)} is here")
-        return 1
+        raise SystemExit(f"none of Python {', '.join(PYTHONS)} is here")
+    home, clone, programs = (place / name for name in ("home", "clone", "bin"))
+    for name in tracked_files():
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, clone / name, follow_symlinks=False)
+    programs.mkdir()
+    (programs / "python3").symlink_to(python)
+    settings = home / ".config" / "pip" / "pip.conf"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(pip_settings(), encoding="utf-8")
+    kept = {
+        key: value
+        for key, value in tool_env().items()
+        if not key.startswith(("ANSIBLE_", "PYTHON", "PIP_", "VIRTUAL_ENV"))
+    }
+    path = os.pathsep.join([str(programs), "/usr/local/bin", "/usr/bin", "/bin"])
+    variables = {**kept, "HOME": str(home), "PATH": path, "LC_ALL": "C.UTF-8"}
+    return Terminal(clone, variables, place / "state", log, hidden=(str(place),))
+
+
+def main(argv: list[str]) -> int:
+    """Type them until one fails."""
     with tempfile.TemporaryDirectory(prefix="newcomer-") as temporary:
-        home, clone, programs = (Path(temporary) / name for name in ("home", "clone", "bin"))
-        for name in tracked_files():
-            (clone / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, clone / name, follow_symlinks=False)
-        programs.mkdir()
-        (programs / "python3").symlink_to(python)
-        settings = home / ".config" / "pip" / "pip.conf"
-        settings.parent.mkdir(parents=True)
-        settings.write_text(pip_settings(), encoding="utf-8")
-        kept = {
-            key: value
-            for key, value in tool_env().items()
-            if not key.startswith(("ANSIBLE_", "PYTHON", "PIP_", "VIRTUAL_ENV"))
-        }
-        path = os.pathsep.join([str(programs), "/usr/local/bin", "/usr/bin", "/bin"])
-        done = subprocess.run(
-            ["bash", "-c", script()],
-            cwd=clone,
-            env={**kept, "HOME": str(home), "PATH": path, "LC_ALL": "C.UTF-8"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        print(done.stdout.replace(temporary, ""))
-    return done.returncode
+        log = Path(argv[0]).resolve() if argv else Path(temporary) / "log.txt"
+        log.unlink(missing_ok=True)
+        typed = terminal(Path(temporary), log)
+        code = next((code for command in script() if (code := typed.type(command)[0])), 0)
+        print(log.read_text(encoding="utf-8"))
+    return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

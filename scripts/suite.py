@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import scenarios
+import yaml
 from common import (
     BIN,
     CACHE,
@@ -205,10 +206,10 @@ def playbooks() -> list[Path]:
 
 
 def lint(thorough: bool) -> list[Result]:
-    """Style and types. mypy sees the plugins under their import name, as strict as pyproject.toml says."""
+    """Style, types, shell scripts and workflows. mypy sees the plugins under their import name, as strict as pyproject.toml says."""
     python = [
         name
-        for name in tracked_files("scripts", "tests/bench", "tests/repo", "tests/monitoring")
+        for name in tracked_files("scripts", "molecule/tutorial.py", "tests/bench", "tests/repo", "tests/monitoring")
         if name.endswith(".py")
     ]
     code = [
@@ -223,8 +224,43 @@ def lint(thorough: bool) -> list[Result]:
             simple("ruff check", "ruff", "check", "."),
             simple("ruff format (make format)", "ruff", "format", "--check", "--output-format", "concise", "."),
             simple("yamllint", "yamllint", "--strict", *yaml_files()),
+            simple("shellcheck", "shellcheck", *shell_files(), *workflow_scripts(CACHE / "workflow-scripts")),
+            # What an action may do, and what of a pull request becomes a part of a script; nothing is asked of the network.
+            simple("zizmor", "zizmor", "--offline", "--quiet", "--no-progress", ".github"),
         ]
     )
+
+
+def shell_files() -> list[str]:
+    """Scripts for a shell, but for templates, and what tests read of others."""
+    found = []
+    for name in tracked_files():
+        if not name.endswith(".j2") and "/fixtures/" not in name and (ROOT / name).is_file():
+            with (ROOT / name).open("rb") as stream:
+                if re.match(rb"#!.*\b(ba|da)?sh\b", stream.readline(200)):
+                    found.append(name)
+    return found
+
+
+def workflow_scripts(folder: Path) -> list[str]:
+    """Write each script of a workflow into a folder, as the runner's shell gets it; returns their paths.
+
+    :param folder: is made anew
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    found = []
+    for name in tracked_files(".github/workflows"):
+        for job, what in yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))["jobs"].items():
+            for number, step in enumerate(what.get("steps", ())):
+                if "run" in step:
+                    path = folder / f"{Path(name).stem}-{job}-{number}.sh"
+                    # Variables of the step come from outside, and expressions are filled in before a shell reads it.
+                    known = "".join(f"export {key}=\n" for key in step.get("env", {}))
+                    text = re.sub(r"\$\{\{.*?\}\}", "expression", step["run"])
+                    path.write_text(f"#!/bin/bash\n{known}{text}\n", encoding="utf-8")
+                    found.append(str(path))
+    return found
 
 
 def yaml_files() -> list[str]:
@@ -236,8 +272,9 @@ def yaml_files() -> list[str]:
 
 
 def docs_lint(thorough: bool) -> list[Result]:
-    """Documentation of plugins and roles, and the changelog. When thorough, also the site of all pages, with its links."""
-    site = [simple("documentation site", sys.executable, "scripts/docs_site.py")] if thorough else []
+    """Documentation of plugins and roles, the changelog, and all pages as a site, with its links. When thorough, the site is written, too."""
+    site = simple("documentation site", sys.executable, "scripts/docs_site.py", *(() if thorough else ("--check",)))
+    # What rstcheck would find in generated pages fails the site, too, which is made of the same pages.
     lint_docs = [
         "antsibull-docs",
         "lint-collection-docs",
@@ -248,7 +285,7 @@ def docs_lint(thorough: bool) -> list[Result]:
         ".",
     ]
     return together(
-        [simple("antsibull-docs", *lint_docs), simple("antsibull-changelog", "antsibull-changelog", "lint"), *site]
+        [simple("antsibull-docs", *lint_docs), simple("antsibull-changelog", "antsibull-changelog", "lint"), site]
     )
 
 
@@ -473,7 +510,10 @@ def core(thorough: bool, wanted: str = "", minor: str = "") -> list[Result]:
 
 
 def artifact(thorough: bool) -> list[Result]:
-    """Build, look into the tarball, install it in an empty environment, and use it from an empty directory."""
+    """Build, look into the tarball, install it in an empty environment, and use it from an empty directory.
+
+    When thorough, Galaxy's own importer reads it, too.
+    """
     with tempfile.TemporaryDirectory(prefix="artifact-") as temporary:
         place = Path(temporary)
         (place / "ansible.cfg").write_text("", encoding="utf-8")  # keeps /etc/ansible/ansible.cfg out of it
@@ -500,6 +540,8 @@ def artifact(thorough: bool) -> list[Result]:
         ]
         results = [build, execute(Check("install in an empty place", [install], place, env))]
         results.append(finish(shipped_files(place / "collections" / COLLECTION)))
+        if thorough:
+            results.append(execute(imported_by_galaxy(place, tarball)))
         modules = [f"dgxspark.vllm.{path.stem}" for path in module_files()]
         checks = [Check(f"ansible-doc of {len(modules)} modules", [["ansible-doc", *modules]], place, env)]
         # What `make demo` makes for its inventory: the test model.
@@ -521,6 +563,21 @@ def artifact(thorough: bool) -> list[Result]:
         checks.append(simple("README and quick start, typed in an empty home", sys.executable, "scripts/newcomer.py"))
         results += together(checks)
         return [*results, *(finish(same_hosts(path, place, env)) for path in inventories())]
+
+
+def imported_by_galaxy(place: Path, tarball: Path) -> Check:
+    """What Galaxy itself does with a tarball that is published: its own importer, without the network.
+
+    :param place: a folder for its settings and results
+    :param tarball: the collection
+    """
+    python = environment("galaxy", ROOT / "tests" / "galaxy" / "requirements.txt")
+    settings = place / "galaxy-importer.cfg"
+    # Lint has its ansible-lint already.
+    settings.write_text("[galaxy-importer]\nRUN_ANSIBLE_LINT = False\n", encoding="utf-8")
+    env = tool_env(GALAXY_IMPORTER_CONFIG=str(settings), HOME=str(place), PYTHONPATH="")
+    env["PATH"] = f"{python.parent}{os.pathsep}{env['PATH']}"
+    return Check("galaxy-importer", [[str(python), "-m", "galaxy_importer.main", str(tarball)]], place, env)
 
 
 def same_hosts(inventory: Path, place: Path, env: dict[str, str]) -> Result:
@@ -768,7 +825,7 @@ STAGES: dict[str, Callable[..., list[Result]]] = {
 EVERY = [["lint", "docs-lint"], ["unit"], ["sanity", "programs"], ["artifact"], ["molecule"]]
 # What runs on each change proves every feature once. The rest (older cores, other programs, faults at random, rates) is for the night.
 SUITES = {"test": EVERY, "all": EVERY, "quick": [["lint", "docs-lint"], ["unit-quick"]]}
-THOROUGH = ("all", "sanity", "programs", "molecule")
+THOROUGH = ("all", "sanity", "artifact", "programs", "molecule")
 HOSTILE_CASES = "12000"  # generated inventories and launches in place of 1,500
 
 

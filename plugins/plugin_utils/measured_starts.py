@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ansible.utils.display import Display
-
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import measured_starts
@@ -20,7 +18,6 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_pa
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 
-display = Display()
 FOLDER = "measured"
 SCHEMA = 1
 _STARTS = untrusted.listing(answers.KEPT_START, measured_starts.MOST_STARTS)
@@ -83,4 +80,6 @@ def take_over(found: Any, host: str, task_vars: Mapping[str, Any], what: str) ->
     try:
         known.keep(host, [start for start in starts if start])
     except OSError as error:
-        display.warning(f"what {host} measured is on its receipts alone, {known.folder} cannot be written: {error}")
+        from ansible.utils.display import Display  # not before it is wanted: plan_inventory.py has no Ansible
+
+        Display().warning(f"what {host} measured is on its receipts alone, {known.folder} cannot be written: {error}")

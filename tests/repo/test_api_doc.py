@@ -1,4 +1,4 @@
-"""The page of the API names what there is, and what it says of findings is so."""
+"""The page of the API names what there is, and what it says of arguments, exceptions, findings and exit codes is so."""
 
 from __future__ import annotations
 
@@ -6,33 +6,49 @@ import importlib
 import inspect
 import re
 
-import plan
 import pytest
 import tree
 
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import plan_inventory
+
 PAGE = tree.read("docs/api.md")
-FUNCTIONS = re.findall(r"^### `([\w.]+)\.(\w+)\((.*)\)`$", PAGE, re.MULTILINE)
+FUNCTIONS = dict(re.findall(r"^### `([\w.]+)`\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL))
+ROW = re.compile(r"^\| `(\w+)` \| `(.*?)` \| (.*?) \| .+ \|$", re.MULTILINE)
 ENGINE = "ansible_collections.dgxspark.vllm.plugins.module_utils"
 
 
-@pytest.mark.parametrize(("module", "name", "arguments"), FUNCTIONS, ids=[found[1] for found in FUNCTIONS])
-def test_a_function_takes_what_the_page_says(module: str, name: str, arguments: str) -> None:
-    function = getattr(importlib.import_module(f"{ENGINE}.{module}"), name)
-    signature = inspect.signature(function)
-    assert list(signature.parameters) == arguments.split(", ")
+def shown(parameter: inspect.Parameter) -> tuple[str, str, str]:
+    """An argument as a row of the page has it."""
+    default = parameter.default
+    text = "" if default is inspect.Parameter.empty else "none" if callable(default) else f"`{default!r}`"
+    return parameter.name, str(parameter.annotation).replace("|", r"\|"), text
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_takes_what_the_page_says(name: str) -> None:
+    module, _dot, function = name.rpartition(".")
+    signature = inspect.signature(getattr(importlib.import_module(f"{ENGINE}.{module}"), function))
+    assert ROW.findall(FUNCTIONS[name]) == [shown(each) for each in signature.parameters.values()]
     assert signature.return_annotation != inspect.Signature.empty
-    assert all(each.annotation != inspect.Parameter.empty for each in signature.parameters.values())
+    assert "Returns " in FUNCTIONS[name]
+
+
+def test_all_functions_are_found() -> None:
+    assert len(FUNCTIONS) == 6
 
 
 def test_exceptions_of_the_page_exist() -> None:
-    named = re.findall(r"Raises `(_[\w.]+)\.(\w+)`", PAGE)
-    assert len(named) == 2
+    named = re.findall(r"Raises\s+`(_[\w.]+)\.(\w+)`", PAGE)
+    assert len(named) == 3
     assert all(
         issubclass(getattr(importlib.import_module(f"{ENGINE}.{module}"), name), Exception) for module, name in named
     )
 
 
-def test_exit_codes_are_those_of_the_script() -> None:
+def test_the_module_and_its_exit_codes_are_those_of_the_page() -> None:
+    named = set(re.findall(r"python3 -m (\S+)", PAGE))
+    assert named == {plan_inventory.__name__}
     codes = {int(code): text for code, text in re.findall(r"^\| (\d) \| (.*?) \|$", PAGE, re.MULTILINE)}
-    assert set(codes) == {plan.FITS, plan.FAILS, plan.WRONG}
-    assert "fits" in codes[plan.FITS] and "does not" in codes[plan.FAILS] and "cannot be planned" in codes[plan.WRONG]
+    assert set(codes) == {plan_inventory.FITS, plan_inventory.FAILS, plan_inventory.WRONG}
+    assert "fits" in codes[plan_inventory.FITS] and "does not" in codes[plan_inventory.FAILS]
+    assert "cannot be planned" in codes[plan_inventory.WRONG]

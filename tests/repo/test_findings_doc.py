@@ -17,8 +17,10 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys i
 
 PAGES = [name for name in tree.tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
 SUBJECTS = {rule.partition(".")[0] for rule in REGISTER}
-KEYS = {f"{name}.{under}" for name, key in SERVICE.items() if isinstance(key.of, dict) for under in key.of}
-"""Keys of a service that look like findings."""
+KEYS = {f"{name}.{under}" for name, key in SERVICE.items() if isinstance(key.of, dict) for under in key.of} | {
+    "model.source"
+}
+"""Keys of a service, and of a planned one, that look like findings."""
 FILES = (".json", ".py", ".safetensors", ".yml")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -16,6 +17,8 @@ import newcomer
 import pytest
 import scenarios
 import suite
+import tutorial
+import yaml
 from common import ROOT, tool_env
 
 PLAN: dict[str, Any] = {
@@ -295,11 +298,62 @@ def test_artifact_check_finds_what_is_too_much_and_what_is_missing(
 
 
 def test_what_a_newcomer_types_is_what_the_pages_say_and_no_host_is_contacted() -> None:
-    first, quick = newcomer.commands(*newcomer.README), newcomer.commands(*newcomer.QUICK_START)
-    assert [newcomer.without_comment(each) for each in first[:4]] == quick[:4], "both pages install alike"
-    (inventory,) = [each for each in first if "<<" in each]
+    first, quick = tutorial.commands(*newcomer.README), tutorial.commands(*newcomer.QUICK_START)
+    assert [each.plain for each in newcomer.installing()] == [each.plain for each in quick[:4]]
+    (inventory,) = [each.text for each in first if "<<" in each.text]
     assert inventory.endswith("\nEOT") and "spark_services" in inventory
-    typed = [line for line in newcomer.script().splitlines() if line.startswith("ansible-playbook ")]
+    typed = [line for line in newcomer.script() if line.startswith("ansible-playbook ")]
     assert len(typed) >= 4
     for line in typed:
         assert line.endswith("--syntax-check") or "dgxspark.vllm.plan " in line, line
+
+
+PAGE = """# A page
+
+```console
+$ make it   # now
+made 3 things
+...
+$ cat > hosts.yml <<'EOT'
+# sparks:
+EOT
+$ cd /tmp
+```
+
+## Below
+
+```console
+$ make that
+```
+
+```sh
+no console
+```
+"""
+
+
+def test_commands_of_a_page_are_read_with_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tutorial, "ROOT", tmp_path)
+    (tmp_path / "page.md").write_text(PAGE, encoding="utf-8")
+    first, here, change, below = tutorial.commands("page.md")
+    assert (first.text, first.plain, first.shown) == ("make it   # now", "make it", ("made 3 things", "..."))
+    assert here.text == "cat > hosts.yml <<'EOT'\n# sparks:\nEOT" and not here.shown
+    assert tutorial.commands("page.md", "A page") == [first, here, change]
+    assert tutorial.commands("page.md", "Below") == [below]
+    assert first.missing("x\n  made 14.5 things\n") == []
+    assert first.missing("made three things") == ["made 3 things"]
+
+
+def test_a_terminal_remembers_folder_and_variables_and_keeps_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    typed = tutorial.Terminal(tmp_path, {"PATH": os.environ["PATH"]}, tmp_path / "state", log, (f"{tmp_path}",))
+    assert typed.type("mkdir sub && cd sub && export A='b\nc'") == (0, "")
+    assert typed.type('printf "%s" "$A"; pwd; exit 3') == (3, f"b\nc{tmp_path}/sub\n")
+    assert typed.type("false | true")[0] == 1
+    assert "$ false | true" in log.read_text() and "/sub\n" in log.read_text() and str(tmp_path) not in log.read_text()
+
+
+def test_what_a_simulated_spark_has_instead(tmp_path: Path) -> None:
+    said = yaml.safe_load(tutorial.simulated("10.88", {"spark-1": "11"}, spark_extra=1))
+    assert said["spark_gpu_args"] == [] and said["spark_extra"] == 1 and "10.88.0.11" in said["ansible_host"]
+    assert "ansible_host" not in yaml.safe_load(tutorial.simulated("10.88", {}))

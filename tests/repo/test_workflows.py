@@ -108,3 +108,18 @@ def test_playbooks_and_pages_of_forms_exist(name: str) -> None:
         each for each in re.findall(r"dgxspark\.vllm\.(\w+)`", text) if f"playbooks/{each}.yml" not in tree.PLAYBOOKS
     ] == []
     assert [each for each in re.findall(r"blob/main/([\w/.-]+\.md)", text) if not tree.read(each)] == []
+
+
+def test_scripts_of_workflows_are_read_by_shellcheck(tmp_path: Path) -> None:
+    paths = suite.workflow_scripts(tmp_path / "scripts")
+    runs = [step for name in WORKFLOWS for step in steps(name) if "run" in step]
+    assert len(paths) == len(runs) > 10
+    texts = [Path(path).read_text(encoding="utf-8") for path in paths]
+    assert all(text.startswith("#!/bin/bash\n") and "${{" not in text for text in texts)
+    assert any("export VERSION=\n" in text for text in texts)
+
+
+def test_shell_scripts_are_found_by_their_first_line() -> None:
+    found = suite.shell_files()
+    assert {".ci/run", "scripts/bootstrap", "roles/host/files/with-secrets"} <= set(found)
+    assert not [name for name in found if name.endswith((".py", ".j2"))]

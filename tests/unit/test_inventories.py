@@ -19,10 +19,10 @@ from ansible.vars.hostvars import HostVars
 from ansible.vars.manager import VariableManager
 from playbook_runs import ansible_playbook
 
-from ansible_collections.dgxspark.vllm.plugins.action.plan import read_variables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import read_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "inventories").iterdir() if path.is_dir())

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Shows the pages of plan and status in a real browser: desk and phone, dark and light, without a mouse, without a request, by axe.
 
-pages_test.py --axe axe.min.js [--screenshots FOLDER] FILE.html|URL ...
+pages_test.py --axe axe.min.js [--screenshots FOLDER] [--site FOLDER] FILE.html|URL ...
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
 from webui_test import BROWSERS
 
 SIZES = {"phone": (390, 844), "desk": (1200, 900)}
@@ -59,7 +59,8 @@ def check(browser: Browser, url: str, size: str, scheme: Any, options: argparse.
     page.on("request", lambda request: asked.append(request.url))
     page.on("console", lambda message: said.append(message.text))
     page.goto(url)
-    wrong = [f"asks for {each}" for each in asked if each != url]
+    own = f"{options.site.resolve().as_uri()}/" if options.site else url
+    wrong = [f"asks for {each}" for each in asked if each != url and not each.startswith(own)]
     wrong += [f"the browser says: {text}" for text in said]
     wide = page.evaluate("document.documentElement.scrollWidth")
     if wide > width:
@@ -107,11 +108,52 @@ def reach(page: Page) -> list[str]:
     return wrong
 
 
+def refreshed(browser: Browser, url: str, file: Path) -> list[str]:
+    """Return what is wrong with how a served page follows its file: what is unfolded has to stay so.
+
+    :param browser: to look with
+    :param url: of the page
+    :param file: that it is made of, which is changed
+    """
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.clock.install()
+    page.goto(url)
+    first = page.locator("main details").last
+    first.locator("summary").first.focus()
+    page.keyboard.press("Enter")
+    before = first.get_attribute("open")
+    file.write_text(file.read_text(encoding="utf-8").replace("As of ", "Seen anew as of "), encoding="utf-8")
+    page.clock.run_for(31_000)
+    try:
+        page.get_by_text("Seen anew as of ").wait_for(timeout=60_000)
+    except TimeoutError:
+        return ["served: it is not shown anew when its file has changed"]
+    wrong = (
+        []
+        if page.locator("main details").last.get_attribute("open") == before
+        else ["served: what was unfolded is not"]
+    )
+    focus = page.evaluate(
+        "document.activeElement === [...document.querySelectorAll('main details')].at(-1).querySelector('summary')"
+    )
+    wrong += [] if focus else ["served: the focus is lost when it is shown anew"]
+    page.locator("#keep-up").uncheck()
+    file.write_text(file.read_text(encoding="utf-8").replace("Seen anew", "Seen once more"), encoding="utf-8")
+    page.clock.run_for(31_000)
+    page.wait_for_load_state("networkidle")
+    if page.get_by_text("Seen once more").count():
+        wrong.append("served: it is shown anew though nobody wants that")
+    page.close()
+    return wrong
+
+
 def main() -> int:
     """Check each page at each size and in each scheme."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--screenshots", type=Path)
     parser.add_argument("--axe", type=Path, required=True, help="axe.min.js of axe-core")
+    parser.add_argument("--follows", type=Path, help="file of the page that is served, which is changed")
+    parser.add_argument("--site", type=Path, help="folder of a site, from which its pages may ask for more")
     parser.add_argument("pages", nargs="+", help="files, and addresses that begin with http:")
     options = parser.parse_args()
     wrong: list[str] = []
@@ -124,6 +166,10 @@ def main() -> int:
             for size in SIZES:
                 for scheme in ("light", "dark"):
                     wrong += check(browser, url, size, scheme, options)
+        if options.follows:
+            wrong += refreshed(
+                browser, next(each for each in options.pages if each.startswith("http:")), options.follows
+            )
         browser.close()
     print("\n".join(wrong) or f"{len(options.pages)} pages at {len(SIZES)} sizes, dark and light: well")
     return 1 if wrong else 0

@@ -4,7 +4,8 @@
 """Makes the environment of the browser test in .cache and runs it.
 
     run.py [--screenshot docs/images/open-webui.png]               a real LiteLLM before two stand-in engines
-    run.py --pages [FOLDER]                                        the pages of plan and status, and the served one, with screenshots in a folder
+    run.py --pages [FOLDER]                                        the pages of plan and status, the served one, and some of the documentation's,
+                                                                   with screenshots in a folder
     run.py --gateway URL --key-file FILE --model ALIAS ...         a gateway that is there
 
 Further options are those of webui_test.py.
@@ -36,6 +37,8 @@ from common import CACHE, environment
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SITE_PAGES = ("index.html", "docs/quickstart.html", "docs/models.html", "collections/plan_module.html")
+"""Of the documentation site: the first, an ordinary one, the largest, and one that is generated."""
 ALIASES = {"writer": "heavy", "reviewer": "fast"}
 
 
@@ -51,10 +54,15 @@ def main(argv: list[str]) -> int:
             return 2
         with tempfile.TemporaryDirectory(prefix="pages-") as folder:
             pages = write_pages(Path(folder))
+            shots = ["--screenshots", argv[1]] if len(argv) > 1 else []
+            command = [str(webui), str(HERE / "pages_test.py"), "--axe", str(axe), *shots]
             with served(pages[-1], Path(folder)) as url:
-                shots = ["--screenshots", argv[1]] if len(argv) > 1 else []
-                command = [str(webui), str(HERE / "pages_test.py"), "--axe", str(axe), *shots, *map(str, pages), url]
-                return subprocess.run(command, check=False).returncode
+                looked = [*map(str, pages), url, "--follows", str(pages[-1])]
+                own = subprocess.run([*command, *looked], check=False).returncode
+            site = Path(folder, "site")
+            subprocess.run([sys.executable, str(ROOT / "scripts" / "docs_site.py"), str(site)], check=True)
+            looked = [str(site / page) for page in SITE_PAGES]
+            return own or subprocess.run([*command, "--site", str(site), *looked], check=False).returncode
     if "--gateway" in argv:
         return subprocess.run(test, check=False).returncode
     litellm = environment("gateway", ROOT / "tests/sim/gateway/requirements.txt")

@@ -1,7 +1,8 @@
-"""The quick start, typed as docs/quickstart.md has it, from two addresses and an empty folder to models that answer.
+"""The quick start, typed as docs/quickstart.md has it, from two addresses, a clone and an empty home to models that answer.
 
-What differs from the page: addresses in place of names, how ssh finds the key, the simulation's variables, and no -K where sudo asks for
-nothing. Every command and what it printed is kept in `log.txt` of the scenario's folder. Tests run once, in this order.
+The collection is the tarball that the first commands build and install. What differs from the page: addresses in place of names, how ssh
+finds the key, the simulation's variables, and no -K where sudo asks for nothing. Every command and what it printed is kept in
+`.cache/newcomer.log`. Tests run once, in this order.
 """
 
 from __future__ import annotations
@@ -9,91 +10,56 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
+import shutil
 import subprocess
 import sys
-import time
-import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import yaml
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
-sys.path[:0] = [str(ROOT / "molecule"), str(ROOT / "scripts")]
+sys.path[:0] = [str(ROOT / "molecule"), str(ROOT / "scripts"), str(ROOT / "molecule" / "quickstart")]
 
+import first_model
 import newcomer
+import tutorial
 from nodes import NODES, SUBNET
 
 FOLDER = ROOT / ".cache" / "molecule" / SUBNET / "quickstart"
-INVENTORY = FOLDER / "my-sparks" / "hosts.yml"
+LOG = ROOT / ".cache" / "newcomer.log"
+INVENTORY = FOLDER / "home" / "dgxspark" / "my-sparks" / "hosts.yml"
 ADDRESSES = [f"{SUBNET}.0.11", f"{SUBNET}.0.12"]
-SSH = f"-o UserKnownHostsFile={ROOT}/.cache/sim/known_hosts -o IdentitiesOnly=yes"
-SETTINGS = [
-    "--private-key",
-    str(ROOT / ".cache" / "sim" / "id_ed25519"),
-    "--ssh-common-args",
-    SSH,
-    "-e",
-    "@simulated.yml",
-]
+PORT = 18091
 CHANGED = re.compile(r"changed=[1-9]")
 
 
-def page_command(playbook):
-    """The command of the page that runs a playbook, as words."""
-    typed = [shlex.split(each, comments=True) for each in newcomer.commands(*newcomer.QUICK_START)]
-    return next(words for words in typed if f"dgxspark.vllm.{playbook}" in words)
+@pytest.fixture(scope="module")
+def terminal():
+    """A newcomer's, where the collection is installed."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    LOG.unlink(missing_ok=True)
+    typed = newcomer.terminal(FOLDER, LOG)
+    typed.note("# Two simulated Sparks: times, sizes and speeds are none of a Spark.")
+    for each in newcomer.installing():
+        code, said = typed.type(each.text)
+        assert code == 0, said
+    tutorial.reached(typed)
+    endpoint = f"http://{SUBNET}.0.1:{PORT}"
+    (typed.folder / "simulated.yml").write_text(tutorial.simulated(SUBNET, {}, spark_hf_endpoint=endpoint))
+    return typed
 
 
-def run(playbook, *options):
+def run(terminal, playbook, *more):
     """Type the page's command for a playbook; returns the exit code and what it printed."""
-    words = [word for word in page_command(playbook) if word != "-K"]
-    words = [
-        ",".join(ADDRESSES).join(["discover_hosts=", ""]) if word.startswith("discover_hosts=") else word
-        for word in words
-    ]
-    command = [*words, *options]
-    done = subprocess.run(
-        [*command, *SETTINGS, "-e", "discover_user=spark"],
-        cwd=FOLDER,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=900,
-        check=False,
-        # The settings of a clone are not a newcomer's; the collection is found as an installed one is.
-        env={
-            **{name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")},
-            "ANSIBLE_COLLECTIONS_PATH": os.environ["ANSIBLE_COLLECTIONS_PATH"],
-            "ANSIBLE_NOCOLOR": "1",
-        },
+    command = next(
+        each.plain for each in tutorial.commands(*newcomer.QUICK_START) if f"dgxspark.vllm.{playbook} " in each.text
     )
-    with (FOLDER / "log.txt").open("a", encoding="utf-8") as log:
-        log.write(f"$ {shlex.join(command)}\n{done.stdout}\n")
-    print(done.stdout)
-    return done.returncode, done.stdout
-
-
-@contextmanager
-def hub():
-    """The hub with the recommended model, on the nodes' network."""
-    program = [str(ROOT / "tests" / "sim" / "fakehub" / "fakehub"), f"--host={SUBNET}.0.1", "--port=18091"]
-    repo = yaml.safe_load((ROOT / "playbooks/recipes/qwen3.6-35b-a3b-nvfp4-modelopt.yml").read_text())["model"]["repo"]
-    with subprocess.Popen([*program, f"--model={repo}={FOLDER / 'model'}"], stdout=subprocess.DEVNULL) as process:
-        try:
-            deadline = time.monotonic() + 30
-            while True:
-                try:
-                    urllib.request.urlopen(f"http://{SUBNET}.0.1:18091/api/models/{repo}", timeout=5).close()
-                    break
-                except OSError:
-                    assert time.monotonic() < deadline, "the hub does not answer"
-                    time.sleep(0.2)
-            yield
-        finally:
-            process.terminate()
+    command = re.sub(r"(discover_hosts=)\S+", rf"\g<1>{','.join([*ADDRESSES, *more])}", command)
+    command = command.removesuffix(" -K")
+    assert "-K" not in command
+    return terminal.type(f"{command} -e @simulated.yml")
 
 
 def on(name, *command):
@@ -105,43 +71,41 @@ def on(name, *command):
     return done.stdout
 
 
-def test_a_machine_that_does_not_answer_leaves_nothing_behind():
-    ADDRESSES.append(f"{SUBNET}.0.99")
-    try:
-        code, said = run("quickstart")
-    finally:
-        ADDRESSES.pop()
+def test_a_machine_that_does_not_answer_leaves_nothing_behind(terminal):
+    code, said = run(terminal, "quickstart", f"{SUBNET}.0.99")
     assert code != 0
-    assert f"{SUBNET}.0.99" in said
+    assert f"not known: {SUBNET}.0.99" in said, said
     assert not INVENTORY.parent.exists()
 
 
-def test_to_look_before_anything_is_deployed_writes_an_inventory_and_plans_it():
-    code, said = run("discover")
+def test_to_look_before_anything_is_deployed_writes_an_inventory_and_plans_it(terminal):
+    code, said = run(terminal, "discover")
     assert code == 0, said
     assert sorted(yaml.safe_load(INVENTORY.read_text(encoding="utf-8"))["sparks"]["hosts"]) == ["spark-1", "spark-2"]
     assert [on(name, "find", "/etc/systemd/system", "-name", "spark-q*.service") for name in NODES] == ["", ""]
 
 
-def test_without_its_hub_it_says_what_is_missing_and_the_inventory_stays():
+def test_without_its_hub_it_says_what_is_missing_and_the_inventory_stays(terminal):
     """The first host lacks a model that nobody hands out; the second has all, and serves."""
     before = INVENTORY.read_bytes()
-    code, said = run("quickstart")
+    code, said = run(terminal, "quickstart")
     assert code != 0
     assert "nvidia/Qwen3.6-35B-A3B-NVFP4" in said
     assert INVENTORY.read_bytes() == before
 
 
-def test_the_same_command_goes_on_to_models_that_are_served_and_proved():
-    with hub():
-        code, said = run("quickstart")
+def test_the_same_command_goes_on_to_models_that_are_served_and_proved(terminal):
+    first_model.write(FOLDER / "model")
+    models = {first_model.REPO: FOLDER / "model"}
+    with tutorial.hub(f"{SUBNET}.0.1", PORT, models, FOLDER / "hub.pid"):
+        code, said = run(terminal, "quickstart")
     assert code == 0, said
     assert re.search(r"spark-1 .*failed=0", said)
     for name in NODES:
         assert f"of {name}. From here: ssh -N -L 8000:127.0.0.1:8000" in " ".join(said.split())
 
 
-def test_each_answers_as_the_last_lines_say():
+def test_each_answers_as_the_last_lines_say(terminal):
     hosts = yaml.safe_load(INVENTORY.read_text(encoding="utf-8"))["sparks"]["hosts"]
     assert [hosts[name]["spark_services"][0]["recipe"] for name in sorted(hosts)] == [
         "qwen3.6-35b-a3b-nvfp4-modelopt",
@@ -150,20 +114,30 @@ def test_each_answers_as_the_last_lines_say():
     for name in NODES:
         models = json.loads(on(name, "curl", "--silent", "--fail", "http://127.0.0.1:8000/v1/models"))
         asked = {"model": models["data"][0]["id"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 16}
-        answer = on(
-            *(name, "curl", "--silent", "--fail", "--header", "Content-Type: application/json"),
+        request = [
+            *("curl", "--silent", "--fail", "--header", "Content-Type: application/json"),
             *("--data", json.dumps(asked), "http://127.0.0.1:8000/v1/chat/completions"),
-        )
+        ]
+        answer = on(name, *request)
         assert json.loads(answer)["choices"][0]["message"]["content"].strip()
+        terminal.note(f"{name}$ {' '.join(request)}\n{answer}")
 
 
-def test_typed_once_more_it_changes_nothing():
-    code, said = run("quickstart")
+def test_typed_once_more_it_changes_nothing(terminal):
+    code, said = run(terminal, "quickstart")
     assert code == 0, said
     assert not CHANGED.search(said), said
 
 
-def test_the_log_has_every_command_of_the_page():
-    text = (FOLDER / "log.txt").read_text(encoding="utf-8")
-    assert text.count("\n$ ansible-playbook") + text.startswith("$ ") == 5
-    assert "PLAY RECAP" in text
+def test_the_log_has_every_command_of_the_page_and_no_path_of_this_machine(terminal):
+    text = LOG.read_text(encoding="utf-8")
+    typed = [line for line in text.splitlines() if line.startswith("$ ")]
+    assert [line[2:] for line in typed[:4]] == [each.text for each in newcomer.installing()]
+    assert [re.search(r"dgxspark\.vllm\.(\w+)", line)[1] for line in typed[4:]] == [
+        "quickstart",
+        "discover",
+        "quickstart",
+        "quickstart",
+        "quickstart",
+    ]
+    assert "PLAY RECAP" in text and str(FOLDER) not in text

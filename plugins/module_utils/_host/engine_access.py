@@ -13,12 +13,13 @@ import os
 import pwd
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 ACL = "system.posix_acl_access"
 USER, GROUP_OBJ, GROUP, MASK, OTHER = 0x02, 0x04, 0x08, 0x10, 0x20
+LISTINGS = "trees"
 MOST_NAMED = 3
 """Closed files of a model that are named; one of many is enough to mend all."""
 
@@ -72,14 +73,21 @@ def look(home: Path) -> dict[str, Any]:
         owner = str(seen.st_uid)
     closed = {"": _closed([home, home / "hub"])}
     for folder in sorted(home.glob("hub/models--*")):
-        parts = [folder, *(Path(base, name) for base, names, files in os.walk(folder) for name in (*names, *files))]
-        closed[folder.name[len("models--") :].replace("--", "/", 1)] = _closed(parts)
+        closed[folder.name[len("models--") :].replace("--", "/", 1)] = _closed([folder, *_of_engines(folder)])
     return {
         "exists": True,
         "owner": owner,
         "mode": f"{stat.S_IMODE(seen.st_mode):04o}",
         "closed": {name: paths for name, paths in closed.items() if paths},
     }
+
+
+def _of_engines(folder: Path) -> Iterator[Path]:
+    """Yield what is below the folder of a model, but for the listings that clients of the hub keep: theirs alone, and done without."""
+    for base, names, files in os.walk(folder):
+        if Path(base) == folder:
+            names[:] = [name for name in names if name != LISTINGS]
+        yield from (Path(base, name) for name in (*names, *files))
 
 
 def _closed(paths: Iterable[Path]) -> list[str]:

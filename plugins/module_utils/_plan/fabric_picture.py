@@ -13,6 +13,8 @@ from typing import Any
 WIDTH, HEIGHT = 620, 380
 ACROSS, DOWN = 225, 135
 """Half the width and half the height of the ellipse on which the hosts stand."""
+ASIDE = 11
+"""From a line to the number of a port."""
 SHAPES = {
     "direct": "a pair on cables",
     "switch": "a switch",
@@ -127,7 +129,7 @@ def _cables(fabric: Mapping[str, Any], hosts: Sequence[str]) -> list[str]:
         lines.append(
             f'<g{wrong}><line x1="{left:.1f}" y1="{top:.1f}" x2="{right:.1f}" y2="{bottom:.1f}">{title}</line>'
             + "".join(
-                f'<text class="port" x="{from_x + 0.3 * (to_x - from_x) + 9:.1f}" y="{from_y + 0.3 * (to_y - from_y):.1f}">{end[1]}</text>'
+                _port(end, (from_x, from_y), (to_x, to_y))
                 for end, (from_x, from_y), (to_x, to_y) in (
                     (one, (left, top), (right, bottom)),
                     (other, (right, bottom), (left, top)),
@@ -139,3 +141,14 @@ def _cables(fabric: Mapping[str, Any], hosts: Sequence[str]) -> list[str]:
     if any(other[0] == "switch" for _one, other, _subnets in cables_of(fabric)):
         lines.append(_host("switch", _place(hosts, "switch")))
     return lines
+
+
+def _port(end: End, start: tuple[float, float], other: tuple[float, float]) -> str:
+    """The port at an end of a cable, beside the line."""
+    along, down = other[0] - start[0], other[1] - start[1]
+    length = math.hypot(along, down) or 1.0
+    # Above a line that lies, to the right of one that stands.
+    side = 1 if (along, -down) > (0, 0) else -1
+    left = start[0] + 0.3 * along + side * ASIDE * down / length
+    top = start[1] + 0.3 * down - side * ASIDE * along / length
+    return f'<text class="port" x="{left:.1f}" y="{top + 4:.1f}">{end[1]}</text>'

@@ -3,14 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Serves the status page that the fleet monitor makes: one file, read-only. What spark-status-page.service runs.
 
-Everything but the page is 404, everything but GET and HEAD 501. A page that the monitor has not made anew for too long
+Everything but the page is 404, everything but GET and HEAD 501. A page in a browser asks for itself anew, by a script that is the only one
+its policy lets run. A page that the monitor has not made anew for too long
 says so at its top: a monitor that is gone must not look like a fleet that is well. Python's standard library is all it needs.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
+import hashlib
 import json
+import re
 import socket
 import socketserver
 import sys
@@ -25,14 +29,45 @@ PATHS = ("/", "/index.html")
 MOST_BYTES = 16 * 1024 * 1024  # of the page; that of a hundred hosts has less than 1 MiB
 AT_ONCE = 24  # readers; more are turned away
 SECONDS = 10.0  # that a reader may be silent
+# Replaces the page by its newest, as long as somebody sees it and wants that: what is open stays open, and the focus where it is.
+SCRIPT = """
+const wanted = document.getElementById('keep-up'), said = document.getElementById('kept-up');
+const names = (each) => (each.querySelector('.name') || each.querySelector('summary')).textContent;
+const places = () => [...document.querySelectorAll('main summary, main input, main [tabindex]')];
+setInterval(async () => {
+  if (!wanted.checked || document.hidden) return;
+  try {
+    const answer = await fetch('/', {cache: 'no-store'});
+    const page = new DOMParser().parseFromString(await answer.text(), 'text/html').querySelector('main');
+    const open = new Map([...document.querySelectorAll('main details')].map((each) => [names(each), each.open]));
+    page.querySelectorAll('details').forEach((each) => { each.open = open.get(names(each)) ?? each.open; });
+    const picked = document.querySelector('main input:checked');
+    const place = places().indexOf(document.activeElement);
+    document.querySelector('main').replaceWith(document.adoptNode(page));
+    if (picked && document.getElementById(picked.id)) document.getElementById(picked.id).checked = true;
+    if (place >= 0 && places()[place]) places()[place].focus();
+    said.textContent = '';
+  } catch (error) {
+    said.textContent = 'No answer from the server of this page since ' + new Date().toLocaleTimeString() + ': what is shown is old.';
+  }
+}, 30000);
+"""
+SWITCH = (
+    '<header style="padding:.6rem 1.25rem 0"><label><input type="checkbox" id="keep-up" checked> Keep this page up to date</label> '
+    '<strong class="word fails" id="kept-up" role="status"></strong></header>'
+)
+ALLOWED = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+POLICY = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{ALLOWED}'; connect-src 'self'; frame-ancestors 'none'"
+# That of the file, by which nothing runs; the one above holds for a page that is served.
+OF_FILE = re.compile(rb'<meta http-equiv="Content-Security-Policy"[^>]*>\n?')
 HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "Content-Security-Policy": POLICY,
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-START = b"<main>"
+START, END = b"<main>", b"</body>"
 
 
 def page(path: Path, stale_seconds: float, now: float) -> tuple[HTTPStatus, bytes]:
@@ -59,7 +94,9 @@ def page(path: Path, stale_seconds: float, now: float) -> tuple[HTTPStatus, byte
             "run since, or could not write: journalctl -eu spark-fleet-monitor.</p>"
         )
         body = body.replace(START, START + said.encode(), 1)
-    return HTTPStatus.OK, body
+    body = OF_FILE.sub(b"", body, count=1).replace(START, SWITCH.encode() + START, 1)
+    before, end, after = body.rpartition(END)
+    return HTTPStatus.OK, before + f"<script>{SCRIPT}</script>".encode() + end + after if end else body
 
 
 def message(text: str) -> bytes:

@@ -27,7 +27,6 @@ from ansible._internal._datatag._tags import TrustedAsTemplate
 from ansible.utils.unsafe_proxy import wrap_var
 
 from ansible_collections.dgxspark.vllm.plugins.action.import_recipe import document_of
-from ansible_collections.dgxspark.vllm.plugins.action.plan import read_variables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import plain_data
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import check_launch
@@ -46,6 +45,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory impo
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service_keys import SERVICE
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.lock_file import read_lock
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import read_variables
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES as FOLDER
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain

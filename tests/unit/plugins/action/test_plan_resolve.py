@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.action import plan
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import plan_input
 
 
 @pytest.fixture(autouse=True)
 def asked_anew() -> Iterator[None]:
-    plan.resolve.cache_clear()
+    plan_input.resolve.cache_clear()
     yield
-    plan.resolve.cache_clear()
+    plan_input.resolve.cache_clear()
 
 
 def test_a_name_has_the_addresses_that_the_controller_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +29,7 @@ def test_a_name_has_the_addresses_that_the_controller_knows(monkeypatch: pytest.
         return [(0, 0, 0, "", (address, 0)) for address in ("192.168.1.20", "192.168.1.20", "fe80::1%eth0")]
 
     monkeypatch.setattr(socket, "getaddrinfo", answer)
-    assert plan.resolve("forge.lan") == ("192.168.1.20", "fe80::1")
+    assert plan_input.resolve("forge.lan") == ("192.168.1.20", "fe80::1")
 
 
 def test_one_that_nobody_knows_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +37,7 @@ def test_one_that_nobody_knows_has_none(monkeypatch: pytest.MonkeyPatch) -> None
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    assert plan.resolve("nowhere.lan") == ()
+    assert plan_input.resolve("nowhere.lan") == ()
 
 
 def test_a_resolver_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,8 +48,8 @@ def test_a_resolver_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.Mon
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", wait)
-    monkeypatch.setattr(plan, "RESOLVE_SECONDS", 0.05)
-    assert plan.resolve("slow.lan") == ()
+    monkeypatch.setattr(plan_input, "RESOLVE_SECONDS", 0.05)
+    assert plan_input.resolve("slow.lan") == ()
     never.set()
 
 

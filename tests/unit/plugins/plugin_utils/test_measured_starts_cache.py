@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail
+from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.action import generation, service_proof
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import measured_starts
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.measured_starts import MeasuredStarts
 
 START: dict[str, Any] = {
@@ -88,7 +88,7 @@ def test_a_check_run_and_a_failed_proof_write_nothing(
 def test_where_the_controller_may_not_write_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".spark").write_text("a file in the way")
     warned: list[str] = []
-    monkeypatch.setattr(measured_starts.display, "warning", warned.append)
+    monkeypatch.setattr(Display, "warning", lambda _self, text: warned.append(text))
     assert prove(tmp_path, monkeypatch, said())["changed"] is True
     assert "what a measured is on its receipts alone" in warned[0]
 

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -57,18 +60,39 @@ def served(tmp_path: Path) -> Iterator[Served]:
     made.process.wait(60)
 
 
+def without_refresh(text: str) -> str:
+    """A served page without what has it ask for itself anew."""
+    return re.sub(r"<header.*?</header>|<script>.*?</script>", "", text, flags=re.DOTALL)
+
+
+def test_a_page_asks_for_itself_by_the_one_script_that_may_run(served: Served) -> None:
+    meta = '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'">\n'
+    served.page.write_text(
+        PAGE.replace("<html>", f"<html><head>{meta}</head>").replace("</main>", "<script>x</script></main>")
+    )
+    _status, text, headers = served.ask()
+    policy = dict(each.strip().partition(" ")[::2] for each in headers["content-security-policy"].split(";"))
+    *others, script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert policy["script-src"] == f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+    assert others == ["x"] and "fetch('/'" in script
+    assert policy["connect-src"] == "'self'" and policy["default-src"] == "'none'" and "http-equiv" not in text
+    # One can leave it: what changes by itself can be stopped (WCAG 2.2, 2.2.2).
+    assert '<input type="checkbox" id="keep-up" checked>' in text.partition("<main>")[0]
+
+
 def test_it_serves_the_page_as_it_is(served: Served) -> None:
     status, text, _headers = served.ask()
     assert status == 503 and "made no page yet" in text
     served.page.write_text(PAGE)
     for path in ("/", "/index.html", "/?again"):
         status, text, headers = served.ask(path)
-        assert (status, text) == (200, PAGE)
+        assert (status, without_refresh(text)) == (200, PAGE)
         assert headers["content-security-policy"].startswith("default-src 'none'")
         assert headers["cache-control"] == "no-store" and headers["x-content-type-options"] == "nosniff"
         assert headers["server"] == "dgxspark"
+        assert headers["content-length"] == str(len(text.encode()))
     status, text, headers = served.ask(method="HEAD")
-    assert (status, text, headers["content-length"]) == (200, "", str(len(PAGE)))
+    assert (status, text) == (200, "") and int(headers["content-length"]) > len(PAGE)
 
 
 @pytest.mark.parametrize("path", ["/secret", "/../secret", "/page", "//etc/passwd", "/%2e%2e/secret", "/<script>"])

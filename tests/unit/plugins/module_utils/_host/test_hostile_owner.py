@@ -114,6 +114,12 @@ def test_a_closed_folder_of_somebody_is_an_error_with_the_command(tmp_path: Path
     home = tmp_path / "home"
     folder = lay(home)
     give(home)
+    # The hub's client keeps listings of its own there, for itself.
+    listing = folder / "trees" / "c.json"
+    listing.parent.mkdir()
+    listing.write_text("{}")
+    listing.chmod(0o600)
+    give(home)
     assert engine_access.look(home)["closed"] == {}
     (folder / "blobs/aaa").chmod(0o600)
     seen = engine_access.look(home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 from xml.etree import ElementTree
@@ -41,6 +42,19 @@ def test_a_ring_has_a_line_for_each_cable(size: int) -> None:
             0 < float(point.get("x", "")) < fabric_picture.WIDTH
             and 0 < float(point.get("y", "")) < fabric_picture.HEIGHT
         )
+
+
+@pytest.mark.parametrize("size", range(2, 9))
+def test_a_port_is_written_beside_its_cable(size: int) -> None:
+    for cable in drawn(ring([f"s{number}" for number in range(size)])).findall(".//g/line/.."):
+        line = cable.find("line")
+        assert line is not None
+        x1, y1, x2, y2 = (float(line.get(name, "")) for name in ("x1", "y1", "x2", "y2"))
+        for text in cable.findall("text"):
+            # The middle of a figure of 11 px is some 4 px above its foot.
+            x, y = float(text.get("x", "")), float(text.get("y", "")) - 4
+            aside = abs((x2 - x1) * (y1 - y) - (x1 - x) * (y2 - y1)) / math.hypot(x2 - x1, y2 - y1)
+            assert 10 < aside < 12
 
 
 def test_a_switch_stands_in_the_middle() -> None:

@@ -73,6 +73,19 @@ def make_findings(name: str = "heavy", **more: Any) -> list[dict[str, Any]]:
     ]
 
 
+def test_its_size_is_bounded() -> None:
+    """A hundred hosts of which no two are alike, with errors that say as much as vLLM does."""
+    plan = make_plan(100, over=True)
+    for number, body in enumerate(plan["hosts"].values()):
+        body["services"][0]["port"] = 9000 + number
+    findings = [
+        {**finding, "host": host, "rule": f"memory.x{number}"}
+        for number, host in enumerate(plan["hosts"])
+        for finding in make_findings(message="x" * 1000, vllm_error="y" * 2000)
+    ]
+    assert len(plan_page.page(plan, findings).encode()) < 900_000
+
+
 @pytest.mark.parametrize("hosts", [0, 1, 4, 30])
 @pytest.mark.parametrize("over", [False, True])
 def test_the_page_is_well_formed_and_needs_nothing_but_itself(hosts: int, over: bool) -> None:

@@ -1,10 +1,7 @@
-#!/usr/bin/env python3
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the files of the model that the quick start recommends first, without its weights: a folder for tests/sim/fakehub.
-
-usage: hub.py FOLDER
+"""The files of the model that the quick start recommends first, without its weights: a folder for tests/sim/fakehub.
 
 The fields of its config.json are those of the recipe; the stand-in engine takes its size from spark_sim.json.
 """
@@ -21,19 +18,14 @@ sys.path.insert(0, str(ROOT / "tests" / "sim" / "node"))
 
 import fixtures
 
-RECIPE = ROOT / "playbooks" / "recipes" / "qwen3.6-35b-a3b-nvfp4-modelopt.yml"
+RECIPE = yaml.safe_load((ROOT / "playbooks/recipes/qwen3.6-35b-a3b-nvfp4-modelopt.yml").read_text(encoding="utf-8"))
+REPO = RECIPE["model"]["repo"]
 SIZE = {"weights_gib": 20.227, "mtp_gib": 1.57}
 """That of the other NVFP4 checkpoint of this model, which simulated Sparks have (C(fixtures.MODELS))."""
 
 
-def main() -> None:
-    """Write them."""
-    recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
-    folder = Path(sys.argv[1])
+def write(folder: Path) -> None:
+    """Write them into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, data in fixtures.files(recipe["model"]["repo"], recipe["config"], SIZE, True).items():
+    for name, data in fixtures.files(REPO, RECIPE["config"], SIZE, True).items():
         (folder / name).write_bytes(data)
-
-
-if __name__ == "__main__":
-    main()

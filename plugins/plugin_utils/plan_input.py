@@ -1,0 +1,263 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the engine is given to plan from, and what is checked of a plan on the controller. No import of Ansible, see plan_inventory.py."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import socket
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import key_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import RECIPES
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
+
+RESOLVE_SECONDS = 5.0  # for the name of a host that is known by nothing else
+
+# What earlier tasks of the playbooks register or set on the hosts: not the user's variables.
+RESULTS = (
+    "spark_plan",
+    "spark_addons",
+    "spark_planned",
+    "spark_measured",
+    "spark_compared",
+    "spark_for_all",
+    "spark_lacking",
+    "spark_upstream",
+    "spark_answers",
+    "spark_asked",
+    "spark_looked",
+    "spark_image_plans",
+    "spark_recorded",
+    "spark_restored",
+    "spark_generation",
+)
+
+
+def read_variables(
+    name: str,
+    hostvars: Any,
+    messages: list[str],
+    fleet: str = "",
+    unreadable: tuple[type[Exception], ...] = (TypeError, ValueError),
+) -> dict[str, Any]:
+    """Return what a person wrote for a host, templated, with paths of the controller resolved; complain about what cannot be read.
+
+    fleet: the inventory folder that files of the whole fleet are relative to. unreadable: what a variable that cannot be read raises.
+    """
+    variables = {}
+    for variable in hostvars:
+        if variable.startswith("spark_") and variable not in RESULTS:
+            try:
+                variables[variable] = plain(hostvars[variable])
+            except unreadable as error:
+                messages.append(f"host {name}: '{variable}' cannot be read: {error}")
+    folder = str(hostvars.get("inventory_dir") or "")
+    variables, lost = controller_paths.resolve_variables(variables, folder, fleet)
+    messages += [
+        f"host {name}: {each}, a relative path, and the host comes from no inventory file that it could be relative to. Name the whole path."
+        for each in lost
+    ]
+    return variables
+
+
+def read_others(
+    sparks: set[str],
+    messages: list[str],
+    task_vars: Mapping[str, Any],
+    unreadable: tuple[type[Exception], ...] = (TypeError, ValueError),
+) -> dict[str, dict[str, Any]]:
+    """Return the hosts that are no Sparks and run add-on services.
+
+    sparks: names of those that are. task_vars: C(groups) and C(hostvars), as an action has them. The rest: see C(read_variables).
+    """
+    others = {}
+    fleet = next(iter(controller_paths.fleet_folders(task_vars)), "")
+    for name in task_vars.get("groups", {}).get("all") or []:
+        if str(name) in sparks:  # whose variables are read, and take a while
+            continue
+        hostvars = task_vars["hostvars"][name]
+        if any(variable in hostvars for variable in addons.ANYWHERE):
+            others[str(name)] = {
+                "vars": read_variables(name, hostvars, messages, fleet, unreadable),
+                "address": address_of(name, hostvars),
+            }
+    return others
+
+
+def recipe_dirs(hosts: Mapping[str, Mapping[str, Any]], messages: list[str]) -> list[Path]:
+    """Return the folders of recipes: ours, and those that variables of hosts name; complain about what is none."""
+    folders = [RECIPES]
+    for name, host in hosts.items():
+        named = host["vars"].get("spark_recipe_dirs") or []
+        for folder in named if isinstance(named, list) else []:  # the engine complains about anything else
+            if not isinstance(folder, str) or "\0" in folder:
+                continue
+            path = Path(folder)
+            if not path.is_dir():
+                messages.append(f"host {name}: spark_recipe_dirs names '{folder}', which is no folder here.")
+            elif path not in folders:
+                folders.append(path)
+    return folders
+
+
+def check_files(plan: Mapping[str, Any], missing_keys: str) -> None:
+    """Add to a plan what is wrong with the files of the controller that it names.
+
+    missing_keys: severity of a key that the playbook keys makes and that is not there; it depends on who asks.
+    """
+    made = dict.fromkeys(own_keys(plan), missing_keys)
+    for host in plan["hosts"].values():
+        host["findings"] += controller_findings(host, made)
+    for host in plan["addons"].values():
+        for secret in addons.secrets(host):
+            found = secret_finding(
+                secret.service, secret.name, Path(secret.source), secret.own, made.get(secret.source)
+            )
+            host["findings"] += [found.to_dict()] if found else []
+        host["findings"] += unhashed(host)
+
+
+def address_of(name: str, hostvars: Any) -> str:
+    """Return where a host is reached."""
+    return str(hostvars.get("ansible_host") or name)
+
+
+def controller_findings(host: dict[str, Any], made: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return what is wrong with the files of the controller that a host's plan names.
+
+    made: files that the playbook keys makes, with the severity of one that is missing.
+    """
+    found: list[Finding] = []
+    for service in host["services"]:
+        for secret in service["secrets"]:
+            own = secret["name"] == "VLLM_API_KEY"
+            source = secret["source"]
+            wrong = secret_finding(service["name"], secret["name"], Path(source), own, made.get(source))
+            found += [wrong] if wrong else []
+        for file in service["files"]:
+            if file["source"] and not file["sha256"]:
+                found.append(
+                    Finding(
+                        rule="file.missing",
+                        severity="error",
+                        service=service["name"],
+                        message=f"{file['path']} is to come from '{file['source']}', which is no file here.",
+                        fix="Name a file on the controller: a whole path, one relative to the inventory folder or, in a recipe, to the "
+                        "recipe; or {model}/NAME.",
+                    )
+                )
+        source = service["model"]["source"]
+        if source and not Path(source, "config.json").is_file():
+            found.append(
+                Finding(
+                    rule="model.missing",
+                    severity="error",
+                    service=service["name"],
+                    message=f"the model is to come from '{source}', which holds no config.json here.",
+                    fix="Correct model.path; a relative one is looked up below spark_model_dir.",
+                )
+            )
+    return [finding.to_dict() for finding in found]
+
+
+def unhashed(host: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what is said of a list of the Hermes agent's packages that has no sums; one that is not there the role refuses."""
+    listed = Path(((host["clients"] or {}).get("hermes") or {}).get("requirements_file") or "")
+    try:
+        if not listed.is_file() or "--hash=" in listed.read_text(encoding="utf-8", errors="replace"):
+            return []
+    except OSError:  # the role refuses it
+        return []
+    return [
+        Finding(
+            rule="clients.unhashed",
+            severity="warning",
+            service="hermes",
+            message=f"spark_clients.hermes: {listed} has no sums: what the index has by these names then is installed and run.",
+            fix="Make the list with uv pip compile --generate-hashes (docs/clients.md); pip then refuses other bytes.",
+        ).to_dict()
+    ]
+
+
+def own_keys(plan: Mapping[str, Any]) -> set[str]:
+    """Return the files of the controller with keys that the fleet itself checks, so that any value will do."""
+    engines = {
+        secret["source"]
+        for host in plan["hosts"].values()
+        for service in host["services"]
+        for secret in service["secrets"]
+        if secret["name"] == "VLLM_API_KEY"
+    }
+    return engines | {
+        secret.source for host in plan["addons"].values() for secret in addons.secrets(host) if secret.own
+    }
+
+
+def secret_finding(service: str, name: str, path: Path, own: bool, made: str | None = None) -> Finding | None:
+    """Return what is wrong with the file of a secret, if anything.
+
+    own: the fleet itself checks it, as a key in a header. made: see C(missing_secret).
+    """
+    if why := key_files.wrong(path, own) if path.is_absolute() else "":
+        return Finding(
+            rule="secret.unusable",
+            severity="error",
+            service=service,
+            message=f"{name} is to come from '{path}', which {why}.",
+            fix="Remove it and run dgxspark.vllm.keys, which makes another; or put the key there, on one line and nothing else."
+            if own
+            else "Put the secret there, in a file of its own that you may read.",
+        )
+    return None if path.is_absolute() and path.is_file() else missing_secret(service, name, path, made)
+
+
+def missing_secret(service: str, name: str, path: Path, made: str | None) -> Finding:
+    """Return the finding about a secret that the controller does not have.
+
+    made: the severity where the playbook keys makes it; None where somebody else gives it out.
+    """
+    there = f"there is no '{path}' yet" if made and not path.exists() else f"'{path}' is not a file with content here"
+    return Finding(
+        rule="secret.missing",
+        severity=made or "error",
+        service=service,
+        message=f"{name}: the key is read from a file on the controller, and {there}.",
+        fix="Run dgxspark.vllm.keys, which creates missing keys."
+        if made and not path.exists()
+        else "Put it there, in a file of its own. A relative path is one of the inventory folder; "
+        f'"{controller_paths.KEYS}/NAME" is below it, where Ansible does not read.',
+    )
+
+
+def digest(path: str) -> str | None:
+    """Return the SHA-256 of a file of the controller, None where there is none."""
+    file = Path(path)
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_absolute() and file.is_file() else None
+
+
+@functools.cache
+def resolve(name: str) -> tuple[str, ...]:
+    """Return the addresses of a host's name, as the controller knows them; none where it does not, or not in time."""
+    found: list[str] = []
+
+    def ask() -> None:
+        with contextlib.suppress(OSError, UnicodeError):
+            found.extend(
+                str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            )
+
+    # getaddrinfo has no time limit of its own.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(RESOLVE_SECONDS)
+    return () if asking.is_alive() else tuple(dict.fromkeys(found))
