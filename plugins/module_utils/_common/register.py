@@ -120,6 +120,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "warning": "keep_alive memory moving_tag open unreachable",
         "info": "download",
     },
+    "on_demand": {"warning": "sets"},
     "pip": {"warning": "unhashed"},
     "placement": {"warning": "over_committed", "info": "no_replica"},
     "recipe": {"warning": "not_taken_over"},

@@ -749,6 +749,12 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "nothing, if the change was intended; else compare the inventory with the receipt",
         ),
     },
+    "on_demand.md#several-that-do-not-fit-together": {
+        "on_demand.sets": (
+            "services of a set fit beside each other, but not beside what another set may run at the same time",
+            "put both sets into one, or lower `gpu-memory-utilization`",
+        ),
+    },
     "on_demand.md#what-a-start-takes": {
         "start.took": (
             "what each stage of the last start took",
