@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.plain_data import CONTROL, NO_TEXT
+from .._runtime import hostmem, ranks
 from .on_demand import STATE as ON_DEMAND
 from .planned import File, PlannedService, RankSettings, plain
 
@@ -391,8 +392,10 @@ DEMAND_ETC = "/etc/dgxspark/on_demand"
 DEMAND_STATE = "/var/lib/dgxspark/on_demand"
 DEMAND_RUN = "/run/dgxspark/on_demand"
 DEMAND_PROGRAM = f"{LIBEXEC}/spark_on_demand.py"
-RELEASE_SECONDS = 300
-"""How long a rank on demand waits, at most, for its memory and for the other ranks, with some slack."""
+START_SLACK = 30
+"""Seconds in which a start that takes too long ends by its own limit, with its own reason."""
+RELEASE_SECONDS = round(hostmem.BACK_SECONDS) + 30
+"""How long a rank on demand takes, at most, after its containers until its memory is back and the others have said so of theirs, with some slack."""
 DEMAND_DRAIN_SECONDS = 300
 """How long the program finishes running requests before it ends."""
 
@@ -464,7 +467,7 @@ def _demand_settings(waiting: Sequence[PlannedService]) -> dict[str, Any]:
             "model": item.served_model_name,
             "max_model_len": length if isinstance(length, int) else None,
             "api_key_file": item.probe.api_key_file,
-            "start_seconds": item.start_timeout,
+            "start_seconds": _start_seconds(item),
             **{
                 key: getattr(own, key)
                 for key in (
@@ -605,6 +608,19 @@ def _rank_again(item: PlannedService) -> list[str]:
     ]
 
 
+def rank_stop_seconds(item: PlannedService, rank: RankSettings) -> int:
+    """How long a rank may take to stop; the first one of a model on demand waits for the others that stop meanwhile."""
+    own = round(ranks.stop_seconds(len(rank.parts), item.limits.stop_seconds))
+    return own + (RELEASE_SECONDS if item.on_demand else 0)
+
+
+def _start_seconds(item: PlannedService) -> int:
+    """When the program on demand ends a start: later than systemd, and than ranks that meet while what ran before still stops."""
+    rank = item.settings.rank
+    meet = 0 if rank is None else rank.peer_timeout_seconds + rank_stop_seconds(item, rank)
+    return item.start_timeout + round(meet) + START_SLACK
+
+
 def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
     """Return the unit of one rank of an engine that spans hosts."""
     name, stop_seconds = item.name, item.limits.stop_seconds
@@ -612,7 +628,7 @@ def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
         part.container for part in rank.parts
     )
     where = "" if rank.rank else ", on demand" if item.on_demand else f", on port {item.port}"
-    stop_limit = (stop_seconds + 110) * len(rank.parts) + (RELEASE_SECONDS if item.on_demand else 0)
+    stop_limit = rank_stop_seconds(item, rank)
     return _unit(
         [
             "[Unit]",

@@ -59,6 +59,18 @@ EXIT_FOR_GOOD = 78  # EX_CONFIG; the unit does not restart after it
 
 MAX_TEXT = 300  # of a reason: a datagram is to fit into one packet
 
+PART_SECONDS = 155.0
+"""What the end of one container may take beside the time that it is given, each call of Docker at its limit."""
+
+
+def stop_seconds(parts: int, each: float) -> float:
+    """Return how long a rank may take to end its containers, seconds.
+
+    :param parts: its containers
+    :param each: seconds that a container is given to end by itself
+    """
+    return parts * (each + PART_SECONDS)
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -237,6 +249,7 @@ class Rank:
         self._served: float | None = None
         self.released = False
         self.freed_gib: float | None = None
+        self.unheard = ""  # why it can neither hear nor be heard
         self.unlinked = ""  # which links are out, and since when
         self._unlinked_at = now
         self._gated = self._nodes = self._answered = self._engine = self._stopped = False
@@ -543,6 +556,8 @@ class Rank:
             found.append((f"cannot start: {self.facts.problem}", self.facts.problem))
         if self.unlinked:
             found.append((f"cannot start: {self.unlinked}", self.unlinked))
+        if self.unheard:
+            return [(self.unheard, self.unheard), *found]  # nothing follows from the silence of the others
         for rank, peer in self.peers.items():
             cause = self._silence(peer, now) or self._refusal(peer, self.received[rank].message, now)
             if cause is not None:

@@ -55,6 +55,7 @@ LINGER_SECONDS = 2.0  # a client reads the answer before it is cut off
 COMMENT_SECONDS = 10.0
 SAVE_SECONDS, ALIVE_SECONDS = 1.0, 15.0
 LEAVE_SECONDS = 300.0
+LATE_SECONDS = 30.0  # between two attempts to end a start that takes too long
 MOST_WAITING = 1000
 MOST_HELD, MOST_BODY = 2**20, 8 * 2**20  # of a body that waits; of one that is read to see whether it wants a stream
 KEPT_STARTS = 5
@@ -171,6 +172,7 @@ class Slot:
         self.pin, self.pinned = "", 0.0
         self.until, self.reason, self.stage = 0.0, "", ""
         self.asked, self.began, self.stop, self.failed = 0.0, False, False, False
+        self.late: tuple[float, str] | None = None  # when a start was stopped that took too long, and what it was at
         self.starts, self.begun = starts, 0
         self.loading = Loading()
         self.last_start: dict[str, Any] | None = None
@@ -667,6 +669,22 @@ class Hub:
             self.change(slot, state, unit)
         if slot.state == on_demand.STARTING:
             self.follow_stages(slot, unit)
+            await self.bound(slot, unit)
+
+    async def bound(self, slot: Slot, unit: dict[str, str]) -> None:
+        """End a start that has taken longer than it may: units of ranks have no limit, nor has a job that waits for another one."""
+        now, limit = self.loop.time(), slot.service.start_seconds
+        active = unit.get("ActiveState")
+        began = moment(unit.get("InactiveExitTimestampMonotonic"), now) if active == "activating" else None
+        if (
+            now < (began or slot.since) + limit
+            or active == "deactivating"
+            or (slot.late is not None and now - slot.late[0] < LATE_SECONDS)
+        ):
+            return
+        slot.late = (now, slot.late[1] if slot.late else slot.stage)
+        say(f"{slot.service.name}: is stopped: it was not ready within {limit:.0f} s", 3)
+        await self.tell(slot, "stop")
 
     def follow_stages(self, slot: Slot, unit: dict[str, str]) -> None:
         """See how far an engine is that starts, now and then."""
@@ -705,6 +723,8 @@ class Hub:
         entered = moment((unit or {}).get("ActiveEnterTimestampMonotonic"), now)
         took = (entered or now) - (began or slot.since)
         slot.state, slot.since, slot.wall, slot.loading = state, now, time.time(), Loading()
+        if state == on_demand.STARTING:
+            slot.late = None
         if state == on_demand.STARTING and unit is not None:
             slot.since, slot.began, slot.reason = began or now, True, ""
         elif state == on_demand.READY and before != on_demand.DRAINING:
@@ -732,6 +752,10 @@ class Hub:
         soon = slot.state in (on_demand.READY, on_demand.DRAINING) and now - slot.ready < service.minimum_seconds
         ended = unit.get("ActiveState") == "inactive"
         why = "it was stopped while it started" if ended and slot.began else "its unit did not start" if ended else ""
+        if slot.late is not None and starting:
+            why = f"it was not ready within {service.start_seconds:.0f} s" + (
+                f": {slot.late[1]}" if slot.late[1] else ""
+            )
         why = why or await beside(reason_of, service.unit, unit)
         what = "could not be started" if starting else "ended"
         slot.reason = f"{service.name} {what}: {why}"

@@ -204,6 +204,24 @@ def test_a_unit_that_systemd_refuses_to_start(hosts: Hosts) -> None:
     assert status == 503 and "not found" in found["error"]["message"] and "hunter22" not in json.dumps(found)
 
 
+def test_a_start_that_has_no_end_is_ended(hosts: Hosts) -> None:
+    """The unit of a rank has no limit of its own: what never becomes ready is stopped, and is a start that failed."""
+    host = hosts(start_seconds=1, retry_seconds=300)
+    host.options("a", load=600, status="waits for spark-2 (rank 1)")
+    host.start()
+    status, found = host.ask("a")
+    assert status == 503
+    assert found["error"]["message"].startswith(
+        "a could not be started: it was not ready within 1 s: waits for spark-2 (rank 1). It is not tried again for 300 s"
+    )
+    assert host.unit("a")["state"] == "inactive" and len(host.calls("stop")) == 1
+    until(lambda: host.state("a") == "failed")
+    host.options("a")
+    host.systemctl("start", "a")  # as a person does who mended it; the bound holds for that start too
+    until(lambda: host.state("a") == "ready")
+    assert host.ask("a")[0] == 200
+
+
 def test_an_engine_that_is_killed_while_it_loads(hosts: Hosts) -> None:
     host = hosts()
     host.options("a", load=60)

@@ -288,7 +288,11 @@ def test_the_engine_of_a_cluster_is_behind_the_port_of_its_head(executor: str) -
     unit = files["/etc/systemd/system/spark-pair.service"]
     assert "Restart=no\n" in unit and "SuccessExitStatus" not in unit and "spark_rank.py" in unit
     # It waits for the memory of the other hosts within the time that a stop may take.
-    assert f"TimeoutStopSec={170 * (2 if executor == 'ray' else 1) + unit_files.RELEASE_SECONDS}\n" in unit
+    stops = 215 * (2 if executor == "ray" else 1) + unit_files.RELEASE_SECONDS
+    assert f"TimeoutStopSec={stops}\n" in unit
+    # The unit has no limit for its start: waiting for another host is none. The program has one.
+    asked = json.loads(files["/etc/dgxspark/on_demand/settings.json"])["services"]["pair"]
+    assert "TimeoutStartSec=infinity\n" in unit and asked["start_seconds"] == 3000 + 45 + stops + 30
     states = {unit["name"]: (unit.get("state", "started"), unit["enabled"]) for unit in made["units"]}
     assert states["spark-pair.service"] == ("triggered", False) and states["spark-pair.socket"] == ("triggered", True)
 
