@@ -40,12 +40,13 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     "gateway": {"_runtime": ("command", "endpoint")},
     "guard": {
         "_runtime": (
-            *("command", "endpoint", "guard", "hostmem", "load_guard", "metrics", "state_file", "systemd", "unloading"),
+            *("command", "endpoint", "guard", "hostmem", "load_guard", "metrics", "pins", "state_file", "systemd"),
+            *("unloading",),
         )
     },
     "host": {
         "_runtime": (
-            *("command", "compile_cache", "endpoint", "hostmem", "load_guard", "ranks", "ray_nodes"),
+            *("command", "compile_cache", "endpoint", "hostmem", "load_guard", "pins", "ranks", "ray_nodes"),
             *("start_stages", "state_file", "systemd", "unloading"),
         )
     },
@@ -53,7 +54,17 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     "on_demand": {
         "_common": ("redaction",),
         "_runtime": (
-            *("command", "endpoint", "hostmem", "metrics", "on_demand", "start_stages", "state_file", "systemd"),
+            *(
+                "command",
+                "endpoint",
+                "hostmem",
+                "metrics",
+                "on_demand",
+                "pins",
+                "start_stages",
+                "state_file",
+                "systemd",
+            ),
         ),
     },
     "speech": {"_runtime": ("command", "endpoint")},

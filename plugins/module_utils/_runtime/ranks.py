@@ -59,6 +59,8 @@ EXIT_FOR_GOOD = 78  # EX_CONFIG; the unit does not restart after it
 
 MAX_TEXT = 300  # of a reason: a datagram is to fit into one packet
 
+KEPT_COLD = "the model is kept cold by"
+"""Begins the problem of a rank that is not to run until somebody says so."""
 PART_SECONDS = 155.0
 """What the end of one container may take beside the time that it is given, each call of Docker at its limit."""
 
@@ -442,6 +444,9 @@ class Rank:
         # A rank that is woken has to begin first.
         patience = self.config.peer_timeout + self.config.asked_for
         fresh = [each.message for each in self.received.values() if now - each.at <= self.config.fresh]
+        if any(each.facts.problem.startswith(KEPT_COLD) for each in fresh):
+            self._leave(DOWN, "; ".join(text for _key, text in self.waits(now)), EXIT_AGAIN)
+            return
         # Who still stops what ran before is given the time for it.
         if any(each.members is not None or (each.phase not in UP and not each.released) for each in fresh):
             patience += self.config.let_go

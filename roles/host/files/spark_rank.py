@@ -47,6 +47,7 @@ from spark_unit import Stop, notify, say
 from dgxspark_vllm._runtime import command  # isort: skip  (spark_unit knows where it is)
 from dgxspark_vllm._runtime import endpoint  # isort: skip
 from dgxspark_vllm._runtime import hostmem  # isort: skip
+from dgxspark_vllm._runtime import pins  # isort: skip
 from dgxspark_vllm._runtime import ranks  # isort: skip
 from dgxspark_vllm._runtime import state_file  # isort: skip
 from dgxspark_vllm._runtime.systemd import handed_over  # isort: skip
@@ -358,6 +359,10 @@ class Supervisor:
 
     def look(self) -> None:
         found = look_for_facts(self.service["rank"]["image"], self.service["rank"].get("model"))
+        # The program that reads the pin of the first rank's host does not start it at all.
+        pin = pins.read(self.args.run / pins.FOLDER, self.config.service) if self.config.rank else pins.Pin()
+        if pin.word == pins.COLD and pin.why:
+            found = ranks.Facts(problem=f"{ranks.KEPT_COLD} {pin.why}")
 
         def take() -> None:
             self.looking, self.looked = False, time.monotonic()

@@ -23,7 +23,7 @@ from ports import free_port
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import Container, RankSettings
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import ranks
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import pins, ranks
 
 pytestmark = pytest.mark.slow
 
@@ -508,6 +508,23 @@ def test_on_demand_a_host_without_its_address_is_the_reason(hosts: Callable[...,
     reason = f"cannot listen on 192.0.2.1, UDP port {pair.port}: Cannot assign requested address"
     assert pair.head.status == f"down: gave up after 18 s: {reason}"
     assert "no heartbeat" not in pair.head.text and not pair.head.log.count("run --name")
+
+
+def test_on_demand_a_rank_that_its_guard_stopped_is_the_reason_at_once(hosts: Callable[..., Pair]) -> None:
+    """The next request wakes it by a datagram; it says that it is kept cold, and the first rank gives up."""
+    pair = hosts(kind=DemandUnit)
+    pins.write(pair.worker.run_dir / pins.FOLDER, "big", pins.COLD, "the guard of spark-2: 0.3 GiB available")
+    pair.start()
+    until(lambda: pair.head.codes == [1], lambda: pair.head.text)
+    assert (
+        "down: waits for spark-2 (rank 1): the model is kept cold by the guard of spark-2: 0.3 GiB available"
+        in pair.head.status
+    )
+    assert not any(unit.log.count("run --name") for unit in pair.units)
+    until(lambda: pair.worker.codes, lambda: pair.worker.text)
+    pins.write(pair.worker.run_dir / pins.FOLDER, "big", "")
+    pair.head.start()
+    pair.serving()
 
 
 def test_a_socket_of_another_address_is_said(hosts: Callable[..., Pair]) -> None:
