@@ -292,6 +292,11 @@ def sets_of(services: Sequence[PlacedService]) -> dict[str, list[PlacedService]]
     return found
 
 
+def held(said: OnDemand | None) -> int:
+    """How long a request waits at most for a service to load, seconds; 0 for one that is always there, or tells it to come again."""
+    return 0 if said is None or said.while_loading == "reject" else said.hold_seconds
+
+
 def planned(service: PlacedService, address: str) -> OnDemand | None:
     """Return what the host goes by to start and stop an engine, None for one that is always there. address: of the engine."""
     said = service.on_demand
