@@ -49,7 +49,9 @@ def main() -> int:
             left = process.poll() is None
             process.terminate()
     percent = used / took / 10
-    print(f"{used:.1f} ms on a processor in {took:.0f} s of a look a second: {percent:.3f} % of one processor, limit {LIMIT_PERCENT} %")
+    print(
+        f"{used:.1f} ms on a processor in {took:.0f} s of a look a second: {percent:.3f} % of one processor, limit {LIMIT_PERCENT} %"
+    )
     return 0 if left and percent < LIMIT_PERCENT else 1
 
 
