@@ -145,7 +145,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "error": "driver_branch driver_closed driver_firmware kernel kernel_option package removes",
         "warning": "driver_pair driver_unknown firmware_unknown",
     },
-    "guard": {"warning": "unknown_service"},
+    "guard": {"warning": "floor unknown_service"},
     "watchdog": {"warning": "unknown_service", "info": "max_restarts"},
 }
 

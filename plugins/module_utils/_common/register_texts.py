@@ -1370,6 +1370,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "guard.md#findings-of-the-plan": {
+        "guard.floor": (
+            "`floor_gib` is more than the plan leaves free, so memory would be short all the time",
+            "remove it, or raise `spark_safety_margin_gib`",
+        ),
         "guard.unknown_service": ("`order` names an unknown service", "remove or correct it"),
     },
     "watchdog.md#findings-of-the-plan": {

@@ -943,23 +943,30 @@ def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
             *INSTALL,
         ]
     )
+    files = [
+        *library("guard")["files"],
+        _copy(program, "roles/guard/files/spark_guard.py"),
+        _file("/etc/dgxspark/guard/settings.json", json_file(settings)),
+        _file(f"{SYSTEM}/{name}", text, validate=VERIFY),
+    ]
     return {
         "folders": [
             {"path": "/etc/dgxspark/guard"},
             {"path": "/var/lib/dgxspark/guard"},
             *library("guard")["folders"],
         ],
-        "files": [
-            *library("guard")["files"],
-            _copy(program, "roles/guard/files/spark_guard.py"),
-            _file("/etc/dgxspark/guard/settings.json", json_file(settings)),
-            _file(f"{SYSTEM}/{name}", text, validate=VERIFY),
-        ],
-        "units": [{"name": name, "enabled": True}],
+        "files": files,
+        "units": [_of_own_files(name, files)],
     }
 
 
+def _of_own_files(name: str, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A unit that runs, and is restarted for its own files alone where more is put in place beside them."""
+    return {"name": name, "enabled": True, "restart_on": [file["path"] for file in files]}
+
+
 DROP_IN = "50-dgxspark.conf"
+BOARD_WATCHDOG = "/dev/watchdog0"
 
 
 def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
@@ -988,7 +995,13 @@ def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "folders": [{"path": folder} for folder, lines in wanted.items() if lines[0]],
         "files": [
-            _file(f"{folder}/{DROP_IN}", _unit(map(str, lines[1:]))) for folder, lines in wanted.items() if lines[0]
+            # A board without a watchdog is not asked to use it.
+            {
+                **_file(f"{folder}/{DROP_IN}", _unit(map(str, lines[1:]))),
+                **({"device": BOARD_WATCHDOG} if folder.endswith("/system.conf.d") else {}),
+            }
+            for folder, lines in wanted.items()
+            if lines[0]
         ],
         "removed": [f"{folder}/{DROP_IN}" for folder, lines in wanted.items() if not lines[0]],
         "units": [],
@@ -1022,11 +1035,8 @@ def gpu_clocks(planned: Mapping[str, Any]) -> dict[str, Any]:
             *INSTALL,
         ]
     )
-    return {
-        "folders": [],
-        "files": [_file(f"{SYSTEM}/{name}", text, validate=VERIFY)],
-        "units": [{"name": name, "enabled": True}],
-    }
+    files = [_file(f"{SYSTEM}/{name}", text, validate=VERIFY)]
+    return {"folders": [], "files": files, "units": [_of_own_files(name, files)]}
 
 
 def host(variables: Mapping[str, Any]) -> dict[str, Any]:
