@@ -34,7 +34,7 @@ def main(end: Path, services: list[str]) -> None:
             wrong = ask(name, port)
             good += not wrong
             failed += [[time.time(), wrong]] if wrong else []
-            time.sleep(0.3)
+            time.sleep(1.0)
         said[name] = {"good": good, "failed": failed}
 
     threads = [threading.Thread(target=client, args=service.split("=")) for service in services]

@@ -110,6 +110,9 @@ options:
         description: Keep the content out of logs, diffs and results.
         type: bool
         default: false
+      device:
+        description: A device without which the file must not be there, such as that of a watchdog.
+        type: path
       validate:
         description:
           - A program and its arguments, separated by spaces, that has to accept the file before it is put in place; C(%s) is a
@@ -188,9 +191,9 @@ options:
       state:
         description:
           - Whether it runs. V(triggered) leaves that to what starts it, as sockets do, and stops it where it runs from older files than those
-            on the disk.
+            on the disk. V(absent) stops and disables it, and removes its file.
         type: str
-        choices: [started, stopped, triggered]
+        choices: [started, stopped, triggered, absent]
         default: started
       enabled:
         description: Whether it starts at boot. Left out, that stays as it is.
@@ -339,13 +342,14 @@ FILE = {
     **OWNER,
     "mode": {"type": "str", "default": "0644"},
     "secret": {"type": "bool", "default": False, "no_log": False},
+    "device": {"type": "path"},
     "validate": {"type": "str"},
     "digest": {"type": "str"},
     "data": {"type": "str", "no_log": True},
 }
 UNIT = {
     "name": {"type": "str", "required": True},
-    "state": {"type": "str", "choices": ["started", "stopped", "triggered"], "default": "started"},
+    "state": {"type": "str", "choices": ["started", "stopped", "triggered", "absent"], "default": "started"},
     "enabled": {"type": "bool"},
     "restart_on": {"type": "list", "elements": "path"},
     "outdated": {"type": "bool", "default": False},
@@ -424,6 +428,12 @@ class Component:
             if digest_of(Path(entry["path"])) != entry["digest"]:
                 found.append(entry)
         return found
+
+    def leave_out(self) -> None:
+        """Have files be gone whose device this host has not."""
+        lacking = [each for each in self.params["files"] if each["device"] and not Path(each["device"]).exists()]
+        self.params["files"] = [each for each in self.params["files"] if not any(each is other for other in lacking)]
+        self.params["removed"] = [*self.params["removed"], *(each["path"] for each in lacking)]
 
     def check_owners(self) -> None:
         """Refuse owners and groups that do not exist; in check mode another role may be about to make them."""
@@ -721,6 +731,9 @@ class Component:
     # --- the two states
 
     def present(self) -> dict[str, Any]:
+        unwanted = [unit["name"] for unit in self.params["units"] if unit["state"] == "absent"]
+        self.params["units"] = [unit for unit in self.params["units"] if unit["state"] != "absent"]
+        self.leave_out()
         self.check_owners()
         differing = self.differing()
         missing = [entry["path"] for entry in differing if entry["data"] is None]
@@ -737,6 +750,7 @@ class Component:
             if not self.check:
                 self.stage(differing)
             gone, ended = self.instances()
+            ended += self.take_units_away(unwanted)
             written = self.files(differing)
         finally:
             self.unstage()

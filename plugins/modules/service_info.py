@@ -139,13 +139,16 @@ services:
 host:
   description:
     - C(units), C(memory), C(resident) and C(guard) as M(dgxspark.vllm.spark_info) has them.
+    - C(on_demand), of each service that requests start, what the program says that starts it, its C(state), C(idle_seconds) (V(null) while it works or
+      does not run), C(waiting) (requests), C(pin) (V(warm), V(cold) or empty), C(why) (it is kept so, or a start failed).
     - C(starting), of each service whose unit starts, the C(stage) of the start, the C(percent) of it where the engine says it, the
       C(seconds) since the start began, and C(left_seconds) by its last starts; V(null) for what is not known.
   returned: with O(host)
   type: dict
-  sample: {"units": [], "starting": {}, "memory": {"total_gib": 121.628, "available_gib": 22.064}, "resident": [], "guard": null}
+  sample: {"units": [], "starting": {}, "on_demand": {}, "memory": {"total_gib": 121.628, "available_gib": 22.064}, "resident": [], "guard": null}
 """
 
+import calendar
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -156,9 +159,16 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, guard_account
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, metrics, start_stages, state_file
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import (
+    endpoint,
+    metrics,
+    pins,
+    start_stages,
+    state_file,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer, noted, reader
 
+SILENT_SECONDS = 60.0  # the program on demand writes four times as often
 LOOK_SECONDS = 10.0  # that systemctl, docker or nvidia-smi may take
 STARTED = "InvocationID,InactiveExitTimestampMonotonic"
 
@@ -244,14 +254,41 @@ def starting(run: gb10.Run, units: list[dict[str, Any]], names: list[str], run_d
     return found
 
 
+def on_demand(told: dict[str, Any] | None, names: list[str], now: float) -> dict[str, Any]:
+    """Return what the program that starts services on demand says of them; nothing where it has not said anything for a while.
+
+    :param told: its state file
+    :param names: of the services that are asked about
+    :param now: seconds since 1970
+    """
+    try:
+        fresh = (
+            abs(now - calendar.timegm(time.strptime(str((told or {})["at"]), "%Y-%m-%dT%H:%M:%SZ"))) < SILENT_SECONDS
+        )
+        services = dict((told or {})["services"]) if fresh else {}
+    except (KeyError, TypeError, ValueError):
+        return {}
+    found = {}
+    for name in names:
+        own = services.get(name)
+        if not isinstance(own, dict):
+            continue
+        numbers = {key: own[key] if isinstance(own.get(key), int) else None for key in ("idle_seconds", "waiting")}
+        pin = own.get("pin") if own.get("pin") in (pins.WARM, pins.COLD) else ""
+        why = str(own.get("pin_why" if pin else "reason") or "")[: pins.MOST_TEXT]
+        found[name] = {"state": str(own.get("state"))[:20], **numbers, "pin": pin, "why": " ".join(why.split())}
+    return found
+
+
 def look(run: gb10.Run, params: dict[str, Any]) -> dict[str, Any]:
-    """Return the units, the memory, the GPU memory of services, the guard of this host, and how far starts are."""
+    """Return the units, the memory, the GPU memory of services, the guard of this host, how far starts are, and who is idle."""
     unknown: dict[str, str] = {}
     root, etc, names = params["root"], params["settings"], [service["name"] for service in params["services"]]
     units = noted(unknown, [], gb10.read_units, run)
     found = {
         "units": units,
         "starting": starting(run, units, names, params["run_dir"], params["starts"]),
+        "on_demand": on_demand(state_file.read(Path(params["run_dir"], "on_demand/state.json")), names, time.time()),
         "memory": gb10.read_memory(root),
         "resident": noted(unknown, [], resident, run, root),
         "guard": guard_account.account(

@@ -169,9 +169,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock, staging, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10, host_lock, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import hostmem, pins
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import (
     WORK_SECONDS,
     NoAnswer,
@@ -293,20 +293,18 @@ class Host:
 
     def pin(self, word: str) -> bool:
         """Keep services on demand up (warm) or down (cold), or leave that to their requests (auto); returns whether that is new."""
-        folder, new = Path(self.params["run_dir"]) / "on_demand" / "pins", False
+        folder, new = Path(self.params["run_dir"]) / pins.FOLDER, False
         for name in self.names:
-            if name not in self.settings or not self.on_demand(name) or self.follows(name):
+            if name not in self.settings or not self.on_demand(name):
                 continue
-            path = folder / name
-            before = path.read_text(encoding="utf-8").strip() if path.is_file() else "auto"
-            new = new or before != word
-            if before == word or self.module.check_mode:
+            # The host of the first rank decides; here the guard may have kept it cold, which a start takes back.
+            follows = self.follows(name)
+            before, wanted = pins.read(folder, name), "" if follows or word == "auto" else word
+            if before == pins.Pin(wanted) or (follows and word == pins.COLD):
                 continue
-            if word == "auto":
-                path.unlink()
-                continue
-            folder.mkdir(parents=True, exist_ok=True)
-            staging.beside(path, f"{word}\n".encode(), 0o644).replace(path)
+            new = True
+            if not self.module.check_mode:
+                pins.write(folder, name, wanted)
         return new
 
     def set_boot(self) -> bool:

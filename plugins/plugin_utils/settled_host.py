@@ -43,10 +43,7 @@ TAGS = {
 }
 """What each tag of site.yml applies."""
 FIREWALL_FILES = (f"{ETC}/firewall.nft", f"{SYSTEM}/spark-firewall.service")
-MANAGER = "/etc/systemd/system.conf.d/"
-BOARD_WATCHDOG = "/dev/watchdog0"
-"""The role guard has systemd use the watchdog of a board that has one."""
-MODES = ("owner", "group", "mode")
+MODES = ("owner", "group", "mode", "device")
 PINGED = ("direct", "switch", "ring")
 """Topologies that addresses and packets show. A cable of a ring has subnets of its own: where its plugs were changed, packets get lost."""
 
@@ -145,8 +142,7 @@ def files_of(
                 continue
             text = entry.get("content")
             sum_ = digest(Path(entry["source"])) if text is None else sha256_of(str(text))
-            only = {"device": BOARD_WATCHDOG} if path.startswith(MANAGER) else {}
-            found.append({"path": path, "sha256": sum_, **only, **{key: entry[key] for key in MODES if key in entry}})
+            found.append({"path": path, "sha256": sum_, **{key: entry[key] for key in MODES if key in entry}})
         found += [
             {"path": path, "sha256": ""}
             for path in (component or {}).get("removed") or []

@@ -38,6 +38,7 @@ LOOKS_AT = {
     "key_files": "files of keys, on the controller",
     "made": "what lies below folders of the host, as far as it was noted",
     "ray_nodes": "a Ray cluster, from inside one of its containers",
+    "pins": "the file of a pin, which it writes",
     "readiness": "a model server, over HTTP, and programs through the module; and it waits",
     "receipt_file": "the file of a receipt, through the module that it is given",
     "snapshots": "the models on a disk, below a folder that it is given",

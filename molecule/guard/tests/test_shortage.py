@@ -10,6 +10,8 @@ import itertools
 import json
 import os
 import re
+import selectors
+import socket
 import subprocess
 import sys
 import threading
@@ -59,7 +61,7 @@ def wait(condition, seconds, what):
         found = condition()
         if found:
             return found
-        time.sleep(0.5)
+        time.sleep(1)
     pytest.fail(
         f"not within {seconds} s: {what}; guard: {node(GUARDED, 'journalctl', '-u', 'spark-guard', '-n', '20', '-o', 'cat')}"
     )
@@ -126,50 +128,92 @@ def clients(host, *names):
             said.update(json.loads(program.communicate(timeout=60)[0]))
 
 
+def relay(near, far):
+    """Pass on what comes at either of two connections until one of them ends."""
+    with selectors.DefaultSelector() as selector:
+        for sock, other in ((near, far), (far, near)):
+            selector.register(sock, selectors.EVENT_READ, other)
+        while True:
+            for key, _events in selector.select():
+                data = key.fileobj.recv(65536)
+                if not data:
+                    return
+                key.data.sendall(data)
+
+
 def log_in(host):
-    """The seconds that a login takes, made anew; None where it failed."""
+    """The seconds from the connection to the end of a login's first command; None where it failed.
+
+    The connection goes through a relay of its own, whose clock starts when ssh connects: how long this machine takes to start a client
+    is nothing that the host answers for.
+    """
     options = [
-        "ControlMaster=no",
-        "ControlPath=none",
-        "ConnectTimeout=10",
-        "IdentitiesOnly=yes",
+        *("ControlMaster=no", "ControlPath=none", "IdentitiesOnly=yes", f"HostKeyAlias={ADDRESS[host]}"),
         f"UserKnownHostsFile={ROOT / '.cache/sim/known_hosts'}",
     ]
-    argv = ["ssh", "-i", str(ROOT / ".cache/sim/id_ed25519"), *(f"-o{option}" for option in options)]
-    began = time.monotonic()
-    # What ssh shares with others it may leave in a state that Ansible refuses.
-    done = subprocess.run(
-        [*argv, f"spark@{ADDRESS[host]}", "true"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    return round(time.monotonic() - began, 2) if done.returncode == 0 else None
+    with contextlib.ExitStack() as stack:
+        door = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        door.settimeout(60)
+        # What ssh shares with others it may leave in a state that Ansible refuses.
+        argv = ["ssh", "-p", str(door.getsockname()[1]), "-i", str(ROOT / ".cache/sim/id_ed25519")]
+        program = stack.enter_context(
+            subprocess.Popen(
+                [*argv, *(f"-o{option}" for option in options), "spark@127.0.0.1", "true"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+        )  # fmt: skip
+        try:
+            near = stack.enter_context(door.accept()[0])
+            began = time.monotonic()
+            far = stack.enter_context(socket.create_connection((ADDRESS[host], 22), timeout=60))
+            relay(near, far)
+            took = round(time.monotonic() - began, 2)
+            near.close()
+            return took if program.wait(60) == 0 else None
+        except (OSError, subprocess.TimeoutExpired):
+            program.kill()
+            return None
 
 
 @contextlib.contextmanager
-def knocking():
-    """Log in again and again, on the node with the guard and on the other one; the seconds that each took are in the list, in pairs."""
+def knocking(capsys):
+    """Log in to the guarded node again and again; none may fail, nor take longer than the host has to answer in."""
     took, over = [], threading.Event()
 
     def knock():
+        # Its threads share this machine's cores with all that the nodes run.
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -15)
         while not over.wait(1.0):
-            took.append((log_in(GUARDED), log_in(BARE)))
+            took.append(log_in(GUARDED))
 
     thread = threading.Thread(target=knock)
     thread.start()
     try:
-        yield took
+        yield
     finally:
         over.set()
         thread.join()
+    slowest = max((each for each in took if each is not None), default=None)
+    with capsys.disabled():
+        print(f"\n{len(took)} logins to {GUARDED}, the slowest took {slowest} s")
+    assert len(took) >= 3 and not [each for each in took if each is None or each > REACH_SECONDS], took
 
 
-def late(took):
-    """Logins that failed or took too long. What was as slow on the other node was slow for want of this machine's cores."""
-    assert len(took) >= 3
-    return [pair for pair in took if pair[0] is None or pair[0] > max(REACH_SECONDS, 2 * (pair[1] or 0))]
+@pytest.fixture(autouse=True, scope="module")
+def first_come_nodes():
+    """Give the nodes their turn on a machine that others use: how long a login waits for a core is not what is looked at."""
+    for name in NODES.values():
+        subprocess.run(["docker", "update", "--cpu-shares=20480", name], check=True, capture_output=True)
+    for host in NODES:
+        node(
+            host,
+            "renice",
+            "-n",
+            "-15",
+            "-p",
+            node(host, "systemctl", "show", "--property=MainPID", "--value", "ssh").strip(),
+        )
 
 
 def set_guard(**changes):
@@ -215,11 +259,11 @@ def test_status_has_a_line_of_the_guard():
     assert "spark-1: guard runs, floors 3.0 GiB, 5.0 GiB at a start; memory calm" in lines[0]
 
 
-def test_what_others_take_in_steps_costs_no_engine(eaters):
+def test_what_others_take_in_steps_costs_no_engine(eaters, capsys):
     """The cache goes, then Ollama's model; then it says who took the memory, and no engine is touched."""
     load_ollama()
     before, began = steps(), time.time()
-    with clients(GUARDED, "heavy", "fast") as said, knocking() as took:
+    with clients(GUARDED, "heavy", "fast") as said, knocking(capsys):
         while available(GUARDED) > 2.5:
             eaters[GUARDED].eat(min(2.0, available(GUARDED) - 2.2))
             time.sleep(2)
@@ -240,16 +284,15 @@ def test_what_others_take_in_steps_costs_no_engine(eaters):
     )
     assert drop < unload and name is not None, lines
     assert code == 0 and "memory is critical" in shown and "eater-" in shown, shown
-    assert not late(took), took
     eaters[GUARDED].stop()
     wait(lambda: guard()["level"] == "calm", 60, "memory is back")
 
 
-def test_engines_that_have_to_give_way_go_in_their_order(eaters):
+def test_engines_that_have_to_give_way_go_in_their_order(eaters, capsys):
     """The least important one first, after its requests; the other one only when that was not enough, and each is stopped cleanly."""
     set_guard(stop_for_others=True)
     before, began = steps(), time.time()
-    with clients(GUARDED, "heavy", "fast") as said, knocking() as took:
+    with clients(GUARDED, "heavy", "fast") as said, knocking(capsys):
         time.sleep(5)
         eaters[GUARDED].eat_until(0.8)  # at once
         wait(lambda: active(GUARDED, "fast") == "inactive", 90, "fast gives way")
@@ -262,7 +305,6 @@ def test_engines_that_have_to_give_way_go_in_their_order(eaters):
     refuse, stop = places(lines, "lets the gateway give fast no new requests", "stops fast")
     assert refuse is not None and refuse < stop, lines
     assert steps()["stop"] == before["stop"] + 1 and list(guard()["stopped"]) == ["fast"]
-    assert not late(took), took
     code, shown = play("status", "-e", "spark_status_fail_on=never", "-l", GUARDED)
     assert code == 0 and "the guard of the memory stopped it" in shown, shown
     eaters[GUARDED].eat_until(0.8)
@@ -274,12 +316,12 @@ def test_engines_that_have_to_give_way_go_in_their_order(eaters):
     wait(lambda: guard()["stopped"] == {}, 150, "what runs again is forgotten")
 
 
-def test_memory_that_goes_away_slowly_loses_an_engine_only_without_the_guard(eaters):
+def test_memory_that_goes_away_slowly_loses_an_engine_only_without_the_guard(eaters, capsys):
     """Step by step more than there is: with the guard the least important one is stopped before; without, the largest one is killed."""
     began, ends = time.time(), {}
     with contextlib.ExitStack() as stack:
         said = {host: stack.enter_context(clients(host, "heavy")) for host in NODES}
-        took = stack.enter_context(knocking())
+        stack.enter_context(knocking(capsys))
         for host in NODES:
             eaters[host].eat_until(2.0)
         for _step in range(8):
@@ -293,4 +335,3 @@ def test_memory_that_goes_away_slowly_loses_an_engine_only_without_the_guard(eat
     assert said[BARE]["heavy"]["failed"], "nothing was lost without the guard"
     assert killed[GUARDED] == [] and said[GUARDED]["heavy"]["failed"] == [], (killed, said[GUARDED])
     assert ends == {GUARDED: "inactive", BARE: "active"}
-    assert not late(took), took

@@ -22,8 +22,8 @@ ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 KEY = "molecule-secret-key"
 PLACES = {"one": ("11", 8001), "two": ("11", 8002), "three": ("11", 8003), "tiny": ("12", 8003)}
 BIG = ("one", "two", "three")
-# A model over both nodes, which one of the tests deploys beside the others.
-SPANNING = {"both": ("11", 8005)}
+# A model over both nodes, which one of the tests deploys beside the others; and the gateway.
+FURTHER = {"both": ("11", 8005), "gateway": ("12", 4000)}
 SLOW = 120.0
 
 
@@ -39,12 +39,12 @@ def host_of(name):
     return "spark-1" if PLACES[name][0] == "11" else "spark-2"
 
 
-def ask(name, method="POST", path="/v1/completions", key=KEY, timeout=SLOW, stream=False):
+def ask(name, method="POST", path="/v1/completions", key=KEY, timeout=SLOW, stream=False, model=""):
     """Ask a service at its port; returns the status, its headers and the body."""
-    own, port = {**PLACES, **SPANNING}[name]
+    own, port = {**PLACES, **FURTHER}[name]
     client = http.client.HTTPConnection(f"{SUBNET}.0.{own}", port, timeout=timeout)
     body = (
-        json.dumps({"model": name, "prompt": "Say hello", "max_tokens": 4, "stream": stream})
+        json.dumps({"model": model or name, "prompt": "Say hello", "max_tokens": 4, "stream": stream})
         if method == "POST"
         else None
     )
@@ -222,6 +222,28 @@ def test_a_start_that_fails_says_why_at_once():
     # Somebody who has mended it starts it by hand.
     node("spark-1", "systemctl", "start", "spark-three.service")
     assert ask("three")[0] == 200
+
+
+def test_through_the_gateway_cold_models_are_listed_and_start_with_their_first_request():
+    status, _headers, body = ask("gateway", "GET", "/v1/models")
+    assert status == 200 and set(PLACES) <= {each["id"] for each in json.loads(body)["data"]}
+    time.sleep(15)  # checks of the gateway come by, several times
+    assert cold("one", "two")
+    status, _headers, body = ask("gateway", timeout=300, model="two")
+    assert status == 200 and json.loads(body)["model"] == "two" and unit("two") == "active"
+    begin = time.monotonic()
+    node("spark-1", "sh", "-c", "echo SPARK_SIM_FAULT=fail >> /etc/dgxspark/env/one.env")
+    try:
+        status, headers, body = ask("gateway", timeout=300, model="one")
+        message = json.loads(body)["error"]["message"]
+        assert status == 503 and message.startswith("one could not be started: ") and int(headers["retry-after"]) > 0
+        since = f"--since=-{time.monotonic() - begin:.0f}s"
+        text = node("spark-1", "journalctl", "-u", "spark-on-demand", "-o", "cat", since)
+        assert text.count("one: is started") == 1, text  # LiteLLM's own retries would have started it again
+    finally:
+        node("spark-1", "sed", "-i", "/SPARK_SIM_FAULT/d", "/etc/dgxspark/env/one.env")
+    node("spark-1", "systemctl", "start", "spark-one.service")
+    assert ask("gateway", timeout=300, model="one")[0] == 200
 
 
 @pytest.mark.nightly

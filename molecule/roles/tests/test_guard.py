@@ -1,4 +1,4 @@
-"""The guard runs where it is asked for, with the protection of the host and the limit of the clocks; elsewhere there is nothing of it."""
+"""The guard runs unless it is switched off, with the protection of the host; the clocks are limited where that is asked for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def is_guarded(host):
     return host.backend.get_hostname() == "spark-1"
 
 
-def test_it_runs_where_it_is_asked_for(host):
+def test_it_runs_unless_it_is_switched_off(host):
     guard = host.service("spark-guard")
     assert guard.is_running is guard.is_enabled is is_guarded(host)
     with host.sudo():

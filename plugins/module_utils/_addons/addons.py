@@ -103,13 +103,13 @@ def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Finding]]]:
     """Plan add-on services, for all hosts.
 
-    hosts: host to C({address, settings, engines, planned_gib, service_keys, reserve_gib, measured, images, gpu_args, sysroot, rails,
-    allow_from, firewall}): its address in the inventory, what C(read) returned, the endpoints of its engines (None for a host that is no
-    Spark), what each is planned to hold in GiB, the key of each service in the fleet (empty for ranks behind a head), what is in use
-    beside them, what M(dgxspark.vllm.spark_info) and M(dgxspark.vllm.image_info) said or None, how docker run is given the GPU, where
-    /proc and /sys are read, the interfaces of its cluster's network to their MTU, whom the firewall admits beside hosts of the fleet, and
-    whether there is one. Returns, by host, the variables of each role without their prefix, None for a role that is not wanted, with what
-    listens there as C(sockets); and findings by host.
+    hosts: host to C({address, settings, engines, planned_gib, service_keys, reserve_gib, left_gib, measured, images, gpu_args, sysroot,
+    rails, allow_from, firewall}): its address in the inventory, what C(read) returned, the endpoints of its engines (None for a host that
+    is no Spark), what each is planned to hold in GiB, the key of each service in the fleet (empty for ranks behind a head), what is in use
+    beside them, what is left with all that may run (C(left_gib)), what M(dgxspark.vllm.spark_info) and M(dgxspark.vllm.image_info) said or
+    None, how docker run is given the GPU, where /proc and /sys are read, the interfaces of its cluster's network to their MTU, whom the
+    firewall admits beside hosts of the fleet, and whether there is one. Returns, by host, the variables of each role without their prefix,
+    None for a role that is not wanted, with what listens there as C(sockets); and findings by host.
     """
     findings: dict[str, list[Finding]] = {host: [] for host in hosts}
     outcome: dict[str, dict[str, Any]] = {host: dict.fromkeys(ROLES) for host in hosts}
@@ -287,6 +287,7 @@ def _watch_spark(
         entry["reserve_gib"],
         entry["sysroot"],
         speech.unloading(settings["speech"] or [], (outcome["speech"] or {}).get("services") or []),
+        entry["left_gib"],
     )
     findings += found
     if settings["exporters"] is not None:

@@ -310,6 +310,8 @@ class Plan:
             "env": self.key_name(entry["api_key_file"]),
             "length": entry["max_model_len"],
             "tools": entry["tools"] and not entry["on_demand"],
+            "on_demand": entry["on_demand"],
+            "hold": entry["hold_seconds"],
         }
         self.backends.setdefault(entry["key"], found)
         return found
@@ -485,21 +487,27 @@ class Plan:
                     f"{where}, prefill_rates: there is no endpoint {key}{validation.nearest(key, self.backends)}",
                     f"Name one that it offers: {', '.join(sorted(self.backends)) or 'none'}.",
                 )
-        found = timeouts.of_backends({key: backend["length"] for key, backend in self.backends.items()}, rates)
+        found = timeouts.of_backends(
+            {key: backend["length"] for key, backend in self.backends.items()},
+            rates,
+            {key: backend.get("hold", 0) for key, backend in self.backends.items()},
+        )
         for key, each in found.items():
-            first = f"the first token of {key} may take {each.silent} s at its {each.length} tokens, at {each.rate:g} a second"
+            first = f"the first token of {key} may take {each.reading} s at its {each.length} tokens, at {each.rate:g} a second"
+            loads = f", and {each.hold} s before that while {key} loads" if each.hold else ""
             for name, given in (("stream_timeout", settings["stream_timeout"]), ("timeout", settings["timeout"])):
                 if given and each.silent > timeouts.SILENT_SECONDS and given < each.silent:
                     self.say(
                         "timeout_short",
-                        f"{where}: {name} is {given} s, but {first}{', which is assumed' if each.assumed else ''}: longer prompts are cut off.",
-                        f"Take {name} out, which derives it; or lower max-model-len of {key}.",
+                        f"{where}: {name} is {given} s, but {first}{', which is assumed' if each.assumed else ''}{loads}: what takes longer is "
+                        "cut off.",
+                        f"Take {name} out, which derives it; or lower {'on_demand.hold_minutes or ' if loads else ''}max-model-len of {key}.",
                         "warning",
                     )
-            if each.assumed and each.silent > timeouts.SILENT_SECONDS and not settings["stream_timeout"]:
+            if each.assumed and each.reading > timeouts.SILENT_SECONDS and not settings["stream_timeout"]:
                 self.say(
                     "prefill_assumed",
-                    f"{where}: {first}, which is assumed and not measured; streams of it may be silent for so long.",
+                    f"{where}: {first}, which is assumed and not measured{loads}; streams of it may be silent for so long.",
                     f"Measure it with bench.yml at long prompts, and set prefill_rates: {{{key}: RATE}}.",
                     "info",
                 )
@@ -566,6 +574,19 @@ def _own_waits(own: Limits | None, settings: Mapping[str, Any], waits: Mapping[s
     return {key: value for key, value in own_waits.items() if not settings[key] and value != waits[key]}
 
 
+def _own_retries(names: Mapping[str, Sequence[Backend]], retries: int) -> dict[str, Any]:
+    """Return how often a request is tried again that met an engine on demand which does not load: once for each other backend of its name.
+
+    Asking the same one again would only start again what has just failed, after as long a pause as it asked for.
+    """
+    policies = {
+        name: {"ServiceUnavailableErrorRetries": min(retries, len({backend["key"] for backend in backends}) - 1)}
+        for name, backends in names.items()
+        if any(backend.get("on_demand") for backend in backends)
+    }
+    return {"model_group_retry_policy": policies} if policies else {}
+
+
 def _deployment(name: str, backend: Backend, waits: Mapping[str, int]) -> dict[str, Any]:
     """Return what LiteLLM is told of one backend behind a name."""
     info: dict[str, Any] = {"id": f"{name}@{backend['key']}", "backend": backend["key"], "level": backend["level"]}
@@ -621,6 +642,7 @@ def litellm_config(
         },
         "router_settings": {
             "num_retries": settings["retries"],
+            **_own_retries(names, settings["retries"]),
             **waits,
             "cooldown_time": settings["cooldown"],
         },

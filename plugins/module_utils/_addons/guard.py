@@ -18,15 +18,29 @@ from .._common.schema import NUMBER, Key
 from .._runtime import guard
 
 DEFAULTS = guard.Settings()
+LEAST_FLOOR_GIB, SHARE_OF_LEFT = 1.5, 0.75
+"""A floor that nobody has set is no more than this share of what the plan leaves free, so that a host with all that it was planned for is not
+short of memory all the time; and never below that."""
 
 KEYS: dict[str, Key] = {
     "enabled": Key(bool, True, "guard the memory of the host while engines serve"),
     "act": Key(bool, True, "take the steps; with false they are only logged and counted"),
     "floor_gib": Key(
-        NUMBER, DEFAULTS.floor_gib, "memory is short below this `MemAvailable`", least=0.25, most=64, unit="GiB"
+        NUMBER,
+        None,
+        f"memory is short below this `MemAvailable`; when left out {DEFAULTS.floor_gib:g}, or three quarters of what the plan leaves free where that "
+        f"is less, {LEAST_FLOOR_GIB:g} at least",
+        least=0.25,
+        most=64,
+        unit="GiB",
     ),
     "start_floor_gib": Key(
-        NUMBER, DEFAULTS.start_floor_gib, "the same while an engine starts", least=0.25, most=64, unit="GiB"
+        NUMBER,
+        None,
+        f"the same while an engine starts; {DEFAULTS.start_floor_gib:g} or less, in the same way, when left out",
+        least=0.25,
+        most=64,
+        unit="GiB",
     ),
     "free_floor_gib": Key(
         NUMBER,
@@ -120,27 +134,47 @@ CLOCK_KEYS: dict[str, Key] = {
 def read(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
     """Read C(spark_guard) as a person wrote it; return the settings with every default, and what is wrong.
 
-    A boolean switches the guard; C(None) is the default, which is off.
+    A boolean switches the guard; C(None) is the default, which is on. Floors that nobody has set are C(None), C(plan) works them out.
     """
     settings, problems = _switched(host, "spark_guard", value, KEYS)
+    floor, start = settings["floor_gib"], settings["start_floor_gib"]
     if not problems.messages:
-        if settings["last_gib"] > settings["floor_gib"]:
+        if settings["last_gib"] > (DEFAULTS.floor_gib if floor is None else floor):
             problems.add(
-                f"last_gib: is {settings['last_gib']:g}, above floor_gib ({settings['floor_gib']:g}); memory is short before it "
-                "is critical. Make it smaller."
+                f"last_gib: is {settings['last_gib']:g}, above floor_gib ({DEFAULTS.floor_gib if floor is None else floor:g}); memory is short "
+                "before it is critical. Make it smaller."
             )
-        if settings["start_floor_gib"] < settings["floor_gib"]:
+        if start is not None and start < (DEFAULTS.floor_gib if floor is None else floor):
             problems.add(
-                f"start_floor_gib: is {settings['start_floor_gib']:g}, below floor_gib ({settings['floor_gib']:g}); a start needs "
-                "more room, not less. Make it larger."
+                f"start_floor_gib: is {start:g}, below floor_gib ({DEFAULTS.floor_gib if floor is None else floor:g}); a start needs more room, "
+                "not less. Make it larger."
             )
         problems.messages.extend(
             f"host {host}, spark_guard: order: {name!r} is not the name of a service."
             for name in settings["order"]
             if not isinstance(name, str)
         )
-    numbers = {key: float(settings[key]) for key, default in asdict(DEFAULTS).items() if isinstance(default, float)}
+    numbers = {
+        key: None if settings[key] is None else float(settings[key])
+        for key, default in asdict(DEFAULTS).items()
+        if isinstance(default, float)
+    }
     return {**settings, **numbers}, problems.messages
+
+
+def floors(settings: Mapping[str, Any], left_gib: float | None) -> dict[str, float]:
+    """Return C(floor_gib) and C(start_floor_gib), worked out where nobody has set them.
+
+    :param settings: of C(read)
+    :param left_gib: what the plan leaves free with all that may run at once, None where that is not known
+    """
+    most = DEFAULTS.start_floor_gib if left_gib is None else SHARE_OF_LEFT * left_gib
+    floor, start = settings["floor_gib"], settings["start_floor_gib"]
+    if floor is None:
+        floor = max(LEAST_FLOOR_GIB, settings["last_gib"], min(DEFAULTS.floor_gib, most))
+    if start is None:
+        start = max(floor, min(DEFAULTS.start_floor_gib, most))
+    return {"floor_gib": round(floor, 2), "start_floor_gib": round(max(start, floor), 2)}
 
 
 def read_protection(host: str, value: Any) -> tuple[dict[str, Any], list[str]]:
@@ -171,7 +205,7 @@ def _switched(host: str, name: str, value: Any, keys: Mapping[str, Key]) -> tupl
     settings = schema.defaults(dict(keys))
     problems = validation.Problems(f"host {host}, {name}")
     if value is None or isinstance(value, bool):
-        return {**settings, "enabled": value is True}, problems
+        return {**settings, "enabled": value is not False}, problems
     if not isinstance(value, Mapping):
         problems.add(f"must be true, false or a mapping, not {plain_data.kind(value)}. Known keys: {', '.join(keys)}.")
         return settings, problems
@@ -190,6 +224,7 @@ def plan(
     reserve_gib: float,
     sysroot: str = "/",
     helpers: Sequence[Mapping[str, Any]] = (),
+    left_gib: float | None = None,
 ) -> tuple[dict[str, Any], list[Finding]]:
     """Return the variables of the role guard, and findings.
 
@@ -203,9 +238,11 @@ def plan(
     :param reserve_gib: what is in use beside the services
     :param sysroot: where C(/proc) is read
     :param helpers: of C(speech.unloading)
+    :param left_gib: what the plan leaves free with all that may run at once, None where that is not known
     :returns: the variables, and findings
     """
     names = list(services)
+    limits = floors(settings, left_gib)
     findings = [
         Finding(
             "guard.unknown_service",
@@ -217,8 +254,18 @@ def plan(
         if name not in names
     ]
     order = [name for name in settings["order"] if name in names]
-    chosen = {key: value for key, value in settings.items() if key not in ("enabled", "order")}
+    chosen = {key: value for key, value in {**settings, **limits}.items() if key not in ("enabled", "order")}
     on = settings["enabled"] and bool(services)
+    if on and left_gib is not None and settings["floor_gib"] is not None and settings["floor_gib"] > left_gib:
+        findings.append(
+            Finding(
+                "guard.floor",
+                "warning",
+                f"spark_guard.floor_gib of {host} is {settings['floor_gib']:g} GiB, but the plan leaves {left_gib:.1f} GiB free: memory would be "
+                "short all the time, and the guard would take its steps for nothing.",
+                fix="Take floor_gib out, which derives it; or leave more free (spark_safety_margin_gib).",
+            )
+        )
     return {
         "state": "present" if on else "absent",
         "settings": {

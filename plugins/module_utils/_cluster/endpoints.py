@@ -14,7 +14,10 @@ HEALTH = {"vllm": "/v1/models", "asr": "/health", "tts": "/health", "ollama": "/
 
 
 class Endpoint(TypedDict):
-    """What answers under one URL; C(key) is host/service, or cluster/service for a model over several hosts."""
+    """What answers under one URL; C(key) is host/service, or cluster/service for a model over several hosts.
+
+    on_demand: a request starts it; hold_seconds: and waits for so long, 0 where it is told to come again.
+    """
 
     key: str
     host: str
@@ -34,6 +37,7 @@ class Endpoint(TypedDict):
     hosts: list[str]
     tools: bool
     on_demand: bool
+    hold_seconds: int
 
 
 def make(host: str, address: str, service: str, kind: str, port: int, listen: str, **more: Any) -> Endpoint:
@@ -68,6 +72,7 @@ def make(host: str, address: str, service: str, kind: str, port: int, listen: st
         "hosts": [host],
         "tools": False,
         "on_demand": False,
+        "hold_seconds": 0,
     }
     # Keys that callers give are those of Endpoint; a TypedDict cannot say so of keyword arguments.
     made.update(more)  # type: ignore[typeddict-item]

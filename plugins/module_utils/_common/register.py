@@ -120,6 +120,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "warning": "keep_alive memory moving_tag open unreachable",
         "info": "download",
     },
+    "on_demand": {"warning": "sets"},
     "pip": {"warning": "unhashed"},
     "placement": {"warning": "over_committed", "info": "no_replica"},
     "recipe": {"warning": "not_taken_over"},
@@ -144,7 +145,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "error": "driver_branch driver_closed driver_firmware kernel kernel_option package removes",
         "warning": "driver_pair driver_unknown firmware_unknown",
     },
-    "guard": {"warning": "unknown_service"},
+    "guard": {"warning": "floor unknown_service"},
     "watchdog": {"warning": "unknown_service", "info": "max_restarts"},
 }
 

@@ -753,6 +753,12 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "nothing, if the change was intended; else compare the inventory with the receipt",
         ),
     },
+    "on_demand.md#several-that-do-not-fit-together": {
+        "on_demand.sets": (
+            "services of a set fit beside each other, but not beside what another set may run at the same time",
+            "put both sets into one, or lower `gpu-memory-utilization`",
+        ),
+    },
     "on_demand.md#what-a-start-takes": {
         "start.took": (
             "what each stage of the last start took",
@@ -1368,6 +1374,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "guard.md#findings-of-the-plan": {
+        "guard.floor": (
+            "`floor_gib` is more than the plan leaves free, so memory would be short all the time",
+            "remove it, or raise `spark_safety_margin_gib`",
+        ),
         "guard.unknown_service": ("`order` names an unknown service", "remove or correct it"),
     },
     "watchdog.md#findings-of-the-plan": {

@@ -83,6 +83,8 @@ def _service_row(
         why = (((measured or {}).get("guard") or {}).get("stopped") or {}).get(service["name"])
         stopped = f"the guard of the memory stopped it: {why}" if why else ""
     how_far = loading(((measured or {}).get("starting") or {}).get(service["name"]))
+    asked = ((measured or {}).get("on_demand") or {}).get(service["name"]) or {}
+    demanded = demand(asked, bool(stopped))
     return {
         "service": service["name"],
         "cluster": span.get("name"),
@@ -93,7 +95,11 @@ def _service_row(
         "meant": service.get("state") or "started",
         "exclusive": service.get("exclusive") or "",
         "unit": state,
-        "status": "" if active else stopped or "; ".join(filter(None, (how_far, unit.get("status_text")))),
+        "status": demanded
+        if active
+        else "; ".join(filter(None, (stopped or how_far, demanded, unit.get("status_text")))),
+        "idle_seconds": asked.get("idle_seconds") if active else None,
+        "kept_down": bool(stopped) or (asked.get("pin") == "cold" and bool(asked.get("why"))),
         "ready": active if rank else bool(answer.get("ready")),
         "stage": "unit" if rank else answer.get("stage") or "-",
         "error": error,
@@ -117,6 +123,20 @@ def loading(found: Mapping[str, Any] | None) -> str:
     text = f"{found['stage']}{part}, after {found.get('seconds') or 0} s"
     rest = found.get("left_seconds")
     return text if rest is None else f"{text}; about {rest} s left by its last starts"
+
+
+def demand(found: Mapping[str, Any], told: bool = False) -> str:
+    """Say what is known of a service that requests start. found: of M(dgxspark.vllm.service_info); told: why it is kept down is said already."""
+    parts = []
+    if found.get("pin"):
+        parts.append("" if told else f"kept {found['pin']} by {found.get('why') or 'its owner'}")
+    elif found.get("state") == "failed":
+        parts.append(str(found.get("why") or ""))
+    if found.get("waiting"):
+        parts.append(f"{found['waiting']} request{'s wait' if found['waiting'] != 1 else ' waits'}")
+    if isinstance(found.get("idle_seconds"), int):
+        parts.append(f"idle for {uptime(found['idle_seconds'])}")
+    return "; ".join(filter(None, parts))
 
 
 def join_ranks(rows: Sequence[dict[str, Any]]) -> None:

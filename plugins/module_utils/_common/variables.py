@@ -234,14 +234,14 @@ VARIABLES: dict[str, Key] = {
     ),
     "spark_guard": Key(
         (bool, dict),
-        False,
-        "guards the memory of the host while engines serve; off when left out",
+        True,
+        "guards the memory of the host while engines serve; on when left out",
         page="guard.md",
     ),
     "spark_host_protection": Key(
         (bool, dict),
-        False,
-        "keeps sshd and the journal in reach when memory runs out; off when left out",
+        True,
+        "keeps sshd and the journal in reach when memory runs out; on when left out",
         page="guard.md",
     ),
     "spark_gpu_clocks": Key(dict, {}, "highest clock of the GPU, kept over reboots", page="guard.md"),

@@ -106,6 +106,9 @@ def judge_row(row: dict[str, Any], host: Mapping[str, Any]) -> None:
     if not row["ready"] and row["meant"] == "stopped" and row["unit"] in ("inactive", "absent"):
         row.update(state="stopped", error="")
         return
+    if not row["ready"] and row["meant"] == "on_demand" and row["unit"] == "inactive" and row["kept_down"]:
+        row.update(state="down", error="")
+        return
     if not row["ready"] and row["meant"] == "on_demand" and row["unit"] in ("inactive", "deactivating"):
         row.update(state="cold", error="")
         return
@@ -258,6 +261,9 @@ def well_text(rows: Sequence[Mapping[str, Any]]) -> str:
     speed = known("decode_tokens_per_second")
     if speed:
         parts.append(f"{min(speed):.1f} tok/s{' or more' if len(speed) > 1 else ''}")
+    idle = known("idle_seconds")
+    if idle:
+        parts.append(f"idle for {tables.uptime(min(idle))}{' or more' if len(idle) > 1 else ''}")
     up = known("uptime_seconds")
     if up:
         parts.append(f"up {tables.uptime(min(up))}{' or more' if len(up) > 1 else ''}")

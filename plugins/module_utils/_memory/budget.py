@@ -20,7 +20,7 @@ C(memory_budget) is the only entry. No I/O, no Ansible.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -956,6 +956,41 @@ def _worked_out(host: Host, items: tuple[ServiceInput, ...]) -> tuple[Node, tupl
     node, report = _judge(host, items)
     findings = tuple(_complete(host, items, report.drafts, draft) for draft in report.drafts)
     return node, findings, frozenset(report.tight)
+
+
+class AtOnce:
+    """Tells which services of a node may run at once; worked out from what the services hold, so that many can be asked.
+
+    params: of C(memory_budget), of services of which nothing is open any more.
+    """
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        host, items = read_params(params)
+        self._node = _judge(host, items)[0]
+        self._by_name = {service.name: service for service in self._node.services}
+        self._alone = {item.name: not _fails(_judge(host, [item])[1]) for item in items}
+
+    def alone(self, name: str) -> bool:
+        """Whether a service can be planned, and passes its own checks with nothing beside it."""
+        return self._alone.get(name, False)
+
+    def fit(self, sets: Mapping[str, Sequence[Iterable[str]]]) -> bool:
+        """Tell whether the node holds any combination of each set, with all that is in none of them.
+
+        :param sets: of exclusive sets the combinations that may run at once, none of whose services is unknown; of others one service runs
+        :returns: whether each mixture passes even at low overheads, as C(memory_budget) says "fails" of what does not
+        """
+        slots = [
+            [tuple(self._by_name[name] for name in one) for one in combinations]
+            for combinations in sets.values()
+            if combinations
+        ]
+        slots += [slot for slot in self._node.one_at_a_time() if slot[0][0].engine.exclusive not in sets]
+        return self._node.fits_at_once(slots, "low")
+
+
+def _fails(report: _Report) -> bool:
+    return any(draft.finding.severity == "error" for draft in report.drafts)
 
 
 def memory_budget(params: Mapping[str, Any]) -> dict[str, Any]:

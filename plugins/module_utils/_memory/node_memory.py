@@ -163,11 +163,15 @@ class Node:
 
     def utilization_bound(self) -> float:
         """The sum that leaves room for the system, for what engines hold beside their request, and for plain services."""
-        each = (
-            int(service.engine.outside("typical")) if service.utilization is not None else self.held(service, "typical")
-            for service in self.services
-        )
-        beside = sum(self.together(self.services, each).values())
+        beside = sum(self.together(self.services, map(self._beside_request, self.services)).values())
+        return self._bound(beside)
+
+    def _beside_request(self, service: Service) -> int:
+        if service.utilization is None:
+            return self.held(service, "typical")
+        return int(service.engine.outside("typical"))
+
+    def _bound(self, beside: int) -> float:
         return min(UTILIZATION_LIMIT, 1 - (self.host.os_reserve + beside) / self.host.total)
 
     def share(self, size: float) -> float:
@@ -205,20 +209,45 @@ class Node:
 
     def fits(self, level: str, margin: int = 0) -> bool:
         """Tell whether the node holds all services, each at any restart; from typical overheads on, within the bound."""
-        limit = UTILIZATION_LIMIT if level == "low" else round(self.utilization_bound(), 6)
-        if self.utilization_sum() > limit:
+        return self.fits_at_once(self.one_at_a_time(), level, margin)
+
+    def one_at_a_time(self) -> list[list[tuple[Service, ...]]]:
+        """Who runs beside each other where of each exclusive set one does."""
+        found: dict[str, list[tuple[Service, ...]]] = {}
+        for service in self.services:
+            found.setdefault(service.slot, []).append((service,))
+        return list(found.values())
+
+    def fits_at_once(self, slots: Sequence[Sequence[tuple[Service, ...]]], level: str, margin: int = 0) -> bool:
+        """Tell whether the node holds each mixture of combinations, every service in it at any restart.
+
+        :param slots: of each service that is always there, or set of services, the combinations that may run at once
+        :param level: of the overheads
+        :param margin: bytes that stay free
+        :returns: whether one combination of each, whichever it is, fits
+        """
+        asked = sum(max(sum(each.utilization or 0.0 for each in one) for one in slot) for slot in slots)
+        limit = UTILIZATION_LIMIT
+        if level != "low":
+            limit = round(
+                self._bound(sum(max(sum(map(self._beside_request, one)) for one in slot) for slot in slots)), 6
+            )
+        if round(asked, 6) > limit:
             return False
-        taken = self.together(self.services, (self.taken(service, level) for service in self.services))
-        gone = sum(taken.values())
+        taken = {each.name: self.taken(each, level) for slot in slots for one in slot for each in one}
+        sums = [[sum(taken[each.name] for each in one) for one in slot] for slot in slots]
+        gone = sum(map(max, sums))
         if self.empty - gone < margin:
             return False
-        for service in self.services:
-            if service.utilization is None:
-                continue
-            own = taken[service.slot]
-            wanted = max(self.requested(service), service.engine.loading(level))
-            if self.seen(service, gone - own, level) < wanted:
-                return False
+        for slot, held in zip(slots, sums):
+            beside = gone - max(held)
+            for one, own in zip(slot, held):
+                for service in one:
+                    if service.utilization is None:
+                        continue
+                    wanted = max(self.requested(service), service.engine.loading(level))
+                    if self.seen(service, beside + own - taken[service.name], level) < wanted:
+                        return False
         return True
 
     def largest(self, service: Service, highest: float, level: str, margin: int = 0) -> float | None:

@@ -14,6 +14,7 @@ from .._cluster import endpoints
 from .._cluster.endpoints import Endpoint
 from .._common.findings import Finding
 from . import lock as lock_file
+from . import on_demand
 from .planned import Backend, PlannedHost, PlannedService
 from .service import Host, Sources
 
@@ -79,6 +80,7 @@ def _places(
             "planned_gib": planned_gib(planned[name].services),
             "service_keys": {each.name: "" if each.rank else each.key(name) for each in planned[name].services},
             "reserve_gib": planned[name].settings["reserve_gib"],
+            "left_gib": left_gib(planned[name]),
             "measured": host.measured,
             "images": host.images,
             "gpu_args": host.settings["spark_gpu_args"],
@@ -100,6 +102,7 @@ def _places(
             "planned_gib": {},
             "service_keys": {},
             "reserve_gib": 0.0,
+            "left_gib": None,
             "measured": None,
             "images": None,
             "gpu_args": [],
@@ -133,6 +136,7 @@ def endpoints_of(host: str, address: str, services: Sequence[PlannedService]) ->
             "memory_gib": (service.memory.get("residency_gib") or {}).get("typical"),
             "tools": bool(service.checks.get("tools")),
             "on_demand": service.on_demand is not None,
+            "hold_seconds": on_demand.held(service.on_demand),
             "hosts": list(service.cluster.hosts) if service.cluster else [host],
         }
         found.append(endpoints.make(host, address, service.name, "vllm", service.port, service.host, **more))
@@ -148,6 +152,23 @@ def planned_gib(services: Sequence[PlannedService]) -> dict[str, float]:
         if expected is not None:
             found[service.name] = round(float(expected), 3)
     return dict(sorted(found.items()))
+
+
+def left_gib(planned: PlannedHost) -> float | None:
+    """Return what is free on a host with all that may run at once, GiB; None where not all of it is known."""
+    held = planned_gib(planned.services)
+    if any(service.name not in held for service in planned.services):
+        return None
+    # Each service that is always there; of an exclusive set the largest, of one on demand the largest combination.
+    slots: dict[str, list[float]] = {}
+    for service in planned.services:
+        slot = f"set {service.exclusive}" if service.exclusive else service.name
+        together = service.on_demand.combinations if service.on_demand and service.exclusive else []
+        slots.setdefault(slot, []).extend(
+            [held[service.name], *(sum(held[name] for name in one if name in held) for one in together)]
+        )
+    taken = float(planned.settings["reserve_gib"]) + sum(map(max, slots.values()))
+    return round(float(planned.total_gib) - taken, 2)
 
 
 def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> Backend | None:

@@ -12,7 +12,7 @@ from typing import Any
 from .._common.findings import Finding
 from .._common.sizes import GIB
 from . import lock as lock_file
-from . import measured_starts, preflight, service_findings, verbs
+from . import measured_starts, on_demand, preflight, service_findings, verbs
 from .judging import budget_of, check_launch, combinations
 from .planned import BuiltImage, ExtraModel, PlannedHost, PlannedModel, PlannedService, RayImage
 from .planned_service import plan_service
@@ -40,10 +40,12 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
         for position, name in enumerate(order, start=1)
     ]
     planned = verbs.choose_states(planned, measured, list(services))
-    planned = _beside_each_other(planned, combinations(settings, list(services.values()), launches, memories))
+    fitting, cuts = combinations(settings, list(services.values()), launches, budget, measured)
+    planned = _beside_each_other(planned, fitting)
     findings = [finding for launch in launches.values() for finding in launch.findings]
     findings += budget["findings"]
-    told = _check_host(host, planned) if measured else []
+    told = on_demand.check_cuts(host.name, fitting, cuts)
+    told += _check_host(host, planned) if measured else []
     for service in planned:
         told += service_findings.check(host, sources, service, services[service.name])
     findings += [finding.to_dict() for finding in told]

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations as subsets
 from typing import Any
 
 from .._common import validation
 from .._common.findings import Finding
 from .._common.plain_data import Written
 from .._compat import compat
-from .._memory.budget import memory_budget
+from .._memory.budget import AtOnce, memory_budget
 from .._memory.service_memory import VARIABLES
 from . import image_check, image_questions, measured_starts, on_demand, service_files, variables
 from .container_argv import own_docker_args
@@ -167,6 +166,9 @@ def budget_of(
         image_questions.solve(request, services, launches, *asked) if asked else (memory_budget(request), [])
     )
     solved["questions"] = questions
+    solved["image_plans"] = {
+        entry["name"]: entry["image_plan"] for entry in request["services"] if entry.get("image_plan")
+    }
     memory = (measured or {}).get("memory") or {}
     if memory.get("available_gib") is None or {"docker", "nvidia-smi", "systemctl"} & set(
         (measured or {}).get("unknown") or {}
@@ -193,7 +195,7 @@ def budget_of(
             leaving += holds
     request["measured"] = {"mem_available_gib": memory["available_gib"] + leaving, "resident": resident}
     judged = memory_budget(request)
-    judged.update(questions=questions, image_answers=solved.get("image_answers", {}))
+    judged.update(questions=questions, image_answers=solved.get("image_answers", {}), image_plans=solved["image_plans"])
     for name, figures in judged["services"].items():
         if "solved" in figures:
             figures["solved"] = solved["services"][name]["solved"]
@@ -205,46 +207,31 @@ def combinations(
     settings: Mapping[str, Any],
     services: Sequence[PlacedService],
     launches: Mapping[str, JudgedLaunch],
-    memories: Mapping[str, Mapping[str, Any]],
-) -> dict[str, list[list[str]]]:
-    """Return which services of each set fit beside each other, and beside all that is always there.
+    budget: Mapping[str, Any],
+    measured: Mapping[str, Any] | None,
+) -> tuple[dict[str, list[list[str]]], list[on_demand.Cut]]:
+    """Return which services of each set fit beside each other, beside all that is always there, and beside each combination of other sets.
 
     :param settings: of the host
     :param services: all of the host
     :param launches: by service
-    :param memories: what the budget worked out, by service
-    :returns: by set, the largest combinations; C(keep) bounds them. Empty for a set of which not even one fits
+    :param budget: what the budget of the host worked out
+    :param measured: what the host said, None where it was not asked
+    :returns: by set, the largest combinations, which C(keep) bounds; empty for a set of which not even one fits. And what was left out of a
+        set because another one may run beside it
     """
-    found: dict[str, list[list[str]]] = {}
-    sets = on_demand.sets_of(services)
-    if not sets:
-        return {}
-    request = budget_request(settings, services, launches, None)
+    members = on_demand.sets_of(services)
+    if not members:
+        return {}, []
+    request = budget_request(settings, services, launches, measured)
     for entry in request["services"]:
-        memory = memories.get(entry["name"]) or {}
-        entry["args"] = {**entry.get("args", {}), **solved_args(memory)}
-    for name, members in sets.items():
-        names = sorted(each.name for each in members)
-        most = min((members[0].on_demand or {}).get("keep") or len(names), len(names))
-        fitting: list[list[str]] = []
-        for size in range(most, 0, -1):
-            for chosen in subsets(names, size):
-                known = any(set(chosen) <= set(larger) for larger in fitting)
-                if not known and _fits(request, name, chosen):
-                    fitting.append(list(chosen))
-        found[name] = sorted(fitting)
-    return found
-
-
-def _fits(request: Mapping[str, Any], name: str, chosen: Sequence[str]) -> bool:
-    """Tell whether a host holds some services of a set at once, with the largest of each other set and all others."""
-    there = []
-    for entry in request["services"]:
-        if entry.get("exclusive") != name:
-            there.append(entry)
-        elif entry["name"] in chosen:
-            there.append({**entry, "exclusive": ""})
-    return bool(memory_budget({**request, "services": there})["verdict"] != "fails")
+        entry["args"] = {**entry.get("args", {}), **solved_args(budget["services"].get(entry["name"]) or {})}
+        if entry["name"] in budget["image_plans"]:
+            entry["image_plan"] = budget["image_plans"][entry["name"]]
+    node = AtOnce(request)
+    return on_demand.fitting(
+        {name: [each for each in own if node.alone(each.name)] for name, own in members.items()}, node.fit
+    )
 
 
 def _with_assumed(request: Mapping[str, Any], judged: dict[str, Any]) -> dict[str, Any]:

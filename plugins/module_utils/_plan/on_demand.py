@@ -9,10 +9,13 @@ C(_runtime/on_demand.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations as subsets
 from typing import TYPE_CHECKING, Any
 
 from .._common import schema
+from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._common.validation import SERVICE_NAME, Problems
 from .planned import OnDemand
@@ -29,6 +32,8 @@ PORT_STEP = 10_000
 """How far the engine's own port is from that of its clients, which is taken by the socket."""
 MOST_OF_A_SET = 8
 """Services of one set. Each of the 2^n combinations is planned."""
+MOST_TOLD = 4
+"""Combinations that a message lists."""
 
 KEYS: dict[str, Key] = {
     "idle_minutes": Key(
@@ -175,6 +180,94 @@ def check_ranks(host: str, services: Sequence[PlacedService]) -> list[str]:
     return messages
 
 
+@dataclass(frozen=True)
+class Cut:
+    """Services of a set that would fit beside each other, were it not for what other sets may run at the same time."""
+
+    name: str
+    services: tuple[str, ...]
+    beside: tuple[str, ...]
+
+
+def fitting(
+    sets: Mapping[str, Sequence[PlacedService]], fit: Callable[[Mapping[str, Sequence[frozenset[str]]]], bool]
+) -> tuple[dict[str, list[list[str]]], list[Cut]]:
+    """Work out which services of each set may run at once, whatever those of the other sets do.
+
+    Sets know nothing of each other on the host, so any combination of one has to fit beside any of another. Where they do not, larger
+    combinations are given out in turn: all pairs before any three, and of one size first to the set with the highest priority, then by name.
+
+    :param sets: the services of each set, those left out that do not fit even alone
+    :param fit: whether combinations, by set, fit in any mixture; more that runs never fits better
+    :returns: the largest combinations of each set, in order, and what was left out
+    """
+    everyone = {name: sorted(each.name for each in members) for name, members in sets.items()}
+    most = {
+        name: min(int((members[0].on_demand or {}).get("keep") or len(members)), len(members)) if members else 0
+        for name, members in sets.items()
+    }
+    order = sorted(sets, key=lambda name: (-max((_priority(each) for each in sets[name]), default=0), name))
+    start = {name: [frozenset((each,)) for each in names] for name, names in everyone.items()}
+    singles = {name: [one for one in start[name] if fit({**start, name: [one]})] for name in order}
+    found, cuts = dict(singles), []
+    taken = {name: set(ones) for name, ones in singles.items()}
+    possible = {name: set(ones) for name, ones in singles.items()}
+    for size in range(2, max(most.values(), default=0) + 1):
+        for name in order:
+            for chosen in subsets(everyone[name], size) if size <= most[name] else ():
+                one = frozenset(chosen)
+                if not all(one - {each} in possible[name] for each in one) or not fit({**singles, name: [one]}):
+                    continue
+                possible[name].add(one)
+                if all(one - {each} in taken[name] for each in one):
+                    if len(sets) == 1 or fit({**found, name: [one]}):
+                        taken[name].add(one)
+                        found[name] = [*(each for each in found[name] if not each < one), one]
+                        continue
+                    beside = [
+                        other
+                        for other in order
+                        if other != name and not fit({**singles, other: found[other], name: [one]})
+                    ]
+                    cuts.append(Cut(name, chosen, tuple(beside or (other for other in order if other != name))))
+    return {name: sorted(sorted(one) for one in found[name]) for name in sets}, cuts
+
+
+def _priority(service: PlacedService) -> int:
+    return int((service.on_demand or {}).get("priority") or 0)
+
+
+def check_cuts(host: str, fits: Mapping[str, Sequence[Sequence[str]]], cuts: Sequence[Cut]) -> list[Finding]:
+    """Say which services of a set do not run beside each other because of another set.
+
+    :param host: its name
+    :param fits: the largest combinations of each set
+    :param cuts: of C(fitting)
+    :returns: a finding for each set that was cut
+    """
+    findings = []
+    for name in dict.fromkeys(cut.name for cut in cuts):
+        own = [cut for cut in cuts if cut.name == name]
+        others = sorted({other for cut in own for other in cut.beside})
+        beside = " and ".join(f"{_listed(fits[other])} of the set {other}" for other in others)
+        message = (
+            f"{host}: of the set {name}, {_listed([cut.services for cut in own])} would fit beside each other, but not beside {beside}, "
+            f"which may run at the same time. So at most {_listed(fits[name])} run."
+        )
+        fix = (
+            f"Put the services of {' and '.join((name, *others))} into one set, of which any that fit run at once; or lower their "
+            "gpu-memory-utilization."
+        )
+        findings.append(Finding("on_demand.sets", "warning", message, fix=fix))
+    return findings
+
+
+def _listed(combinations: Sequence[Sequence[str]]) -> str:
+    """Some combinations for people, the first ones of many."""
+    told = [" + ".join(one) for one in combinations[:MOST_TOLD]]
+    return " or ".join([*told, *([f"{len(combinations) - MOST_TOLD} more"] if len(combinations) > MOST_TOLD else [])])
+
+
 def fitting_everywhere(parts: Sequence[tuple[Sequence[str], Sequence[Sequence[str]]]]) -> list[list[str]]:
     """Return what may run together of a set of which hosts have different services.
 
@@ -197,6 +290,11 @@ def sets_of(services: Sequence[PlacedService]) -> dict[str, list[PlacedService]]
         if service.on_demand and service.exclusive:
             found.setdefault(service.exclusive, []).append(service)
     return found
+
+
+def held(said: OnDemand | None) -> int:
+    """How long a request waits at most for a service to load, seconds; 0 for one that is always there, or tells it to come again."""
+    return 0 if said is None or said.while_loading == "reject" else said.hold_seconds
 
 
 def planned(service: PlacedService, address: str) -> OnDemand | None:

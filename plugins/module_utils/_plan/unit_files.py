@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._common.plain_data import CONTROL, NO_TEXT
+from .._runtime import hostmem, ranks
 from .on_demand import STATE as ON_DEMAND
 from .planned import File, PlannedService, RankSettings, plain
 
@@ -39,12 +40,13 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     "gateway": {"_runtime": ("command", "endpoint")},
     "guard": {
         "_runtime": (
-            *("command", "endpoint", "guard", "hostmem", "load_guard", "metrics", "state_file", "systemd", "unloading"),
+            *("command", "endpoint", "guard", "hostmem", "load_guard", "metrics", "pins", "state_file", "systemd"),
+            *("unloading",),
         )
     },
     "host": {
         "_runtime": (
-            *("command", "compile_cache", "endpoint", "hostmem", "load_guard", "ranks", "ray_nodes"),
+            *("command", "compile_cache", "endpoint", "hostmem", "load_guard", "pins", "ranks", "ray_nodes"),
             *("start_stages", "state_file", "systemd", "unloading"),
         )
     },
@@ -52,7 +54,17 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     "on_demand": {
         "_common": ("redaction",),
         "_runtime": (
-            *("command", "endpoint", "hostmem", "metrics", "on_demand", "start_stages", "state_file", "systemd"),
+            *(
+                "command",
+                "endpoint",
+                "hostmem",
+                "metrics",
+                "on_demand",
+                "pins",
+                "start_stages",
+                "state_file",
+                "systemd",
+            ),
         ),
     },
     "speech": {"_runtime": ("command", "endpoint")},
@@ -403,8 +415,10 @@ DEMAND_ETC = "/etc/dgxspark/on_demand"
 DEMAND_STATE = "/var/lib/dgxspark/on_demand"
 DEMAND_RUN = "/run/dgxspark/on_demand"
 DEMAND_PROGRAM = f"{LIBEXEC}/spark_on_demand.py"
-RELEASE_SECONDS = 300
-"""How long a rank on demand waits, at most, for its memory and for the other ranks, with some slack."""
+START_SLACK = 30
+"""Seconds in which a start that takes too long ends by its own limit, with its own reason."""
+RELEASE_SECONDS = round(hostmem.BACK_SECONDS) + 30
+"""How long a rank on demand takes, at most, after its containers until its memory is back and the others have said so of theirs, with some slack."""
 DEMAND_DRAIN_SECONDS = 300
 """How long the program finishes running requests before it ends."""
 
@@ -476,7 +490,7 @@ def _demand_settings(waiting: Sequence[PlannedService]) -> dict[str, Any]:
             "model": item.served_model_name,
             "max_model_len": length if isinstance(length, int) else None,
             "api_key_file": item.probe.api_key_file,
-            "start_seconds": item.start_timeout,
+            "start_seconds": _start_seconds(item),
             **{
                 key: getattr(own, key)
                 for key in (
@@ -617,6 +631,19 @@ def _rank_again(item: PlannedService) -> list[str]:
     ]
 
 
+def rank_stop_seconds(item: PlannedService, rank: RankSettings) -> int:
+    """How long a rank may take to stop; the first one of a model on demand waits for the others that stop meanwhile."""
+    own = round(ranks.stop_seconds(len(rank.parts), item.limits.stop_seconds))
+    return own + (RELEASE_SECONDS if item.on_demand else 0)
+
+
+def _start_seconds(item: PlannedService) -> int:
+    """When the program on demand ends a start: later than systemd, and than ranks that meet while what ran before still stops."""
+    rank = item.settings.rank
+    meet = 0 if rank is None else rank.peer_timeout_seconds + rank_stop_seconds(item, rank)
+    return item.start_timeout + round(meet) + START_SLACK
+
+
 def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
     """Return the unit of one rank of an engine that spans hosts.
 
@@ -630,7 +657,7 @@ def rank_unit(item: PlannedService, rank: RankSettings, hf_home: str) -> str:
         part.container for part in rank.parts
     )
     where = "" if rank.rank else ", on demand" if item.on_demand else f", on port {item.port}"
-    stop_limit = (stop_seconds + 110) * len(rank.parts) + (RELEASE_SECONDS if item.on_demand else 0)
+    stop_limit = rank_stop_seconds(item, rank)
     return _unit(
         [
             "[Unit]",
@@ -934,23 +961,30 @@ def guard(settings: Mapping[str, Any]) -> dict[str, Any]:
             *INSTALL,
         ]
     )
+    files = [
+        *library("guard")["files"],
+        _copy(program, "roles/guard/files/spark_guard.py"),
+        _file("/etc/dgxspark/guard/settings.json", json_file(settings)),
+        _file(f"{SYSTEM}/{name}", text, validate=VERIFY),
+    ]
     return {
         "folders": [
             {"path": "/etc/dgxspark/guard"},
             {"path": "/var/lib/dgxspark/guard"},
             *library("guard")["folders"],
         ],
-        "files": [
-            *library("guard")["files"],
-            _copy(program, "roles/guard/files/spark_guard.py"),
-            _file("/etc/dgxspark/guard/settings.json", json_file(settings)),
-            _file(f"{SYSTEM}/{name}", text, validate=VERIFY),
-        ],
-        "units": [{"name": name, "enabled": True}],
+        "files": files,
+        "units": [_of_own_files(name, files)],
     }
 
 
+def _of_own_files(name: str, files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A unit that runs, and is restarted for its own files alone where more is put in place beside them."""
+    return {"name": name, "enabled": True, "restart_on": [file["path"] for file in files]}
+
+
 DROP_IN = "50-dgxspark.conf"
+BOARD_WATCHDOG = "/dev/watchdog0"
 
 
 def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
@@ -979,7 +1013,13 @@ def protection(planned: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "folders": [{"path": folder} for folder, lines in wanted.items() if lines[0]],
         "files": [
-            _file(f"{folder}/{DROP_IN}", _unit(map(str, lines[1:]))) for folder, lines in wanted.items() if lines[0]
+            # A board without a watchdog is not asked to use it.
+            {
+                **_file(f"{folder}/{DROP_IN}", _unit(map(str, lines[1:]))),
+                **({"device": BOARD_WATCHDOG} if folder.endswith("/system.conf.d") else {}),
+            }
+            for folder, lines in wanted.items()
+            if lines[0]
         ],
         "removed": [f"{folder}/{DROP_IN}" for folder, lines in wanted.items() if not lines[0]],
         "units": [],
@@ -1013,11 +1053,8 @@ def gpu_clocks(planned: Mapping[str, Any]) -> dict[str, Any]:
             *INSTALL,
         ]
     )
-    return {
-        "folders": [],
-        "files": [_file(f"{SYSTEM}/{name}", text, validate=VERIFY)],
-        "units": [{"name": name, "enabled": True}],
-    }
+    files = [_file(f"{SYSTEM}/{name}", text, validate=VERIFY)]
+    return {"folders": [], "files": files, "units": [_of_own_files(name, files)]}
 
 
 def host(variables: Mapping[str, Any]) -> dict[str, Any]:

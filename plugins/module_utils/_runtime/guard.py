@@ -48,7 +48,7 @@ NAME_SECONDS = 600.0
 """Between two lines about who took the memory."""
 HOUR, DAY = 3600.0, 86400.0
 LONGEST_CALM = 960.0
-"""Seconds of calm before requests are admitted again, at most. Each refusal within an hour doubles them."""
+"""Seconds of calm before a shortage is over, at most. Each refusal, and each stop of an idle engine, within an hour doubles them."""
 STALL_FACTOR = 4.0
 """So many times the pressure that makes memory short makes it critical."""
 
@@ -154,7 +154,8 @@ class State:
     since: of the shortage; calm: since when there is none any more; critical: since when it is critical; eased: since when it is not;
     ready: before which nothing more is done; harmed: when an engine was last restarted or stopped. last: clock and memory of the last
     look. asked: helpers that were asked to unload in this shortage; refused: engines that the gateway gives nothing; spared: engines that
-    were restarted or stopped in this shortage; restarts, refusals: when there were any; named: when it was last said who took the memory.
+    were restarted or stopped in this shortage; restarts, refusals: when there were any, of the latter also stops of idle engines, which the
+    next request starts again; named: when it was last said who took the memory.
     """
 
     since: float | None = None
@@ -387,9 +388,10 @@ def _after(state: State, step: Step, now: float, found: str) -> State:
         return replace(state, dropped=True)
     if step.what == UNLOAD:
         return replace(state, asked=state.asked | {step.whom})
+    if step.what in (REFUSE, IDLE):
+        state = replace(state, refusals=(*(at for at in state.refusals if now - at < HOUR), now))
     if step.what == REFUSE:
-        recent = tuple(at for at in state.refusals if now - at < HOUR)
-        return replace(state, refused=state.refused | {step.whom}, refusals=(*recent, now))
+        return replace(state, refused=state.refused | {step.whom})
     state = replace(state, spared=state.spared | {step.whom})
     if step.what == RESTART:
         kept = tuple((whom, at) for whom, at in state.restarts if now - at < DAY)

@@ -31,14 +31,13 @@ BACK_SECONDS, BACK_SHARE, STEADY_GIB, STEADY_SECONDS = 60.0, 0.9, 0.1, 2.0
 SETTLE_SECONDS = 1.5
 
 
+# One pass over the text: the guard reads it once a second.
+_MEMINFO = re.compile(r"^([A-Za-z0-9_()]+):[ \t]+([0-9]+)(?:[ \t]+kB)?[ \t]*\r?$", re.MULTILINE)
+
+
 def parse_meminfo(text: str) -> dict[str, int]:
     """Parse the text of C(/proc/meminfo) into C({name: KiB}); lines in pages (C(HugePages_Total)) keep their count."""
-    found: dict[str, int] = {}
-    for line in text.splitlines():
-        match = re.match(r"([A-Za-z0-9_()]+):\s+(\d+)(?:\s+kB)?\s*$", line)
-        if match:
-            found[match.group(1)] = int(match.group(2))
-    return found
+    return {name: int(value) for name, value in _MEMINFO.findall(text)}
 
 
 def read_meminfo(root: str = "/") -> dict[str, int]:

@@ -59,6 +59,20 @@ EXIT_FOR_GOOD = 78  # EX_CONFIG; the unit does not restart after it
 
 MAX_TEXT = 300  # of a reason: a datagram is to fit into one packet
 
+KEPT_COLD = "the model is kept cold by"
+"""Begins the problem of a rank that is not to run until somebody says so."""
+PART_SECONDS = 155.0
+"""What the end of one container may take beside the time that it is given, each call of Docker at its limit."""
+
+
+def stop_seconds(parts: int, each: float) -> float:
+    """Return how long a rank may take to end its containers, seconds.
+
+    :param parts: its containers
+    :param each: seconds that a container is given to end by itself
+    """
+    return parts * (each + PART_SECONDS)
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -237,6 +251,7 @@ class Rank:
         self._served: float | None = None
         self.released = False
         self.freed_gib: float | None = None
+        self.unheard = ""  # why it can neither hear nor be heard
         self.unlinked = ""  # which links are out, and since when
         self._unlinked_at = now
         self._gated = self._nodes = self._answered = self._engine = self._stopped = False
@@ -429,6 +444,9 @@ class Rank:
         # A rank that is woken has to begin first.
         patience = self.config.peer_timeout + self.config.asked_for
         fresh = [each.message for each in self.received.values() if now - each.at <= self.config.fresh]
+        if any(each.facts.problem.startswith(KEPT_COLD) for each in fresh):
+            self._leave(DOWN, "; ".join(text for _key, text in self.waits(now)), EXIT_AGAIN)
+            return
         # Who still stops what ran before is given the time for it.
         if any(each.members is not None or (each.phase not in UP and not each.released) for each in fresh):
             patience += self.config.let_go
@@ -543,6 +561,8 @@ class Rank:
             found.append((f"cannot start: {self.facts.problem}", self.facts.problem))
         if self.unlinked:
             found.append((f"cannot start: {self.unlinked}", self.unlinked))
+        if self.unheard:
+            return [(self.unheard, self.unheard), *found]  # nothing follows from the silence of the others
         for rank, peer in self.peers.items():
             cause = self._silence(peer, now) or self._refusal(peer, self.received[rank].message, now)
             if cause is not None:

@@ -30,7 +30,7 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._runtime import command, endpoint, guard, hostmem, load_guard, metrics, state_file, unloading
+from dgxspark_vllm._runtime import command, endpoint, guard, hostmem, load_guard, metrics, pins, state_file, unloading
 from dgxspark_vllm._runtime.systemd import journal, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
@@ -469,7 +469,7 @@ class Guard:
             guard.IDLE: f"stops {step.whom}; the next request starts it again",
             guard.REFUSE: f"lets the gateway give {step.whom} no new requests",
             guard.RESTART: f"restarts {step.whom}",
-            guard.STOP: f"stops {step.whom}; it stays down until it is started: systemctl start {self.unit(step.whom)}",
+            guard.STOP: f"stops {step.whom}; it stays down until it is started: {self.start_of(step.whom)}",
             guard.ADMIT: f"lets the gateway give {step.whom} requests again",
             guard.NAME: "engines give way to it"
             if self.settings.stop_for_others
@@ -491,6 +491,13 @@ class Guard:
         if step.what in (guard.IDLE, guard.RESTART, guard.STOP):
             self.save(time.monotonic())  # before it, so that it counts whatever happens to this process
         self.begin(f"{step.what} {step.whom}", step)
+
+    def start_of(self, name: str) -> str:
+        """How a person starts a service again."""
+        service = read_services(self.args.etc / "services").get(name)
+        return (
+            f"start.yml -e services={name}" if service and service.on_demand else f"systemctl start {self.unit(name)}"
+        )
 
     def unit(self, name: str) -> str:
         return f"spark-{name}.service"
@@ -519,11 +526,27 @@ class Guard:
             service = read_services(self.args.etc / "services").get(step.whom)
             if service is None or not is_idle(service):  # a request may have come since the account was taken
                 return "it has requests again, and goes on"
+        if step.what == guard.STOP:
+            self.keep_cold(step)
         verb = ["try-restart"] if step.what == guard.RESTART else ["stop"]
         # No job of somebody else is replaced.
         argv = ["systemctl", "--no-block", "--job-mode=fail", *verb, "--", self.unit(step.whom)]
         answer = command.run(argv, 60.0, merge=True)
         return "" if answer.rc == 0 else answer.out.strip() or answer.why
+
+    def keep_cold(self, step: guard.Step) -> None:
+        """Have requests not start again what is stopped for good.
+
+        Of a service over several hosts this host's rank says so when the first one wakes it.
+        """
+        service = read_services(self.args.etc / "services").get(step.whom)
+        if service is None or not service.on_demand:
+            return
+        why = f"the guard of {os.uname().nodename}, which stopped it: {step.why}. start.yml -e services={step.whom} lifts that"
+        try:
+            pins.write(self.args.run / pins.FOLDER, step.whom, pins.COLD, why)
+        except OSError as error:
+            say(f"warning: {step.whom}: requests may start it again: {error}", 3)
 
     def free_now(self, what: str) -> str:
         """Give the page cache back, or have memory compacted; the load guard keeps the account of it."""

@@ -47,6 +47,7 @@ from spark_unit import Stop, notify, say
 from dgxspark_vllm._runtime import command  # isort: skip  (spark_unit knows where it is)
 from dgxspark_vllm._runtime import endpoint  # isort: skip
 from dgxspark_vllm._runtime import hostmem  # isort: skip
+from dgxspark_vllm._runtime import pins  # isort: skip
 from dgxspark_vllm._runtime import ranks  # isort: skip
 from dgxspark_vllm._runtime import state_file  # isort: skip
 from dgxspark_vllm._runtime.systemd import handed_over  # isort: skip
@@ -173,13 +174,14 @@ class Supervisor:
         self.parts = [Part(given) for given in service["rank"]["parts"]]
         self.after = [given.get("after") or {} for given in service["rank"]["parts"]]
         self.record = args.run / "attempts" / f"{config.service}.json"
+        self.freed = args.run / "freed" / f"{config.service}.json"
         now = time.monotonic()
         kept = ranks.Attempts.read(state_file.read(self.record) or {}, config.fingerprint, now)
         self.saved = asdict(kept)
         self.rank = ranks.Rank(config, secrets.token_hex(8), kept, now)
         self.peers = {(peer.address, config.port): peer.rank for peer in config.peers}
         self.socket: socket.socket | None = None
-        self.unbound = "not bound yet"
+        self.unbound, self.strange = "not bound yet", False
         self.reports: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.bell, self.ring = socket.socketpair()
         self.selector = selectors.DefaultSelector()
@@ -213,6 +215,8 @@ class Supervisor:
         self.say(
             f"rank {config.rank} of {len(config.peers) + 1} ({config.executor}) on {config.address}; others: {others}"
         )
+        # What came back after an earlier start says nothing of this one.
+        self.freed.unlink(missing_ok=True)
         beat, last = 0.0, None
         while not self.done:
             self.receive()
@@ -244,7 +248,8 @@ class Supervisor:
         if self.rank.phase == ranks.WAITING and not self.looking and now - self.looked >= self.args.look:
             self.looking = True
             self.thread(self.look)
-        todo = self.rank.tick(now) if self.socket is not None or self.rank.phase != ranks.WAITING else []
+        self.rank.unheard = "" if self.socket is not None else self.unbound
+        todo = self.rank.tick(now)
         self.save()  # before anything is started: what is started counts even if this process is killed
         self.tell(now)
         for what in todo:
@@ -299,13 +304,17 @@ class Supervisor:
         if self.socket is not None:
             return self.socket
         family = socket.AF_INET6 if ":" in self.config.address else socket.AF_INET
-        given = [
-            each for _name, each in handed_over() if each.getsockname()[:2] == (self.config.address, self.config.port)
-        ]
-        if given:
-            self.selector.register(given[0], selectors.EVENT_READ)
-            self.socket = given[0]
-            return given[0]
+        for _name, each in handed_over():
+            if each.getsockname()[:2] == (self.config.address, self.config.port):
+                self.selector.register(each, selectors.EVENT_READ)
+                self.socket = each
+                return each
+            if not self.strange:
+                self.strange = True
+                self.say(
+                    f"warning: systemd hands over a socket at {address_of(each)}, not at {self.config.address}, UDP port {self.config.port}: "
+                    f"the socket unit is older than the settings; run site.yml again"
+                )
         made = socket.socket(family, socket.SOCK_DGRAM)
         try:
             made.setblocking(False)
@@ -350,6 +359,10 @@ class Supervisor:
 
     def look(self) -> None:
         found = look_for_facts(self.service["rank"]["image"], self.service["rank"].get("model"))
+        # The program that reads the pin of the first rank's host does not start it at all.
+        pin = pins.read(self.args.run / pins.FOLDER, self.config.service) if self.config.rank else pins.Pin()
+        if pin.word == pins.COLD and pin.why:
+            found = ranks.Facts(problem=f"{ranks.KEPT_COLD} {pin.why}")
 
         def take() -> None:
             self.looking, self.looked = False, time.monotonic()
@@ -444,7 +457,7 @@ class Supervisor:
         texts = [f"{host} {'does not say' if gib is None else f'{gib:.1f} GiB'}" for host, gib in freed.items()]
         self.say(f"memory that is back on the other hosts: {', '.join(texts)}")
         try:
-            state_file.write(self.args.run / "freed" / f"{self.config.service}.json", {"hosts": freed})
+            state_file.write(self.freed, {"hosts": freed})
         except OSError as error:
             self.say(f"warning: what is back on the other hosts is not recorded: {error}")
 
@@ -456,7 +469,7 @@ class Supervisor:
     def tell(self, now: float) -> None:
         """Keep `systemctl status` and the journal up to date; the journal only with what is new."""
         rank = self.rank
-        status = self.unbound if self.socket is None and rank.phase == ranks.WAITING else rank.status(now)
+        status = rank.status(now)
         if rank.phase == ranks.STARTING and self.guard.status():
             status += f"; {self.guard.status()}"
         status = " ".join(status.split())  # a line of its own would be another message to systemd
@@ -471,7 +484,7 @@ class Supervisor:
             elif rank.phase != ranks.WAITING:
                 self.say(status)
         if rank.phase == ranks.WAITING:
-            causes = (self.unbound,) if self.socket is None else tuple(key for key, _text in rank.waits(now))
+            causes = tuple(key for key, _text in rank.waits(now))
             if causes != self.told:
                 self.told, self.since, self.reminded = causes, now, 0.0
             waited = now - self.since
@@ -520,6 +533,12 @@ def ask_ray(container: str, program: bytes, words: list[str], seconds: float) ->
         return False, text[-1] if text else f"exit code {done.rc} and no answer"
 
 
+def address_of(sock: socket.socket) -> str:
+    """Where a socket is bound, as text."""
+    name = sock.getsockname()
+    return f"{name[0]}, port {name[1]}" if isinstance(name, tuple) else repr(name)
+
+
 def protect() -> None:
     """When memory runs out the kernel shall not take the one process that would clean up after the engine."""
     with contextlib.suppress(OSError):
@@ -549,7 +568,9 @@ def main() -> int:
     spark_unit.PROGRAM = "spark-rank"
     try:
         service = spark_unit.load_service(args.etc, args.name)
-        config = replace(ranks.read_config(service), fresh=args.fresh)
+        config = ranks.read_config(service)
+        let_go = ranks.stop_seconds(config.parts, args.stop_seconds) + hostmem.BACK_SECONDS
+        config = replace(config, fresh=args.fresh, let_go=let_go)
     except (Stop, ValueError) as reason:
         say(f"{args.name}: {reason}; run site.yml again")
         notify(f"STATUS={reason}")

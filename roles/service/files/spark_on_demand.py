@@ -39,7 +39,7 @@ from urllib.parse import urlsplit
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
 from dgxspark_vllm._common import redaction
-from dgxspark_vllm._runtime import command, endpoint, hostmem, metrics, on_demand, start_stages, state_file
+from dgxspark_vllm._runtime import command, endpoint, hostmem, metrics, on_demand, pins, start_stages, state_file
 from dgxspark_vllm._runtime.systemd import handed_over, journal, notify
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*\Z")
@@ -55,6 +55,7 @@ LINGER_SECONDS = 2.0  # a client reads the answer before it is cut off
 COMMENT_SECONDS = 10.0
 SAVE_SECONDS, ALIVE_SECONDS = 1.0, 15.0
 LEAVE_SECONDS = 300.0
+LATE_SECONDS = 30.0  # between two attempts to end a start that takes too long
 MOST_WAITING = 1000
 MOST_HELD, MOST_BODY = 2**20, 8 * 2**20  # of a body that waits; of one that is read to see whether it wants a stream
 KEPT_STARTS = 5
@@ -166,9 +167,10 @@ class Slot:
         self.looked: float | None = None
         self.busy: bool | None = None
         self.unasked: float | None = None
-        self.pin, self.pinned = "", 0.0
+        self.kept, self.pinned = pins.Pin(), 0.0
         self.until, self.reason, self.stage = 0.0, "", ""
         self.asked, self.began, self.stop, self.failed = 0.0, False, False, False
+        self.late: tuple[float, str] | None = None  # when a start was stopped that took too long, and what it was at
         self.starts, self.begun = starts, 0
         self.loading = Loading()
         self.last_start: dict[str, Any] | None = None
@@ -178,6 +180,11 @@ class Slot:
         self.lowest = 0.0
         self.freed: tuple[float, float] | None = None  # GiB, seconds
         self.freed_hosts: dict[str, float | None] | None = None  # GiB, on the other hosts of a model that spans several
+
+    @property
+    def pin(self) -> str:
+        """What it is kept at, empty for what its requests make of it."""
+        return self.kept.word
 
     def demand(self, now: float) -> float | None:
         """Since when somebody waits for it."""
@@ -354,7 +361,7 @@ class Client(asyncio.Protocol):
             return
         name = slot.service.name
         if slot.pin == on_demand.COLD:
-            self.fail(503, f"{name} is kept cold by its owner")
+            self.fail(503, slot.kept.said(name))
         elif slot.state == on_demand.FAILED and now < slot.until:
             self.fail(503, slot.reason, slot.until - now)
         elif len(slot.waiters) >= MOST_WAITING:
@@ -594,6 +601,7 @@ class Hub:
         services, self.groups = on_demand.from_mapping(given)
         self.run_dir = Path(str(given.get("run") or "/run/dgxspark/on_demand"))
         self.state_dir = Path(str(given.get("state") or "/var/lib/dgxspark/on_demand"))
+        self.pins = self.run_dir / "pins"
         self.root = str(given.get("sysroot") or "/")
         kept = (state_file.read(self.state_dir / "starts.json") or {}).get("starts")
         self.slots = {name: Slot(service, past_starts(kept, name)) for name, service in services.items()}
@@ -637,18 +645,24 @@ class Hub:
                 await self.follow(slot, found[slot.service.unit])
 
     def read_pins(self) -> None:
-        """What owners keep warm or cold."""
+        """What owners, or the guard of the memory, keep warm or cold."""
         for name, slot in self.slots.items():
-            try:
-                pin = (self.run_dir / "pins" / name).read_text(encoding="ascii").strip()
-            except (OSError, ValueError):
-                pin = ""
-            pin = pin if pin in (on_demand.WARM, on_demand.COLD) else ""
-            if pin != slot.pin:
-                say(f"{name}: its owner {f'keeps it {pin}' if pin else 'no longer keeps it ' + slot.pin}")
-                slot.pin, slot.pinned = pin, self.loop.time()
-            if pin == on_demand.COLD:
-                self.refuse(slot, f"{name} is kept cold by its owner")
+            pin = pins.read(self.pins, name)
+            if pin != slot.kept:
+                say(pin.said(name) if pin.word else f"{name} is no longer kept {slot.pin}")
+                slot.kept, slot.pinned = pin, self.loop.time()
+            if pin.word == on_demand.COLD:
+                self.refuse(slot, pin.said(name))
+
+    def let_up(self, slot: Slot) -> None:
+        """A person has started what the guard keeps cold: that ends it."""
+        name = slot.service.name
+        say(f"{name} was started by somebody, so the guard no longer keeps it cold")
+        try:
+            pins.write(self.pins, name, "")
+            slot.kept = pins.Pin()
+        except OSError as error:
+            say(f"warning: {self.pins / name} cannot be removed: {error}", 4)
 
     async def follow(self, slot: Slot, unit: dict[str, str]) -> None:
         """Take over what a unit does."""
@@ -665,6 +679,22 @@ class Hub:
             self.change(slot, state, unit)
         if slot.state == on_demand.STARTING:
             self.follow_stages(slot, unit)
+            await self.bound(slot, unit)
+
+    async def bound(self, slot: Slot, unit: dict[str, str]) -> None:
+        """End a start that has taken longer than it may: units of ranks have no limit, nor has a job that waits for another one."""
+        now, limit = self.loop.time(), slot.service.start_seconds
+        active = unit.get("ActiveState")
+        began = moment(unit.get("InactiveExitTimestampMonotonic"), now) if active == "activating" else None
+        if (
+            now < (began or slot.since) + limit
+            or active == "deactivating"
+            or (slot.late is not None and now - slot.late[0] < LATE_SECONDS)
+        ):
+            return
+        slot.late = (now, slot.late[1] if slot.late else slot.stage)
+        say(f"{slot.service.name}: is stopped: it was not ready within {limit:.0f} s", 3)
+        await self.tell(slot, "stop")
 
     def follow_stages(self, slot: Slot, unit: dict[str, str]) -> None:
         """See how far an engine is that starts, now and then."""
@@ -703,6 +733,11 @@ class Hub:
         entered = moment((unit or {}).get("ActiveEnterTimestampMonotonic"), now)
         took = (entered or now) - (began or slot.since)
         slot.state, slot.since, slot.wall, slot.loading = state, now, time.time(), Loading()
+        if state == on_demand.STARTING:
+            slot.late = None
+        up = state in (on_demand.STARTING, on_demand.READY) and before in (on_demand.COLD, on_demand.FAILED)
+        if up and unit is not None and slot.pin == on_demand.COLD and slot.kept.why:
+            self.let_up(slot)
         if state == on_demand.STARTING and unit is not None:
             slot.since, slot.began, slot.reason = began or now, True, ""
         elif state == on_demand.READY and before != on_demand.DRAINING:
@@ -730,6 +765,10 @@ class Hub:
         soon = slot.state in (on_demand.READY, on_demand.DRAINING) and now - slot.ready < service.minimum_seconds
         ended = unit.get("ActiveState") == "inactive"
         why = "it was stopped while it started" if ended and slot.began else "its unit did not start" if ended else ""
+        if slot.late is not None and starting:
+            why = f"it was not ready within {service.start_seconds:.0f} s" + (
+                f": {slot.late[1]}" if slot.late[1] else ""
+            )
         why = why or await beside(reason_of, service.unit, unit)
         what = "could not be started" if starting else "ended"
         slot.reason = f"{service.name} {what}: {why}"
@@ -911,6 +950,7 @@ class Hub:
             "waiting": len(slot.waiters),
             "idle_since": stamp(self.offset + max(slot.last, slot.ready)) if idle else None,
             "pin": slot.pin or "auto",
+            "pin_why": slot.kept.why,
             "start_seconds": slot.starts,
             "last_start": slot.last_start,
             "left_seconds": None if left is None else round(left),
@@ -1092,14 +1132,8 @@ def pin(given: dict[str, Any], name: str, state: str) -> int:
     if name not in services or not NAME.match(name):
         print(f"spark-on-demand: there is no service {name}; there are {', '.join(sorted(services))}", file=sys.stderr)
         return 2
-    path = Path(str(given.get("run") or "/run/dgxspark/on_demand")) / "pins" / name
-    if state == "auto":
-        path.unlink(missing_ok=True)
-        return 0
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    fresh = path.with_name(f".{name}.new")
-    fresh.write_text(f"{state}\n", encoding="ascii")
-    fresh.replace(path)
+    folder = Path(str(given.get("run") or "/run/dgxspark/on_demand")) / "pins"
+    pins.write(folder, name, "" if state == "auto" else state)
     return 0
 
 

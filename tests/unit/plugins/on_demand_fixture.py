@@ -183,7 +183,8 @@ async def complete(asked, size, headers, writer):
     tokens, pace = asked.get("max_tokens", 1), asked.get("pace", 0.0)
     if not asked.get("stream"):
         await asyncio.sleep(pace * tokens)
-        value = {{"model": given["model"], "number": asked.get("number"), "bytes": size, "connection": headers.get("connection")}}
+        value = {{"model": given["model"], "number": asked.get("number"), "bytes": size, "connection": headers.get("connection"),
+                  "choices": [{{"index": 0, "finish_reason": "stop", "message": {{"role": "assistant", "content": unit}}}}]}}
         return whole(writer, 200, json.dumps(value).encode())
     writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Type: text/event-stream\\r\\nTransfer-Encoding: chunked\\r\\nConnection: close\\r\\n\\r\\n")
     started = time.monotonic()

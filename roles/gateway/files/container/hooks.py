@@ -24,7 +24,7 @@ from typing import Any
 
 import httpx
 import litellm
-from fastapi import Request
+from fastapi import HTTPException, Request
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy._types import LitellmUserRoles, ProxyException, UserAPIKeyAuth
 from prometheus_client import Counter, Gauge
@@ -326,10 +326,46 @@ class Chooser(CustomLogger):
             model=model,
         )
 
+    async def async_post_call_failure_hook(
+        self, request_data: Any, original_exception: Exception, user_api_key_dict: Any, traceback_str: str | None = None
+    ) -> HTTPException | None:
+        """Give a client the reason of an engine that is not there in its own words, and when to come again.
+
+        LiteLLM wraps the one and renames the other; a stream that has had a comment already gets neither.
+        """
+        if not isinstance(original_exception, litellm.ServiceUnavailableError):
+            return None
+        again = retry_after(original_exception)
+        headers = {"retry-after": again} if again else None
+        return HTTPException(503, detail=reason_of(original_exception), headers=headers)
+
     async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
         backend = backend_of((kwargs.get("litellm_params") or {}) if isinstance(kwargs, dict) else {})
         if backend:
             state.succeeded[backend] = time.monotonic()
+
+
+def reason_of(error: Exception) -> str:
+    """What a backend said, out of what LiteLLM makes of it."""
+    text = str(getattr(error, "message", "") or error)
+    start = text.find('{"error"')
+    if start >= 0:
+        try:
+            said = json.JSONDecoder().raw_decode(text[start:])[0]["error"]
+            return str(said["message"] if isinstance(said, dict) else said)
+        except (ValueError, KeyError, TypeError):
+            pass
+    return text
+
+
+def retry_after(error: Exception) -> str:
+    """After how many seconds a backend wants to be asked again; empty where it does not say."""
+    response = getattr(error, "response", None)
+    for headers in (getattr(error, "litellm_response_headers", None), getattr(response, "headers", None)):
+        value = str((headers or {}).get("retry-after") or "")
+        if value.isdigit():
+            return value
+    return ""
 
 
 chooser = Chooser()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 import time
 from pathlib import Path
@@ -103,6 +104,32 @@ def test_the_host_is_looked_at_in_the_same_go(
     (tmp_path / "guard/settings.json").write_text('{"floor_gib": 4, "act": false}')
     told = ask()["host"]["guard"]
     assert (told["floor_gib"], told["act"]) == (4.0, False)
+
+
+def test_what_the_program_on_demand_says_is_taken_while_it_says_something() -> None:
+    now = calendar.timegm(time.strptime("2026-11-24T12:00:30Z", "%Y-%m-%dT%H:%M:%SZ"))
+    told = {
+        "at": "2026-11-24T12:00:00Z",
+        "services": {
+            "heavy": {"state": "ready", "idle_seconds": 250, "waiting": 0, "pin": "auto", "pin_why": "", "reason": ""},
+            "fast": {"state": "cold", "idle_seconds": None, "waiting": 2, "pin": "cold", "pin_why": "the\nguard", "reason": "x"},
+            "sick": {"state": "failed", "idle_seconds": "many", "pin": 7, "reason": "sick could not be started: " + "y" * 999},
+            "other": {"state": "ready"}, "odd": 5,
+        },
+    }  # fmt: skip
+    names = ["heavy", "fast", "sick", "odd", "absent"]
+    found = service_info.on_demand(told, names, now)
+    assert found["heavy"] == {"state": "ready", "idle_seconds": 250, "waiting": 0, "pin": "", "why": ""}
+    assert found["fast"] == {"state": "cold", "idle_seconds": None, "waiting": 2, "pin": "cold", "why": "the guard"}
+    assert (
+        found["sick"]["idle_seconds"] is None
+        and len(found["sick"]["why"]) == 500
+        and set(found) == {"heavy", "fast", "sick"}
+    )
+    # A program that is gone says nothing new.
+    assert service_info.on_demand(told, names, now + 60) == service_info.on_demand(None, names, now) == {}
+    for odd in ({}, {"at": 5, "services": {}}, {"at": told["at"]}, {"at": told["at"], "services": 5}):
+        assert service_info.on_demand(odd, names, now) == {}
 
 
 def test_a_service_that_starts_is_as_far_as_its_log_says(

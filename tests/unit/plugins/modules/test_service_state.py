@@ -11,6 +11,7 @@ from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import gb10
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import pins
 from ansible_collections.dgxspark.vllm.plugins.modules import service_state
 
 GIB = 1024 * 1024
@@ -284,6 +285,20 @@ def test_of_a_cluster_on_demand_the_first_rank_is_pinned_and_the_others_follow_i
     spark.put("pair", "inactive", 95, on_demand=True, rank={"rank": 0})
     head = call("started", "pair", **run)
     assert head["changed"] and not head["services"][0]["follows"] and pin_of(tmp_path, "pair") == "warm"
+
+
+def test_a_start_takes_back_what_the_guard_of_another_rank_said(spark: Spark, call: Any, tmp_path: Path) -> None:
+    run, folder = {"run_dir": str(tmp_path / "run")}, tmp_path / "run/on_demand/pins"
+    spark.put("pair", "inactive", 95, on_demand=True, url=None, rank={"rank": 1})
+    pins.write(folder, "pair", "cold", "the guard")
+    assert not call("stopped", "pair", **run)["changed"] and pins.read(folder, "pair").word == "cold"
+    assert call("started", "pair", **run, _ansible_check_mode=True)["changed"] and pins.read(folder, "pair").why
+    assert call("started", "pair", **run)["changed"] and pins.read(folder, "pair") == pins.Pin()
+    assert not call("started", "pair", **run)["changed"] and spark.asked("start") == []
+    # At the first rank the owner's word replaces that of the guard.
+    spark.put("pair", "inactive", 95, on_demand=True, rank={"rank": 0})
+    pins.write(folder, "pair", "cold", "the guard")
+    assert call("started", "pair", **run)["changed"] and pins.read(folder, "pair") == pins.Pin("warm")
 
 
 def test_a_check_run_pins_nothing(spark: Spark, call: Any, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from ollama_fixture import Server
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import pins
+
 pytestmark = pytest.mark.slow
 
 REPO = Path(__file__).resolve().parents[4]
@@ -174,6 +176,32 @@ def test_the_steps_in_their_order(host: Host) -> None:
     assert len(host.harm) == 1
     assert "stops fast; it stays down until it is started: systemctl start spark-fast.service" in said
     assert "memory is no longer short" in said
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_stop_of_an_engine_on_demand_lasts(host: Host, refused: bool) -> None:
+    """Without the pin the next request would start it again, here or at the first rank on another host."""
+    (host.etc / "services/fast.json").write_text(
+        json.dumps({"name": "fast", "unit": "spark-fast.service", "on_demand": True, "rank": {"rank": 1, "parts": []}})
+    )
+    host.started("fast", 12.9)
+    folder = host.run_dir / pins.FOLDER
+    if refused:
+        folder.parent.mkdir(parents=True)
+        folder.write_text("no folder")
+    host.memory(0.8, total=114.5)
+    host.start()
+    wait_for(lambda: host.harm)
+    said = host.stop()
+    assert host.harm == [["stop", "--", "spark-fast.service"]]
+    pin = pins.read(folder, "fast")
+    if refused:
+        assert "requests may start it again: " in said
+        return
+    assert pin.word == pins.COLD and pin.why.startswith(
+        f"the guard of {os.uname().nodename}, which stopped it: 0.80 GiB"
+    )
+    assert "start.yml -e services=fast" in pin.why
 
 
 def test_what_someone_else_took_costs_no_engine(host: Host) -> None:

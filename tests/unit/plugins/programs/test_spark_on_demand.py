@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from on_demand_fixture import Host, until
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import pins
+
 pytestmark = pytest.mark.slow
 
 Hosts = Callable[..., Host]
@@ -202,6 +204,24 @@ def test_a_unit_that_systemd_refuses_to_start(hosts: Hosts) -> None:
     host.start()
     status, found = host.ask("a")
     assert status == 503 and "not found" in found["error"]["message"] and "hunter22" not in json.dumps(found)
+
+
+def test_a_start_that_has_no_end_is_ended(hosts: Hosts) -> None:
+    """The unit of a rank has no limit of its own: what never becomes ready is stopped, and is a start that failed."""
+    host = hosts(start_seconds=1, retry_seconds=300)
+    host.options("a", load=600, status="waits for spark-2 (rank 1)")
+    host.start()
+    status, found = host.ask("a")
+    assert status == 503
+    assert found["error"]["message"].startswith(
+        "a could not be started: it was not ready within 1 s: waits for spark-2 (rank 1). It is not tried again for 300 s"
+    )
+    assert host.unit("a")["state"] == "inactive" and len(host.calls("stop")) == 1
+    until(lambda: host.state("a") == "failed")
+    host.options("a")
+    host.systemctl("start", "a")  # as a person does who mended it; the bound holds for that start too
+    until(lambda: host.state("a") == "ready")
+    assert host.ask("a")[0] == 200
 
 
 def test_an_engine_that_is_killed_while_it_loads(hosts: Hosts) -> None:
@@ -413,6 +433,31 @@ def test_pins(hosts: Hosts) -> None:
     assert host.ask("a")[0] == 200
     shown = json.loads(host.run("--status").stdout)
     assert shown["services"]["a"]["pin"] == "auto" and shown["version"] == 1
+
+
+def test_what_the_guard_stopped_stays_down_until_somebody_starts_it(hosts: Hosts) -> None:
+    host = hosts().start()
+    assert host.ask("a")[0] == 200
+    # As the guard does it: first the pin, then the stop.
+    pins.write(host.home / "run/pins", "a", pins.COLD, "the guard of spark-1, which stopped it: 0.4 GiB available")
+    host.systemctl("stop", "a")
+    until(lambda: host.state("a") == "cold")
+    status, found = host.ask("a")
+    assert status == 503
+    assert found["error"]["message"] == "a is kept cold by the guard of spark-1, which stopped it: 0.4 GiB available"
+    assert len(host.calls("start")) == 1
+    told = until(lambda: host.told["a"] if host.told["a"]["pin"] == "cold" else None)
+    assert told["pin_why"].startswith("the guard of spark-1")
+    host.systemctl("start", "a")
+    until(lambda: host.state("a") == "ready")
+    assert host.ask("a")[0] == 200 and pins.read(host.home / "run/pins", "a") == pins.Pin()
+    assert "was started by somebody, so the guard no longer keeps it cold" in host.said
+    # What its owner keeps cold is another matter: an admin's start does not take that back.
+    assert host.run("pin", "a", "cold").returncode == 0
+    until(lambda: host.state("a") == "cold")
+    host.systemctl("start", "a")
+    until(lambda: len(host.calls("stop")) == 3)
+    assert pins.read(host.home / "run/pins", "a") == pins.Pin("cold")
 
 
 def test_others_who_use_an_engine_keep_it(hosts: Hosts) -> None:

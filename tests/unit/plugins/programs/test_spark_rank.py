@@ -23,7 +23,7 @@ from ports import free_port
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import Container, RankSettings
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import ranks
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import pins, ranks
 
 pytestmark = pytest.mark.slow
 
@@ -489,10 +489,61 @@ def test_on_demand_a_start_that_fails_ends_with_its_reason_and_is_not_tried_agai
 
 def test_on_demand_a_host_that_is_not_there_is_the_reason(hosts: Callable[..., Pair]) -> None:
     pair = hosts(kind=DemandUnit)
+    stale = pair.head.run_dir / "freed/big.json"
+    stale.parent.mkdir(parents=True)
+    stale.write_text('{"hosts": {"spark-2": 99.0}}')
     pair.head.start()
     until(lambda: pair.head.codes == [1], lambda: pair.head.text)
+    assert not stale.exists()  # of an earlier start, which says nothing of this one
     assert "down: gave up after 18 s: waits for spark-2 (rank 1): no heartbeat for 18 s" in pair.head.status
     assert not pair.head.container() and not pair.head.log.count("run --name")
+
+
+def test_on_demand_a_host_without_its_address_is_the_reason(hosts: Callable[..., Pair]) -> None:
+    """A head whose cable is out has no address on the fabric: it gives up as it does for a host that is not there."""
+    pair = hosts(kind=DemandUnit)
+    pair.head.settings["rank"]["address"] = "192.0.2.1"
+    pair.head.start()
+    until(lambda: pair.head.codes == [1], lambda: pair.head.text)
+    reason = f"cannot listen on 192.0.2.1, UDP port {pair.port}: Cannot assign requested address"
+    assert pair.head.status == f"down: gave up after 18 s: {reason}"
+    assert "no heartbeat" not in pair.head.text and not pair.head.log.count("run --name")
+
+
+def test_on_demand_a_rank_that_its_guard_stopped_is_the_reason_at_once(hosts: Callable[..., Pair]) -> None:
+    """The next request wakes it by a datagram; it says that it is kept cold, and the first rank gives up."""
+    pair = hosts(kind=DemandUnit)
+    pins.write(pair.worker.run_dir / pins.FOLDER, "big", pins.COLD, "the guard of spark-2: 0.3 GiB available")
+    pair.start()
+    until(lambda: pair.head.codes == [1], lambda: pair.head.text)
+    assert (
+        "down: waits for spark-2 (rank 1): the model is kept cold by the guard of spark-2: 0.3 GiB available"
+        in pair.head.status
+    )
+    assert not any(unit.log.count("run --name") for unit in pair.units)
+    until(lambda: pair.worker.codes, lambda: pair.worker.text)
+    pins.write(pair.worker.run_dir / pins.FOLDER, "big", "")
+    pair.head.start()
+    pair.serving()
+
+
+def test_a_socket_of_another_address_is_said(hosts: Callable[..., Pair]) -> None:
+    pair = hosts(kind=DemandUnit)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+        other.bind(("127.0.0.1", 0))
+        pair.worker.handed = (other.fileno(),)
+        pair.worker.wrapper = [sys.executable, "-c", HANDED, "big", str(other.fileno())]
+        pair.worker.udp = other
+        pair.worker.start()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as wakes:
+            wakes.sendto(b"wake", other.getsockname())
+        own = pair.worker.settings["rank"]["address"]
+        pair.worker.said(
+            f"hands over a socket at 127.0.0.1, port {other.getsockname()[1]}, not at {own}, UDP port {pair.port}"
+        )
+        until(lambda: pair.worker.codes, lambda: pair.worker.text)
+        assert pair.worker.text.count("hands over a socket") == 1
+        pair.worker.stop()
 
 
 def test_both_come_up_and_are_active_when_the_model_has_answered(pair: Pair) -> None:

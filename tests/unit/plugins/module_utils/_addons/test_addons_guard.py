@@ -22,12 +22,54 @@ def made(
     assert not [*wrong, *also, *too]
     services = more.get("services", {"heavy": 97.5, "fast": None})
     found = more.get("backends", {}), more.get("beside", [])
-    return guard.plan("spark-1", settings, shielded, limited, services, *found, 9.2)
+    return guard.plan("spark-1", settings, shielded, limited, services, *found, 9.2, left_gib=more.get("left"))
 
 
-def test_it_is_off_by_default() -> None:
+def test_it_is_on_by_default_and_so_is_the_protection() -> None:
     role, _findings = made()
-    assert role["state"] == "absent" and role["protection"] == role["clocks"] == {}
+    assert role["state"] == "present" and role["clocks"] == {}
+    assert runtime.from_mapping(role["settings"]) == runtime.Settings() and role["settings"]["act"] is True
+    assert role["protection"] == {
+        key: value.default for key, value in guard.PROTECTION_KEYS.items() if key != "enabled"
+    }
+    assert made(False, False)[0]["state"] == "absent" and made(False, False)[0]["protection"] == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "left", "floors"),
+    [
+        ({}, None, (3.0, 5.0)),
+        ({}, 20.0, (3.0, 5.0)),
+        ({}, 5.0, (3.0, 3.75)),
+        ({}, 3.0, (2.25, 2.25)),
+        ({}, 2.0, (1.5, 1.5)),
+        ({}, -4.0, (1.5, 1.5)),
+        ({"last_gib": 2}, 2.0, (2.0, 2.0)),
+        ({"floor_gib": 4}, 20.0, (4.0, 5.0)),
+        ({"floor_gib": 4}, 2.0, (4.0, 4.0)),
+        ({"start_floor_gib": 6}, 2.0, (1.5, 6.0)),
+    ],
+)
+def test_floors_that_nobody_set_leave_a_full_host_calm(
+    given: Any, left: float | None, floors: tuple[float, float]
+) -> None:
+    """What the plan leaves free is not short of memory, or the guard would stop idle engines that fit beside the others."""
+    settings = made(given, left=left)[0]["settings"]
+    assert (settings["floor_gib"], settings["start_floor_gib"]) == floors
+    look = runtime.Look(1.0, round((left if left is not None else 20.0) * runtime.GIB))
+    calm = runtime.level(runtime.from_mapping(settings), look) == runtime.CALM
+    assert calm or given or (left is not None and left < guard.LEAST_FLOOR_GIB)
+
+
+def test_a_floor_that_the_plan_cannot_keep_is_named() -> None:
+    findings = made({"floor_gib": 4}, left=2.0)[1]
+    assert [finding.rule for finding in findings] == ["guard.floor"] and "leaves 2.0 GiB free" in findings[0].message
+    assert (
+        made({"floor_gib": 4}, left=5.0)[1]
+        == made({"floor_gib": 4})[1]
+        == made({"floor_gib": 4, "enabled": False}, left=2.0)[1]
+        == []
+    )
 
 
 def test_it_knows_the_plan() -> None:
@@ -49,7 +91,7 @@ def test_each_part_is_switched_off_by_itself() -> None:
     assert made(False, True)[0]["state"] == "absent" and made(False, True)[0]["protection"]
     assert made(True, False)[0]["protection"] == {}
     assert made(True, services={})[0]["state"] == "absent"
-    assert made(None, None, {"max_mhz": 2200})[0]["clocks"] == {"max_mhz": 2200, "min_mhz": 0}
+    assert made(False, False, {"max_mhz": 2200})[0]["clocks"] == {"max_mhz": 2200, "min_mhz": 0}
 
 
 def test_the_order_of_importance() -> None:

@@ -404,6 +404,42 @@ def test_a_timeout_that_cuts_long_prompts_off_is_named() -> None:
     assert rules(findings) == ["gateway.timeout_short"] and "stream_timeout is 300 s" in findings[0].message
 
 
+def cold_fleet(**more: Any) -> list[endpoints.Endpoint]:
+    given = {"max_model_len": 8192, "on_demand": True, "hold_seconds": 900, **more}
+    return [
+        endpoints.make("spark-1", "10.0.0.1", "cold", "vllm", 8001, "0.0.0.0", **given),
+        endpoints.make("spark-1", "10.0.0.1", "fast", "vllm", 8002, "0.0.0.0", max_model_len=8192),
+    ]
+
+
+def test_a_request_that_wakes_an_engine_is_waited_for() -> None:
+    outcome, findings = made({**MASTER, "aliases": {"both": ["spark-1/cold", "spark-1/fast"]}}, cold_fleet())
+    models, router = by_name(outcome), outcome["config"]["router_settings"]
+    assert findings == []  # nothing of it is the prefill of a long prompt
+    assert (router["stream_timeout"], router["timeout"]) == (1500, 2700) and "stream_timeout" not in models["cold"]
+    assert (models["fast"]["stream_timeout"], models["fast"]["timeout"]) == (600, 1800)
+    # Asking the same engine once more is of no use, another one of the name is; of engines that are always there the usual number is.
+    assert router["model_group_retry_policy"] == {
+        "both": {"ServiceUnavailableErrorRetries": 1}, "cold": {"ServiceUnavailableErrorRetries": 0},
+    }  # fmt: skip
+    plain, _findings = made(MASTER, cold_fleet(on_demand=False, hold_seconds=0))
+    assert "model_group_retry_policy" not in plain["config"]["router_settings"]
+
+
+def test_a_request_that_is_told_to_come_again_is_not_waited_for() -> None:
+    outcome, _findings = made(MASTER, cold_fleet(hold_seconds=0))
+    assert outcome["config"]["router_settings"]["stream_timeout"] == 600
+
+
+def test_a_timeout_that_cuts_off_who_waits_for_a_load_is_named() -> None:
+    _outcome, findings = made({**MASTER, "stream_timeout": 700}, cold_fleet())
+    assert (
+        rules(findings) == ["gateway.timeout_short"]
+        and "and 900 s before that while spark-1/cold loads" in findings[0].message
+    )
+    assert "on_demand.hold_minutes" in findings[0].fix
+
+
 @pytest.mark.parametrize("rate", [0, -1, "fast", True, None])
 def test_a_rate_that_is_none(rate: Any) -> None:
     _settings, messages = gateway.read("h", {"prefill_rates": {"spark-1/long": rate}})

@@ -41,7 +41,15 @@ def test_a_rate_that_is_measured_again_changes_little() -> None:
     assert len(steps) <= 2 and all(step % timeouts.STEP == 0 for step in steps)
 
 
+@pytest.mark.parametrize("length", [None, 4096, 949_221])
+def test_a_request_that_is_held_while_its_engine_loads_is_waited_for_on_top(length: int | None) -> None:
+    plain, held = timeouts.limits(length), timeouts.limits(length, hold=870)
+    assert (held.silent - plain.silent, held.whole - plain.whole) == (900, 900) or plain.whole == timeouts.WHOLE_SECONDS
+    assert held.silent >= 870 + plain.silent and held.whole >= held.silent + timeouts.ANSWER_SECONDS
+    assert held.reading == plain.silent == plain.reading
+
+
 def test_several_engines_wait_for_the_slowest() -> None:
-    found = timeouts.of_backends({"a": 1_048_576, "b": 8192, "c": None}, {"b": 90.0})
+    found = timeouts.of_backends({"a": 1_048_576, "b": 8192, "c": None}, {"b": 90.0}, {})
     assert timeouts.longest(found.values()) == found["a"]
     assert timeouts.longest([]) == timeouts.limits(None)

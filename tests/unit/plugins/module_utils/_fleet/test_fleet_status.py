@@ -266,3 +266,47 @@ def test_a_systemctl_that_is_silent_takes_no_service_down() -> None:
     cluster = {"name": "pair", "size": 2, "executor": "mp"}
     found = judged({"a": planned("heavy", rank=1, cluster=cluster)}, {"a": unasked(ready=False)})
     assert found["services"][0]["state"] == "unknown" and found["services"][0]["error"] == SILENT
+
+
+def demanded(said: dict[str, Any], **known: Any) -> dict[str, Any]:
+    """What a host brings whose program on demand has said something of its service."""
+    said["answers"]["services"]["host"]["on_demand"] = {"heavy": {"state": "cold", "pin": "", "why": "", **known}}
+    return said
+
+
+def test_since_when_a_service_on_demand_is_idle_is_told() -> None:
+    plans = {"spark-1": planned("heavy", state="on_demand")}
+    found = judged(plans, {"spark-1": demanded(asked("heavy"), state="ready", idle_seconds=250)})
+    assert found["services"][0]["idle_seconds"] == 250 and found["services"][0]["state"] == "well"
+    assert "spark-1/heavy: idle for 4m 10s" in fleet_status.text(found, "table")
+    assert "idle for 4m 10s" in fleet_status.text(found, "groups")
+    busy = judged(plans, {"spark-1": demanded(asked("heavy"), state="ready", idle_seconds=None)})
+    assert "idle" not in fleet_status.text(busy, "table") and busy["services"][0]["idle_seconds"] is None
+
+
+@pytest.mark.parametrize(
+    ("known", "state", "says"),
+    [
+        ({"pin": "cold", "why": ""}, "cold", "kept cold by its owner"),
+        (
+            {"pin": "cold", "why": "the guard of spark-1: 0.3 GiB available"},
+            "down",
+            "kept cold by the guard of spark-1",
+        ),
+        ({"waiting": 3}, "cold", "3 requests wait"),
+    ],
+)
+def test_what_keeps_a_service_on_demand_down_is_told(known: dict[str, Any], state: str, says: str) -> None:
+    """What its owner keeps cold is well; what the guard does answers nobody, so it is down."""
+    off = demanded(asked("heavy", unit={"active_state": "inactive"}, ready=False), **known)
+    found = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": off})
+    assert found["services"][0]["state"] == state and found["well"] is (state == "cold")
+    assert says in fleet_status.text(found, "table")
+
+
+def test_a_start_on_demand_that_failed_says_why() -> None:
+    off = asked("heavy", unit={"active_state": "failed"}, ready=False)
+    found = judged(
+        {"spark-1": planned("heavy", state="on_demand")}, {"spark-1": demanded(off, state="failed", why="no room")}
+    )
+    assert found["services"][0]["state"] == "down" and "no room" in fleet_status.text(found, "table")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.validation import Problems
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import AtOnce, memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import on_demand, picture, unit_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
@@ -103,6 +106,95 @@ def test_a_set_of_which_one_does_not_fit_is_refused() -> None:
         "a": [["b"]],
         "b": [["b"]],
     }
+
+
+def two_sets(share: float, count: int = 2, **more: Any) -> list[dict[str, Any]]:
+    return [
+        service(f"{name}{number}", port + number, share, on_demand={"exclusive": name}, **more)
+        for name, port in (("a", 8001), ("b", 8101))
+        for number in range(count)
+    ]
+
+
+def combinations_of(planned: dict[str, Any]) -> dict[str, list[list[str]]]:
+    return {each["on_demand"]["set"]: each["on_demand"]["combinations"] for each in planned["services"]}
+
+
+def test_any_combination_of_one_set_fits_beside_any_of_another() -> None:
+    """Four of a quarter each ask for all memory: each set alone holds its two, but not both sets at the same time."""
+    planned = plan_of(*two_sets(0.25))
+    assert combinations_of(planned) == {"a": [["a0", "a1"]], "b": [["b0"], ["b1"]]}
+    [finding] = [each for each in planned["findings"] if each["rule"] == "on_demand.sets"]
+    assert finding["severity"] == "warning"
+    assert (
+        "of the set b, b0 + b1 would fit beside each other, but not beside a0 + a1 of the set a" in finding["message"]
+    )
+    assert finding["message"].endswith("So at most b0 or b1 run.")
+    roomy = plan_of(*two_sets(0.15))
+    assert combinations_of(roomy) == {"a": [["a0", "a1"]], "b": [["b0", "b1"]]}
+    assert not [each for each in roomy["findings"] if each["rule"] == "on_demand.sets"]
+
+
+def test_of_sets_that_do_not_fit_together_the_one_of_the_highest_priority_has_the_larger_combination() -> None:
+    wanted = two_sets(0.25)
+    wanted[3] = {**wanted[3], "on_demand": {"exclusive": "b", "priority": 1}}
+    assert combinations_of(plan_of(*wanted)) == {"a": [["a0"], ["a1"]], "b": [["b0", "b1"]]}
+
+
+def test_the_message_about_sets_lists_the_first_of_many() -> None:
+    found = [each for each in plan_of(*two_sets(0.2, 4))["findings"] if each["rule"] == "on_demand.sets"]
+    assert len(found) == 2 and all("or 2 more" in each["message"] and len(each["message"]) < 500 for each in found)
+
+
+def test_what_a_small_spark_holds_is_what_it_says_of_itself() -> None:
+    """Of a host with half the memory the plan knows the total only by asking it."""
+    measured = {"memory": {"total_gib": 12.0, "available_gib": 11.0}}
+    services = [service(name, 8001 + place, **of_set(0.35)) for place, name in enumerate(("a", "b"))]
+    big, small = plan_of(*services), plan_of(*services, measured=measured)
+    assert big["services"][0]["on_demand"]["combinations"] == [["a", "b"]]
+    assert small["services"][0]["on_demand"]["combinations"] != [["a", "b"]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from([6, 10, 20, 25, 30, 40, 60]), min_size=1, max_size=4), min_size=1, max_size=3),
+    st.lists(st.sampled_from([5, 20]), max_size=1),
+    st.sampled_from([None, 1, 2]),
+)
+def test_each_mixture_of_combinations_fits_and_no_combination_is_left_out(
+    shares: list[list[int]], always: list[int], keep: int | None
+) -> None:
+    """Against the budget itself, asked about each mixture of services as if it were all that the host has."""
+
+    def entry(name: str, gib: int, of: str = "") -> dict[str, Any]:
+        return {"name": name, "memory_gib": float(gib), "exclusive": of}
+
+    names = {f"set{place}": [f"s{place}-{number}" for number in range(len(own))] for place, own in enumerate(shares)}
+    gib = {f"s{place}-{number}": each for place, own in enumerate(shares) for number, each in enumerate(own)}
+    others = [entry("always", each) for each in always]
+
+    def holds(chosen: Iterable[str]) -> bool:
+        asked = [*others, *(entry(name, gib[name]) for name in chosen)]
+        return bool(memory_budget({"services": asked})["verdict"] != "fails")
+
+    node = AtOnce({"services": [*others, *(entry(each, gib[each], of) for of, own in names.items() for each in own)]})
+    sets = {
+        of: [SimpleNamespace(name=each, on_demand={"keep": keep}) for each in own if node.alone(each)]
+        for of, own in names.items()
+    }
+    found, cuts = on_demand.fitting(sets, node.fit)  # type: ignore[arg-type]
+    largest = [found[of] or [[]] for of in names]
+    for mixture in itertools.product(*largest):
+        assert holds(itertools.chain(*mixture)) or not any(mixture), mixture
+    if any(not holds(one) for one in itertools.product(*names.values())):
+        return  # not even one of each fits: the plan of such a host fails
+    for of, own in names.items():
+        beside = list(itertools.product(*(found[other] for other in names if other != of)))
+        for size in range(1, min(keep or len(own), len(own)) + 1):
+            for chosen in itertools.combinations(own, size):
+                if not any(set(chosen) <= set(one) for one in found[of]):
+                    assert not all(holds([*chosen, *itertools.chain(*each)]) for each in beside), (of, chosen)
+    assert not cuts or len(names) > 1
 
 
 @pytest.mark.parametrize(
@@ -196,7 +288,11 @@ def test_the_engine_of_a_cluster_is_behind_the_port_of_its_head(executor: str) -
     unit = files["/etc/systemd/system/spark-pair.service"]
     assert "Restart=no\n" in unit and "SuccessExitStatus" not in unit and "spark_rank.py" in unit
     # It waits for the memory of the other hosts within the time that a stop may take.
-    assert f"TimeoutStopSec={170 * (2 if executor == 'ray' else 1) + unit_files.RELEASE_SECONDS}\n" in unit
+    stops = 215 * (2 if executor == "ray" else 1) + unit_files.RELEASE_SECONDS
+    assert f"TimeoutStopSec={stops}\n" in unit
+    # The unit has no limit for its start: waiting for another host is none. The program has one.
+    asked = json.loads(files["/etc/dgxspark/on_demand/settings.json"])["services"]["pair"]
+    assert "TimeoutStartSec=infinity\n" in unit and asked["start_seconds"] == 3000 + 45 + stops + 30
     states = {unit["name"]: (unit.get("state", "started"), unit["enabled"]) for unit in made["units"]}
     assert states["spark-pair.service"] == ("triggered", False) and states["spark-pair.socket"] == ("triggered", True)
 
@@ -249,6 +345,24 @@ def test_each_combination_fits_on_every_host_that_it_spans() -> None:
     assert sets_at(full, "spark-2") == dict.fromkeys(("x", "y"), one_of_both)
     settings = json.loads(files_of(full["spark-1"]["services"])[0]["/etc/dgxspark/on_demand/settings.json"])
     assert settings["sets"]["big"]["combinations"] == [["alone", "x"], ["alone", "y"]]
+
+
+def test_sets_of_several_hosts_fit_beside_each_other_on_each_of_them() -> None:
+    """The services of the pair hold memory on the second host, which has a set of its own; the first host is roomy."""
+    pair = [service(f"a{number}", 8001 + number, 0.25, on_demand={"exclusive": "a"}) for number in range(2)]
+    own = {"spark-2": [service(f"b{number}", 8101 + number, 0.25, on_demand={"exclusive": "b"}) for number in range(2)]}
+    planned = pair_of(*pair, own=own)
+    both = [["a0", "a1"]]
+    assert sets_at(planned, "spark-1") == {"a0": both, "a1": both}
+    assert sets_at(planned, "spark-2") == {"a0": both, "a1": both, "b0": [["b0"], ["b1"]], "b1": [["b0"], ["b1"]]}
+    assert [each["rule"] for each in planned["spark-2"]["findings"]].count("on_demand.sets") == 1
+    assert "on_demand.sets" not in [each["rule"] for each in planned["spark-1"]["findings"]]
+    # The set that the second host cuts is the pair's where its own set is more important; so it is cut on the first one too.
+    own["spark-2"][0]["on_demand"]["priority"] = 1
+    planned = pair_of(*pair, own=own)
+    one = [["a0"], ["a1"]]
+    assert sets_at(planned, "spark-1") == {"a0": one, "a1": one}
+    assert sets_at(planned, "spark-2") == {"a0": one, "a1": one, "b0": [["b0", "b1"]], "b1": [["b0", "b1"]]}
 
 
 def test_a_set_of_the_other_host_stays_its_own() -> None:

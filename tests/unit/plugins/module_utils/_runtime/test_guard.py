@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import guard
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import guard, on_demand
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.guard import (
     GIB,
     Account,
@@ -381,3 +381,143 @@ def flaps(did: list[tuple[float, str, str]]) -> str:
     if any(later - at < guard.SETTLE_SECONDS for at, later in zip(moments, moments[1:])):
         return "an engine was touched before the memory of the last one was back"
     return ""
+
+
+# --- beside engines that requests start -----------------------------------------------------------------------------------
+
+
+class Demand:
+    """A host whose engines are on demand: what starts them, and the guard, each decide by what is there; so does the gate of a start."""
+
+    GATE, LOAD, STOPS, FLOOR = 4.0, 30.0, 4.0, 3.0
+
+    def __init__(self, rng: random.Random, keeps: bool = True) -> None:
+        self.rng, self.keeps = rng, keeps
+        self.now, self.state, self.taken, self.grown = 1000.0, State(), 0.0, 0.0
+        self.gib = {"heavy": 90.0, "fast": 14.0}
+        self.services = {
+            name: on_demand.Service(
+                name, f"spark-{name}.service", "http://127.0.0.1:1", name, idle_seconds=300, minimum_seconds=0
+            )
+            for name in self.gib
+        }
+        self.view = {name: on_demand.View(on_demand.COLD) for name in self.gib}
+        self.until = dict.fromkeys(self.gib, 0.0)
+        self.did: list[tuple[float, str, str]] = []
+
+    def held(self, name: str) -> float:
+        view = self.view[name]
+        loading = view.state == on_demand.STARTING and self.now >= self.until[name] - self.LOAD
+        grown = self.grown if name == "heavy" else 0.0
+        return self.gib[name] + grown if loading or view.state in (on_demand.READY, on_demand.STOPPING) else 0.0
+
+    @property
+    def available(self) -> float:
+        return max(113.0 - sum(map(self.held, self.gib)) - self.taken, 0.1)
+
+    def step(self, asked: bool) -> None:
+        """A second: requests come and end, units move on, and both decide."""
+        self.now += 1.0
+        for name, view in self.view.items():
+            if asked and self.rng.random() < 0.1 and view.demand is None and view.pin != on_demand.COLD:
+                view = replace(view, demand=self.now)
+            if view.state == on_demand.STARTING:
+                if self.until[name] == 0.0 and self.available >= self.gib[name] + self.GATE:
+                    self.until[name] = self.now + self.LOAD
+                if self.until[name] and self.now >= self.until[name]:
+                    view = replace(view, state=on_demand.READY, ready=self.now, last=self.now)
+            if view.state == on_demand.STOPPING and self.now >= self.until[name]:
+                view = replace(view, state=on_demand.COLD)
+            if view.state == on_demand.READY:
+                done = view.running and self.rng.random() < 0.2
+                running = max(view.running - bool(done), 0) + (view.demand is not None)
+                view = replace(view, running=running, demand=None, last=self.now if done else view.last)
+                view = replace(view, looked=self.now, busy=running > 0)
+            self.view[name] = view
+        for action in on_demand.decide(self.now, self.services, {}, self.view):
+            if action.what == on_demand.START:
+                assert self.view[action.name].pin != on_demand.COLD
+                self.begin(action.name)
+            elif action.what == on_demand.STOP:
+                self.end(action.name)
+        self.guard()
+
+    def begin(self, name: str) -> None:
+        self.did.append((self.now, "start", name))
+        self.view[name], self.until[name] = replace(self.view[name], state=on_demand.STARTING), 0.0
+
+    def end(self, name: str) -> None:
+        self.view[name] = replace(self.view[name], state=on_demand.STOPPING, running=0)
+        self.until[name] = self.now + self.STOPS
+
+    def guard(self) -> None:
+        engines = tuple(
+            Engine(
+                name,
+                mib(self.held(name)),
+                mib(self.gib[name] * 1.05 + 1),
+                rank,
+                serving=view.state == on_demand.READY,
+                starting=view.state == on_demand.STARTING and self.until[name] > 0,
+                idle=view.state == on_demand.READY and not view.running,
+            )
+            for rank, (name, view) in enumerate(self.view.items())
+        )
+        account = Account(self.now, mib(self.available), engines, (), mib(self.taken))
+        look = Look(self.now, mib(self.available), starting=any(each.starting for each in engines))
+        settings = replace(SETTINGS, stop_for_others=True)
+        steps, self.state = guard.decide(settings, self.state, look, account)
+        for step in steps:
+            self.did.append((self.now, step.what, step.whom))
+            if step.what == guard.RESTART:
+                self.grown = 0.0 if step.whom == "heavy" else self.grown
+                self.view[step.whom], self.until[step.whom] = (
+                    replace(self.view[step.whom], state=on_demand.STARTING, running=0),
+                    0.0,
+                )
+            elif step.what in (guard.STOP, guard.IDLE):
+                self.end(step.whom)
+            if step.what == guard.STOP and self.keeps:  # as the program does: it says so in the pin
+                self.view[step.whom] = replace(self.view[step.whom], pin=on_demand.COLD, demand=None)
+
+    def hour(self) -> list[tuple[float, str, str]]:
+        """Requests come all the time; who else takes memory comes and goes, and an engine may grow."""
+        worst = self.rng.random() < 0.5  # else memory is short, and never critical
+        while self.now < 4600:
+            self.taken = self.rng.choice((0.0, 0.0, 2.0, 6.0, 8.5, 12.0) if worst else (0.0, 2.0, 6.5, 7.0))
+            grows = worst and self.view["heavy"].state == on_demand.READY
+            self.grown = self.rng.choice((0.0, 0.0, 7.0)) if grows else 0.0
+            asked = self.rng.random() < 0.6
+            for _second in range(self.rng.choice((5, 30, 90, 200))):
+                self.step(asked)
+        return self.did
+
+
+def comes_back(did: list[tuple[float, str, str]]) -> str:
+    """What the guard did in vain, since a request undid it; empty when nothing was."""
+    for whom in ("heavy", "fast"):
+        own = [(at, what) for at, what, who in did if who == whom]
+        stopped = [at for at, what in own if what == guard.STOP]
+        if stopped and any(what == "start" and at > stopped[0] for at, what in own):
+            return f"{whom} was started by a request after the guard had stopped it"
+        if len(stopped) > 1:
+            return f"{whom} was stopped {len(stopped)} times"
+        idle = [at for at, what in own if what == guard.IDLE]
+        if any(later - at < SETTINGS.calm_seconds for at, later in zip(idle, idle[1:])) or len(idle) > 7:
+            return f"{whom} was stopped as idle {len(idle)} times within an hour: {idle}"
+    return flaps(did)
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_the_guard_stops_is_not_started_by_the_next_request(count: int) -> None:
+    rng = random.Random(20261127 + count)
+    seen: dict[str, int] = {}
+    for _walk in range(count // 3600 + 25):
+        did = Demand(rng).hour()
+        wrong = comes_back(did)
+        assert not wrong, f"{wrong}\n{did}"
+        for _at, what, _whom in did:
+            seen[what] = seen.get(what, 0) + 1
+    assert min(seen.get(what, 0) for what in ("start", guard.IDLE, guard.RESTART, guard.STOP)) > 1, seen
+    without = (comes_back(Demand(random.Random(seed), keeps=False).hour()) for seed in range(40))
+    assert any("started by a request after" in wrong for wrong in without)  # a stop that does not last is seen here

@@ -1,0 +1,67 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What keeps a service on demand up or down, whatever is asked of it: its owner, or the guard of the memory with its reason.
+
+A pin is a file below C(/run), so it holds until the next boot at the longest. Its first line is C(warm) or C(cold), its second one why,
+where that is not the owner's word.
+
+This file is copied to hosts as it is, so it imports nothing but the standard library and the files beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import state_file
+
+FOLDER = "on_demand/pins"
+"""Below C(/run/dgxspark)."""
+WARM, COLD = "warm", "cold"
+MOST_TEXT = 500
+
+
+@dataclass(frozen=True)
+class Pin:
+    """word: C(warm), C(cold) or empty. why: what a guard said, empty where a person did it."""
+
+    word: str = ""
+    why: str = ""
+
+    def said(self, name: str) -> str:
+        """Why a service is kept so, for people."""
+        return f"{name} is kept {self.word} by {self.why or 'its owner'}"
+
+
+def read(folder: Path, name: str) -> Pin:
+    """Return the pin of a service; what cannot be read, or is no pin, is none.
+
+    :param folder: of the pins
+    :param name: of the service
+    :returns: its pin
+    """
+    try:
+        lines = (folder / name).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return Pin()
+    word = lines[0].strip() if lines else ""
+    return Pin(word, lines[1][:MOST_TEXT] if len(lines) > 1 else "") if word in (WARM, COLD) else Pin()
+
+
+def write(folder: Path, name: str, word: str, why: str = "") -> None:
+    """Keep a service up or down from now on.
+
+    :param folder: of the pins; it is made
+    :param name: of the service
+    :param word: C(warm), C(cold), or empty to leave it to its requests
+    :param why: where it is not its owner who says so
+    :raises OSError: where that cannot be written
+    """
+    if not word:
+        with contextlib.suppress(FileNotFoundError):
+            (folder / name).unlink()
+        return
+    reason = " ".join(why.split())[:MOST_TEXT]
+    state_file.write_text(folder / name, f"{word}\n" + (f"{reason}\n" if reason else ""))
