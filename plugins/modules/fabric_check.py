@@ -94,7 +94,7 @@ bandwidth:
   returned: success
   type: list
   elements: dict
-  sample: [{"rail": "rail0", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28, "error": ""}]
+  sample: [{"rail": "rail0", "topology": "ring", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28, "error": ""}]
 collective:
   description: C(gbps) of the all-reduce as NCCL's own tests count it (busbw), with C(backend), C(nccl), C(ranks), C(bytes) and C(seconds); else
     C(error), C(lacks) or C(unknown).
@@ -155,7 +155,7 @@ def add_up(wanted: dict[str, Any]) -> dict[str, Any]:
 
 def identity(test: dict[str, Any]) -> dict[str, Any]:
     """What tells a probe from others."""
-    return {key: test[key] for key in ("rail", "tool", "server", "client")}
+    return {key: test[key] for key in ("rail", "topology", "tool", "server", "client")}
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ from .cabling import (
     Cabling,
     Cage,
     find_cabling,
+    interface_of,
     is_link_local,
     join,
     judge_cabling,
@@ -224,7 +225,7 @@ class Rail:
     @property
     def works(self) -> bool:
         """Whether all its ends reach each other once the plan is carried out: one subnet, an address for each."""
-        addresses = [ipaddress.IPv4Interface(interface.final) for interface in self.interfaces if interface.final]
+        addresses = [interface_of(interface.final) for interface in self.interfaces if interface.final]
         return (
             len(addresses) == len(self.interfaces)
             and len({address.network for address in addresses}) == 1
@@ -297,7 +298,7 @@ def settle_subnet(interfaces: Sequence[Interface], settings: Settings) -> None:
         for network in dict.fromkeys(network_of(address) for interface in configured for address in interface.usable)
         if all(any(network_of(address) == network for address in interface.usable) for interface in configured)
     ]
-    ours = [ipaddress.IPv4Network(text) for text in (*settings.subnets, settings.network)]
+    ours = [network_of(text) for text in (*settings.subnets, settings.network)]
     shared.sort(key=lambda network: not any(network.subnet_of(own) for own in ours))
     for interface in configured:
         interface.subnet = str(shared[0]) if shared else ""
@@ -406,7 +407,7 @@ class Layout:
                 continue
             self._break(members)
             origin = ""
-            if ipaddress.IPv4Network(subnet).subnet_of(ipaddress.IPv4Network("192.168.0.0/16")):
+            if network_of(subnet).subnet_of(network_of("192.168.0.0/16")):
                 origin = " NVIDIA's cluster set-up script and its example for three Sparks lay it out so."
             elif subnet.startswith("169.254"):
                 origin = " NVIDIA's link-local example lays it out so."
@@ -484,7 +485,7 @@ class Layout:
             )
         addresses: dict[str, list[Interface]] = {}
         for interface in configured:
-            addresses.setdefault(str(ipaddress.IPv4Interface(interface.present).ip), []).append(interface)
+            addresses.setdefault(str(interface_of(interface.present).ip), []).append(interface)
         for address, interfaces in addresses.items():
             if len(interfaces) > 1:
                 self._break(interfaces)
@@ -550,7 +551,7 @@ class Layout:
                 rail.subnet = self._subnet(number, rail, offered, taken)
                 if not rail.subnet:
                     continue
-                taken.append(ipaddress.IPv4Network(rail.subnet))
+                taken.append(network_of(rail.subnet))
             self._addresses(rail)
 
     def _subnet(self, number: int, rail: Rail, offered: list[str], taken: list[ipaddress.IPv4Network]) -> str:
@@ -572,7 +573,7 @@ class Layout:
         others = [(interface.host, *other) for interface in rail.interfaces for other in self._others(interface.host)]
         clash = ""
         for subnet in offered:
-            network = ipaddress.IPv4Network(subnet)
+            network = network_of(subnet)
             met = next((other for other in others if network.overlaps(network_of(other[2]))), None)
             if met:
                 clash = f"{subnet} is the network of {met[1]} ({met[2]}) on {met[0]}"
@@ -588,13 +589,13 @@ class Layout:
         return ""
 
     def _addresses(self, rail: Rail) -> None:
-        network = ipaddress.IPv4Network(rail.subnet)
+        network = network_of(rail.subnet)
         names = list(self.hosts)
         keep = {
             id(interface): interface.present for interface in rail.interfaces if interface.present and not rail.broken
         }
-        used = {ipaddress.IPv4Interface(address).ip for address in keep.values()}
-        used |= {ipaddress.IPv4Interface(interface.given).ip for interface in rail.interfaces if interface.given}
+        used = {interface_of(address).ip for address in keep.values()}
+        used |= {interface_of(interface.given).ip for interface in rail.interfaces if interface.given}
         for interface in rail.interfaces:
             if interface.given or id(interface) in keep:
                 interface.wanted = interface.given or keep[id(interface)]
@@ -884,7 +885,7 @@ def _judge_netdev(name: str, netdev: Mapping[str, Any]) -> list[Finding]:
 def judge_rdma(interface: Interface) -> list[Finding]:
     """Check that the address of an interface is among the GIDs of its RoCE device: NCCL finds its way by that."""
     gids = interface.rdma.get("gids") or []
-    address = str(ipaddress.IPv4Interface(interface.present).ip)
+    address = str(interface_of(interface.present).ip)
     if not gids or any(gid["type"] == "RoCE v2" and gid["address"] == address for gid in gids):
         return []
     return [
@@ -1269,7 +1270,7 @@ def pings(name: str, rails: Sequence[Rail]) -> list[dict[str, Any]]:
 def bandwidth_tests(plan_: Mapping[str, Any], tools: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """List the probes of a planned group: the first host with each other one, on each rail.
 
-    tools: programs that each host has. Returns C([{rail, tool, server, client, listen, send}]) with both command lines;
+    tools: programs that each host has. Returns C([{rail, topology, tool, server, client, listen, send}]) with both command lines;
     empty where no tool is on all hosts.
     """
     tool = next((name for name in BANDWIDTH_TOOLS if tools and all(name in has for has in tools.values())), None)
@@ -1287,6 +1288,7 @@ def bandwidth_tests(plan_: Mapping[str, Any], tools: Mapping[str, Sequence[str]]
             tests.append(
                 {
                     "rail": rail["name"],
+                    "topology": plan_["topology"],
                     "tool": tool,
                     "server": server,
                     "client": client,
@@ -1329,8 +1331,25 @@ def parse_bandwidth(tool: str, out: str) -> float | None:
     return float(rows[-1]) if rows else None
 
 
+DEGRADED = (
+    "About 13 Gb/s at a 200 Gb/s link means that the card came up degraded, with any kernel: shut down, take the power off for one to five "
+    "minutes, and start with the cable in."
+)
+ON_SWITCH = (
+    "About 5 Gb/s on a switch is traffic that its chip does not forward: put all ports into one bridge, and where two switches have an uplink "
+    "each, see that RSTP does not block the link between them (a path cost for the second uplink). At most 100: take the limit out of the "
+    "port's shaper, and set 200G-baseCR4. "
+)
+"""What a MikroTik CRS812 was reported to do; other switches have other words for it."""
+
+
 def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, float]) -> list[Finding]:
-    """Judge probes: each has C(rail), C(tool), C(server), C(client), C(gbps) (or null) and C(error)."""
+    """Judge probes.
+
+    :param results: of probes; each has C(rail), C(topology), C(tool), C(server), C(client), C(gbps) (or null) and C(error)
+    :param least: Gb/s that are enough, by tool
+    :returns: findings
+    """
     if not results:
         return [
             Finding(
@@ -1344,7 +1363,7 @@ def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, fl
     findings = []
     for result in results:
         way = f"{result['rail']}: {result['client']} to {result['server']}"
-        need = float(least.get(result["tool"], 0))
+        need, switched = float(least.get(result["tool"], 0)), result.get("topology") == "switch"
         if result.get("gbps") is None:
             findings.append(
                 Finding(
@@ -1361,9 +1380,13 @@ def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, fl
                     "fabric.slow",
                     "warning",
                     f"{way}: {result['gbps']:g} Gb/s by {result['tool']}, less than {need:g}.",
-                    fix="About 13 Gb/s at a 200 Gb/s link means that the card came up degraded, with any kernel: shut down, "
-                    "take the power off for one to five minutes, and start with the cable in. fabric_min_gbps sets what is enough.",
-                    source="NVIDIA/dgx-spark-playbooks PR#108; NVIDIA developer forum t/383649; healthy rails: 92 to 112 Gb/s by ib_write_bw",
+                    fix=f"{ON_SWITCH if switched else ''}{DEGRADED} fabric_min_gbps sets what is enough.",
+                    source="NVIDIA/dgx-spark-playbooks PR#108; NVIDIA developer forum t/383649; healthy rails: 92 to 112 Gb/s by ib_write_bw"
+                    + (
+                        "; owners of a MikroTik CRS812: 4.9 over a second bridge, 4.5 past a blocked link"
+                        if switched
+                        else ""
+                    ),
                     basis="probed",
                 )
             )

@@ -406,8 +406,12 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "nothing; one is enough",
         ),
         "fabric.assumed": (
-            "links were not probed; cages that are up are assumed to be connected",
+            "links were not probed; cages whose addresses share a subnet, else those that are up, are assumed to be connected",
             "run `fabric_probe` on all hosts at once",
+        ),
+        "fabric.cabling_unknown": (
+            "links were not probed, and addresses do not say what a port leads to; nothing is assumed",
+            "run the role, which listens first",
         ),
     },
     "fabric.md#addresses": {
@@ -504,7 +508,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "fabric.slow": (
             "less than `fabric_min_gbps`; about 13 Gb/s at a 200 Gb/s link is a card that came up degraded, healthy rails gave 92 "
             "to 112 by `ib_write_bw`",
-            "reboot with the cable in, power off for a minute",
+            "reboot with the cable in, power off for a minute; on a switch first bridge, RSTP and shaper",
         ),
         "fabric.probe_failed": (
             "the program printed no result",

@@ -18,6 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabr
 
 TEST = {
     "rail": "rail0",
+    "topology": "switch",
     "tool": "iperf3",
     "server": "a",
     "client": "b",
@@ -171,9 +172,13 @@ def test_check_measures(capsys: Any, programs: Any) -> None:
     programs.on("timeout 60 iperf3", '{"end": {"sum_received": {"bits_per_second": 13230000000.0}}}')
     result = run_module(fabric_check, capsys, bandwidth=[TEST], min_gbps={"iperf3": 20})
     assert result["bandwidth"] == [
-        {"rail": "rail0", "tool": "iperf3", "server": "a", "client": "b", "gbps": 13.23, "error": ""}
+        {
+            **{"rail": "rail0", "topology": "switch", "tool": "iperf3", "server": "a", "client": "b"},
+            **{"gbps": 13.23, "error": ""},
+        }
     ]
     assert [finding["rule"] for finding in result["findings"]] == ["fabric.slow"]
+    assert "one bridge" in result["findings"][0]["fix"]
 
 
 def test_check_that_cannot_measure(capsys: Any, programs: Any) -> None:
