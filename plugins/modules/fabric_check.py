@@ -16,7 +16,7 @@ description:
   - Says which routes and which settings of a relay are gone.
   - Runs the sending side of probes of the bandwidth, 1 GiB each.
   - Runs one rank of an all-reduce over all hosts of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
-  - Findings are returned and never fail the task.
+  - Findings are returned and never fail the task. A program that does not say what is set of a relay does.
 author:
   - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
@@ -179,10 +179,11 @@ def main() -> None:
     measured = [measure(run, test, module.params["attempts"]) for test in tests or []]
     if tests is not None:
         findings += fabric.judge_bandwidth(measured, module.params["min_gbps"])
-    more: dict[str, Any] = {
-        "relay": relay.not_passed_on(run, module.params["relay"]),
-        "routes": relay.lost_routes(run, relay.routes_of(module.params["routes"])),
-    }
+    with command.failing(module):
+        more: dict[str, Any] = {
+            "relay": relay.not_passed_on(run, module.params["relay"]),
+            "routes": relay.lost_routes(run, relay.routes_of(module.params["routes"])),
+        }
     wanted = None if module.check_mode else module.params["collective"]
     if wanted:
         more["collective"] = add_up(wanted)

@@ -24,7 +24,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "warning": "agent_exposed speech_loopback unhashed",
         "info": "persistent_config",
     },
-    "cluster": {"error": "address image interface unreached", "warning": "hosts_differ", "info": "executor"},
+    "cluster": {"error": "address image interface unreached", "warning": "hosts_differ", "info": "executor unreported"},
     "container": {"error": "mount read_only", "warning": "read_only weaker"},
     "doctor": {
         "error": """

@@ -558,6 +558,11 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "tensor-parallel groups of a part of the ring",
             "`tensor-parallel-size` over the whole ring, or a switch",
         ),
+        "cluster.unreported": (
+            "the split over a ring of four or more can run, and nobody is known to have run it: more than four hosts, pipeline stages, "
+            "experts or a decode context over the ranks",
+            "nothing",
+        ),
     },
     "security.md#findings": {
         "service.open": (

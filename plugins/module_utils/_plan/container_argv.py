@@ -123,20 +123,21 @@ def _docker_run(
 
 
 def collective_argv(
-    settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, port: int
+    settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, rank: int, port: int
 ) -> list[str]:
     """Return the C(docker run) of a rank's test of the network, as far as the program: image, network and devices of the engine.
 
     :param settings: of the host
     :param service: a rank of a cluster
     :param planned: the same, planned
+    :param rank: of the host in the test
     :param port: at which ranks meet
     :returns: the command; C(-c) and the text of the program follow
     """
     span = service.cluster
     if span is None:
         return []
-    env = collective.environment(planned.env, service.rank, span.size, span.addresses[span.head], port)
+    env = collective.environment(planned.env, rank, span.size, span.addresses[span.head], port)
     passes = planned.entrypoint == "passthrough"  # it makes a newer CUDA run on an older driver
     return [
         *("/usr/bin/docker", "run", "--rm", "--name", collective.CONTAINER, "--pull", "never", "--log-driver", "none"),

@@ -201,6 +201,9 @@ def test_check_says_what_is_gone_of_a_relay(capsys: Any, programs: Any) -> None:
     assert result["routes"] == ["there is no route to 192.168.102.0/24 via 192.168.100.11 on enp1s0f0np0"]
     assert result["relay"] == ["net.ipv4.ip_forward is not 1: 0"] and result["changed"] is False
     assert run_module(fabric_check, capsys)["relay"] == [] == run_module(fabric_check, capsys)["routes"]
+    programs.on("/usr/sbin/iptables", "", rc=4, err="Another app is currently holding the xtables lock\n")
+    result = run_module(fabric_check, capsys, relay=[{"from": "enp1s0f0np0", "to": "enp1s0f1np1"}])
+    assert result["failed"] and "iptables failed: Another app is currently holding" in result["msg"]
 
 
 ADD_UP = {"service": "glm", "host": "a", "hosts": ["a", "b"], "argv": ["/usr/bin/docker", "run", "--rm", "image"]}

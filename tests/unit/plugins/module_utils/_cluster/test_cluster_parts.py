@@ -236,6 +236,22 @@ def test_each_host_tests_the_network_with_the_engine_that_will_run_on_it() -> No
     assert "MASTER_ADDR=192.168.103.12" in plan["hosts"]["s4"]["cluster"]["collective"]["argv"]
 
 
+def test_the_test_before_a_start_goes_round_as_the_cables_do() -> None:
+    """In the order of these ranks each group of the engine is two neighbours; one group of all ranks in that order would not be."""
+    split = {"tensor-parallel-size": 2, "pipeline-parallel-size": 2}
+    turned = {**BIG, "hosts": HOSTS, "args": {**MODEL["args"], **split}}
+    assert unreached(plan_of("ring", turned)) != []  # the stages of s1 and s3
+    turned["hosts"] = ["s2", "s3", "s1", "s4"]
+    plan = plan_of("ring", turned)
+    assert unreached(plan) == [] and [each["rank"] for each in ranks(plan, "big").values()] == [2, 0, 1, 3]
+    tests = {host: body["cluster"]["collective"] for host, body in plan["hosts"].items()}
+    assert {tuple(test["hosts"]) for test in tests.values()} == {("s2", "s3", "s4", "s1")}
+    assert {
+        host: f"RANK={rank}" in tests[host]["argv"] for rank, host in enumerate(["s2", "s3", "s4", "s1"])
+    } == dict.fromkeys(HOSTS, True)
+    assert all("MASTER_ADDR=10.0.0.2" in test["argv"] for test in tests.values())
+
+
 def test_supervisors_watch_the_cables_that_their_signs_of_life_do_not_take() -> None:
     plan = plan_of("ring", BIG, LEFT, RIGHT)
     assert ranks(plan, "big")["s1"]["settings"]["rank"]["links"] == [
