@@ -96,11 +96,11 @@ bandwidth:
   elements: dict
   sample: [{"rail": "rail0", "topology": "ring", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28, "error": ""}]
 collective:
-  description: C(gbps) of the all-reduce as NCCL's own tests count it (busbw), with C(backend), C(nccl), C(ranks), C(bytes) and C(seconds); else
-    C(error), C(lacks) or C(unknown).
+  description: C(gbps) of the all-reduce as NCCL's own tests count it (busbw), with C(backend), C(nccl), C(ranks), C(bytes) and C(seconds), and
+    C(cables), Gb/s by pair of ranks that one cable or switch joins; else C(error), C(lacks) or C(unknown).
   returned: when asked for
   type: dict
-  sample: {"backend": "nccl", "nccl": "2.28.9", "ranks": 4, "bytes": 268435456, "seconds": 0.0373, "gbps": 86.4}
+  sample: {"backend": "nccl", "nccl": "2.28.9", "ranks": 4, "bytes": 268435456, "seconds": 0.0373, "gbps": 86.4, "cables": {"0-1": 184.2}}
 findings:
   description: What is wrong.
   returned: success
@@ -187,8 +187,7 @@ def main() -> None:
     wanted = None if module.check_mode else module.params["collective"]
     if wanted:
         more["collective"] = add_up(wanted)
-        own, service = str(wanted["host"]), str(wanted["service"])
-        findings += collective.judge(own, service, more["collective"], module.params["min_gbps"])
+        findings += collective.judge(str(wanted["host"]), wanted, more["collective"], module.params["min_gbps"])
     found = [finding.to_dict() for finding in findings]
     module.exit_json(changed=False, pings=sent, bandwidth=measured, findings=found, report=fabric.lines(found), **more)
 

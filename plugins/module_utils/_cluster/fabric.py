@@ -71,6 +71,8 @@ MISPLUGGED = tuple(
 """Errors of plugs and of the order of hosts, which no network file mends: nothing is written while there is one."""
 TOPOLOGIES = ("auto", "direct", "switch", "ring")
 LEAST_MTU, MOST_MTU = 1280, 9216
+ETHERNET_MTU = 1500
+"""That of an interface whose host does not say."""
 PROBE_BYTES = 1 << 30
 """A probe of the bandwidth moves 1 GiB: 16 GiB buffers have frozen nodes (NVIDIA/dgx-spark-playbooks#102)."""
 PROBE_MESSAGE = 65536
@@ -184,7 +186,7 @@ class Interface:
     @property
     def mtu(self) -> int:
         """Its MTU; Ethernet's own where the host does not say."""
-        return int(self.facts.get("mtu") or 1500)
+        return int(self.facts.get("mtu") or ETHERNET_MTU)
 
     @property
     def stored(self) -> Sequence[Mapping[str, Any]]:
@@ -652,6 +654,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     usable = [rail for rail in rails if not rail.broken and len(rail.configured) == len(rail.interfaces)]
     whole = [rail for rail in usable if len({interface.host for interface in rail.interfaces}) == len(names)]
     relay = plan_relay(cabling, rails, actions, settings)
+    places = {name: place_of(name, hosts, rails, cabling.topology, bool(relay)) for name in names}
     findings += judge_meeting(hosts, cabling, rails, actions, settings, relay)
     findings += judge_idle_rails(rails, actions)
     findings += [finding for rail in usable for interface in rail.interfaces for finding in judge_rdma(interface)]
@@ -659,7 +662,9 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
         "topology": cabling.topology,
         "ready": bool(usable if cabling.topology == "ring" else whole) and not layout.wrong,
         "rails": [_rail_answer(rail) for rail in rails],
-        "hosts": {name: plan_host(name, hosts, layout, actions[name], cabling.topology, relay) for name in names},
+        "hosts": {
+            name: plan_host(name, hosts, layout, actions[name], cabling.topology, relay, places) for name in names
+        },
         "findings": [finding.to_dict() for finding in findings],
     }
     if cabling.topology in APART and cabling.links.pairs:
@@ -919,6 +924,7 @@ def plan_host(
     action: str,
     topology: str,
     relay: Mapping[str, Sequence[Route]],
+    places: Mapping[str, Place],
 ) -> dict[str, Any]:
     """Return what concerns one host of the plan.
 
@@ -928,12 +934,13 @@ def plan_host(
     :param action: see C(plan)
     :param topology: of the group
     :param relay: of C(plan_relay)
+    :param places: of C(place_of), of all hosts
     :returns: an entry of C(hosts) of the plan
     """
     own = [(rail, interface) for rail in layout.rails for interface in rail.interfaces if interface.host == name]
     interfaces = [interface for _rail, interface in own]
     write = action in WRITES
-    place = place_of(name, hosts, layout.rails, topology, bool(relay))
+    place = places[name]
     lives = all(
         interface.present == interface.wanted and interface.mtu == layout.settings.mtu for interface in interfaces
     )
@@ -941,32 +948,38 @@ def plan_host(
     return {
         "action": action,
         "apply": write and not lives,
-        "rails": [
-            {
-                "name": rail.name,
-                "subnet": rail.subnet,
-                "netdev": interface.name,
-                "cage": interface.cage,
-                "rdma": interface.rdma.get("name"),
-                "address": interface.wanted if write else interface.present,
-                "mtu": mtu if write else interface.mtu,
-                "peers": {
-                    other.host: (other.wanted if write else other.present).partition("/")[0]
-                    for other in rail.interfaces
-                    if other is not interface
-                },
-            }
-            for rail, interface in own
-        ],
+        "rails": [_rail_of_host(rail, interface, write, mtu) for rail, interface in own],
         "netplan": netplan_document(interfaces, mtu, relay.get(name, ())) if write else {},
         "set_aside": set_aside(interfaces) if action == "migrate" else [],
         "restore": restore_commands(interfaces),
         **({"relay": forwards(own)} if relay else {}),
-        "pings": pings(name, layout.rails) + far_pings(name, layout.rails, relay),
+        "pings": [
+            *pings(name, layout.rails),
+            *far_pings(name, layout.rails, relay),
+            *meeting_pings(name, hosts, layout.rails, places),
+        ],
         "netdev": place.netdev,
         "address": place.address,
         "environment": environment(place, topology, len(hosts)),
         "firewall": open_to(name, hosts, layout.rails, place, bool(relay)),
+    }
+
+
+def _rail_of_host(rail: Rail, interface: Interface, write: bool, mtu: int) -> dict[str, Any]:
+    """Write what a host has of a rail as the answer of C(plan) has it. write: whether its network is written; mtu: that it gets then."""
+    return {
+        "name": rail.name,
+        "subnet": rail.subnet,
+        "netdev": interface.name,
+        "cage": interface.cage,
+        "rdma": interface.rdma.get("name"),
+        "address": interface.wanted if write else interface.present,
+        "mtu": mtu if write else interface.mtu,
+        "peers": {
+            other.host: (other.wanted if write else other.present).partition("/")[0]
+            for other in rail.interfaces
+            if other is not interface
+        },
     }
 
 
@@ -1120,6 +1133,40 @@ def far_pings(name: str, rails: Sequence[Rail], relay: Mapping[str, Sequence[Rou
             if other.host not in near
         ]
     return found
+
+
+def meeting_pings(
+    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], places: Mapping[str, Place]
+) -> list[dict[str, Any]]:
+    """List what a host of a ring has to send to the others over the network by which their engines meet, once the ring has its addresses.
+
+    :param name: of the host
+    :param hosts: as C(plan) takes them
+    :param rails: final, see C(set_final)
+    :param places: of C(place_of), of all hosts
+    :returns: as C(pings)
+    """
+    own = places[name]
+    if not own.management or any(
+        interface.present != interface.final for rail in rails for interface in rail.interfaces
+    ):
+        return []
+    mtus = {
+        host: int((hosts[host]["fabric"].get("mtus") or {}).get(place.netdev) or 0) for host, place in places.items()
+    }
+    return [
+        {
+            "rail": "management",
+            "host": name,
+            "netdev": own.netdev,
+            "source": own.address,
+            "target": place.address,
+            "target_host": other,
+            "size": (max(mtus[name], mtus[other]) or ETHERNET_MTU) - 28,
+        }
+        for other, place in places.items()
+        if other != name and place.management
+    ]
 
 
 def judge_meeting(
@@ -1356,7 +1403,7 @@ def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, fl
                 "fabric.no_probe",
                 "info",
                 "the bandwidth was not measured: neither ib_write_bw (package perftest) nor iperf3 is on all hosts.",
-                fix="Install one of them on all hosts of the group.",
+                fix="Install one of them on all hosts of the group; or see what site.yml says of each cable before an engine starts.",
                 basis="probed",
             )
         ]

@@ -55,7 +55,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
             ring_cabling ring_order same_subnet shared_file subnets_differ
         """,
         "warning": """
-            cabling_unknown collective_slow collective_unknown half mtu_small no_relay probe_failed several_addresses slow slow_link slow_pcie
+            cable_slow cabling_unknown collective_slow collective_unknown half mtu_small no_relay probe_failed several_addresses slow slow_link slow_pcie
             interface_down volatile
         """,
         "info": "assumed collective_unknown no_probe others second_cable unequal_cages",

@@ -518,6 +518,11 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "torch and NCCL of the engine's image, on all hosts at once, could not add up a number; nothing was started",
             "what it says; `NCCL_DEBUG: INFO` in `env` of the service shows the device of each way",
         ),
+        "fabric.cable_slow": (
+            "the two ranks at the ends of a cable, or of a switch, add up slower than `all_reduce` of `fabric_min_gbps`; measured on three "
+            "hosts and more, with or without `ib_write_bw`",
+            "as for `fabric.slow`",
+        ),
         "fabric.collective_slow": (
             "they could, and slower than `all_reduce` of `fabric_min_gbps` (bus bandwidth as nccl-tests count it); a ring of four has 80 and "
             "more, a pair 185",

@@ -14,7 +14,7 @@ from .._cluster.clustering import Cluster, Span
 from .._common import schema
 from .._common.findings import Finding
 from .._vllm import image_catalogue
-from . import container_argv, image_check, image_questions, on_demand, verbs
+from . import container_argv, image_check, image_questions, on_demand, unit_files, verbs
 from .inventory import claims, read_service
 from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
 from .planned import PlannedHost, PlannedService, plain
@@ -298,7 +298,9 @@ def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
 def _collective(
     cluster: Cluster, whole: Mapping[str, Any], host: Host, planned: Mapping[str, PlannedHost]
 ) -> dict[str, Any] | None:
-    """Return the test of the network that a host takes part in before its engine starts: C({service, host, hosts, argv}), None for no test.
+    """Return the test of the network that a host takes part in before its engine starts, None for no test.
+
+    C({service, host, hosts, topology, argv}), with the C(folders) and C(files) of the host that the container is shown.
 
     Its ranks go as the group lists the hosts, which in a ring is the way of the cables: groups of ranks of an engine may be neighbours
     though its ranks are in another order, and the test is one group of all.
@@ -313,8 +315,11 @@ def _collective(
             port = clustering.MASTER_PORT + (own.cluster.position if own.cluster else 0)
             first = cluster.hosts.index(about["hosts"][0])
             order = [name for name in (*cluster.hosts[first:], *cluster.hosts[:first]) if name in about["hosts"]]
-            argv = container_argv.collective_argv(host.settings, own, rank, order.index(host.name), port)
-            return {"service": chosen, "host": host.name, "hosts": order, "argv": argv}
+            topology = str((clustering.part_fabric(whole["fabric"], order) or {}).get("topology") or "")
+            pairs = collective.cables(topology, len(order))
+            argv = container_argv.collective_argv(host.settings, own, rank, order.index(host.name), port, pairs)
+            test = {"service": chosen, "host": host.name, "hosts": order, "topology": topology, "argv": argv}
+            return {**test, **unit_files.given(rank)}
     return None
 
 

@@ -206,7 +206,13 @@ def test_check_says_what_is_gone_of_a_relay(capsys: Any, programs: Any) -> None:
     assert result["failed"] and "iptables failed: Another app is currently holding" in result["msg"]
 
 
-ADD_UP = {"service": "glm", "host": "a", "hosts": ["a", "b"], "argv": ["/usr/bin/docker", "run", "--rm", "image"]}
+ADD_UP = {
+    "service": "glm",
+    "host": "a",
+    "hosts": ["a", "b"],
+    "topology": "direct",
+    "argv": ["/usr/bin/docker", "run", "--rm", "image"],
+}
 
 
 def test_check_adds_up_and_leaves_no_container(capsys: Any, programs: Any) -> None:

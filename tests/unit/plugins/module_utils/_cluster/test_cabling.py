@@ -359,13 +359,32 @@ def test_far_hosts_are_pinged_once_the_addresses_are_there() -> None:
     assert after["ready"]
     targets = {ping["target_host"] for ping in after["hosts"]["spark-1"]["pings"]}
     assert targets == {"spark-2", "spark-3", "spark-4", "spark-5"}
-    assert {ping["size"] for ping in after["hosts"]["spark-1"]["pings"]} == {8972}
+    assert {ping["size"] for ping in after["hosts"]["spark-1"]["pings"] if ping["rail"] != "management"} == {8972}
     told = [
         {key: host[key] for key in ("address", "netdev", "environment", "firewall")} for host in plan["hosts"].values()
     ]
     assert told == [
         {key: host[key] for key in ("address", "netdev", "environment", "firewall")} for host in after["hosts"].values()
     ]
+
+
+def test_the_network_by_which_ranks_of_a_ring_meet_is_pinged_with_packets_that_fill_its_mtu() -> None:
+    plant = ring(4)
+    for relay in (False, True):
+        hosts = live(plant, judged(plant, relay=relay)[0])
+        hosts["spark-3"]["fabric"]["mtus"] = {"enP7s7": 9000}
+        own = fabric.plan(hosts, fabric.Settings(relay=relay))["hosts"]
+        sent = {name: [p for p in host["pings"] if p["rail"] == "management"] for name, host in own.items()}
+        # The larger MTU of two ends is what gets lost on the way.
+        sizes = {ping["target_host"]: ping["size"] for ping in sent["spark-1"]}
+        assert sizes == {"spark-2": 1472, "spark-3": 8972, "spark-4": 1472}
+        assert {ping["size"] for ping in sent["spark-3"]} == {8972}
+        assert {(p["netdev"], p["source"], p["target"]) for p in sent["spark-2"]} == {
+            ("enP7s7", "10.0.0.2", f"10.0.0.{number}") for number in (1, 3, 4)
+        }
+    # On a switch and in a pair they meet over the rails, which are pinged anyway.
+    plan = fabric.plan(live(switch(4), judged(switch(4))[0]))
+    assert not [p for host in plan["hosts"].values() for p in host["pings"] if p["rail"] == "management"]
 
 
 def test_engines_of_a_ring_without_another_network() -> None:
