@@ -773,7 +773,7 @@ def programs(thorough: bool) -> list[Result]:
         checks.append(simple("Open WebUI in a browser", sys.executable, "tests/webui/run.py"))
         checks.append(
             simple(
-                "plan.html, status.html and the served page in a browser",
+                "plan.html, fabric.html, status.html and the served page in a browser",
                 sys.executable,
                 "tests/webui/run.py",
                 "--pages",

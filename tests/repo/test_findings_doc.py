@@ -18,7 +18,7 @@ PAGES = [name for name in tree.tracked() if name.endswith(".md") and name != "CH
 SUBJECTS = {rule.partition(".")[0] for rule in REGISTER}
 KEYS = {"image.vllm_version", "model.path", "model.revision", "model.source"}
 """Keys of an inventory that look like findings."""
-FILES = (".json", ".py", ".safetensors", ".yml")
+FILES = (".html", ".json", ".py", ".safetensors", ".yml")
 
 
 def test_tables_are_what_their_generator_writes() -> None:

@@ -457,6 +457,81 @@ def _repair(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair 
     return nearest_ring(names, pairs)
 
 
+def repair_of(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
+    """Say what the nearest ring lacks, where the cables are none and it is known which was meant.
+
+    :param hosts: as C(fabric.plan) takes them
+    :param cabling: of C(find_cabling)
+    :returns: the ring; None where the cables are right, or where what is wrong with them is not known
+    """
+    if cabling.topology == "none":
+        return _repair(hosts, cabling)
+    if cabling.topology == "line":
+        return (
+            None if _beyond(cabling) else _repair(hosts, cabling) or (_along(hosts, cabling) if cabling.known else None)
+        )
+    if cabling.topology == "ring" and _one_sided(cabling) and cabling.known and not cabling.assumed:
+        return _repair(hosts, cabling) or _along(hosts, cabling)
+    return None
+
+
+def _beyond(cabling: Cabling) -> list[Cage]:
+    """Return the ends of a line that lead on to hosts outside of the group."""
+    return [cage for cage in sorted(cabling.links.strangers) if cage[0] in (cabling.order[0], cabling.order[-1])]
+
+
+def _one_sided(cabling: Cabling) -> list[Sequence[Cage]]:
+    """Return the cables of a ring that join two ports of one side."""
+    return [segment for segment in cabling.segments if len({cage for _host, cage in segment}) == 1]
+
+
+def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, list[Any]]:
+    """Return what is wrong with the cables, for a picture of them.
+
+    :param hosts: as C(fabric.plan) takes them
+    :param cabling: of C(find_cabling)
+    :returns: C(cables), those that are not where they belong; C(missing), where they belong, and which are not there; C(ends), ports with a
+        link that leads to nobody of the group; each by its two ends, host and cage
+    """
+    repair = repair_of(hosts, cabling)
+    there = set(cabling.links.pairs)
+    cables, missing, ends = set(), set(), set()
+    if repair:
+        wanted = ring_of(repair.order)
+        cables, missing = there - wanted, wanted - there
+        ends = {end for pair in missing for end in pair} & {*cabling.links.strangers, *cabling.silent}
+    elif cabling.topology == "ring":
+        cables = {frozenset(segment) for segment in _one_sided(cabling)}
+    elif cabling.topology == "line":
+        ends = set(_beyond(cabling))
+    elif cabling.topology == "none" and cabling.known:
+        cables, ends = _own_alone(cabling), {*cabling.silent, *cabling.links.strangers}
+    pairs = {"cables": cables, "missing": missing}
+    return {
+        **{name: sorted([list(end) for end in sorted(pair)] for pair in found) for name, found in pairs.items()},
+        "ends": [list(end) for end in sorted(ends)],
+    }
+
+
+def port_states(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, dict[str, str]]:
+    """Return what each port is joined to, by host and cage: C(joined) to a port of the group, C(outside), C(silent): a link and nobody heard, or
+    C(dark): no link.
+
+    :param hosts: as C(fabric.plan) takes them
+    :param cabling: of C(find_cabling)
+    :returns: a word for each of the two ports of each host
+    """
+    met = {end for pair in cabling.links.pairs for end in pair}
+
+    def state(cage: Cage, up: bool) -> str:
+        if not up:
+            return "dark"
+        return "joined" if cage in met else "outside" if cage in cabling.links.strangers else "silent"
+
+    up = {name: up_cages(entry["fabric"]) for name, entry in hosts.items()}
+    return {name: {str(cage): state((name, cage), cage in up[name]) for cage in (0, 1)} for name in hosts}
+
+
 RING_WAY = "A ring goes from port 0 of each Spark into port 1 of the next, from the last into the first."
 
 
@@ -560,7 +635,7 @@ def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> li
     """Name the hosts that no link joins, where all have a cage with a link; and the plugs, where a ring can be made out."""
     segments = cabling.segments
     linked = [name for name in hosts if up_cages(hosts[name]["fabric"])]
-    repair = _repair(hosts, cabling)
+    repair = repair_of(hosts, cabling)
     if repair:
         return [
             make_finding(
@@ -607,8 +682,15 @@ def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> li
     ]
 
 
+def _own_alone(cabling: Cabling) -> set[frozenset[Cage]]:
+    """Return the cables that join the two ports of one host, which no switch explains."""
+    return {
+        pair for pair in cabling.links.own if not any(pair & other for other in cabling.links.pairs if other != pair)
+    }
+
+
 def _judge_own(cabling: Cabling) -> list[Finding]:
-    """Name the hosts of which a cable joins the two ports, which no switch explains."""
+    """Name the hosts of which a cable joins the two ports."""
     return [
         make_finding(
             "own_cable",
@@ -616,9 +698,7 @@ def _judge_own(cabling: Cabling) -> list[Finding]:
             f"{host}: a cable joins port 0 with port 1 of the same Spark.",
             "Move one end of it to another Spark.",
         )
-        for pair in sorted(sorted(pair) for pair in cabling.links.own)
-        for host in [pair[0][0]]
-        if not any(set(pair) & set(other) for other in cabling.links.pairs if set(other) != set(pair))
+        for host in sorted({host for pair in _own_alone(cabling) for host, _cage in pair})
     ]
 
 
@@ -635,15 +715,8 @@ def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[st
 
 def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
     """Say what closes a line to a ring."""
-    repair = _repair(hosts, cabling) or (_along(hosts, cabling) if cabling.known else None)
-    outside = sorted(
-        {
-            name
-            for cage, found in cabling.links.strangers.items()
-            if cage[0] in (cabling.order[0], cabling.order[-1])
-            for name in found
-        }
-    )
+    repair = repair_of(hosts, cabling)
+    outside = sorted({name for cage in _beyond(cabling) for name in cabling.links.strangers[cage]})
     if outside:
         fix = f"Its ends lead on to {join(outside)}, not of this group: put {'it' if len(outside) == 1 else 'them'} in, or join the ends."
     elif repair:
@@ -663,10 +736,10 @@ def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> lis
 
 def _judge_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
     """Judge the cables of a ring: each is to join port 0 with port 1, and ranks are to follow them."""
-    wrong = [segment for segment in cabling.segments if len({cage for _host, cage in segment}) == 1]
+    wrong = _one_sided(cabling)
     fix = "Move one end of it."
-    if wrong and cabling.known and not cabling.assumed:
-        repair = _repair(hosts, cabling) or _along(hosts, cabling)
+    repair = repair_of(hosts, cabling)
+    if repair:
         fix = f"{'; '.join(_moves(repair, hosts, cabling))}.{_listed(hosts, repair.order)}"
     findings = [
         make_finding(

@@ -36,8 +36,10 @@ from .cabling import (
     judge_cabling,
     make_finding,
     network_of,
+    port_states,
     up_cages,
     v4,
+    wrong_plugs,
 )
 from .engine_env import PLAYBOOK, REPORTS, Place, environment
 
@@ -626,7 +628,8 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
 
     hosts: in the group's order, the head first. Each has C(fabric) (of M(dgxspark.vllm.spark_info)), and may have
     C(management_address), C(heard) and C(tools) (of M(dgxspark.vllm.fabric_probe)), C(addresses) ({netdev: CIDR} that
-    are given). Returns C({topology, ready, rails, hosts, findings, bandwidth_tests}). ready: engines can use the fabric as it is. C(hosts) has for
+    are given). Returns C({topology, ready, rails, hosts, ports, wrong, findings, bandwidth_tests}), see C(cabling.port_states) and
+    C(cabling.wrong_plugs). ready: engines can use the fabric as it is. C(hosts) has for
     each its C(netplan) document where one is to be written, C(apply) (the host differs from it now), and C(action):
     C(keep) (nothing to do, or not ours to do), C(configure) (nothing is there yet, or what this collection wrote is
     written again), C(migrate) (was asked to repair) or C(refuse) (wrong, and was not asked to). C(address), C(netdev),
@@ -665,6 +668,8 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
         "hosts": {
             name: plan_host(name, hosts, layout, actions[name], cabling.topology, relay, places) for name in names
         },
+        "ports": port_states(hosts, cabling),
+        "wrong": wrong_plugs(hosts, cabling),
         "findings": [finding.to_dict() for finding in findings],
     }
     if cabling.topology in APART and cabling.links.pairs:

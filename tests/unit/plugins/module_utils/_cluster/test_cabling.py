@@ -427,6 +427,31 @@ def test_a_plug_in_the_wrong_port_is_named_by_port() -> None:
     assert "spark-4 port 0 belongs into spark-1 port 1" in found["message"]
 
 
+def test_what_a_picture_marks() -> None:
+    plan, _errors = judged(ring(4))
+    assert plan["wrong"] == {"cables": [], "missing": [], "ends": []}
+    assert plan["ports"] == {name: {"0": "joined", "1": "joined"} for name in names_of(4)}
+    plan, _errors = judged(exchanged(ring(4), "spark-2"))
+    assert plan["wrong"]["cables"] == [[["spark-1", 0], ["spark-2", 0]], [["spark-2", 1], ["spark-3", 1]]]
+    assert plan["wrong"]["missing"] == [[["spark-1", 0], ["spark-2", 1]], [["spark-2", 0], ["spark-3", 1]]]
+    # A port that leads elsewhere, one that is silent, one without a link.
+    plant = ring(5)
+    plant.cables.discard(frozenset({("spark-1", 0), ("spark-2", 1)}))
+    plant.outside[("spark-1", 0)] = "elsewhere"
+    plant.deaf = {frozenset({("spark-3", 0), ("spark-4", 1)})}
+    plan, _errors = judged(plant)
+    assert plan["ports"]["spark-1"]["0"] == "outside" and plan["ports"]["spark-2"]["1"] == "dark"
+    assert plan["ports"]["spark-3"]["0"] == plan["ports"]["spark-4"]["1"] == "silent"
+    assert plan["wrong"]["ends"] == [["spark-1", 0], ["spark-3", 0], ["spark-4", 1]]
+    plant = Plant(names_of(2), {frozenset({("spark-1", 0), ("spark-1", 1)})}, outside={("spark-2", 0): "other"})
+    wrong = judged(plant)[0]["wrong"]
+    assert wrong == {"cables": [[["spark-1", 0], ["spark-1", 1]]], "missing": [], "ends": [["spark-2", 0]]}
+    # Those of a switch, of which one port is on another one.
+    plant = switch(5)
+    plant.switches = [plant.switches[0] - {("spark-4", 0)}, {("spark-4", 0)}]
+    assert judged(plant)[0]["wrong"] == {"cables": [], "missing": [], "ends": [["spark-4", 0]]}
+
+
 def test_the_plugs_of_one_spark_exchanged() -> None:
     plant = exchanged(ring(4), "spark-2")
     plan, errors = judged(plant)
@@ -556,6 +581,16 @@ SHAPES = {
 """What a case is about, and how often beside the others."""
 
 
+def moved(plant: Plant, plan: dict[str, Any]) -> set[frozenset[Cage]]:
+    """The cables once those that a plan marks as wrong are where it says."""
+    cables, missing = (
+        {frozenset((host, cage) for host, cage in pair) for pair in plan["wrong"][name]}
+        for name in ("cables", "missing")
+    )
+    taken = {end for pair in missing for end in pair}
+    return {cable for cable in plant.cables - cables if not cable & taken} | missing
+
+
 def one_case(seed: int) -> str:
     """Plan one damaged group; return what was said of it: C(right), C(named) or C(not known)."""
     chance = random.Random(seed)
@@ -573,10 +608,12 @@ def one_ring(chance: random.Random, seed: str) -> str:
     listed = list(plant.names)
     kinds = [damage(plant, chance) for _number in range(chance.choice([0, 1, 1, 1, 2, 2, 3]))]
     damaged = set(plant.cables) - plant.deaf
-    _plan, errors = judged(plant)
+    plan, errors = judged(plant)
     said = texts(errors)
+    marked = moved(plant, plan)
     whole = plant.cables == before and not (plant.deaf & plant.cables or plant.outside or plant.off)
     if not errors:
+        assert marked == plant.cables, (seed, kinds)
         # Nothing to say: a ring in the order of the group, whatever was done to it on the way.
         assert plant.cables in (cabling.ring_of(listed), cabling.ring_of(listed[::-1])), (seed, kinds)
         assert not plant.deaf & plant.cables, (seed, kinds)
@@ -591,6 +628,8 @@ def one_ring(chance: random.Random, seed: str) -> str:
     if not mend(plant, said):
         assert "not known" in said or "no QSFP link joins" in said or "not of this group" in said, (seed, kinds, said)
         return "not known"
+    # What a picture marks is what the words say.
+    assert marked == plant.cables, (seed, kinds, said)
     after, left = judged(plant)
     assert (after["topology"], left) == ("ring", []), (seed, kinds, said, texts(left))
     if len(kinds) == 1 and listed == names_of(size):
