@@ -24,6 +24,8 @@ NUMBER = {HEAD: 11, WORKER: 12}
 MANAGEMENT, INTERFACES = "enP7s7", ("enp1s0f0np0", "enP2p1s0f0np0")
 UNIT = "spark-tiny.service"
 URL = f"http://{SUBNET}.0.11:8003"
+ACTIVE_SECONDS, STOPPED_SECONDS = 300, 120
+"""How long an engine may take to start, and to stop; scenarios with more ranks have more."""
 FOLDERS = ("/etc/dgxspark", "/etc/systemd/system", "/etc/netplan", "/usr/local/lib/dgxspark", "/usr/local/libexec")
 
 
@@ -148,7 +150,7 @@ def serves(before=None, parts=None):
 
     before: containers that were there before a fault. None of them may be left, on either node.
     """
-    wait(lambda: all(state(host) == "active" for host in NODES), 300, "all units are active")
+    wait(lambda: all(state(host) == "active" for host in NODES), ACTIVE_SECONDS, "all units are active")
     assert answers(), report()
     for host, own in (before or {}).items():
         assert not set(own.values()) & set(containers(host).values()), f"{host} still has a rank of before\n{report()}"
@@ -160,7 +162,7 @@ def waits(host, *words):
     """Wait until a rank has stopped, holds nothing, and says what it waits for."""
     wait(
         lambda: state(host) == "activating" and empty(host) and all(word in status(host) for word in words),
-        120,
+        STOPPED_SECONDS,
         f"{host} holds nothing and waits, saying {words}",
     )
 

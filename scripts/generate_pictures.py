@@ -269,7 +269,8 @@ def network(text: str) -> str:
     """Return the picture of a network that plan.html has, as a file of its own: light, with what its style sheet says."""
     found = re.search(r"<svg (.*?)>(.*)</svg>", text, re.DOTALL)
     assert found is not None
-    style = fabric_picture.STYLE.replace(".net ", "").replace("width:100%;max-width:620px;height:auto", "")
+    # What is about the page around it is left out: the width on it, and the legend below.
+    style = re.sub(r"\.net svg\{.*?\}|\.keys[^{]*\{.*?\}\n?", "", fabric_picture.STYLE).replace(".net ", "")
     for name, colour in re.findall(r"--(\w+):(#\w+)", page_parts.STYLE.partition("@media")[0]):
         style = style.replace(f"var(--{name})", colour)
     frame = f'<rect x="0" y="0" width="{fabric_picture.WIDTH}" height="{fabric_picture.HEIGHT}" rx="8" style="stroke:none"/>'

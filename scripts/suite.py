@@ -12,9 +12,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -625,6 +627,7 @@ def shipped_files(installed: Path) -> Result:
 LANES = ("test", "test2", "test3")
 # Four nodes in a ring of cables, which no lane has; it takes longest, so it runs every night alone, on nodes of its own.
 RING = "ring4"
+RING_SECONDS = 9000  # an attempt is ended then; alone on two cores it takes a third of it
 # On two nodes as the others, but every night alone: what is cut off at many points, what mostly waits, what applies what others show.
 NIGHTLY = ("faults", "guard", "quickstart")
 # These come first, so that the lanes end together.
@@ -686,17 +689,24 @@ def scenarios_of(thorough: bool) -> list[str]:
 
 
 def ring_run() -> Result:
-    """The scenario on four nodes that cables join, when the others have given their memory back."""
+    """The scenario on four nodes that cables join, when the others have given their memory back; once more if it fails, as the others."""
+    result = ring_attempt()
+    if not result.ok:
+        first, result = result, ring_attempt()
+        result.first_output = first.output
+    return finish(result)
+
+
+def ring_attempt() -> Result:
+    """Run it on new nodes."""
     watch = Stopwatch()
     try:
         run(SPARKSIM, "down", "--set", "ring")
         if run(SPARKSIM, "up", "--set", "ring", "--nodes", "4"):
-            return finish(
-                Result(f"scenario {RING}", False, watch.seconds, "its simulated Sparks are not up: see above")
-            )
-        result = molecule_run(RING, "ring")
+            return Result(f"scenario {RING}", False, watch.seconds, "its simulated Sparks are not up: see above")
+        result = molecule_run(RING, "ring", RING_SECONDS)
         result.seconds = watch.seconds
-        return finish(result)
+        return result
     finally:
         run(SPARKSIM, "down", "--set", "ring")
 
@@ -751,30 +761,51 @@ def direct_run(quick: Path, name: str, lane: str) -> Result:
     return Result(f"scenario {name}", ok, 0.0, output)
 
 
-def molecule_run(name: str, lane: str) -> Result:
-    """A scenario as molecule runs it, with all of its tests."""
+def molecule_run(name: str, lane: str, seconds: float | None = None) -> Result:
+    """A scenario as molecule runs it, with all of its tests. seconds: after which it is ended."""
     env = lane_env(lane)
     # Molecule takes one scenario's preparation for that of all on shared nodes: let it forget.
     shutil.rmtree(env["MOLECULE_EPHEMERAL_DIRECTORY"], ignore_errors=True)
     argv = [str(BIN / "molecule"), "test", "-s", name, "--destroy", "never", "--no-command-borders"]
     with tempfile.TemporaryDirectory(prefix="ssh-") as connections:
         env["SPARKSIM_SSH"] = connections
-        code, output = shown(argv, f"{lane} {name}", cwd=ROOT, env=env)
+        code, output = shown(argv, f"{lane} {name}", cwd=ROOT, env=env, seconds=seconds)
         if code:  # molecule leaves a failed one as it is
             run(BIN / "molecule", "cleanup", "-s", name, env=env)
     return Result(f"scenario {name}", code == 0, 0.0, output)
 
 
-def shown(argv: list[str], label: str, cwd: Path, env: dict[str, str]) -> tuple[int, str]:
-    """Run a command whose output is shown as it comes, behind a label; returns its exit code and the output."""
-    output = ""
+def shown(argv: list[str], label: str, cwd: Path, env: dict[str, str], seconds: float | None = None) -> tuple[int, str]:
+    """Run a command whose output is shown as it comes, behind a label; returns its exit code and the output.
+
+    seconds: after which it is killed, with all that it started.
+    """
+    output, ended = "", threading.Event()
     with subprocess.Popen(
-        argv, cwd=cwd, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        argv,
+        cwd=cwd,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=seconds is not None,
     ) as process:
         assert process.stdout is not None
+
+        def end() -> None:
+            ended.set()
+            os.killpg(process.pid, signal.SIGKILL)
+
+        timer = threading.Timer(seconds or 0, end)
+        if seconds is not None:
+            timer.start()
         for line in process.stdout:
             print(f"{label} | {line}", end="", flush=True)
             output += line
+        timer.cancel()
+    if ended.is_set():
+        output += f"it was ended after {duration(seconds or 0)}\n"
     return process.returncode, output
 
 
@@ -799,7 +830,7 @@ def programs(thorough: bool) -> list[Result]:
         checks.append(simple("Open WebUI in a browser", sys.executable, "tests/webui/run.py"))
         checks.append(
             simple(
-                "plan.html, status.html and the served page in a browser",
+                "plan.html, fabric.html, status.html and the served page in a browser",
                 sys.executable,
                 "tests/webui/run.py",
                 "--pages",

@@ -19,6 +19,7 @@ from ansible.utils.display import Display
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
+    fabric_figures,
     image_questions,
     lock,
     model_table,
@@ -31,7 +32,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory impo
 from ansible_collections.dgxspark.vllm.plugins.modules.plan import DOCUMENTATION
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, recipe_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import write
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.image_plans import ImagePlans
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.inventory_sources import inventory_sources
@@ -297,7 +298,8 @@ def write_plan(dest: Path, plan: Mapping[str, Any], findings: list[dict[str, Any
     page = dest.with_name(f"{dest.stem}.html")
     folders = [str(dest.parent.parent), str(dest.parent), str(Path.home())]
     write(dest, json.dumps({**plan, "findings": findings}, indent=2, sort_keys=True) + "\n")
-    write(page, plan_page.page(plan, findings, folders))
+    figures = fabric_figures.of_clusters(fabric_figures.read(read_kept(dest.with_name(fabric_figures.FILE))))
+    write(page, plan_page.page(plan, findings, folders, figures))
     return page.resolve()
 
 

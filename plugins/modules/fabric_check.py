@@ -16,7 +16,7 @@ description:
   - Says which routes and which settings of a relay are gone.
   - Runs the sending side of probes of the bandwidth, 1 GiB each.
   - Runs one rank of an all-reduce over all hosts of an engine, by the torch and the NCCL of its image, when it runs on all of them at once.
-  - Findings are returned and never fail the task.
+  - Findings are returned and never fail the task. A program that does not say what is set of a relay does.
 author:
   - dgxspark.vllm contributors (@dgxspark)
 extends_documentation_fragment:
@@ -94,13 +94,13 @@ bandwidth:
   returned: success
   type: list
   elements: dict
-  sample: [{"rail": "rail0", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28, "error": ""}]
+  sample: [{"rail": "rail0", "topology": "ring", "tool": "ib_write_bw", "server": "spark-1", "client": "spark-2", "gbps": 97.28, "error": ""}]
 collective:
-  description: C(gbps) of the all-reduce as NCCL's own tests count it (busbw), with C(backend), C(nccl), C(ranks), C(bytes) and C(seconds); else
-    C(error), C(lacks) or C(unknown).
+  description: C(gbps) of the all-reduce as NCCL's own tests count it (busbw), with C(backend), C(nccl), C(ranks), C(bytes) and C(seconds), and
+    C(cables), Gb/s by pair of ranks that one cable or switch joins; else C(error), C(lacks) or C(unknown).
   returned: when asked for
   type: dict
-  sample: {"backend": "nccl", "nccl": "2.28.9", "ranks": 4, "bytes": 268435456, "seconds": 0.0373, "gbps": 86.4}
+  sample: {"backend": "nccl", "nccl": "2.28.9", "ranks": 4, "bytes": 268435456, "seconds": 0.0373, "gbps": 86.4, "cables": {"0-1": 184.2}}
 findings:
   description: What is wrong.
   returned: success
@@ -161,7 +161,7 @@ def add_up(wanted: dict[str, Any]) -> dict[str, Any]:
 
 def identity(test: dict[str, Any]) -> dict[str, Any]:
     """What tells a probe from others."""
-    return {key: test[key] for key in ("rail", "tool", "server", "client")}
+    return {key: test[key] for key in ("rail", "topology", "tool", "server", "client")}
 
 
 def main() -> None:
@@ -185,15 +185,15 @@ def main() -> None:
     measured = [measure(run, test, module.params["attempts"]) for test in tests or []]
     if tests is not None:
         findings += fabric.judge_bandwidth(measured, module.params["min_gbps"])
-    more: dict[str, Any] = {
-        "relay": relay.not_passed_on(run, module.params["relay"]),
-        "routes": relay.lost_routes(run, relay.routes_of(module.params["routes"])),
-    }
+    with command.failing(module):
+        more: dict[str, Any] = {
+            "relay": relay.not_passed_on(run, module.params["relay"]),
+            "routes": relay.lost_routes(run, relay.routes_of(module.params["routes"])),
+        }
     wanted = None if module.check_mode else module.params["collective"]
     if wanted:
         more["collective"] = add_up(wanted)
-        own, service = str(wanted["host"]), str(wanted["service"])
-        findings += collective.judge(own, service, more["collective"], module.params["min_gbps"])
+        findings += collective.judge(str(wanted["host"]), wanted, more["collective"], module.params["min_gbps"])
     found = [finding.to_dict() for finding in findings]
     module.exit_json(changed=False, pings=sent, bandwidth=measured, findings=found, report=fabric.lines(found), **more)
 

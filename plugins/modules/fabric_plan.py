@@ -104,6 +104,20 @@ cables:
   type: list
   elements: list
   sample: [[[spark-1, 0], [spark-2, 1]]]
+ports:
+  description:
+    - What each port is joined to, by host and cage, V(joined) to a port of the group, V(outside) of it, V(silent) (a link, and nobody
+      heard), or V(dark).
+  returned: success
+  type: dict
+  sample: {"spark-1": {"0": joined, "1": dark}}
+wrong:
+  description:
+    - C(cables), those that are not where they belong, C(missing), where they belong and are not, each by its two ends, host and cage; and C(ends), ports
+      that lead to nobody of the group though they should.
+  returned: success
+  type: dict
+  sample: {"cables": [], "missing": [[[spark-2, 1], [spark-1, 0]]], "ends": []}
 hosts:
   description: What concerns each host.
   returned: success

@@ -133,14 +133,14 @@ spark:
     fabric:
       description:
         - C(connectx) is V(false) without a ConnectX-7 on the bus; C(pci_functions) are its PCI addresses; C(ports) has one
-          entry per QSFP cage with the two network interfaces of each; C(networks) are the addresses of all other interfaces;
+          entry per QSFP cage with the two network interfaces of each; C(networks) are the addresses of all other interfaces, C(mtus) their MTUs;
           C(relay) is V(true) where the unit of a relay is installed (role fabric).
         - A netdev has its C(speed_mbps), C(mtu), C(addresses), C(master) (a bond), PCIe link, RoCE device with state and
           GIDs, C(neighbours) that have answered on it, and C(stored), the files that its network is written down in with
           C(persistent), which is V(false) for what NetworkManager keeps in C(/run).
       returned: always
       type: dict
-      sample: {"connectx": false, "pci_functions": [], "ports": [], "networks": {}, "relay": false}
+      sample: {"connectx": false, "pci_functions": [], "ports": [], "networks": {}, "mtus": {}, "relay": false}
     docker:
       description: The Docker engine. V(null) when there is no C(docker); C(version) is V(null) when no engine answers.
       returned: always

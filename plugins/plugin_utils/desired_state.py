@@ -73,6 +73,8 @@ FROM_PLAN = frozenset(
         *("guard_state", "guard_settings", "guard_protection", "guard_clocks"),
         *(
             "fabric_hosts",
+            "fabric_name",
+            "fabric_plan_file",
             "fabric_addresses",
             "fabric_network",
             "fabric_subnets",

@@ -17,6 +17,14 @@ def write(path: Path, text: str) -> None:
     draft.replace(path)
 
 
+def read_kept(path: Path) -> str:
+    """Return the text of a file that an earlier run has written, an empty one where there is none or it is no text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return ""
+
+
 def listed(source: Path) -> dict[str, dict[str, int]]:
     """Return size and time of change of all files below a folder with weights, by their name there; fail where there are none."""
     from ansible.errors import AnsibleActionFail  # not before it is wanted: plan_inventory.py has no Ansible

@@ -21,7 +21,7 @@ KEYS = {f"{name}.{under}" for name, key in SERVICE.items() if isinstance(key.of,
     "model.source"
 }
 """Keys of a service, and of a planned one, that look like findings."""
-FILES = (".json", ".py", ".safetensors", ".yml")
+FILES = (".html", ".json", ".py", ".safetensors", ".yml")
 
 
 def test_tables_are_what_their_generator_writes() -> None:

@@ -191,6 +191,34 @@ def test_a_scenario_that_fails_is_tried_once_more_on_new_nodes(
     assert nodes == [(verb, "--set", "test") for verb in ("down", "up")] * len(codes)
 
 
+@pytest.mark.parametrize(("codes", "ok"), [([0], True), ([1, 0], True), ([1, 1], False)])
+def test_the_ring_that_fails_once_runs_again_on_new_nodes(
+    codes: list[int], ok: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, booted = list(codes), []
+
+    def molecule(name: str, lane: str, seconds: float | None = None) -> suite.Result:
+        assert (name, lane) == (suite.RING, "ring") and seconds
+        return suite.Result(f"scenario {name}", left.pop(0) == 0, 0.0, f"attempt {len(left)}\n")
+
+    def sparksim(*argv: Any, **_options: Any) -> int:
+        booted.append(argv[1])
+        return 0
+
+    monkeypatch.setattr(suite, "molecule_run", molecule)
+    monkeypatch.setattr(suite, "run", sparksim)
+    result = suite.ring_run()
+    assert (result.ok, left, bool(result.first_output)) == (ok, [], len(codes) > 1)
+    assert booted == ["down", "up", "down"] * len(codes)
+
+
+def test_what_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    argv = ["sh", "-c", "echo begun; sleep 600 & wait"]
+    code, output = suite.shown(argv, "x", tmp_path, tool_env(), seconds=0.5)
+    assert code != 0 and output == "begun\nit was ended after 0.5 s\n"
+    assert suite.shown(["sh", "-c", "echo done"], "x", tmp_path, tool_env(), seconds=600) == (0, "done\n")
+
+
 def test_a_scenario_without_nodes_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "run", lambda *argv: int(argv[1] == "up"))
     (result,) = suite.scenario_runs("test", ["lock"], lambda name, lane: pytest.fail("it was tried"))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cluster_fixture import network
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat import compat
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import container_argv, judging, recipes
@@ -100,32 +101,49 @@ def test_way_to_serve(name: str, variant: str | None, image: str) -> None:
     assert made["image"]["ref"] == image
 
 
-def cluster_of(count: int, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The inventory of so many Sparks that are one cluster with one engine."""
+def cluster_of(count: int, wanted: dict[str, Any], topology: str) -> dict[str, Any]:
+    """The inventory of so many Sparks that are one cluster with one engine, with the network that the role fabric plans for them."""
     variables = {"spark_cluster": {"name": "all", "services": [wanted]}, "spark_total_gib": 119.67}
+    names = [f"spark-{rank}" for rank in range(count)]
+    cabled = network(topology, names)
     return {
-        f"spark-{rank}": {"vars": variables, "address": f"192.0.2.{rank + 1}", "images": {}} for rank in range(count)
+        name: {"vars": variables, "address": f"192.0.2.{rank + 1}", "images": {}, "fabric": cabled}
+        for rank, name in enumerate(names)
     }
 
 
-@pytest.mark.parametrize(("name", "variant", "image"), SEVERAL, ids=named(SEVERAL))
-def test_way_to_serve_over_several_sparks(name: str, variant: str | None, image: str) -> None:
-    """On the number that it is written for it plans, rank by rank; one Spark alone is told how many it needs."""
+OVER = [
+    (*way, topology)
+    for way in SEVERAL
+    for topology in ("ring", "switch")
+    if topology == "switch" or sparks_of(*way[:2]) > 2
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "image", "topology"),
+    OVER,
+    ids=[f"{name}-{variant}-{image}-{cabled}" for name, variant, image, cabled in OVER],
+)
+def test_way_to_serve_over_several_sparks(name: str, variant: str | None, image: str, topology: str) -> None:
+    """On the number that it is written for it plans, rank by rank, in a ring and on a switch; one Spark alone is told how many it needs."""
     count, wanted = sparks_of(name, variant), service(name, variant, image)
     with pytest.raises(InventoryError, match=f"needs {count} Sparks"):
         plan_of(wanted)
-    inventory = cluster_of(count, wanted)
+    inventory = cluster_of(count, wanted, topology)
     made_of = engine.make_plan(inventory, RECIPES, lambda path: f"{len(path):064x}", groups={"all": list(inventory)})
     hosts = made_of["hosts"]
     assert len(hosts) == count
     refused = REFUSED.get((name, variant))
     for rank, host in enumerate(hosts.values()):
-        found = [rule for rule in errors(host) if rule.startswith(("memory.", "SPK"))]
+        found = [rule for rule in errors(host) if rule.startswith(("memory.", "SPK", "cluster.", "fabric."))]
         assert (refused in found) if refused else found == [], rank
         (made,) = host["services"]
         assert (made["rank"], made["image"]["ref"]) == (rank, image)
         argv = " ".join(made["argv"] + made["command"])
         assert f"--nnodes {count}" in argv and f"--node-rank {rank}" in argv
+        assert made["env"].get("NCCL_ALGO") == ("Ring" if topology == "ring" and count > 3 else None)
+        assert made["env"]["NCCL_IB_HCA"].count("roce") == (4 if topology == "ring" else 2)
 
 
 def test_what_is_refused_exists() -> None:

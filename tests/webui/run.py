@@ -4,8 +4,8 @@
 """Makes the environment of the browser test in .cache and runs it.
 
     run.py [--screenshot docs/images/open-webui.png]               a real LiteLLM before two stand-in engines
-    run.py --pages [FOLDER]                                        the pages of plan and status, the served one, and some of the documentation's,
-                                                                   with screenshots in a folder
+    run.py --pages [FOLDER]                                        the pages of plan, fabric and status, the served one, and some of the
+                                                                   documentation's, with screenshots in a folder
     run.py --gateway URL --key-file FILE --model ALIAS ...         a gateway that is there
 
 Further options are those of webui_test.py.
@@ -80,7 +80,7 @@ def write_pages(folder: Path) -> list[Path]:
     ]
     sys.path.insert(0, str(ROOT / "tests/unit/plugins"))
     status, plan = importlib.import_module("test_status_page"), importlib.import_module("test_plan_page")
-    watched = importlib.import_module("test_watched_status")
+    watched, fabric = importlib.import_module("test_watched_status"), importlib.import_module("test_fabric_picture")
     pages = {
         "status": status.made(status.MIXED, status.SAID),
         "status-well": status.made({"s1": status.MIXED["s1"]}, status.SAID),
@@ -88,6 +88,7 @@ def write_pages(folder: Path) -> list[Path]:
         "plan-fleet": plan.plan_page.page(
             plan.make_plan(20, plan.HOSTILE, over=True), plan.make_findings(plan.HOSTILE)
         ),
+        "fabric": fabric.whole_page(),
         "watched": watched.whole_page(),
     }
     for name, text in pages.items():

@@ -26,12 +26,16 @@ nodes.NODES.update(nodes.FLEET)  # the helpers of pairs then look at all four
 import pair
 from pair import BASE, ROOT, node
 
+# Four engines start on the cores that two have elsewhere.
+pair.ACTIVE_SECONDS, pair.STOPPED_SECONDS = 1800, 300
+
 SCENARIO = "ring4"
 HOSTS = list(nodes.FLEET)
 PARTS = {host: ["spark-tiny"] for host in HOSTS}
 RAILS = ("enp1s0f0np0", "enP2p1s0f0np0", "enp1s0f1np1", "enP2p1s0f1np1")
 RING = ["1.0-2.1", "2.0-3.1", "3.0-4.1", "4.0-1.1"]
 RELAY = "dgxspark-fabric-relay.service"
+PAYLOAD, PAYLOAD_BYTES = "/srv/huggingface/hub/models--Org--Payload", 256 * 1024 * 1024
 BIG_AND_SMALL = {
     "big": ("tiny", "spark-1", 8003),
     "left": ("left", "spark-1", 8004),
@@ -57,7 +61,7 @@ def run(playbook, *options, **variables):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=1800,
+        timeout=3600,
         check=False,
         env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORKS": "8"},
     )
@@ -156,6 +160,43 @@ def test_what_somebody_changed_of_the_relay_is_set_again_by_the_next_run():
     assert node("spark-3", "sysctl", "-n", "net.ipv4.ip_forward").strip() == "1"
 
 
+# --- what one host has, the others get over the cables
+
+
+def digests(host):
+    """SHA-256 of every blob of the payload's model."""
+    return sorted(node(host, "sh", "-c", f"sha256sum {PAYLOAD}/blobs/*").splitlines())
+
+
+def test_a_model_of_one_host_goes_from_neighbour_to_neighbour_by_both_rails_of_each_cable():
+    """Each byte enters each host once: its neighbours have it from the first host, the one beyond from one of them."""
+    made = ROOT / "molecule" / "spread" / "payload.py"
+    with made.open("rb") as program:
+        subprocess.run(
+            ["docker", "exec", "-i", nodes.NODES["spark-1"], "python3", "-", "/srv/huggingface", "/root/layer.tar"],
+            stdin=program, check=True,
+        )  # fmt: skip
+    interfaces = (*RAILS, pair.MANAGEMENT)
+    try:
+        before = {(host, name): pair.counters(host, name) for host in HOSTS for name in interfaces}
+        code, text = run(str(ROOT / "molecule" / SCENARIO / "handed_on.yml"))
+        assert code == 0, text
+        sent = {place: pair.counters(*place)[1] - there[1] for place, there in before.items()}
+        print({place: f"{count / 1e6:.1f} MB" for place, count in sent.items()})
+        assert digests("spark-1") and all(digests(host) == digests("spark-1") for host in HOSTS[1:])
+        # Two neighbours, a cable each, half of it on each rail.
+        for name in RAILS:
+            assert 0.4 * PAYLOAD_BYTES < sent["spark-1", name] < 0.65 * PAYLOAD_BYTES, sent
+        # The host beyond has it from one of them, by both rails of that cable.
+        beyond = [[sent["spark-2", name] for name in RAILS[:2]], [sent["spark-4", name] for name in RAILS[2:]]]
+        assert sorted(min(way) > 0.4 * PAYLOAD_BYTES for way in beyond) == [False, True], sent
+        assert sum(sent[host, name] for host in HOSTS for name in RAILS) < 3.3 * PAYLOAD_BYTES, sent
+        assert all(sent[host, pair.MANAGEMENT] < 0.06 * PAYLOAD_BYTES for host in HOSTS), sent
+    finally:
+        for host in HOSTS:
+            node(host, "rm", "-rf", PAYLOAD, "/root/layer.tar")
+
+
 # --- one engine over it
 
 
@@ -187,7 +228,9 @@ def test_a_request_crosses_the_cables_and_not_the_management_network(tokens=64):
 def test_a_rank_that_is_killed_ends_with_four_new_ones():
     before = pair.engines()
     node("spark-3", "docker", "kill", "spark-tiny")
-    pair.wait(lambda: pair.engines()["spark-1"] != before["spark-1"], 120, "the head has let go of its rank")
+    pair.wait(
+        lambda: pair.engines()["spark-1"] != before["spark-1"], pair.STOPPED_SECONDS, "the head has let go of its rank"
+    )
     pair.serves(before, PARTS)
 
 
@@ -195,7 +238,9 @@ def test_two_faults_at_once_end_with_four_new_ranks():
     before = pair.engines()
     node("spark-2", "docker", "kill", "spark-tiny")
     node("spark-4", "systemctl", "kill", "--signal=KILL", "--kill-whom=main", pair.UNIT)
-    pair.wait(lambda: pair.engines()["spark-1"] != before["spark-1"], 120, "the head has let go of its rank")
+    pair.wait(
+        lambda: pair.engines()["spark-1"] != before["spark-1"], pair.STOPPED_SECONDS, "the head has let go of its rank"
+    )
     pair.serves(before, PARTS)
 
 
@@ -230,7 +275,9 @@ def test_a_restart_of_all_at_once_ends_with_four_new_ranks():
     before = pair.engines()
     for host in HOSTS:
         node(host, "systemctl", "restart", "--no-block", pair.UNIT)
-    pair.wait(lambda: pair.engines()["spark-1"] != before["spark-1"], 120, "the head has let go of its rank")
+    pair.wait(
+        lambda: pair.engines()["spark-1"] != before["spark-1"], pair.STOPPED_SECONDS, "the head has let go of its rank"
+    )
     pair.serves(before, PARTS)
 
 
@@ -325,7 +372,7 @@ def test_three_in_a_triangle_are_spanned_by_ray(tmp_path):
     inventory.write_text(yaml.safe_dump(given), encoding="utf-8")
     ran = subprocess.run(
         ["ansible-playbook", "-i", str(BASE), "-i", str(inventory), "dgxspark.vllm.site", "--skip-tags", "lock"],
-        cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False,
         env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr

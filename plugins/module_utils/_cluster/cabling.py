@@ -14,6 +14,7 @@ rings of four, in which ranks follow the cables. Rings of six and eight were run
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,14 +68,20 @@ def v4(addresses: Iterable[str] | None) -> list[str]:
     return [address for address in addresses or [] if ":" not in address]
 
 
+@functools.lru_cache(maxsize=4096)
+def interface_of(address: str) -> ipaddress.IPv4Interface:
+    """Read an address in CIDR form; a plan of eight hosts asks for the same few thousands of times."""
+    return ipaddress.IPv4Interface(address)
+
+
 def is_link_local(address: str) -> bool:
     """Tell whether C(address) is one of 169.254/16."""
-    return ipaddress.IPv4Interface(address).ip.is_link_local
+    return interface_of(address).ip.is_link_local
 
 
 def network_of(address: str) -> ipaddress.IPv4Network:
-    """The subnet of an address in CIDR form."""
-    return ipaddress.IPv4Interface(address).network
+    """The subnet of an address in CIDR form, or the subnet that is written so."""
+    return interface_of(address).network
 
 
 # --- links ---------------------------------------------------------------------------------------------------------
@@ -150,22 +157,37 @@ def segments_of(cages: Sequence[Cage], links: Iterable[frozenset[Cage]]) -> list
     return found
 
 
-def share_subnets(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
-    """Return the links that addresses speak for: cages of two hosts in one subnet, by what they have or are given."""
-    within: dict[ipaddress.IPv4Network, set[Cage]] = {}
+def subnets_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[Cage, set[ipaddress.IPv4Network]]:
+    """Return the subnets of the cages that are up, by the addresses that they have or are given; without those of link-local ones."""
+    found: dict[Cage, set[ipaddress.IPv4Network]] = {}
     for host, entry in hosts.items():
         given = entry.get("addresses") or {}
-        for cage, found in up_cages(entry["fabric"]).items():
-            for netdev in found["netdevs"]:
-                for address in [*v4(netdev.get("addresses")), *v4([given.get(netdev["name"]) or ":"])]:
-                    if not is_link_local(address):
-                        within.setdefault(network_of(address), set()).add((host, cage))
+        for cage, ports in up_cages(entry["fabric"]).items():
+            found[(host, cage)] = {
+                network_of(address)
+                for netdev in ports["netdevs"]
+                for address in [*v4(netdev.get("addresses")), *v4([given.get(netdev["name"]) or ":"])]
+                if not is_link_local(address)
+            }
+    return found
+
+
+def share_subnets(subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> set[frozenset[Cage]]:
+    """Return the links that addresses speak for: cages of two hosts in one subnet. subnets: of C(subnets_of)."""
     return {
-        frozenset(pair)
-        for cages in within.values()
-        for pair in itertools.combinations(cages, 2)
-        if pair[0][0] != pair[1][0]
+        frozenset({one, other})
+        for one, other in itertools.combinations(subnets, 2)
+        if one[0] != other[0] and subnets[one] & subnets[other]
     }
+
+
+def contradicts(segments: Iterable[Sequence[Cage]], subnets: Mapping[Cage, set[ipaddress.IPv4Network]]) -> bool:
+    """Tell whether segments join cages that have addresses, and none in common. subnets: of C(subnets_of)."""
+    return any(
+        subnets[one] and subnets[other] and not subnets[one] & subnets[other]
+        for segment in segments
+        for one, other in itertools.combinations(segment, 2)
+    )
 
 
 def ring_of(order: Sequence[str]) -> set[frozenset[Cage]]:
@@ -175,7 +197,7 @@ def ring_of(order: Sequence[str]) -> set[frozenset[Cage]]:
 
 
 def assume_links(hosts: Mapping[str, Mapping[str, Any]]) -> set[frozenset[Cage]]:
-    """Guess the cables where nothing says which there are.
+    """Guess the cables where neither frames nor addresses say which there are.
 
     Hosts with one cage up use that one, three hosts or more with both up are a ring (a switch needs one cable of each), else
     cages of one index belong together.
@@ -244,8 +266,9 @@ def name_topology(
 
 @dataclass(frozen=True)
 class Cabling:
-    """What is cabled to what. assumed: no host has listened, cages that are up are taken to belong together. order: hosts of a ring or a
-    line as the cables lead. links: what the segments were made from; silent: cages that are up and heard nobody."""
+    """What is cabled to what. assumed: no host has listened, cages that are up, or in one subnet, are taken to belong together. order: hosts
+    of a ring or a line as the cables lead. links: what the segments were made from; silent: cages that are up and heard nobody. known: of each
+    cage that is up it is known what it leads to, or that it leads to none of these hosts."""
 
     topology: str
     segments: Sequence[Sequence[Cage]]
@@ -253,7 +276,7 @@ class Cabling:
     order: Sequence[str] = ()
     links: Links = field(default_factory=lambda: Links(set(), set(), {}))
     silent: frozenset[Cage] = frozenset()
-    listened: bool = False
+    known: bool = False
 
 
 def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling:
@@ -265,26 +288,23 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling
     """
     names = list(hosts)
     links = find_links(hosts)
-    pairs = set(links.pairs)
     cages = [(name, cage) for name in names for cage in sorted(up_cages(hosts[name]["fabric"]))]
-    segments = segments_of(cages, pairs)
+    segments = segments_of(cages, links.pairs)
     topology = name_topology(names, segments, links.strangers)
-    assumed = False
+    assumed, known = False, all(entry.get("heard") is not None for entry in hosts.values())
     if topology in APART and not any("heard" in entry for entry in hosts.values()):
         # Nobody has listened: a host that was just booted has not even heard from its neighbours yet.
-        for further in (share_subnets(hosts), assume_links(hosts)):
-            if topology in APART:
-                pairs |= further
-                segments = segments_of(cages, pairs)
-                topology = name_topology(names, segments, links.strangers)
-        topology = "none" if topology == "line" else topology  # a cable that nobody looked for may be there
-        assumed = topology != "none"
+        assumed = True
+        links, segments, topology = _unheard(hosts, links, cages)
+        known = {end for pair in links.pairs for end in pair} == set(cages)
+        if topology == "line" and not known:
+            topology = "none"  # a cable that nobody looked for may be there
     order = walk(names, segments)[1]
     if wanted != "auto" and topology not in APART:
         topology = wanted
     if topology in ("direct", "switch"):
         segments = [segment for segment in segments if {host for host, _cage in segment} == set(names)]
-    met = {cage for pair in pairs for cage in pair} | set(links.strangers)
+    met = {cage for pair in links.pairs for cage in pair} | set(links.strangers)
     return Cabling(
         topology,
         segments,
@@ -292,8 +312,33 @@ def find_cabling(hosts: Mapping[str, Mapping[str, Any]], wanted: str) -> Cabling
         order if topology in ("ring", "line") else (),
         links,
         frozenset(set(cages) - met),
-        all(entry.get("heard") is not None for entry in hosts.values()),
+        known,
     )
+
+
+def _unheard(
+    hosts: Mapping[str, Mapping[str, Any]], links: Links, cages: Sequence[Cage]
+) -> tuple[Links, list[list[Cage]], str]:
+    """Find how hosts are joined that have not listened: by their addresses, and by a guess where that leaves room for one.
+
+    A guess may add a cage without an address to what addresses describe; it never joins cages that addresses keep apart.
+
+    :param hosts: as C(fabric.plan) takes them
+    :param links: of C(find_links)
+    :param cages: that are up
+    :returns: the links with those that are assumed, segments and topology
+    """
+    names, subnets = list(hosts), subnets_of(hosts)
+    pairs = links.pairs | share_subnets(subnets)
+    segments = segments_of(cages, pairs)
+    topology = name_topology(names, segments, links.strangers)
+    if topology in APART:
+        guessed = pairs | assume_links(hosts)
+        tried = segments_of(cages, guessed)
+        named = name_topology(names, tried, links.strangers)
+        if named not in APART and not contradicts(tried, subnets):
+            pairs, segments, topology = guessed, tried, named
+    return Links(pairs, links.own, links.strangers), segments, topology
 
 
 # --- plugs in the wrong port ---------------------------------------------------------------------------------------
@@ -401,15 +446,90 @@ def _moves(repair: Repair, hosts: Mapping[str, Mapping[str, Any]], cabling: Cabl
 
 
 def _repair(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
-    """Find what a ring of these hosts lacks, where that can be known: all have listened, all have a link, no switch is between."""
+    """Find what a ring of these hosts lacks, where that can be known: all have a link, no switch is between."""
     names = list(hosts)
     pairs = cabling.links.pairs
     met = [cage for pair in pairs for cage in pair]
     plain = len(met) == len(set(met)) and not any(cage in cabling.links.strangers for cage in met)
     linked = all(up_cages(entry["fabric"]) for entry in hosts.values())
-    if not 3 <= len(names) <= MOST_RING or not (cabling.listened and plain and linked):
+    if not 3 <= len(names) <= MOST_RING or not (cabling.known and plain and linked):
         return None
     return nearest_ring(names, pairs)
+
+
+def repair_of(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> Repair | None:
+    """Say what the nearest ring lacks, where the cables are none and it is known which was meant.
+
+    :param hosts: as C(fabric.plan) takes them
+    :param cabling: of C(find_cabling)
+    :returns: the ring; None where the cables are right, or where what is wrong with them is not known
+    """
+    if cabling.topology == "none":
+        return _repair(hosts, cabling)
+    if cabling.topology == "line":
+        return (
+            None if _beyond(cabling) else _repair(hosts, cabling) or (_along(hosts, cabling) if cabling.known else None)
+        )
+    if cabling.topology == "ring" and _one_sided(cabling) and cabling.known and not cabling.assumed:
+        return _repair(hosts, cabling) or _along(hosts, cabling)
+    return None
+
+
+def _beyond(cabling: Cabling) -> list[Cage]:
+    """Return the ends of a line that lead on to hosts outside of the group."""
+    return [cage for cage in sorted(cabling.links.strangers) if cage[0] in (cabling.order[0], cabling.order[-1])]
+
+
+def _one_sided(cabling: Cabling) -> list[Sequence[Cage]]:
+    """Return the cables of a ring that join two ports of one side."""
+    return [segment for segment in cabling.segments if len({cage for _host, cage in segment}) == 1]
+
+
+def wrong_plugs(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, list[Any]]:
+    """Return what is wrong with the cables, for a picture of them.
+
+    :param hosts: as C(fabric.plan) takes them
+    :param cabling: of C(find_cabling)
+    :returns: C(cables), those that are not where they belong; C(missing), where they belong, and which are not there; C(ends), ports with a
+        link that leads to nobody of the group; each by its two ends, host and cage
+    """
+    repair = repair_of(hosts, cabling)
+    there = set(cabling.links.pairs)
+    cables, missing, ends = set(), set(), set()
+    if repair:
+        wanted = ring_of(repair.order)
+        cables, missing = there - wanted, wanted - there
+        ends = {end for pair in missing for end in pair} & {*cabling.links.strangers, *cabling.silent}
+    elif cabling.topology == "ring":
+        cables = {frozenset(segment) for segment in _one_sided(cabling)}
+    elif cabling.topology == "line":
+        ends = set(_beyond(cabling))
+    elif cabling.topology == "none" and cabling.known:
+        cables, ends = _own_alone(cabling), {*cabling.silent, *cabling.links.strangers}
+    pairs = {"cables": cables, "missing": missing}
+    return {
+        **{name: sorted([list(end) for end in sorted(pair)] for pair in found) for name, found in pairs.items()},
+        "ends": [list(end) for end in sorted(ends)],
+    }
+
+
+def port_states(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> dict[str, dict[str, str]]:
+    """Return what each port is joined to, by host and cage: C(joined) to a port of the group, C(outside), C(silent): a link and nobody heard, or
+    C(dark): no link.
+
+    :param hosts: as C(fabric.plan) takes them
+    :param cabling: of C(find_cabling)
+    :returns: a word for each of the two ports of each host
+    """
+    met = {end for pair in cabling.links.pairs for end in pair}
+
+    def state(cage: Cage, up: bool) -> str:
+        if not up:
+            return "dark"
+        return "joined" if cage in met else "outside" if cage in cabling.links.strangers else "silent"
+
+    up = {name: up_cages(entry["fabric"]) for name, entry in hosts.items()}
+    return {name: {str(cage): state((name, cage), cage in up[name]) for cage in (0, 1)} for name in hosts}
 
 
 RING_WAY = "A ring goes from port 0 of each Spark into port 1 of the next, from the last into the first."
@@ -423,10 +543,12 @@ def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> l
     :returns: findings
     """
     names, segments = list(hosts), cabling.segments
+    if cabling.topology == "none" and cabling.assumed and not cabling.known:
+        return _judge_unknown(hosts, cabling)
     if cabling.topology == "none":
-        return _judge_apart(hosts, cabling)
+        return _judge_apart(hosts, cabling) + _judge_assumed(cabling)
     if cabling.topology == "line":
-        return _judge_line(hosts, cabling)
+        return _judge_line(hosts, cabling) + _judge_assumed(cabling)
     findings: list[Finding] = []
     if cabling.topology == "ring":
         findings += _judge_ring(hosts, cabling)
@@ -452,16 +574,47 @@ def judge_cabling(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> l
                     "spark-arena/sparkrun#135",
                 )
             )
-    if cabling.assumed:
-        findings.append(
-            make_finding(
-                "assumed",
-                "info",
-                "which cage is cabled to which was not tried out; cages that are up are taken to belong together.",
-                "Run M(dgxspark.vllm.fabric_probe) on all hosts of the group at once.",
-            )
+    return findings + _judge_assumed(cabling) + _judge_strangers(cabling)
+
+
+LISTEN = "Run M(dgxspark.vllm.fabric_probe) on all hosts of the group at once"
+
+
+def _judge_assumed(cabling: Cabling) -> list[Finding]:
+    """Say that nobody has listened, where that is so."""
+    if not (cabling.assumed and cabling.segments):
+        return []
+    return [
+        make_finding(
+            "assumed",
+            "info",
+            "which cage is cabled to which was not tried out; cages whose addresses share a subnet are taken to belong together, else those "
+            "that are up.",
+            f"{LISTEN}.",
         )
-    return findings + _judge_strangers(cabling)
+    ]
+
+
+def _judge_unknown(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
+    """Name the ports of which addresses do not say what they lead to, where all hosts have one with a link."""
+    if not all(up_cages(entry["fabric"]) for entry in hosts.values()):
+        return []
+    subnets = subnets_of(hosts)
+    met = {cage for pair in cabling.links.pairs for cage in pair}
+    open_ends = [
+        port(cage) + (f" ({', '.join(sorted(map(str, subnets[cage])))})" if subnets[cage] else "")
+        for cage in subnets
+        if cage not in met
+    ]
+    return [
+        make_finding(
+            "cabling_unknown",
+            "warning",
+            f"what the hosts are cabled to is not known: nobody has listened, and no address says where {join(open_ends)} "
+            f"{'leads' if len(open_ends) == 1 else 'lead'}.",
+            f"{LISTEN}; the role fabric does, before it changes anything.",
+        )
+    ]
 
 
 def _judge_strangers(cabling: Cabling) -> list[Finding]:
@@ -482,7 +635,7 @@ def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> li
     """Name the hosts that no link joins, where all have a cage with a link; and the plugs, where a ring can be made out."""
     segments = cabling.segments
     linked = [name for name in hosts if up_cages(hosts[name]["fabric"])]
-    repair = _repair(hosts, cabling)
+    repair = repair_of(hosts, cabling)
     if repair:
         return [
             make_finding(
@@ -512,7 +665,7 @@ def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> li
     else:
         message = (
             f"no QSFP link joins {join(f'{first} with {second}' for first, second in apart)}: the cages of one "
-            "receive nothing from the other."
+            + ("have no address of a subnet of the other." if cabling.assumed else "receive nothing from the other.")
         )
     return [
         make_finding(
@@ -529,8 +682,15 @@ def _judge_apart(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> li
     ]
 
 
+def _own_alone(cabling: Cabling) -> set[frozenset[Cage]]:
+    """Return the cables that join the two ports of one host, which no switch explains."""
+    return {
+        pair for pair in cabling.links.own if not any(pair & other for other in cabling.links.pairs if other != pair)
+    }
+
+
 def _judge_own(cabling: Cabling) -> list[Finding]:
-    """Name the hosts of which a cable joins the two ports, which no switch explains."""
+    """Name the hosts of which a cable joins the two ports."""
     return [
         make_finding(
             "own_cable",
@@ -538,9 +698,7 @@ def _judge_own(cabling: Cabling) -> list[Finding]:
             f"{host}: a cable joins port 0 with port 1 of the same Spark.",
             "Move one end of it to another Spark.",
         )
-        for pair in sorted(sorted(pair) for pair in cabling.links.own)
-        for host in [pair[0][0]]
-        if not any(set(pair) & set(other) for other in cabling.links.pairs if set(other) != set(pair))
+        for host in sorted({host for pair in _own_alone(cabling) for host, _cage in pair})
     ]
 
 
@@ -557,15 +715,8 @@ def _islands(names: Sequence[str], together: Iterable[set[str]]) -> list[list[st
 
 def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
     """Say what closes a line to a ring."""
-    repair = _repair(hosts, cabling) or (_along(hosts, cabling) if cabling.listened else None)
-    outside = sorted(
-        {
-            name
-            for cage, found in cabling.links.strangers.items()
-            if cage[0] in (cabling.order[0], cabling.order[-1])
-            for name in found
-        }
-    )
+    repair = repair_of(hosts, cabling)
+    outside = sorted({name for cage in _beyond(cabling) for name in cabling.links.strangers[cage]})
     if outside:
         fix = f"Its ends lead on to {join(outside)}, not of this group: put {'it' if len(outside) == 1 else 'them'} in, or join the ends."
     elif repair:
@@ -585,10 +736,10 @@ def _judge_line(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> lis
 
 def _judge_ring(hosts: Mapping[str, Mapping[str, Any]], cabling: Cabling) -> list[Finding]:
     """Judge the cables of a ring: each is to join port 0 with port 1, and ranks are to follow them."""
-    wrong = [segment for segment in cabling.segments if len({cage for _host, cage in segment}) == 1]
+    wrong = _one_sided(cabling)
     fix = "Move one end of it."
-    if wrong and cabling.listened:
-        repair = _repair(hosts, cabling) or _along(hosts, cabling)
+    repair = repair_of(hosts, cabling)
+    if repair:
         fix = f"{'; '.join(_moves(repair, hosts, cabling))}.{_listed(hosts, repair.order)}"
     findings = [
         make_finding(

@@ -109,6 +109,8 @@ OWNED_ARGS = {
     "distributed-executor-backend": "spark_cluster.executor",
 }
 """Options of vLLM that the cluster sets, with what sets them."""
+MOST_REPORTED = 4
+"""Hosts of the largest ring that somebody has written about."""
 INTERFACES = {
     "NCCL_SOCKET_IFNAME": "netdev",
     "GLOO_SOCKET_IFNAME": "netdev",
@@ -615,7 +617,7 @@ def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
 def check_reach(
     cluster: Cluster, name: str, args: Mapping[str, Any], planned: Mapping[str, Any] | None
 ) -> list[Finding]:
-    """Find a service whose ranks send to hosts that no cable of the ring joins them with; NCCL relays nothing.
+    """Find a service whose ranks send to hosts that no cable of the ring joins them with; NCCL relays nothing. Else say what nobody has reported.
 
     :param cluster: as the inventory has it
     :param name: of the service
@@ -632,7 +634,7 @@ def check_reach(
         if frozenset(cluster.hosts[rank] for rank in pair) not in joined
     ]
     if not apart:
-        return []
+        return _unreported(cluster, name, args)
     first, second = min(apart)
     split = ", ".join(
         f"{key} {args[key]}"
@@ -648,6 +650,32 @@ def check_reach(
             "which no cable of the ring joins.",
             fix="Span the whole ring by tensor-parallel-size alone, or two hosts that a cable joins, or take a switch.",
             source="spark-vllm-docker and spark-ds41f run one tensor-parallel group over the whole ring and nothing else",
+            basis="measured",
+        )
+    ]
+
+
+def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> list[Finding]:
+    """Say what of a split over a ring of four or more nobody is known to have run, though each rank sends to its neighbours alone."""
+    split = launch.parse(args).args
+    ways = {
+        f"a ring of {cluster.size}": cluster.size > MOST_REPORTED,
+        "pipeline stages": split.get("pipeline-parallel-size", 1) > 1,
+        # With one replica vLLM adds up what the experts of each rank gave, as it does without: nothing is sent from each to each.
+        "experts spread over the ranks": bool(split.get("enable-expert-parallel")),
+        "a decode context over ranks": split.get("decode-context-parallel-size", 1) > 1,
+    }
+    unknown = [way for way, has in ways.items() if has]
+    if cluster.size < 4 or not unknown:
+        return []
+    return [
+        Finding(
+            rule="cluster.unreported",
+            severity="info",
+            service=name,
+            message=f"nobody has reported {' and '.join(unknown)} on Sparks in a ring of more than three; by what each rank sends it can run.",
+            fix="Nothing; what is reported is tensor-parallel-size alone, over rings of three and four.",
+            source="spark-vllm-docker, sparkring and spark-ds41f run one tensor-parallel group over the whole ring",
             basis="measured",
         )
     ]

@@ -16,14 +16,19 @@ from typing import Any
 from .._common.findings import Finding
 from .._content import image_probe_program
 from . import collective_program
+from .cabling import join
+from .fabric import DEGRADED, ON_SWITCH
 
 CONTAINER = "dgxspark-collective"
 SECONDS = 180
 """After which it is ended: a GPU image takes half a minute to import torch, ranks may wait a minute for each other, and a round as long."""
 TOOL = "all_reduce"
 """Its key in C(min_gbps)."""
-TAKEN = ("NCCL_", "GLOO_", "UCX_", "OMPI_", "MN_IF_NAME", "TP_SOCKET_IFNAME", "VLLM_HOST_IP")
-"""How variables begin that say over which network ranks talk."""
+TAKEN = (
+    *("NCCL_", "GLOO_", "UCX_", "OMPI_", "MN_IF_NAME", "TP_SOCKET_IFNAME", "VLLM_HOST_IP"),
+    *("LD_PRELOAD", "LD_LIBRARY_PATH", "VLLM_NCCL_SO_PATH", "TORCH_USE_RTLD_GLOBAL"),
+)
+"""How variables begin that say over which network ranks talk, and by which NCCL."""
 NCCL_FIX = (
     "Nothing was started. env: {NCCL_DEBUG: INFO} of the service shows by which device each way goes; docs/fabric.md has the settings. "
     "bandwidth: false below fabric of spark_cluster starts without this test."
@@ -44,19 +49,35 @@ def program() -> str:
     return "\n".join((parts[0], *own, "main()", ""))
 
 
-def environment(env: Mapping[str, str], rank: int, size: int, head: str, port: int) -> dict[str, str]:
+def cables(topology: str, size: int) -> list[tuple[int, int]]:
+    """Return the pairs of ranks that are measured by themselves: neighbours, also on a switch, where each port is in a pair then.
+
+    :param topology: of the group, whose ranks go as its cables do
+    :param size: ranks
+    :returns: pairs; none of two ranks, which are a pair together
+    """
+    if size < 3 or topology not in ("ring", "switch"):
+        return []
+    return [(rank, rank + 1) for rank in range(size - 1)] + ([(0, size - 1)] if topology == "ring" else [])
+
+
+def environment(
+    env: Mapping[str, str], rank: int, size: int, head: str, port: int, pairs: Sequence[tuple[int, int]] = ()
+) -> dict[str, str]:
     """Return the variables of a rank of the test.
 
-    :param env: of the engine; what says over which network it talks is taken from it
+    :param env: of the engine; what says over which network it talks, and by which NCCL, is taken from it
     :param rank: of the host
     :param size: ranks
     :param head: address of the first rank
     :param port: at which ranks meet
+    :param pairs: of C(cables)
     :returns: variables
     """
     own = {name: value for name, value in env.items() if name.startswith(TAKEN)}
     return {
         **own,
+        **({collective_program.CABLES: ",".join(f"{one}-{other}" for one, other in pairs)} if pairs else {}),
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
         "LOCAL_RANK": "0",
@@ -106,44 +127,93 @@ def read(rc: int, out: str, err: str) -> dict[str, Any]:
     return {"unknown": last[0][:300]}
 
 
-def judge(host: str, service: str, result: Mapping[str, Any], least: Mapping[str, float]) -> list[Finding]:
+def measured(hosts: Sequence[str], result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the figures of single cables that a rank is the first of.
+
+    :param hosts: of the test, in the order of its ranks
+    :param result: of C(read), of one of them
+    :returns: C([{hosts, gbps, tool}])
+    """
+    found = []
+    for pair, gbps in (result.get("cables") or {}).items():
+        names = [hosts[int(rank)] for rank in str(pair).split("-")]
+        found.append({"hosts": names, "gbps": float(gbps), "tool": str(result.get("backend"))})
+    return found
+
+
+def judge(host: str, wanted: Mapping[str, Any], result: Mapping[str, Any], least: Mapping[str, float]) -> list[Finding]:
     """Judge the result of one rank.
 
     :param host: that it ran on
-    :param service: whose image and environment it was
+    :param wanted: the test: C(service), whose image and environment it was, C(hosts) in the order of its ranks, and C(topology)
     :param result: of C(read)
     :param least: Gb/s that are enough, by tool
     :returns: findings
     """
-
-    def found(rule: str, severity: str, message: str, fix: str, source: str = "") -> list[Finding]:
-        return [Finding(f"fabric.{rule}", severity, message, fix=fix, service=service, source=source, basis="probed")]
-
+    names = [str(name) for name in wanted["hosts"]]
     if "error" in result:
-        return found(
-            "collective",
-            "error",
-            f"{host}: the ranks of {service} cannot add up a number together: {result['error']}.",
-            NCCL_FIX,
-        )
+        between = [names[rank] for rank in result.get("between") or []]
+        already = f", already {join(between)} alone" if between else ""
+        return [
+            _finding(
+                "collective",
+                "error",
+                f"{host}: the ranks of {wanted['service']} cannot add up a number together{already}: {result['error']}.",
+                NCCL_FIX,
+                wanted,
+            )
+        ]
     if "lacks" in result:
         why, fix = f"the image has no {result['lacks']}", "Nothing, where the image is no vLLM."
     else:
         why, fix = str(result.get("unknown") or "no figure"), "Read what the engine says when it starts; or run again."
-    need, gbps = float(least.get(TOOL, 0)), result.get("gbps")
-    if not isinstance(gbps, (int, float)):
-        return found(
-            "collective_unknown",
-            "info" if "lacks" in result else "warning",
-            f"{host}: whether the ranks of {service} can add up a number together is not known: {why}.",
-            fix,
-        )
-    if result.get("backend") == "nccl" and gbps < need:
-        return found(
-            "collective_slow",
+    if not isinstance(result.get("gbps"), (int, float)):
+        return [
+            _finding(
+                "collective_unknown",
+                "info" if "lacks" in result else "warning",
+                f"{host}: whether the ranks of {wanted['service']} can add up a number together is not known: {why}.",
+                fix,
+                wanted,
+            )
+        ]
+    if result.get("backend") != "nccl":
+        return []  # how fast a processor adds says nothing about cables
+    return _judge_speed(host, wanted, result, float(least.get(TOOL, 0)))
+
+
+def _finding(rule: str, severity: str, message: str, fix: str, wanted: Mapping[str, Any], source: str = "") -> Finding:
+    """Return a finding of a test. wanted: as C(judge) takes it."""
+    service = str(wanted["service"])
+    return Finding(f"fabric.{rule}", severity, message, fix=fix, service=service, source=source, basis="probed")
+
+
+def _judge_speed(host: str, wanted: Mapping[str, Any], result: Mapping[str, Any], need: float) -> list[Finding]:
+    """Judge the figures of NCCL: of the cables that a rank is the first of, and of all. need: Gb/s that are enough."""
+    version = result.get("nccl") or "of the image"
+    switched = wanted.get("topology") == "switch"
+    findings = [
+        _finding(
+            "cable_slow",
             "warning",
-            f"{host}: the ranks of {service} add up at {gbps:g} Gb/s by NCCL {result.get('nccl') or 'of the image'}, less than {need:g}.",
-            "One slow cable slows all: see fabric.slow, or min_gbps for what is enough. 12 Gb/s a host means TCP and not RDMA.",
-            "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23",
+            f"{join(each['hosts'])} alone add up at {each['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
+            f"{ON_SWITCH if switched else ''}{DEGRADED} 12 Gb/s means TCP and not RDMA. min_gbps sets what is enough.",
+            wanted,
+            "a pair has 180 to 192",
         )
-    return []
+        for each in measured([str(name) for name in wanted["hosts"]], result)
+        if each["hosts"][0] == host and each["gbps"] < need
+    ]
+    if result["gbps"] < need:
+        findings.append(
+            _finding(
+                "collective_slow",
+                "warning",
+                f"{host}: the ranks of {wanted['service']} add up at {result['gbps']:g} Gb/s by NCCL {version}, less than {need:g}.",
+                "One slow cable slows all: see fabric.cable_slow and fabric.slow, or min_gbps for what is enough. 12 Gb/s a host means TCP "
+                "and not RDMA.",
+                wanted,
+                "spark-vllm-docker: 10 GB/s on a ring of four; a pair has 23",
+            )
+        )
+    return findings

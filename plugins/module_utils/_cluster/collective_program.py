@@ -9,6 +9,7 @@ Python, so it is plain Python 3.8 with the standard library, and torch where the
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import importlib
 import importlib.util
@@ -25,7 +26,9 @@ RESULT = "dgxspark-collective: "
 """What the line of the result begins with: libraries print what they like."""
 GPU_BYTES = 256 * 2**20
 CPU_BYTES = 16 * 2**20
-ROUNDS = 8
+ROUNDS, CABLE_ROUNDS = 8, 4
+CABLES = "DGXSPARK_CABLES"
+"""Variable with the pairs of ranks that one cable joins, C(0-1,1-2); each is measured by itself before all together."""
 MEET_SECONDS = 60
 """How long ranks wait for each other, and for a round; NCCL gives a dead way up after about 30 s."""
 
@@ -49,28 +52,59 @@ def version_of_nccl(torch: Any) -> str:
         return ""
 
 
-def add_up(torch: Any) -> dict[str, Any]:
-    """Join the other ranks and measure.
+def load_nccl() -> None:
+    """Load the NCCL that an engine is told to take, before torch loads the one that it brings: one by that name is loaded once."""
+    path = os.environ.get("VLLM_NCCL_SO_PATH")
+    if path:
+        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 
-    :param torch: the module
-    :returns: C({backend, nccl, ranks, bytes, seconds, gbps})
+
+def rounds(dist: Any, numbers: Any, count: int, turns: int, group: Any = None) -> float:
+    """Add up numbers, and see how long it takes.
+
+    :param dist: torch.distributed
+    :param numbers: a tensor of ones
+    :param count: ranks of the group
+    :param turns: rounds that are timed
+    :param group: of ranks, None for all
+    :returns: seconds of a round
+    :raises ValueError: where the sum is wrong
     """
-    dist: Any = importlib.import_module("torch.distributed")
-    gpu = torch.cuda.is_available()
-    dist.init_process_group("nccl" if gpu else "gloo", timeout=datetime.timedelta(seconds=MEET_SECONDS))
-    count, size = dist.get_world_size(), GPU_BYTES if gpu else CPU_BYTES
-    numbers = torch.ones(size // 4, dtype=torch.float32, device="cuda" if gpu else "cpu")
     taken = []
-    for turn in range(ROUNDS + 1):
+    for turn in range(turns + 1):
+        numbers.fill_(1.0)
         began = time.monotonic()
-        dist.all_reduce(numbers)
+        dist.all_reduce(numbers, group=group)
         total = float(numbers[-1].item())  # also waits for the GPU
         if total != count:
             raise ValueError(f"{count} ones add up to {total:g}")
         if turn:  # the first connects the ranks
             taken.append(time.monotonic() - began)
-        numbers.fill_(1.0)
-    seconds = sorted(taken)[len(taken) // 2]
+    return sorted(taken)[len(taken) // 2]
+
+
+def add_up(torch: Any) -> dict[str, Any]:
+    """Join the other ranks and measure: each cable by the two ranks at its ends while the others wait, then all together.
+
+    :param torch: the module
+    :returns: C({backend, nccl, ranks, bytes, seconds, gbps, cables}); cables: Gb/s by pair of ranks, of those that this one is in. C({error,
+        between}) where the two ranks of a cable cannot
+    """
+    dist: Any = importlib.import_module("torch.distributed")
+    gpu = torch.cuda.is_available()
+    dist.init_process_group("nccl" if gpu else "gloo", timeout=datetime.timedelta(seconds=MEET_SECONDS))
+    count, size, own = dist.get_world_size(), GPU_BYTES if gpu else CPU_BYTES, dist.get_rank()
+    numbers = torch.ones(size // 4, dtype=torch.float32, device="cuda" if gpu else "cpu")
+    cables = {}
+    for pair in filter(None, os.environ.get(CABLES, "").split(",")):
+        ranks = [int(rank) for rank in pair.split("-")]
+        group = dist.new_group(ranks)  # all ranks make it, and wait here for those that measure
+        if own in ranks:
+            try:
+                cables[pair] = round(bus_gbps(size, 2, rounds(dist, numbers, 2, CABLE_ROUNDS, group)), 2)
+            except Exception as error:  # what NCCL and gloo raise differs by version
+                return {"error": said(error), "between": ranks}
+    seconds = rounds(dist, numbers, count, ROUNDS)
     dist.destroy_process_group()
     return {
         "backend": "nccl" if gpu else "gloo",
@@ -79,7 +113,13 @@ def add_up(torch: Any) -> dict[str, Any]:
         "bytes": size,
         "seconds": round(seconds, 6),
         "gbps": round(bus_gbps(size, count, seconds), 2),
+        "cables": cables,
     }
+
+
+def said(error: BaseException) -> str:
+    """Return an error in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]
 
 
 def main() -> None:
@@ -94,9 +134,10 @@ def main() -> None:
         found: dict[str, Any] = {"lacks": "torch"}
     else:
         try:
+            load_nccl()
             found = add_up(importlib.import_module("torch"))
         except Exception as error:  # whatever it is goes to the person who reads the finding
-            found = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"[:600]}
+            found = {"error": said(error)}
     sys.stdout.write(f"{RESULT}{json.dumps(found)}\n")
     sys.stdout.flush()
     # A rank whose peers are gone may hang in the end of its libraries.

@@ -30,13 +30,16 @@ from .cabling import (
     Cabling,
     Cage,
     find_cabling,
+    interface_of,
     is_link_local,
     join,
     judge_cabling,
     make_finding,
     network_of,
+    port_states,
     up_cages,
     v4,
+    wrong_plugs,
 )
 from .engine_env import PLAYBOOK, REPORTS, Place, environment
 
@@ -70,6 +73,8 @@ MISPLUGGED = tuple(
 """Errors of plugs and of the order of hosts, which no network file mends: nothing is written while there is one."""
 TOPOLOGIES = ("auto", "direct", "switch", "ring")
 LEAST_MTU, MOST_MTU = 1280, 9216
+ETHERNET_MTU = 1500
+"""That of an interface whose host does not say."""
 PROBE_BYTES = 1 << 30
 """A probe of the bandwidth moves 1 GiB: 16 GiB buffers have frozen nodes (NVIDIA/dgx-spark-playbooks#102)."""
 PROBE_MESSAGE = 65536
@@ -183,7 +188,7 @@ class Interface:
     @property
     def mtu(self) -> int:
         """Its MTU; Ethernet's own where the host does not say."""
-        return int(self.facts.get("mtu") or 1500)
+        return int(self.facts.get("mtu") or ETHERNET_MTU)
 
     @property
     def stored(self) -> Sequence[Mapping[str, Any]]:
@@ -224,7 +229,7 @@ class Rail:
     @property
     def works(self) -> bool:
         """Whether all its ends reach each other once the plan is carried out: one subnet, an address for each."""
-        addresses = [ipaddress.IPv4Interface(interface.final) for interface in self.interfaces if interface.final]
+        addresses = [interface_of(interface.final) for interface in self.interfaces if interface.final]
         return (
             len(addresses) == len(self.interfaces)
             and len({address.network for address in addresses}) == 1
@@ -297,7 +302,7 @@ def settle_subnet(interfaces: Sequence[Interface], settings: Settings) -> None:
         for network in dict.fromkeys(network_of(address) for interface in configured for address in interface.usable)
         if all(any(network_of(address) == network for address in interface.usable) for interface in configured)
     ]
-    ours = [ipaddress.IPv4Network(text) for text in (*settings.subnets, settings.network)]
+    ours = [network_of(text) for text in (*settings.subnets, settings.network)]
     shared.sort(key=lambda network: not any(network.subnet_of(own) for own in ours))
     for interface in configured:
         interface.subnet = str(shared[0]) if shared else ""
@@ -406,7 +411,7 @@ class Layout:
                 continue
             self._break(members)
             origin = ""
-            if ipaddress.IPv4Network(subnet).subnet_of(ipaddress.IPv4Network("192.168.0.0/16")):
+            if network_of(subnet).subnet_of(network_of("192.168.0.0/16")):
                 origin = " NVIDIA's cluster set-up script and its example for three Sparks lay it out so."
             elif subnet.startswith("169.254"):
                 origin = " NVIDIA's link-local example lays it out so."
@@ -484,7 +489,7 @@ class Layout:
             )
         addresses: dict[str, list[Interface]] = {}
         for interface in configured:
-            addresses.setdefault(str(ipaddress.IPv4Interface(interface.present).ip), []).append(interface)
+            addresses.setdefault(str(interface_of(interface.present).ip), []).append(interface)
         for address, interfaces in addresses.items():
             if len(interfaces) > 1:
                 self._break(interfaces)
@@ -550,7 +555,7 @@ class Layout:
                 rail.subnet = self._subnet(number, rail, offered, taken)
                 if not rail.subnet:
                     continue
-                taken.append(ipaddress.IPv4Network(rail.subnet))
+                taken.append(network_of(rail.subnet))
             self._addresses(rail)
 
     def _subnet(self, number: int, rail: Rail, offered: list[str], taken: list[ipaddress.IPv4Network]) -> str:
@@ -572,7 +577,7 @@ class Layout:
         others = [(interface.host, *other) for interface in rail.interfaces for other in self._others(interface.host)]
         clash = ""
         for subnet in offered:
-            network = ipaddress.IPv4Network(subnet)
+            network = network_of(subnet)
             met = next((other for other in others if network.overlaps(network_of(other[2]))), None)
             if met:
                 clash = f"{subnet} is the network of {met[1]} ({met[2]}) on {met[0]}"
@@ -588,13 +593,13 @@ class Layout:
         return ""
 
     def _addresses(self, rail: Rail) -> None:
-        network = ipaddress.IPv4Network(rail.subnet)
+        network = network_of(rail.subnet)
         names = list(self.hosts)
         keep = {
             id(interface): interface.present for interface in rail.interfaces if interface.present and not rail.broken
         }
-        used = {ipaddress.IPv4Interface(address).ip for address in keep.values()}
-        used |= {ipaddress.IPv4Interface(interface.given).ip for interface in rail.interfaces if interface.given}
+        used = {interface_of(address).ip for address in keep.values()}
+        used |= {interface_of(interface.given).ip for interface in rail.interfaces if interface.given}
         for interface in rail.interfaces:
             if interface.given or id(interface) in keep:
                 interface.wanted = interface.given or keep[id(interface)]
@@ -623,7 +628,8 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
 
     hosts: in the group's order, the head first. Each has C(fabric) (of M(dgxspark.vllm.spark_info)), and may have
     C(management_address), C(heard) and C(tools) (of M(dgxspark.vllm.fabric_probe)), C(addresses) ({netdev: CIDR} that
-    are given). Returns C({topology, ready, rails, hosts, findings, bandwidth_tests}). ready: engines can use the fabric as it is. C(hosts) has for
+    are given). Returns C({topology, ready, rails, hosts, ports, wrong, findings, bandwidth_tests}), see C(cabling.port_states) and
+    C(cabling.wrong_plugs). ready: engines can use the fabric as it is. C(hosts) has for
     each its C(netplan) document where one is to be written, C(apply) (the host differs from it now), and C(action):
     C(keep) (nothing to do, or not ours to do), C(configure) (nothing is there yet, or what this collection wrote is
     written again), C(migrate) (was asked to repair) or C(refuse) (wrong, and was not asked to). C(address), C(netdev),
@@ -651,6 +657,7 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
     usable = [rail for rail in rails if not rail.broken and len(rail.configured) == len(rail.interfaces)]
     whole = [rail for rail in usable if len({interface.host for interface in rail.interfaces}) == len(names)]
     relay = plan_relay(cabling, rails, actions, settings)
+    places = {name: place_of(name, hosts, rails, cabling.topology, bool(relay)) for name in names}
     findings += judge_meeting(hosts, cabling, rails, actions, settings, relay)
     findings += judge_idle_rails(rails, actions)
     findings += [finding for rail in usable for interface in rail.interfaces for finding in judge_rdma(interface)]
@@ -658,7 +665,11 @@ def plan(hosts: Mapping[str, Mapping[str, Any]], settings: Settings | None = Non
         "topology": cabling.topology,
         "ready": bool(usable if cabling.topology == "ring" else whole) and not layout.wrong,
         "rails": [_rail_answer(rail) for rail in rails],
-        "hosts": {name: plan_host(name, hosts, layout, actions[name], cabling.topology, relay) for name in names},
+        "hosts": {
+            name: plan_host(name, hosts, layout, actions[name], cabling.topology, relay, places) for name in names
+        },
+        "ports": port_states(hosts, cabling),
+        "wrong": wrong_plugs(hosts, cabling),
         "findings": [finding.to_dict() for finding in findings],
     }
     if cabling.topology in APART and cabling.links.pairs:
@@ -884,7 +895,7 @@ def _judge_netdev(name: str, netdev: Mapping[str, Any]) -> list[Finding]:
 def judge_rdma(interface: Interface) -> list[Finding]:
     """Check that the address of an interface is among the GIDs of its RoCE device: NCCL finds its way by that."""
     gids = interface.rdma.get("gids") or []
-    address = str(ipaddress.IPv4Interface(interface.present).ip)
+    address = str(interface_of(interface.present).ip)
     if not gids or any(gid["type"] == "RoCE v2" and gid["address"] == address for gid in gids):
         return []
     return [
@@ -918,6 +929,7 @@ def plan_host(
     action: str,
     topology: str,
     relay: Mapping[str, Sequence[Route]],
+    places: Mapping[str, Place],
 ) -> dict[str, Any]:
     """Return what concerns one host of the plan.
 
@@ -927,12 +939,13 @@ def plan_host(
     :param action: see C(plan)
     :param topology: of the group
     :param relay: of C(plan_relay)
+    :param places: of C(place_of), of all hosts
     :returns: an entry of C(hosts) of the plan
     """
     own = [(rail, interface) for rail in layout.rails for interface in rail.interfaces if interface.host == name]
     interfaces = [interface for _rail, interface in own]
     write = action in WRITES
-    place = place_of(name, hosts, layout.rails, topology, bool(relay))
+    place = places[name]
     lives = all(
         interface.present == interface.wanted and interface.mtu == layout.settings.mtu for interface in interfaces
     )
@@ -940,32 +953,38 @@ def plan_host(
     return {
         "action": action,
         "apply": write and not lives,
-        "rails": [
-            {
-                "name": rail.name,
-                "subnet": rail.subnet,
-                "netdev": interface.name,
-                "cage": interface.cage,
-                "rdma": interface.rdma.get("name"),
-                "address": interface.wanted if write else interface.present,
-                "mtu": mtu if write else interface.mtu,
-                "peers": {
-                    other.host: (other.wanted if write else other.present).partition("/")[0]
-                    for other in rail.interfaces
-                    if other is not interface
-                },
-            }
-            for rail, interface in own
-        ],
+        "rails": [_rail_of_host(rail, interface, write, mtu) for rail, interface in own],
         "netplan": netplan_document(interfaces, mtu, relay.get(name, ())) if write else {},
         "set_aside": set_aside(interfaces) if action == "migrate" else [],
         "restore": restore_commands(interfaces),
         **({"relay": forwards(own)} if relay else {}),
-        "pings": pings(name, layout.rails) + far_pings(name, layout.rails, relay),
+        "pings": [
+            *pings(name, layout.rails),
+            *far_pings(name, layout.rails, relay),
+            *meeting_pings(name, hosts, layout.rails, places),
+        ],
         "netdev": place.netdev,
         "address": place.address,
         "environment": environment(place, topology, len(hosts)),
         "firewall": open_to(name, hosts, layout.rails, place, bool(relay)),
+    }
+
+
+def _rail_of_host(rail: Rail, interface: Interface, write: bool, mtu: int) -> dict[str, Any]:
+    """Write what a host has of a rail as the answer of C(plan) has it. write: whether its network is written; mtu: that it gets then."""
+    return {
+        "name": rail.name,
+        "subnet": rail.subnet,
+        "netdev": interface.name,
+        "cage": interface.cage,
+        "rdma": interface.rdma.get("name"),
+        "address": interface.wanted if write else interface.present,
+        "mtu": mtu if write else interface.mtu,
+        "peers": {
+            other.host: (other.wanted if write else other.present).partition("/")[0]
+            for other in rail.interfaces
+            if other is not interface
+        },
     }
 
 
@@ -1121,6 +1140,40 @@ def far_pings(name: str, rails: Sequence[Rail], relay: Mapping[str, Sequence[Rou
     return found
 
 
+def meeting_pings(
+    name: str, hosts: Mapping[str, Mapping[str, Any]], rails: Sequence[Rail], places: Mapping[str, Place]
+) -> list[dict[str, Any]]:
+    """List what a host of a ring has to send to the others over the network by which their engines meet, once the ring has its addresses.
+
+    :param name: of the host
+    :param hosts: as C(plan) takes them
+    :param rails: final, see C(set_final)
+    :param places: of C(place_of), of all hosts
+    :returns: as C(pings)
+    """
+    own = places[name]
+    if not own.management or any(
+        interface.present != interface.final for rail in rails for interface in rail.interfaces
+    ):
+        return []
+    mtus = {
+        host: int((hosts[host]["fabric"].get("mtus") or {}).get(place.netdev) or 0) for host, place in places.items()
+    }
+    return [
+        {
+            "rail": "management",
+            "host": name,
+            "netdev": own.netdev,
+            "source": own.address,
+            "target": place.address,
+            "target_host": other,
+            "size": (max(mtus[name], mtus[other]) or ETHERNET_MTU) - 28,
+        }
+        for other, place in places.items()
+        if other != name and place.management
+    ]
+
+
 def judge_meeting(
     hosts: Mapping[str, Mapping[str, Any]],
     cabling: Cabling,
@@ -1269,7 +1322,7 @@ def pings(name: str, rails: Sequence[Rail]) -> list[dict[str, Any]]:
 def bandwidth_tests(plan_: Mapping[str, Any], tools: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
     """List the probes of a planned group: the first host with each other one, on each rail.
 
-    tools: programs that each host has. Returns C([{rail, tool, server, client, listen, send}]) with both command lines;
+    tools: programs that each host has. Returns C([{rail, topology, tool, server, client, listen, send}]) with both command lines;
     empty where no tool is on all hosts.
     """
     tool = next((name for name in BANDWIDTH_TOOLS if tools and all(name in has for has in tools.values())), None)
@@ -1287,6 +1340,7 @@ def bandwidth_tests(plan_: Mapping[str, Any], tools: Mapping[str, Sequence[str]]
             tests.append(
                 {
                     "rail": rail["name"],
+                    "topology": plan_["topology"],
                     "tool": tool,
                     "server": server,
                     "client": client,
@@ -1329,22 +1383,39 @@ def parse_bandwidth(tool: str, out: str) -> float | None:
     return float(rows[-1]) if rows else None
 
 
+DEGRADED = (
+    "About 13 Gb/s at a 200 Gb/s link means that the card came up degraded, with any kernel: shut down, take the power off for one to five "
+    "minutes, and start with the cable in."
+)
+ON_SWITCH = (
+    "About 5 Gb/s on a switch is traffic that its chip does not forward: put all ports into one bridge, and where two switches have an uplink "
+    "each, see that RSTP does not block the link between them (a path cost for the second uplink). At most 100: take the limit out of the "
+    "port's shaper, and set 200G-baseCR4. "
+)
+"""What a MikroTik CRS812 was reported to do; other switches have other words for it."""
+
+
 def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, float]) -> list[Finding]:
-    """Judge probes: each has C(rail), C(tool), C(server), C(client), C(gbps) (or null) and C(error)."""
+    """Judge probes.
+
+    :param results: of probes; each has C(rail), C(topology), C(tool), C(server), C(client), C(gbps) (or null) and C(error)
+    :param least: Gb/s that are enough, by tool
+    :returns: findings
+    """
     if not results:
         return [
             Finding(
                 "fabric.no_probe",
                 "info",
                 "the bandwidth was not measured: neither ib_write_bw (package perftest) nor iperf3 is on all hosts.",
-                fix="Install one of them on all hosts of the group.",
+                fix="Install one of them on all hosts of the group; or see what site.yml says of each cable before an engine starts.",
                 basis="probed",
             )
         ]
     findings = []
     for result in results:
         way = f"{result['rail']}: {result['client']} to {result['server']}"
-        need = float(least.get(result["tool"], 0))
+        need, switched = float(least.get(result["tool"], 0)), result.get("topology") == "switch"
         if result.get("gbps") is None:
             findings.append(
                 Finding(
@@ -1361,9 +1432,13 @@ def judge_bandwidth(results: Sequence[Mapping[str, Any]], least: Mapping[str, fl
                     "fabric.slow",
                     "warning",
                     f"{way}: {result['gbps']:g} Gb/s by {result['tool']}, less than {need:g}.",
-                    fix="About 13 Gb/s at a 200 Gb/s link means that the card came up degraded, with any kernel: shut down, "
-                    "take the power off for one to five minutes, and start with the cable in. fabric_min_gbps sets what is enough.",
-                    source="NVIDIA/dgx-spark-playbooks PR#108; NVIDIA developer forum t/383649; healthy rails: 92 to 112 Gb/s by ib_write_bw",
+                    fix=f"{ON_SWITCH if switched else ''}{DEGRADED} fabric_min_gbps sets what is enough.",
+                    source="NVIDIA/dgx-spark-playbooks PR#108; NVIDIA developer forum t/383649; healthy rails: 92 to 112 Gb/s by ib_write_bw"
+                    + (
+                        "; owners of a MikroTik CRS812: 4.9 over a second bridge, 4.5 past a blocked link"
+                        if switched
+                        else ""
+                    ),
                     basis="probed",
                 )
             )

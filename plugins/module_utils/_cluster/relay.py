@@ -8,14 +8,19 @@ Apart from the plan of the network, which hosts need not be sent for it.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from .._runtime.command import NoAnswer
 
 UNIT = "dgxspark-fabric-relay.service"
 """C(__fabric_relay_unit) of the role fabric."""
 FORWARD = ["/usr/sbin/sysctl", "-n", "net.ipv4.ip_forward"]
 ROUTES = ["ip", "-4", "route", "show"]
+NO_RULE = 1
+"""How iptables -C ends where there is no such rule, or no such chain; a lock, a missing table and a wrong word have other codes."""
 
 
 def routes_of(document: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -32,24 +37,44 @@ def routes_of(document: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
+def _ask(run: Callable[..., tuple[int, str, str]], argv: list[str], no: Sequence[int] = ()) -> tuple[int, str]:
+    """Ask a program, and return its exit code and what it said.
+
+    :param run: runs an argv and gives (rc, stdout, stderr)
+    :param argv: the program and its arguments
+    :param no: exit codes beside 0 that are an answer
+    :raises NoAnswer: where it failed otherwise, or is not there: what it was asked is not known
+    """
+    rc, out, err = run(argv)
+    if rc not in (0, *no):
+        said = " ".join((err or out).split()) or f"exit code {rc}"
+        program = argv[0].rpartition("/")[2]
+        raise NoAnswer(program, f"{program} failed: {said}")
+    return rc, out
+
+
 def lost_routes(run: Callable[..., tuple[int, str, str]], wanted: Sequence[Mapping[str, str]]) -> list[str]:
     """Say which routes the kernel has not.
 
     :param run: runs an argv and gives (rc, stdout, stderr)
     :param wanted: of C(routes_of)
     :returns: what is wrong
+    :raises NoAnswer: where the routes cannot be seen
     """
     if not wanted:
         return []
-    rc, out, err = run(ROUTES)
-    if rc:
-        return [f"the routes cannot be seen: {(err or out).strip()}"]
-    there = set(re.findall(r"^(\S+) via (\S+) dev (\S+)", out, re.MULTILINE))
+    shown = re.findall(r"^(\S+) via (\S+) dev (\S+)", _ask(run, ROUTES)[1], re.MULTILINE)
+    there = {_route(*each) for each in shown if each[0] != "default"}
     return [
         f"there is no route to {each['to']} via {each['via']} on {each['dev']}"
         for each in wanted
-        if (each["to"], each["via"], each["dev"]) not in there
+        if _route(each["to"], each["via"], each["dev"]) not in there
     ]
+
+
+def _route(to: str, via: str, dev: str) -> tuple[ipaddress.IPv4Network, ipaddress.IPv4Address, str]:
+    """Return a route as it is compared: the kernel shortens what a file writes out (a host without /32)."""
+    return ipaddress.IPv4Network(to, strict=False), ipaddress.IPv4Address(via), dev
 
 
 def not_passed_on(run: Callable[..., tuple[int, str, str]], ways: Sequence[Mapping[str, str]]) -> list[str]:
@@ -58,20 +83,20 @@ def not_passed_on(run: Callable[..., tuple[int, str, str]], ways: Sequence[Mappi
     :param run: runs an argv and gives (rc, stdout, stderr)
     :param ways: C(relay) of the host's part of the network, each C({from, to})
     :returns: what is wrong
+    :raises NoAnswer: where a program does not say
     """
     if not ways:
         return []
     why = []
-    rc, out, err = run(["systemctl", "show", UNIT, "--property=ActiveState,UnitFileState"])
-    if rc or set(out.split()) != {"ActiveState=active", "UnitFileState=enabled"}:
-        why.append(f"{UNIT} is not active, or not at boot: {' '.join((err or out).split())}")
-    rc, out, err = run(FORWARD)
-    if rc or out.strip() != "1":
-        why.append(f"net.ipv4.ip_forward is not 1: {(err or out).strip()}")
+    _rc, out = _ask(run, ["systemctl", "show", UNIT, "--property=ActiveState,UnitFileState"])
+    if set(out.split()) != {"ActiveState=active", "UnitFileState=enabled"}:
+        why.append(f"{UNIT} is not active, or not at boot: {' '.join(out.split())}")
+    _rc, out = _ask(run, FORWARD)
+    if out.strip() != "1":
+        why.append(f"net.ipv4.ip_forward is not 1: {out.strip()}")
     for way in ways:
         rule = ["-i", str(way["from"]), "-o", str(way["to"]), "-j", "ACCEPT"]
-        rc, _out, _err = run(["/usr/sbin/iptables", "-w", "-C", "DOCKER-USER", *rule])
-        if rc:
+        if _ask(run, ["/usr/sbin/iptables", "-w", "-C", "DOCKER-USER", *rule], no=(NO_RULE,))[0]:
             why.append(
                 f"Docker's chain DOCKER-USER does not accept what comes by {way['from']} and leaves by {way['to']}"
             )

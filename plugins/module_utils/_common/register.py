@@ -24,7 +24,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "warning": "agent_exposed speech_loopback unhashed",
         "info": "persistent_config",
     },
-    "cluster": {"error": "address image interface unreached", "warning": "hosts_differ", "info": "executor"},
+    "cluster": {"error": "address image interface unreached", "warning": "hosts_differ", "info": "executor unreported"},
     "container": {"error": "mount read_only", "warning": "read_only weaker"},
     "doctor": {
         "error": """
@@ -55,7 +55,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
             ring_cabling ring_order same_subnet shared_file subnets_differ
         """,
         "warning": """
-            collective_slow collective_unknown half mtu_small no_relay probe_failed several_addresses slow slow_link slow_pcie
+            cable_slow cabling_unknown collective_slow collective_unknown half mtu_small no_relay probe_failed several_addresses slow slow_link slow_pcie
             interface_down volatile
         """,
         "info": "assumed collective_unknown no_probe others second_cable unequal_cages",

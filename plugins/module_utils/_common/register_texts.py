@@ -410,8 +410,12 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "nothing; one is enough",
         ),
         "fabric.assumed": (
-            "links were not probed; cages that are up are assumed to be connected",
+            "links were not probed; cages whose addresses share a subnet, else those that are up, are assumed to be connected",
             "run `fabric_probe` on all hosts at once",
+        ),
+        "fabric.cabling_unknown": (
+            "links were not probed, and addresses do not say what a port leads to; nothing is assumed",
+            "run the role, which listens first",
         ),
     },
     "fabric.md#addresses": {
@@ -508,7 +512,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "fabric.slow": (
             "less than `fabric_min_gbps`; about 13 Gb/s at a 200 Gb/s link is a card that came up degraded, healthy rails gave 92 "
             "to 112 by `ib_write_bw`",
-            "reboot with the cable in, power off for a minute",
+            "reboot with the cable in, power off for a minute; on a switch first bridge, RSTP and shaper",
         ),
         "fabric.probe_failed": (
             "the program printed no result",
@@ -517,6 +521,11 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "fabric.collective": (
             "torch and NCCL of the engine's image, on all hosts at once, could not add up a number; nothing was started",
             "what it says; `NCCL_DEBUG: INFO` in `env` of the service shows the device of each way",
+        ),
+        "fabric.cable_slow": (
+            "the two ranks at the ends of a cable, or of a switch, add up slower than `all_reduce` of `fabric_min_gbps`; measured on three "
+            "hosts and more, with or without `ib_write_bw`",
+            "as for `fabric.slow`",
         ),
         "fabric.collective_slow": (
             "they could, and slower than `all_reduce` of `fabric_min_gbps` (bus bandwidth as nccl-tests count it); a ring of four has 80 and "
@@ -557,6 +566,11 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
             "in a ring of four or more, ranks send to hosts that no cable joins them with: pipeline stages of several ranks, or "
             "tensor-parallel groups of a part of the ring",
             "`tensor-parallel-size` over the whole ring, or a switch",
+        ),
+        "cluster.unreported": (
+            "the split over a ring of four or more can run, and nobody is known to have run it: more than four hosts, pipeline stages, "
+            "experts or a decode context over the ranks",
+            "nothing",
         ),
     },
     "security.md#findings": {

@@ -456,6 +456,11 @@ def parse_ip_addr(text: str) -> dict[str, list[str]]:
     }
 
 
+def parse_ip_mtu(text: str) -> dict[str, int]:
+    """Parse C(ip -j addr): C({netdev: MTU})."""
+    return {str(item["ifname"]): item["mtu"] for item in _json_items(text, "ifname") if type(item.get("mtu")) is int}
+
+
 def parse_ip_neigh(text: str) -> dict[str, list[dict[str, str]]]:
     """Parse C(ip -j neigh): C({netdev: [{address, mac}]}), those that have answered."""
     found: dict[str, list[dict[str, str]]] = {}
@@ -697,19 +702,20 @@ def read_fabric(root: str, run: Run, pci: dict[str, tuple[str, str]], config_roo
     :param run: runs C(ip) and C(rdma)
     :param pci: vendor and device by PCI function
     :param config_root: where /etc and /run of the host itself are found
-    :returns: C({connectx, pci_functions, ports, networks, relay}). networks: addresses of all other interfaces, by name. relay: whether
-        the role fabric has had this host pass on what is for others.
+    :returns: C({connectx, pci_functions, ports, networks, mtus, relay}). networks: addresses of all other interfaces, by name; mtus: their
+        MTUs. relay: whether the role fabric has had this host pass on what is for others.
         Each netdev also has C(neighbours), what has answered on it, and C(stored), where its network is written
         down
     """
     names = [name for name in _names(root, "sys/class/net") if _is_connectx(root, name)]
     rdma = read_rdma(root)
     addresses: dict[str, list[str]] = {}
+    mtus: dict[str, int] = {}
     neighbours: dict[str, list[dict[str, str]]] = {}
     if names:
         rc, text, err = run(["ip", "-j", "addr"])
         answered("ip", rc, err)
-        addresses = parse_ip_addr(text)
+        addresses, mtus = parse_ip_addr(text), parse_ip_mtu(text)
         rc, text, err = run(["ip", "-j", "neigh"])
         answered("ip", rc, err)
         neighbours = parse_ip_neigh(text)
@@ -728,7 +734,10 @@ def read_fabric(root: str, run: Run, pci: dict[str, tuple[str, str]], config_roo
         "connectx": bool(functions or netdevs),
         "pci_functions": sorted(functions),
         "ports": group_ports(netdevs),
-        "networks": {name: found for name, found in addresses.items() if found and name not in names and name != "lo"},
+        "networks": (
+            networks := {name: each for name, each in addresses.items() if each and name not in (*names, "lo")}
+        ),
+        "mtus": {name: mtu for name, mtu in mtus.items() if name in networks},
         "relay": Path(config_root, RELAY_UNIT).exists(),
     }
 

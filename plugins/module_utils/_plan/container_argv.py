@@ -142,20 +142,27 @@ def _docker_run(
 
 
 def collective_argv(
-    settings: Mapping[str, Any], service: PlacedService, planned: PlannedService, port: int
+    settings: Mapping[str, Any],
+    service: PlacedService,
+    planned: PlannedService,
+    rank: int,
+    port: int,
+    pairs: Sequence[tuple[int, int]],
 ) -> list[str]:
-    """Return the C(docker run) of a rank's test of the network, as far as the program: image, network and devices of the engine.
+    """Return the C(docker run) of a rank's test of the network, as far as the program: image, network, devices and files of the engine.
 
     :param settings: of the host
     :param service: a rank of a cluster
     :param planned: the same, planned
+    :param rank: of the host in the test
     :param port: at which ranks meet
+    :param pairs: of ranks that are measured by themselves, see C(collective.cables)
     :returns: the command; C(-c) and the text of the program follow
     """
     span = service.cluster
     if span is None:
         return []
-    env = collective.environment(planned.env, service.rank, span.size, span.addresses[span.head], port)
+    env = collective.environment(planned.env, rank, span.size, span.addresses[span.head], port, pairs)
     passes = planned.entrypoint == "passthrough"  # it makes a newer CUDA run on an older driver
     return [
         *("/usr/bin/docker", "run", "--rm", "--name", collective.CONTAINER, "--pull", "never", "--log-driver", "none"),
@@ -164,6 +171,9 @@ def collective_argv(
         *(word for name, value in sorted(env.items()) for word in ("--env", f"{name}={value}")),
         *(word for ulimit in settings["spark_ulimits"] for word in ("--ulimit", str(ulimit))),
         *(str(arg) for arg in settings["spark_gpu_args"]),
+        # An NCCL of the owner's own among them; what lies in the folder of the weights may not be there yet.
+        *mounts([entry for entry in planned.files if entry.sha256]),
+        *given_docker_args(settings, service),
         *([] if passes else ["--entrypoint", "python3"]),
         planned.image.run,
         *(["python3"] if passes else []),

@@ -39,12 +39,18 @@ FIGURES = HEADS[3:]
 SEVERITIES = {"error": "errors", "warning": "warnings", "info": "notes"}
 
 
-def page(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], folders: Sequence[str] = ()) -> str:
+def page(
+    plan: Mapping[str, Any],
+    findings: Sequence[Mapping[str, Any]],
+    folders: Sequence[str] = (),
+    figures: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+) -> str:
     """Return the page of a plan with its findings.
 
     :param plan: as C(plan.make_plan) returns it
     :param findings: of all hosts
     :param folders: of the controller; a path below one of them is told as it is below it, since the page may be given to others
+    :param figures: by cluster what was measured last of its network, of C(fabric_figures.of_clusters)
     :returns: HTML
     """
     findings = [_below(finding, folders) for finding in findings]
@@ -54,7 +60,7 @@ def page(plan: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], folders
     sections = [_hosts(groups), _findings(findings)]
     if len(groups) > MOST_OPEN:  # the list of hosts is long: what is wrong comes before it
         sections.reverse()
-    cabled = fabric_picture.networks(plan)
+    cabled = fabric_picture.networks(plan, figures or {})
     sections += [cabled] if cabled else []
     return page_parts.document(title, [_tiles(plan, findings), *sections], fabric_picture.STYLE if cabled else "")
 

@@ -14,7 +14,7 @@ from .._cluster.clustering import Cluster, Span
 from .._common import schema
 from .._common.findings import Finding
 from .._vllm import image_catalogue
-from . import container_argv, image_check, image_questions, on_demand, verbs
+from . import container_argv, image_check, image_questions, on_demand, unit_files, verbs
 from .inventory import claims, read_service
 from .judging import SOLVED, budget_request, check_launch, is_open, solved_args
 from .planned import PlannedHost, PlannedService, plain
@@ -276,7 +276,7 @@ def join_ranks(
     verbs.join_states([planned[host].services for host in cluster.hosts])
     _join_combinations({host: planned[host] for host in cluster.hosts})
     for name in cluster.hosts:
-        test = _collective(cluster, whole["services"], sparks[name], planned)
+        test = _collective(cluster, whole, sparks[name], planned)
         _join_host(cluster, sparks[name], planned[name], test)
 
 
@@ -306,19 +306,30 @@ def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
 
 
 def _collective(
-    cluster: Cluster, services: list[dict[str, Any]], host: Host, planned: Mapping[str, PlannedHost]
+    cluster: Cluster, whole: Mapping[str, Any], host: Host, planned: Mapping[str, PlannedHost]
 ) -> dict[str, Any] | None:
-    """Return the test of the network that a host takes part in before its engine starts: C({service, host, hosts, argv}), None for no test."""
+    """Return the test of the network that a host takes part in before its engine starts, None for no test.
+
+    C({service, host, hosts, topology, argv}), with the C(folders) and C(files) of the host that the container is shown.
+
+    Its ranks go as the group lists the hosts, which in a ring is the way of the cables: groups of ranks of an engine may be neighbours
+    though its ranks are in another order, and the test is one group of all.
+    """
     state = {service.name: service.state for name in cluster.hosts for service in planned[name].services}
-    known = [{**about, "state": state[about["name"]]} for about in services]
+    known = [{**about, "state": state[about["name"]]} for about in whole["services"]]
     for chosen in collective.choose(known):
-        about = next(each for each in services if each["name"] == chosen)
+        about = next(each for each in whole["services"] if each["name"] == chosen)
         if host.name in about["hosts"]:
             rank = next(each for each in planned[host.name].services if each.name == chosen)
             own = next(each for each in host.services if each.name == chosen and _is_rank(each, cluster))
             port = clustering.MASTER_PORT + (own.cluster.position if own.cluster else 0)
-            argv = container_argv.collective_argv(host.settings, own, rank, port)
-            return {"service": chosen, "host": host.name, "hosts": about["hosts"], "argv": argv}
+            first = cluster.hosts.index(about["hosts"][0])
+            order = [name for name in (*cluster.hosts[first:], *cluster.hosts[:first]) if name in about["hosts"]]
+            topology = str((clustering.part_fabric(whole["fabric"], order) or {}).get("topology") or "")
+            pairs = collective.cables(topology, len(order))
+            argv = container_argv.collective_argv(host.settings, own, rank, order.index(host.name), port, pairs)
+            test = {"service": chosen, "host": host.name, "hosts": order, "topology": topology, "argv": argv}
+            return {**test, **unit_files.given(rank)}
     return None
 
 

@@ -293,6 +293,16 @@ def _own_files(item: PlannedService) -> list[File]:
     return [entry for entry in item.files if entry.sha256]
 
 
+def given(item: PlannedService) -> dict[str, list[dict[str, Any]]]:
+    """Return the folders and files of the host that a service is given, as C(component) takes them. item: a planned service."""
+    files = [
+        {"path": entry.host, "source": entry.source} if entry.content is None else _file(entry.host, entry.content)
+        for entry in _own_files(item)
+    ]
+    folders = [dict(folder) for folder in item.folders if folder["path"] == f"/etc/dgxspark/files/{item.name}"]
+    return {"folders": folders, "files": files}
+
+
 def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[str, Any]]:
     """Return the files of one service: what its helper reads, its environment, its unit, its keys, and what the engine is given."""
     text = rank_unit(item, item.settings.rank, hf_home) if item.settings.rank else service_unit(item, user, hf_home)
@@ -301,10 +311,7 @@ def _service_files(item: PlannedService, user: str, hf_home: str) -> list[dict[s
         _file(item.env_file, environment_file(item.env), owner=user, group=user, mode="0600"),
         _file(f"{SYSTEM}/{item.unit}", text, validate=VERIFY),
         *_secrets(map(plain, item.secrets)),
-        *(
-            {"path": entry.host, "source": entry.source} if entry.content is None else _file(entry.host, entry.content)
-            for entry in _own_files(item)
-        ),
+        *given(item)["files"],
     ]
 
 

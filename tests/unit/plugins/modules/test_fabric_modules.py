@@ -18,6 +18,7 @@ from ansible_collections.dgxspark.vllm.plugins.modules import fabric_check, fabr
 
 TEST = {
     "rail": "rail0",
+    "topology": "switch",
     "tool": "iperf3",
     "server": "a",
     "client": "b",
@@ -171,9 +172,13 @@ def test_check_measures(capsys: Any, programs: Any) -> None:
     programs.on("timeout 60 iperf3", '{"end": {"sum_received": {"bits_per_second": 13230000000.0}}}')
     result = run_module(fabric_check, capsys, bandwidth=[TEST], min_gbps={"iperf3": 20})
     assert result["bandwidth"] == [
-        {"rail": "rail0", "tool": "iperf3", "server": "a", "client": "b", "gbps": 13.23, "error": ""}
+        {
+            **{"rail": "rail0", "topology": "switch", "tool": "iperf3", "server": "a", "client": "b"},
+            **{"gbps": 13.23, "error": ""},
+        }
     ]
     assert [finding["rule"] for finding in result["findings"]] == ["fabric.slow"]
+    assert "one bridge" in result["findings"][0]["fix"]
 
 
 def test_check_that_cannot_measure(capsys: Any, programs: Any) -> None:
@@ -196,9 +201,18 @@ def test_check_says_what_is_gone_of_a_relay(capsys: Any, programs: Any) -> None:
     assert result["routes"] == ["there is no route to 192.168.102.0/24 via 192.168.100.11 on enp1s0f0np0"]
     assert result["relay"] == ["net.ipv4.ip_forward is not 1: 0"] and result["changed"] is False
     assert run_module(fabric_check, capsys)["relay"] == [] == run_module(fabric_check, capsys)["routes"]
+    programs.on("/usr/sbin/iptables", "", rc=4, err="Another app is currently holding the xtables lock\n")
+    result = run_module(fabric_check, capsys, relay=[{"from": "enp1s0f0np0", "to": "enp1s0f1np1"}])
+    assert result["failed"] and "iptables failed: Another app is currently holding" in result["msg"]
 
 
-ADD_UP = {"service": "glm", "host": "a", "hosts": ["a", "b"], "argv": ["/usr/bin/docker", "run", "--rm", "image"]}
+ADD_UP = {
+    "service": "glm",
+    "host": "a",
+    "hosts": ["a", "b"],
+    "topology": "direct",
+    "argv": ["/usr/bin/docker", "run", "--rm", "image"],
+}
 
 
 def test_check_adds_up_and_leaves_no_container(capsys: Any, programs: Any) -> None:

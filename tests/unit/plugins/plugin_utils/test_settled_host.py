@@ -77,13 +77,18 @@ def test_a_ring_that_has_its_addresses_is_asked_what_it_needs_without_listening(
     for name in names:
         asked, why = settled_host.network_of(PLAN, now, name)
         assert why == [] and settled_host.network_of(PLAN, listened, name) == (asked, [])
-        # Two interfaces of each of two cables, and with a relay what lies beyond them.
-        assert len(asked["pings"]) >= 4 and {ping["size"] for ping in asked["pings"]} == {8972}
+        # Two interfaces of each of two cables, with a relay what lies beyond them, and all others by the network over which engines meet.
+        by = {"cable": 0, "management": 0}
+        for ping in asked["pings"]:
+            by["management" if ping["rail"] == "management" else "cable"] += 1
+            assert ping["size"] == (1472 if ping["rail"] == "management" else 8972)
+        assert by["cable"] >= 4 and by["management"] == count - 1
         assert bool(asked["routes"]) is bool(asked["relay"]) is settings.relay
         assert len(asked["relay"]) == (4 if settings.relay else 0)
         (unit,) = asked["units"]
         assert (unit["path"], bool(unit["sha256"])) == (f"/etc/systemd/system/{relay.UNIT}", settings.relay)
-    beyond = {ping["target_host"] for ping in settled_host.network_of(PLAN, now, "s1")[0]["pings"]}
+    sent = settled_host.network_of(PLAN, now, "s1")[0]["pings"]
+    beyond = {ping["target_host"] for ping in sent if ping["rail"] != "management"}
     assert beyond == (set(names) - {"s1"} if settings.relay or count == 3 else {"s2", f"s{count}"})
 
 

@@ -175,6 +175,77 @@ def test_nobody_listened_and_both_ports_are_up() -> None:
         assert [found["rule"] for found in plan["findings"]] == ["fabric.assumed"]
 
 
+def unheard(plant: Plant, plan: dict[str, Any], keep: bool = True) -> dict[str, dict[str, Any]]:
+    """What hosts say that have the addresses of a plan, and have not listened since. keep: also on ports that have lost their link."""
+    hosts = live(plant, plan)
+    for entry in hosts.values():
+        del entry["heard"]
+        for netdev in (each for port in entry["fabric"]["ports"] for each in port["netdevs"]):
+            netdev["addresses"] = netdev["addresses"] if keep or netdev["up"] else []
+    return hosts
+
+
+def cabling_said(plan: dict[str, Any]) -> list[str]:
+    """What a plan says of cables and addresses; that nobody has listened goes without saying."""
+    return [found["rule"] for found in plan["findings"] if found["rule"] not in ("fabric.assumed", "fabric.others")]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("size", range(3, 9))
+def test_a_settled_ring_that_lost_a_cable_is_a_line_also_before_anybody_listens(size: int, keep: bool) -> None:
+    """Its addresses say what the other cables are; nothing is guessed beside them."""
+    plan = judged(ring(size))[0]
+    for cable in ring(size).cables:
+        plant = ring(size)
+        plant.cables.remove(cable)
+        found = fabric.plan(unheard(plant, plan, keep))
+        assert (found["topology"], found["ready"], cabling_said(found)) == ("line", False, ["fabric.line"])
+        assert mend(plant, texts(found["findings"])) and plant.cables == ring(size).cables
+        assert "fabric.assumed" in [each["rule"] for each in found["findings"]]
+
+
+@pytest.mark.parametrize("size", range(3, 9))
+def test_what_addresses_leave_open_is_called_not_known_before_anybody_listens(size: int) -> None:
+    plan = judged(ring(size))[0]
+    # The other end of a plug that was moved to a switch of somebody else: it has a link, and no host has an address of its subnet.
+    plant = ring(size)
+    plant.cables.remove(frozenset({("spark-1", 0), ("spark-2", 1)}))
+    plant.outside = {("spark-2", 1): "elsewhere"}
+    found = fabric.plan(unheard(plant, plan))
+    assert (found["topology"], cabling_said(found)) == ("none", ["fabric.cabling_unknown"])
+    (said,) = found["findings"]
+    assert said["severity"] == "warning" and "no address says where spark-2 port 1 (192.168." in said["message"]
+    # Two hosts that a guess would join have addresses that keep them apart.
+    hosts = unheard(switch(size), judged(switch(size))[0])
+    for netdev in hosts["spark-3"]["fabric"]["ports"][0]["netdevs"]:
+        netdev["addresses"] = [netdev["addresses"][0].replace("192.168.", "10.7.")]
+    found = fabric.plan(hosts)
+    assert (found["topology"], cabling_said(found)) == ("none", ["fabric.cabling_unknown"])
+
+
+@pytest.mark.parametrize("size", range(3, 9))
+def test_a_host_without_addresses_joins_what_the_others_have(size: int) -> None:
+    """One that was installed anew: it is planned beside the others as before anybody listened."""
+    for plant in (ring(size), switch(size)):
+        plan = judged(plant)[0]
+        hosts = unheard(plant, plan)
+        for netdev in (each for port in hosts["spark-2"]["fabric"]["ports"] for each in port["netdevs"]):
+            netdev.update(addresses=[], stored=[])
+        found = fabric.plan(hosts)
+        assert (found["topology"], cabling_said(found)) == (plan["topology"], [])
+        assert found["hosts"]["spark-2"]["action"] == "configure"
+
+
+def test_addresses_of_two_pairs_do_not_make_a_ring_of_four() -> None:
+    """Both of its other cables are out."""
+    plan = judged(ring(4))[0]
+    plant = ring(4)
+    plant.cables -= {frozenset({("spark-2", 0), ("spark-3", 1)}), frozenset({("spark-4", 0), ("spark-1", 1)})}
+    found = fabric.plan(unheard(plant, plan))
+    assert (found["topology"], cabling_said(found)) == ("none", ["fabric.miscabled"])
+    assert mend(plant, texts(found["findings"])) and plant.cables == ring(4).cables
+
+
 def test_two_pairs_on_one_switch_hear_each_other_and_plan_for_themselves() -> None:
     crowd = names_of(4)
     for pair, others in ((crowd[:2], crowd[2:]), (crowd[2:], crowd[:2])):
@@ -222,7 +293,8 @@ def live(plant: Plant, plan: dict[str, Any]) -> dict[str, dict[str, Any]]:
         wanted = plan["hosts"][name]["netplan"]["network"]["ethernets"]
         for netdev in (each for port in entry["fabric"]["ports"] for each in port["netdevs"]):
             own = {"path": fabric.NETPLAN_FILE, "persistent": True, "alone": True, "managed": True}
-            netdev.update(addresses=wanted[netdev["name"]]["addresses"], stored=[own])
+            if netdev["name"] in wanted:
+                netdev.update(addresses=wanted[netdev["name"]]["addresses"], stored=[own])
     return hosts
 
 
@@ -287,13 +359,32 @@ def test_far_hosts_are_pinged_once_the_addresses_are_there() -> None:
     assert after["ready"]
     targets = {ping["target_host"] for ping in after["hosts"]["spark-1"]["pings"]}
     assert targets == {"spark-2", "spark-3", "spark-4", "spark-5"}
-    assert {ping["size"] for ping in after["hosts"]["spark-1"]["pings"]} == {8972}
+    assert {ping["size"] for ping in after["hosts"]["spark-1"]["pings"] if ping["rail"] != "management"} == {8972}
     told = [
         {key: host[key] for key in ("address", "netdev", "environment", "firewall")} for host in plan["hosts"].values()
     ]
     assert told == [
         {key: host[key] for key in ("address", "netdev", "environment", "firewall")} for host in after["hosts"].values()
     ]
+
+
+def test_the_network_by_which_ranks_of_a_ring_meet_is_pinged_with_packets_that_fill_its_mtu() -> None:
+    plant = ring(4)
+    for relay in (False, True):
+        hosts = live(plant, judged(plant, relay=relay)[0])
+        hosts["spark-3"]["fabric"]["mtus"] = {"enP7s7": 9000}
+        own = fabric.plan(hosts, fabric.Settings(relay=relay))["hosts"]
+        sent = {name: [p for p in host["pings"] if p["rail"] == "management"] for name, host in own.items()}
+        # The larger MTU of two ends is what gets lost on the way.
+        sizes = {ping["target_host"]: ping["size"] for ping in sent["spark-1"]}
+        assert sizes == {"spark-2": 1472, "spark-3": 8972, "spark-4": 1472}
+        assert {ping["size"] for ping in sent["spark-3"]} == {8972}
+        assert {(p["netdev"], p["source"], p["target"]) for p in sent["spark-2"]} == {
+            ("enP7s7", "10.0.0.2", f"10.0.0.{number}") for number in (1, 3, 4)
+        }
+    # On a switch and in a pair they meet over the rails, which are pinged anyway.
+    plan = fabric.plan(live(switch(4), judged(switch(4))[0]))
+    assert not [p for host in plan["hosts"].values() for p in host["pings"] if p["rail"] == "management"]
 
 
 def test_engines_of_a_ring_without_another_network() -> None:
@@ -334,6 +425,31 @@ def test_a_plug_in_the_wrong_port_is_named_by_port() -> None:
     assert plan["topology"] == "none" and found["rule"] == "fabric.miscabled"
     assert "spark-3 port 0 belongs into spark-4 port 1 (its cable ends in spark-1 port 1" in found["message"]
     assert "spark-4 port 0 belongs into spark-1 port 1" in found["message"]
+
+
+def test_what_a_picture_marks() -> None:
+    plan, _errors = judged(ring(4))
+    assert plan["wrong"] == {"cables": [], "missing": [], "ends": []}
+    assert plan["ports"] == {name: {"0": "joined", "1": "joined"} for name in names_of(4)}
+    plan, _errors = judged(exchanged(ring(4), "spark-2"))
+    assert plan["wrong"]["cables"] == [[["spark-1", 0], ["spark-2", 0]], [["spark-2", 1], ["spark-3", 1]]]
+    assert plan["wrong"]["missing"] == [[["spark-1", 0], ["spark-2", 1]], [["spark-2", 0], ["spark-3", 1]]]
+    # A port that leads elsewhere, one that is silent, one without a link.
+    plant = ring(5)
+    plant.cables.discard(frozenset({("spark-1", 0), ("spark-2", 1)}))
+    plant.outside[("spark-1", 0)] = "elsewhere"
+    plant.deaf = {frozenset({("spark-3", 0), ("spark-4", 1)})}
+    plan, _errors = judged(plant)
+    assert plan["ports"]["spark-1"]["0"] == "outside" and plan["ports"]["spark-2"]["1"] == "dark"
+    assert plan["ports"]["spark-3"]["0"] == plan["ports"]["spark-4"]["1"] == "silent"
+    assert plan["wrong"]["ends"] == [["spark-1", 0], ["spark-3", 0], ["spark-4", 1]]
+    plant = Plant(names_of(2), {frozenset({("spark-1", 0), ("spark-1", 1)})}, outside={("spark-2", 0): "other"})
+    wrong = judged(plant)[0]["wrong"]
+    assert wrong == {"cables": [[["spark-1", 0], ["spark-1", 1]]], "missing": [], "ends": [["spark-2", 0]]}
+    # Those of a switch, of which one port is on another one.
+    plant = switch(5)
+    plant.switches = [plant.switches[0] - {("spark-4", 0)}, {("spark-4", 0)}]
+    assert judged(plant)[0]["wrong"] == {"cables": [], "missing": [], "ends": [["spark-4", 0]]}
 
 
 def test_the_plugs_of_one_spark_exchanged() -> None:
@@ -453,12 +569,38 @@ def mend(plant: Plant, said: str) -> bool:
     return bool(turned or moves or listed)
 
 
+SHAPES = {
+    "ring": 9,
+    "switch": 2,
+    "pair": 2,
+    "two cables to a switch": 2,
+    "two pairs on a switch": 1,
+    "a part of a ring": 2,
+    "settled": 4,
+}
+"""What a case is about, and how often beside the others."""
+
+
+def moved(plant: Plant, plan: dict[str, Any]) -> set[frozenset[Cage]]:
+    """The cables once those that a plan marks as wrong are where it says."""
+    cables, missing = (
+        {frozenset((host, cage) for host, cage in pair) for pair in plan["wrong"][name]}
+        for name in ("cables", "missing")
+    )
+    taken = {end for pair in missing for end in pair}
+    return {cable for cable in plant.cables - cables if not cable & taken} | missing
+
+
 def one_case(seed: int) -> str:
-    """Plan one damaged group; return what was said of it, C(right), C(named) or C(not known)."""
+    """Plan one damaged group; return what was said of it: C(right), C(named) or C(not known)."""
     chance = random.Random(seed)
-    size = chance.randint(2, 8)
-    if size == 2 or chance.random() < 0.15:
-        return one_switch(chance, size)
+    (shape,) = chance.choices([*SHAPES], [*SHAPES.values()])
+    return CASES[shape](chance, f"{seed}, {shape}")
+
+
+def one_ring(chance: random.Random, seed: str) -> str:
+    """A ring of three to eight, to which up to three things were done."""
+    size = chance.randint(3, 8)
     plant = ring(size, mirrored=chance.random() < 0.5)
     before = set(plant.cables)
     if chance.random() < 0.2:
@@ -466,10 +608,12 @@ def one_case(seed: int) -> str:
     listed = list(plant.names)
     kinds = [damage(plant, chance) for _number in range(chance.choice([0, 1, 1, 1, 2, 2, 3]))]
     damaged = set(plant.cables) - plant.deaf
-    _plan, errors = judged(plant)
+    plan, errors = judged(plant)
     said = texts(errors)
+    marked = moved(plant, plan)
     whole = plant.cables == before and not (plant.deaf & plant.cables or plant.outside or plant.off)
     if not errors:
+        assert marked == plant.cables, (seed, kinds)
         # Nothing to say: a ring in the order of the group, whatever was done to it on the way.
         assert plant.cables in (cabling.ring_of(listed), cabling.ring_of(listed[::-1])), (seed, kinds)
         assert not plant.deaf & plant.cables, (seed, kinds)
@@ -484,6 +628,8 @@ def one_case(seed: int) -> str:
     if not mend(plant, said):
         assert "not known" in said or "no QSFP link joins" in said or "not of this group" in said, (seed, kinds, said)
         return "not known"
+    # What a picture marks is what the words say.
+    assert marked == plant.cables, (seed, kinds, said)
     after, left = judged(plant)
     assert (after["topology"], left) == ("ring", []), (seed, kinds, said, texts(left))
     if len(kinds) == 1 and listed == names_of(size):
@@ -494,40 +640,205 @@ def one_case(seed: int) -> str:
     return "named"
 
 
-def one_switch(chance: random.Random, size: int) -> str:
-    """Plan a pair or a group on a switch of which one host may be elsewhere or unplugged."""
-    plant = switch(size, chance.randint(0, 1))
+def told_of_hosts_without_a_link(plant: Plant, said: str) -> bool:
+    """Whether some have none; each of them is named then, and no plug is."""
+    dark = {name for name in plant.names if not any(plant.lit((name, cage)) for cage in NETDEVS)}
+    if dark:
+        assert all(f"{name}: there is no ConnectX-7" in said or f"{name}: no QSFP cage" in said for name in dark), said
+        assert not BELONGS.search(said), said
+    return bool(dark)
+
+
+def one_switch(chance: random.Random, seed: str, both: bool = False) -> str:
+    """A group on a switch of which one host may be elsewhere or unplugged. both: each has two cables on it."""
+    size, cage = chance.randint(2, 8), chance.randint(0, 1)
+    plant = switch(size, cage)
+    plant.switches = [{(name, port) for name in plant.names for port in ((0, 1) if both else (cage,))}]
     name = chance.choice(plant.names)
     (ports,) = plant.switches
-    mine = next(cage for cage in ports if cage[0] == name)
+    mine = {end for end in ports if end[0] == name}
+    moved = set(chance.sample(sorted(mine), chance.randint(1, len(mine))))
     kind = chance.choice(["right", "unplugged", "elsewhere", "off"])
     if kind == "off":
         plant.off.add(name)
     elif kind != "right":
-        ports.remove(mine)
+        ports -= moved
     if kind == "elsewhere":
-        plant.switches.append({mine})
+        plant.switches.append(moved)
     plan, errors = judged(plant)
     said = texts(errors)
-    if kind == "right":
-        assert errors == [] and plan["topology"] == ("switch" if size > 2 else "direct"), said
+    if kind == "right" or (kind != "off" and moved != mine):
+        # One of two cables is enough. Two hosts with a cable each on a switch of their own look like a pair.
+        assert errors == [] and plan["topology"] == ("switch" if size > 2 or both else "direct"), (seed, said)
         return "right"
-    assert plan["topology"] == "none" and name in said and not BELONGS.search(said), (kind, said)
-    if kind != "elsewhere":
-        assert f"{name}: there is no ConnectX-7" in said or f"{name}: no QSFP cage" in said, said
-    elif size > 3:
-        assert f"{name} port {mine[1]} of the group reaches none of" in said, said
+    assert plan["topology"] == "none" and name in said and not BELONGS.search(said), (seed, kind, said)
+    if not told_of_hosts_without_a_link(plant, said) and size > 3:
+        ends = " and ".join(f"{name} port {port}" for _name, port in sorted(mine))
+        assert f"{ends} of the group reaches none of" in said, (seed, said)
     return "named"
 
 
-def test_a_thousand_groups() -> None:
-    said = Counter(one_case(seed) for seed in range(1000))
+def two_cables_to_a_switch(chance: random.Random, seed: str) -> str:
+    """Two cables of each host on one switch."""
+    return one_switch(chance, seed, both=True)
+
+
+def pair_of(chance: random.Random) -> Plant:
+    """A pair on one or two cables, in whichever ports."""
+    out, into = chance.sample((0, 1), 2), chance.sample((0, 1), 2)
+    cables = {frozenset({("spark-1", one), ("spark-2", other)}) for one, other in zip(out, into)}
+    return Plant(names_of(2), cables if chance.random() < 0.5 else {sorted(cables, key=sorted)[0]})
+
+
+def one_pair(chance: random.Random, seed: str) -> str:
+    """A pair, to which up to two things were done: a cable between its hosts is all that it needs."""
+    plant = pair_of(chance)
+    kinds = [damage(plant, chance) for _number in range(chance.choice([0, 1, 1, 2]))]
+    plan, errors = judged(plant)
+    said = texts(errors)
+    joined = [
+        cable
+        for cable in plant.cables - plant.deaf
+        if len({host for host, _cage in cable}) == 2 and not {host for host, _cage in cable} & plant.off
+    ]
+    if joined:
+        assert (plan["topology"], errors) == ("direct", []), (seed, kinds, said)
+        return "right"
+    assert plan["topology"] == "none" and not mend(plant, said), (seed, kinds, said)
+    assert told_of_hosts_without_a_link(plant, said) or "no QSFP link joins spark-1 with spark-2" in said, (
+        seed,
+        kinds,
+        said,
+    )
+    for cable in plant.cables:
+        (one, *_others), lit = sorted(cable), all(plant.lit((name, 0)) or plant.lit((name, 1)) for name in plant.names)
+        if lit and len({host for host, _cage in cable}) == 1 and not cable & set(plant.outside):
+            assert f"{one[0]}: a cable joins port 0 with port 1" in said, (seed, kinds, said)
+    return "named"
+
+
+def two_pairs_on_a_switch(chance: random.Random, seed: str) -> str:
+    """Two pairs of one switch, each planned by itself; a host of one may be on another switch, or hear the other pair alone."""
+    crowd, cage = names_of(4), chance.randint(0, 1)
+    kind, moved = chance.choice(["right", "right", "elsewhere", "parted"]), chance.choice(crowd)
+    switches = [{(name, cage) for name in crowd}]
+    if kind == "elsewhere":
+        switches = [switches[0] - {(moved, cage)}, {(moved, cage)}]
+    elif kind == "parted":  # one host of each pair on each of two switches
+        switches = [{(crowd[0], cage), (crowd[2], cage)}, {(crowd[1], cage), (crowd[3], cage)}]
+    for names in (crowd[:2], crowd[2:]):
+        hosts = Plant(crowd, switches=[set(each) for each in switches]).hosts()
+        plan = fabric.plan({name: hosts[name] for name in names})
+        errors = [found for found in plan["findings"] if found["severity"] == "error"]
+        if kind == "right" or (kind == "elsewhere" and moved not in names):
+            assert errors == [] and plan["topology"] == "switch", (seed, kind, errors)
+        else:
+            assert [found["rule"] for found in errors] == ["fabric.not_joined"], (seed, kind, errors)
+            assert "no QSFP link joins" in texts(errors) and not BELONGS.search(texts(errors)), (seed, kind, errors)
+    return "right" if kind == "right" else "named"
+
+
+def a_part_of_a_ring(chance: random.Random, seed: str) -> str:
+    """Neighbours of a ring that are a cluster, the others another: two are a pair, more are a line that leads on to the others."""
+    size = chance.randint(4, 8)
+    plant = ring(size, mirrored=chance.random() < 0.5)
+    lost = chance.choice(sorted(plant.cables, key=sorted)) if chance.random() < 0.5 else None
+    plant.cables -= {lost} if lost else set()
+    cut = chance.randint(2, size - 2)
+    heard = plant.hosts()
+    said = "right"
+    for names in (plant.names[:cut], plant.names[cut:]):
+        plan = fabric.plan({name: heard[name] for name in names})
+        errors = [found for found in plan["findings"] if found["severity"] == "error" and found["rule"] in CABLING]
+        within = {
+            cable
+            for cable in cabling.ring_of(plant.names) | cabling.ring_of(plant.names[::-1])
+            if {host for host, _cage in cable} <= set(names)
+        }
+        whole = lost not in within
+        if len(names) == 2:
+            assert (plan["topology"], errors != []) == (("direct", False) if whole else ("none", True)), (seed, errors)
+            assert whole or "no QSFP link joins" in texts(errors) or "no ConnectX-7" in texts(errors), (seed, errors)
+        else:
+            assert plan["topology"] == ("line" if whole else "none") and errors, (seed, errors)
+            assert not whole or "not of this group" in texts(errors) or lost, (seed, errors)
+        for one, cage, other, into in BELONGS.findall(texts(errors)):
+            # Whatever is named is a cable of a ring of these hosts that is not there.
+            assert frozenset({(one, int(cage)), (other, int(into))}) not in plant.cables and {one, other} <= set(
+                names
+            ), seed
+        said = "named" if errors else said
+    return said
+
+
+def settled(chance: random.Random, seed: str) -> str:
+    """A group that has its addresses, is damaged then, and has not listened since: what addresses do not show is not told as if they did."""
+    kind = chance.choice(["ring", "ring", "switch", "both", "pair"])
+    size = chance.randint(2, 8) if kind != "ring" else chance.randint(3, 8)
+    plant = pair_of(chance) if kind == "pair" else ring(size) if kind == "ring" else switch(size, chance.randint(0, 1))
+    if kind == "both":
+        plant.switches = [{(name, cage) for name in plant.names for cage in (0, 1)}]
+    plan = judged(plant)[0]
+    before, ports = set(plant.cables), {end for name in plant.names for end in ((name, 0), (name, 1)) if plant.lit(end)}
+    kinds = []
+    for _number in range(chance.choice([0, 1, 1, 2])):
+        if not plant.switches:
+            kinds.append(damage(plant, chance))
+        elif chance.random() < 0.5:
+            kinds.append("unplugged")
+            plant.switches[0].discard(chance.choice(sorted(plant.switches[0])))
+        else:
+            kinds.append("off")
+            plant.off.add(chance.choice(plant.names))
+    found = fabric.plan(unheard(plant, plan, keep=chance.random() < 0.5))
+    said = [
+        each
+        for each in found["findings"]
+        if each["rule"] not in ("fabric.assumed", "fabric.second_cable", "fabric.unequal_cages")
+    ]
+    # No address is wrong, whatever became of the plugs.
+    assert not {each["rule"] for each in said} & set(fabric.REPAIRED), (seed, kinds, said)
+    text = texts([each for each in said if each["severity"] == "error"])
+    dark = {end for end in ports if not plant.lit(end)}
+    if told_of_hosts_without_a_link(plant, text):
+        return "named"
+    for one, cage, other, into in BELONGS.findall(text):
+        pair = {(one, int(cage)), (other, int(into))}
+        assert frozenset(pair) in before and pair <= dark, (seed, kinds, text)
+    if not said:
+        # Of two cables one is enough, and a pair may be joined by other ports than before.
+        assert not dark or kind in ("pair", "both"), (seed, kinds, dark)
+        return "right"
+    if any(each["rule"] == "fabric.cabling_unknown" for each in said):
+        assert [each["rule"] for each in said] == ["fabric.cabling_unknown"] and found["rails"] == [], (
+            seed,
+            kinds,
+            said,
+        )
+        return "not known"
+    assert dark and {each["rule"] for each in said} <= CABLING, (seed, kinds, said)
+    return "named"
+
+
+CASES = {
+    "ring": one_ring,
+    "switch": one_switch,
+    "pair": one_pair,
+    "two cables to a switch": two_cables_to_a_switch,
+    "two pairs on a switch": two_pairs_on_a_switch,
+    "a part of a ring": a_part_of_a_ring,
+    "settled": settled,
+}
+
+
+def test_four_hundred_groups() -> None:
+    said = Counter(one_case(seed) for seed in range(400))
     # It would be easy never to be wrong by never saying anything.
-    assert said["right"] > 80 and said["named"] > 500, said
+    assert said["right"] > 80 and said["named"] > 200 and said["not known"] < 80, said
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
-def test_nine_thousand_groups_more() -> None:
-    for seed in range(1000, 10000):
+def test_ten_thousand_groups() -> None:
+    for seed in range(400, 10400):
         one_case(seed)

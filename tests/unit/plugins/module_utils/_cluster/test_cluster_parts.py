@@ -13,7 +13,7 @@ import yaml
 from cluster_fixture import network
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
-from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import verbs
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files, verbs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 
 ROOT = Path(__file__).parents[5]
@@ -234,6 +234,50 @@ def test_each_host_tests_the_network_with_the_engine_that_will_run_on_it() -> No
     plan = plan_of("ring", BIG, LEFT, RIGHT, left="s1 s2", right="s3 s4")
     assert [body["cluster"]["collective"]["service"] for body in plan["hosts"].values()] == ["left"] * 2 + ["right"] * 2
     assert "MASTER_ADDR=192.168.103.12" in plan["hosts"]["s4"]["cluster"]["collective"]["argv"]
+
+
+def test_the_test_before_a_start_takes_the_nccl_of_its_engine() -> None:
+    """A patched one by LD_PRELOAD and VLLM_NCCL_SO_PATH: its file is there before the test, and in its container."""
+    library = "/opt/nccl/libnccl.so.2"
+    env = {"LD_PRELOAD": library, "VLLM_NCCL_SO_PATH": library, "TORCH_USE_RTLD_GLOBAL": "1"}
+    own = {
+        **BIG,
+        "files": [{"source": "libnccl.so.2", "path": library}],
+        "env": env,
+        "docker_args": ["--volume", "/opt/x:/opt/x"],
+    }
+    plan = engine.make_plan(
+        given("ring", own), RECIPES, lambda path: "ab" * 32, groups={"quad": HOSTS, "sparks": HOSTS}
+    )
+    test = plan["hosts"]["s3"]["cluster"]["collective"]
+    host = "/etc/dgxspark/files/big/abababababab-libnccl.so.2"
+    assert test["files"] == [{"path": host, "source": "libnccl.so.2"}]
+    assert [folder["path"] for folder in test["folders"]] == ["/etc/dgxspark/files/big"]
+    assert {f"{name}={value}" for name, value in env.items()} <= set(test["argv"])
+    assert f"type=bind,src={host},dst={library},readonly" in test["argv"] and "/opt/x:/opt/x" in test["argv"]
+    # The role service finds what it would write itself.
+    (service,) = plan["hosts"]["s3"]["services"]
+    assert {"path": host, "source": "libnccl.so.2"} in unit_files.services([service], "dgxspark", "/srv/huggingface")[
+        "files"
+    ]
+    assert "DGXSPARK_CABLES=0-1,1-2,2-3,0-3" in test["argv"] and test["topology"] == "ring"
+    assert "DGXSPARK_CABLES=0-1,1-2,2-3" in plan_of("switch", BIG)["hosts"]["s1"]["cluster"]["collective"]["argv"]
+
+
+def test_the_test_before_a_start_goes_round_as_the_cables_do() -> None:
+    """In the order of these ranks each group of the engine is two neighbours; one group of all ranks in that order would not be."""
+    split = {"tensor-parallel-size": 2, "pipeline-parallel-size": 2}
+    turned = {**BIG, "hosts": HOSTS, "args": {**MODEL["args"], **split}}
+    assert unreached(plan_of("ring", turned)) != []  # the stages of s1 and s3
+    turned["hosts"] = ["s2", "s3", "s1", "s4"]
+    plan = plan_of("ring", turned)
+    assert unreached(plan) == [] and [each["rank"] for each in ranks(plan, "big").values()] == [2, 0, 1, 3]
+    tests = {host: body["cluster"]["collective"] for host, body in plan["hosts"].items()}
+    assert {tuple(test["hosts"]) for test in tests.values()} == {("s2", "s3", "s4", "s1")}
+    assert {
+        host: f"RANK={rank}" in tests[host]["argv"] for rank, host in enumerate(["s2", "s3", "s4", "s1"])
+    } == dict.fromkeys(HOSTS, True)
+    assert all("MASTER_ADDR=10.0.0.2" in test["argv"] for test in tests.values())
 
 
 def test_supervisors_watch_the_cables_that_their_signs_of_life_do_not_take() -> None:

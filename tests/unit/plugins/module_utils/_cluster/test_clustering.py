@@ -490,10 +490,31 @@ RING = {
 )
 def test_ranks_that_no_cable_joins_do_not_talk(args: dict[str, Any], said: str) -> None:
     whole = clustering.Cluster("ring", ["s1", "s2", "s3", "s4"], "mp", [])
-    found = clustering.check_reach(whole, "large", args, RING)
+    found = [each for each in clustering.check_reach(whole, "large", args, RING) if each.severity == "error"]
     assert [(each.rule, each.message) for each in found] == ([("cluster.unreached", said)] if said else [])
     assert clustering.check_reach(whole, "large", args, {**RING, "topology": "switch"}) == []
     assert clustering.check_reach(whole, "large", args, None) == []
+
+
+@pytest.mark.parametrize(
+    ("hosts", "args", "what"),
+    [
+        (4, {"tensor-parallel-size": 4}, ""),
+        (3, {"tensor-parallel-size": 3, "enable-expert-parallel": True}, ""),
+        (4, {"tensor-parallel-size": 4, "enable-expert-parallel": True}, "experts spread over the ranks"),
+        (4, {"pipeline-parallel-size": "4", "tensor-parallel-size": 1}, "pipeline stages"),
+        (4, {"decode-context-parallel-size": 2}, "a decode context over ranks"),
+        (6, {"enable-expert-parallel": True}, "a ring of 6 and experts spread over the ranks"),
+    ],
+)
+def test_what_nobody_has_run_in_a_ring_is_said(hosts: int, args: dict[str, Any], what: str) -> None:
+    names = [f"s{number + 1}" for number in range(hosts)]
+    rails = [{"ends": {one: {}, other: {}}} for one, other in zip(names, [*names[1:], names[0]])]
+    found = clustering.check_reach(
+        clustering.Cluster("ring", names, "mp", []), "x", args, {"topology": "ring", "rails": rails}
+    )
+    assert [(each.rule, each.severity) for each in found] == ([("cluster.unreported", "info")] if what else [])
+    assert not what or f"nobody has reported {what} on Sparks in a ring" in found[0].message
 
 
 def test_a_ring_stops_the_plan_of_a_split_that_it_cannot_carry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import collective, collective_program
 
+TEST = {"service": "glm", "hosts": ["a", "b", "c", "d"], "topology": "ring"}
 GOOD = {"backend": "nccl", "nccl": "2.28.9", "ranks": 4, "bytes": 268435456, "seconds": 0.03, "gbps": 107.4}
 
 
@@ -52,6 +53,7 @@ class ones:
         self.value = value
 """
 DIST = """
+import os
 import time
 def init_process_group(backend, timeout):
     print("a library prints")
@@ -60,19 +62,26 @@ def init_process_group(backend, timeout):
     assert backend == "gloo"
 def get_world_size():
     return 4
-def all_reduce(numbers):
+def get_rank():
+    return int(os.environ.get("RANK", "0"))
+def new_group(ranks):
+    assert len(ranks) == 2
+    return ranks
+def all_reduce(numbers, group=None):
+    if group == {dead!r}:
+        raise RuntimeError("Connection closed by peer")
     time.sleep(0.01)
-    numbers.value *= {sum}
+    numbers.value *= len(group) if group else {sum}
 def destroy_process_group():
     pass
 """
 
 
-def torch_in(folder: Path, fails: str = "", total: int = 4) -> Path:
-    """A torch of which all ranks hold the same."""
+def torch_in(folder: Path, fails: str = "", total: int = 4, dead: list[int] | None = None) -> Path:
+    """A torch of which all ranks hold the same. dead: two ranks that do not reach each other."""
     (folder / "torch").mkdir()
     (folder / "torch" / "__init__.py").write_text(FAKE, encoding="utf-8")
-    text = DIST.replace("{fails!r}", repr(fails)).replace("{sum}", str(total))
+    text = DIST.replace("{fails!r}", repr(fails)).replace("{sum}", str(total)).replace("{dead!r}", repr(dead or [9, 9]))
     (folder / "torch" / "distributed.py").write_text(text, encoding="utf-8")
     return folder
 
@@ -82,6 +91,55 @@ def test_ranks_that_add_up_are_measured(tmp_path: Path) -> None:
     assert (found["backend"], found["ranks"], found["bytes"]) == ("gloo", 4, 16 * 2**20)
     assert found["seconds"] >= 0.01
     assert found["gbps"] == pytest.approx(collective_program.bus_gbps(found["bytes"], 4, found["seconds"]), rel=0.01)
+
+
+def test_each_cable_is_measured_by_the_two_at_its_ends(tmp_path: Path) -> None:
+    """Rank 2 of a ring of four is at the ends of two."""
+    torch_in(tmp_path)
+    pairs = ",".join(f"{one}-{other}" for one, other in collective.cables("ring", 4))
+    found = run_program(tmp_path, RANK="2", DGXSPARK_CABLES=pairs)
+    assert set(found["cables"]) == {"1-2", "2-3"} and found["gbps"] > 0
+    # 16 MiB to and fro in 10 ms and more.
+    assert all(0 < gbps < collective_program.bus_gbps(found["bytes"], 2, 0.01) for gbps in found["cables"].values())
+    assert run_program(tmp_path)["cables"] == {}
+
+
+def test_a_cable_that_does_not_carry_is_named_by_its_ends(tmp_path: Path) -> None:
+    torch_in(tmp_path, dead=[2, 3])
+    given = {"DGXSPARK_CABLES": "0-1,1-2,2-3,0-3"}
+    assert run_program(tmp_path, RANK="1", **given)["cables"].keys() == {"0-1", "1-2"}
+    found = run_program(tmp_path, RANK="3", **given)
+    assert found == {"error": "RuntimeError: Connection closed by peer", "between": [2, 3]}
+    (said,) = collective.judge("d", TEST, found, {})
+    assert "the ranks of glm cannot add up a number together, already c and d alone: RuntimeError" in said.message
+
+
+@pytest.mark.parametrize(
+    ("topology", "size", "pairs"),
+    [
+        ("ring", 4, [(0, 1), (1, 2), (2, 3), (0, 3)]),
+        ("ring", 3, [(0, 1), (1, 2), (0, 2)]),
+        ("switch", 4, [(0, 1), (1, 2), (2, 3)]),
+        ("direct", 2, []),
+        ("switch", 2, []),
+        ("", 4, []),
+    ],
+)
+def test_the_pairs_that_are_measured(topology: str, size: int, pairs: list[tuple[int, int]]) -> None:
+    assert collective.cables(topology, size) == pairs
+
+
+def test_the_nccl_that_an_engine_is_told_to_take_is_loaded_before_torch(tmp_path: Path) -> None:
+    torch_in(tmp_path)
+    found = run_program(tmp_path, VLLM_NCCL_SO_PATH="/nowhere/libnccl.so.2")
+    assert found["error"].startswith("OSError: /nowhere/libnccl.so.2: cannot open shared object file")
+    given = {
+        "LD_PRELOAD": "/opt/n.so",
+        "VLLM_NCCL_SO_PATH": "/opt/n.so",
+        "TORCH_USE_RTLD_GLOBAL": "1",
+        "NCCL_NET": "IB",
+    }
+    assert given.items() <= collective.environment({**given, "VLLM_USE_V1": "1"}, 0, 2, "10.0.0.1", 1).items()
 
 
 def test_a_wrong_sum_is_an_error_and_not_a_speed(tmp_path: Path) -> None:
@@ -119,7 +177,7 @@ def test_the_version_of_nccl_is_told_where_torch_has_it() -> None:
 def test_silence_is_not_known(given: tuple[int, str, str], said: str) -> None:
     result = collective.read(*given)
     assert list(result) == ["unknown"] and said in result["unknown"]
-    found = collective.judge("spark-3", "glm", result, {"all_reduce": 80})
+    found = collective.judge("spark-3", TEST, result, {"all_reduce": 80})
     assert [(each.rule, each.severity) for each in found] == [("fabric.collective_unknown", "warning")]
     assert "spark-3" in found[0].message and said in found[0].message
 
@@ -134,12 +192,26 @@ def test_silence_is_not_known(given: tuple[int, str, str], said: str) -> None:
         ({"error": "DistBackendError: NCCL error"}, [("fabric.collective", "error")]),
         ({"lacks": "torch"}, [("fabric.collective_unknown", "info")]),
         ({"gbps": None}, [("fabric.collective_unknown", "warning")]),
+        ({**GOOD, "cables": {"0-1": 184.2, "0-3": 183.9}}, []),
+        # Each cable is judged where its first rank is.
+        ({**GOOD, "cables": {"0-1": 24.6, "0-3": 183.9, "2-3": 1}}, [("fabric.cable_slow", "warning")]),
+        ({**GOOD, "backend": "gloo", "cables": {"0-1": 1.5}}, []),
     ],
 )
 def test_the_verdict(result: dict[str, Any], verdict: list[tuple[str, str]]) -> None:
-    found = collective.judge("spark-1", "glm", result, {"all_reduce": 80})
+    found = collective.judge("a", TEST, result, {"all_reduce": 80})
     assert [(each.rule, each.severity) for each in found] == verdict
-    assert all("spark-1" in each.message and "glm" in each.message and each.fix for each in found)
+    assert all(each.message.startswith("a") and each.service == "glm" and each.fix for each in found)
+
+
+def test_a_slow_cable_is_named_by_its_hosts_and_a_slow_switch_by_what_slows_it() -> None:
+    result = {**GOOD, "gbps": 4.1, "cables": {"0-1": 4.9}}
+    for topology, named in (("ring", False), ("switch", True)):
+        cable, whole = collective.judge("a", {**TEST, "topology": topology}, result, {"all_reduce": 80})
+        assert cable.message == "a and b alone add up at 4.9 Gb/s by NCCL 2.28.9, less than 80."
+        assert ("RSTP" in cable.fix) is named and "degraded" in cable.fix
+        assert whole.rule == "fabric.collective_slow"
+    assert collective.measured(TEST["hosts"], result) == [{"hosts": ["a", "b"], "gbps": 4.9, "tool": "nccl"}]
 
 
 def test_a_rank_talks_over_what_its_engine_talks_over() -> None:

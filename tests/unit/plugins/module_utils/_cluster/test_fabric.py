@@ -799,6 +799,7 @@ def test_probes_of_the_bandwidth(make: Make) -> None:
     assert fabric.bandwidth_tests(plan, {"a": ["iperf3"], "b": ["ib_write_bw"]}) == []
     first, second = fabric.bandwidth_tests(plan, {"a": ["iperf3", "ib_write_bw"], "b": ["iperf3", "ib_write_bw"]})
     assert (first["tool"], first["server"], first["client"], second["rail"]) == ("ib_write_bw", "a", "b", "rail1")
+    assert first["topology"] == "direct"
     assert first["send"][-1] == "192.168.100.10" and "rocep1s0f0" in first["listen"]
     messages, size = (int(first["send"][first["send"].index(option) + 1]) for option in ("-n", "-s"))
     assert messages * size == 1 << 30
@@ -825,6 +826,9 @@ def test_probes_are_judged() -> None:
     assert fabric.judge_bandwidth([{**way, "gbps": 92.57}], least) == []
     (slow,) = fabric.judge_bandwidth([{**way, "gbps": 13.23}], least)
     assert slow.rule == "fabric.slow" and "rail0: b to a: 13.23 Gb/s by ib_write_bw, less than 80" in slow.message
+    assert "the card came up degraded" in slow.fix and "switch" not in slow.fix
+    (switched,) = fabric.judge_bandwidth([{**way, "topology": "switch", "gbps": 4.9}], least)
+    assert [word in switched.fix for word in ("one bridge", "RSTP", "shaper", "degraded")] == [True] * 4
     (failed,) = fabric.judge_bandwidth([{**way, "gbps": None, "error": "refused"}], least)
     assert failed.rule == "fabric.probe_failed" and "refused" in failed.message
 

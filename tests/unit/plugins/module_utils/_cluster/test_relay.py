@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import relay
+from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 
 ROUTE = {"to": "192.168.102.0/24", "via": "192.168.100.11", "dev": "enp1s0f0np0"}
 WAYS = [{"from": "a0", "to": "a1"}, {"from": "a1", "to": "a0"}]
@@ -48,7 +49,8 @@ def test_routes_are_those_of_the_file_of_the_network() -> None:
             ["there is no route to 192.168.102.0/24"],
         ),
         ((0, "\n".join(KERNEL.splitlines()[:2]), ""), ["there is no route to 192.168.102.0/24"]),
-        ((1, "", "Cannot open netlink socket"), ["the routes cannot be seen: Cannot open netlink socket"]),
+        # A route to one host, and one that the kernel writes with fewer bits than a file may.
+        ((0, KERNEL.replace("192.168.102.0/24", "192.168.102.7"), ""), ["there is no route to 192.168.102.0/24"]),
     ],
 )
 def test_a_route_that_is_gone_is_named(said: tuple[int, str, str], why: list[str]) -> None:
@@ -85,3 +87,27 @@ def test_a_host_that_passes_nothing_on_is_asked_nothing() -> None:
         raise AssertionError("asked")
 
     assert relay.lost_routes(never, []) == relay.not_passed_on(never, []) == []
+
+
+@pytest.mark.parametrize("to", ["192.168.102.7/32", "192.168.102.7"])
+def test_a_route_to_one_host_is_known_however_it_is_written(to: str) -> None:
+    run = host(ip=(0, KERNEL.replace("192.168.102.0/24", "192.168.102.7"), ""))
+    assert relay.lost_routes(run, [{**ROUTE, "to": to}]) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"iptables": (4, "", "Another app is currently holding the xtables lock")},
+        {"iptables": (127, "", "no such program")},
+        {"iptables": (3, "", "can't initialize iptables table")},
+        {"sysctl": (255, "", "permission denied")},
+        {"systemctl": (1, "", "Failed to connect to bus")},
+        {"ip": (1, "", "Cannot open netlink socket")},
+    ],
+)
+def test_a_program_that_does_not_say_has_not_said_no(said: dict[str, tuple[int, str, str]]) -> None:
+    (program,) = said
+    with pytest.raises(NoAnswer, match=f"^{program} failed: {said[program][2]}"):
+        relay.lost_routes(host(**said), [ROUTE])
+        relay.not_passed_on(host(**said), WAYS)

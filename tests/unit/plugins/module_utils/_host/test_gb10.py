@@ -205,6 +205,7 @@ def test_no_connectx_is_no_failure(tree: Any, fake_run: Any) -> None:
         "pci_functions": [],
         "ports": [],
         "networks": {},
+        "mtus": {},
         "relay": False,
     }
     assert fake_run.calls == []
@@ -221,7 +222,7 @@ def test_one_cable_is_two_twins(tree: Any, fake_run: Any) -> None:
     addresses = (
         '[{"ifname": "enp1s0f0np0", "addr_info": [{"local": "192.168.100.10", "prefixlen": 24, "scope": "global"},'
         '{"local": "fe80::1", "prefixlen": 64, "scope": "link"}]},'
-        '{"ifname": "enP7s7", "addr_info": [{"local": "192.168.1.5", "prefixlen": 24, "scope": "global"}]},'
+        '{"ifname": "enP7s7", "mtu": 1500, "addr_info": [{"local": "192.168.1.5", "prefixlen": 24, "scope": "global"}]},'
         '{"ifname": "lo", "addr_info": [{"local": "10.0.0.1", "prefixlen": 32, "scope": "global"}]}]'
     )
     found = fabric(tree, fake_run.on("ip -j addr", addresses))
@@ -252,7 +253,7 @@ def test_one_cable_is_two_twins(tree: Any, fake_run: Any) -> None:
         "neighbours": [],
         "stored": [],
     }
-    assert found["networks"] == {"enP7s7": ["192.168.1.5/24"]}
+    assert (found["networks"], found["mtus"]) == ({"enP7s7": ["192.168.1.5/24"]}, {"enP7s7": 1500})
     assert (right["cage"], right["up"], right["rate_gbps"]) == (1, False, 40.0)
     # A port that is down may still claim LinkUp: the state is what counts.
     assert right["netdevs"][0]["rdma"]["state"] == "DOWN" and right["netdevs"][0]["speed_mbps"] is None
@@ -663,7 +664,14 @@ def test_host_where_everything_is_missing(tmp_path: Any, fake_run: Any) -> None:
     for name in ("containers", "services", "units", "resident"):
         assert spark[name] == [], name
     assert spark["machine"]["is_spark"] is False
-    assert spark["fabric"] == {"connectx": False, "pci_functions": [], "ports": [], "networks": {}, "relay": False}
+    assert spark["fabric"] == {
+        "connectx": False,
+        "pci_functions": [],
+        "ports": [],
+        "networks": {},
+        "mtus": {},
+        "relay": False,
+    }
 
 
 def test_memory_of_a_capture(tree: Any) -> None:
