@@ -260,6 +260,7 @@ def on_demand(told: dict[str, Any] | None, names: list[str], now: float) -> dict
     :param told: its state file
     :param names: of the services that are asked about
     :param now: seconds since 1970
+    :returns: of each service that it names: C(state), C(idle_seconds) and C(waiting) (C(None) where it does not know), C(pin) and C(why)
     """
     try:
         fresh = (

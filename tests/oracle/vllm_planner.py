@@ -333,7 +333,7 @@ class Planner:
             parallel_config=_Names(
                 tensor_parallel_size=ranks,
                 pipeline_parallel_size=settings.get("pipeline_parallel", 1),
-                decode_context_parallel_size=1,
+                decode_context_parallel_size=settings.get("decode_context", 1),
                 prefill_context_parallel_size=1,
             ),
             scheduler_config=_Names(
@@ -575,6 +575,7 @@ class Planner:
             groups = utils.get_kv_cache_groups(config, merged)
             plans = utils.get_kv_cache_configs(config, specs, available)
         scheduler = utils.generate_scheduler_kv_cache_config(plans)
+        self._check_context(config, scheduler)
         length, blocks = config.model_config.max_model_len, scheduler.num_blocks
         if hasattr(utils, "get_kv_cache_capacity"):
             tokens, concurrency = utils.get_kv_cache_capacity(config, scheduler)
@@ -595,6 +596,28 @@ class Planner:
             "concurrency": concurrency,
             "needed": self._needed(config, plans, groups),
         }
+
+    def _check_context(self, config: Any, scheduler: Any) -> None:
+        """What the engine says to groups of a decode context when it makes its scheduler."""
+        kinds = [group.kv_cache_spec for group in scheduler.kv_cache_groups]
+        if config.parallel_config.decode_context_parallel_size == 1 or len(kinds) == 1:
+            return
+        coordinator = "v1/core/kv_cache_coordinator.py"
+        if self.package.has("v1/core/kv_cache_utils.py", "resolve_kv_cache_block_sizes"):
+            config.kv_transfer_config = None
+            config.cache_config.hash_block_size = None
+            self.package.utils.resolve_kv_cache_block_sizes(scheduler, config)
+        if self.package.mentions(coordinator, "DCP not support hybrid attn now."):
+            raise AssertionError("DCP not support hybrid attn now.")
+        for spec in kinds:
+            if _kind(spec) not in ("full", "mla", "state") and getattr(spec, "dcp_sharded", True):
+                newer = self.package.mentions(coordinator, "and replicated draft groups, got")
+                only = (
+                    "full-attention, Mamba, and replicated draft groups" if newer else "full-attention and Mamba groups"
+                )
+                raise AssertionError(
+                    f"DCP with hybrid KV cache layouts only supports {only}, got: {type(spec).__name__}."
+                )
 
     def _bytes_per_block(self, config: Any, plan: Any) -> Any:
         planning = self.package.planning

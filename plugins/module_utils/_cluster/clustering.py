@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import combinations
 from typing import Any
 
 from .._common import component_versions, plain_data, schema, validation
@@ -611,6 +612,12 @@ def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
     ranks = list(range(size))
     groups = [ranks[start : start + width] for width in (tensor, context) for start in range(0, size, max(width, 1))]
     groups += [ranks[start::tensor] for start in range(tensor)]
+    if split.get("dcp-comm-backend") == "a2a":  # each rank of a decode context sends to each other
+        groups += [
+            list(pair)
+            for start in range(0, size, max(context, 1))
+            for pair in combinations(ranks[start : start + context], 2)
+        ]
     return {frozenset(pair) for group in groups for pair in zip(group, [*group[1:], *group[:1]]) if len(set(pair)) == 2}
 
 

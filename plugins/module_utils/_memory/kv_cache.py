@@ -109,6 +109,8 @@ class KVSettings:
     v2_runner: the newer model runner serves, which keeps one more batch in flight with pipeline parallelism.
     reads_hidden_states: the drafter reads hidden states of the model (EAGLE, MTP, DFlash).
     multi_module_mtp: several MTP layers draft one token each.
+    decode_context: ranks of a tensor-parallel group over which the tokens of a request are spread (C(--decode-context-parallel-size)); each
+        holds every so many of them. States, and rings of a few tokens, are whole on each rank.
     """
 
     release: Release
@@ -129,6 +131,7 @@ class KVSettings:
     v2_runner: bool = True
     reads_hidden_states: bool = False
     multi_module_mtp: bool = False
+    decode_context: int = 1
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,8 @@ class KVPlan:
     @property
     def marginal_bytes_per_token(self) -> float:
         """Bytes that one more token of context costs, once the fixed part of a request is paid."""
-        return sum((self.bytes_per_block / group.block_size for group in self.groups if group.kind in _FULL), 0.0)
+        whole = sum((self.bytes_per_block / group.block_size for group in self.groups if group.kind in _FULL), 0.0)
+        return whole / self.settings.decode_context
 
     def _pages(self, length: int) -> int:
         return sum(count * self._group_blocks(group, length) for group, count in self._counted)
@@ -203,7 +207,7 @@ class KVPlan:
                 return 1 + drafts
             return 2 + drafts + (1 if self.checkpoints else 0)
         if group.kind in _FULL:
-            return _ceil_div(length, group.block_size)
+            return _ceil_div(_ceil_div(length, settings.decode_context), group.block_size)
         in_flight = settings.max_num_batched_tokens
         if release.since(26):
             # Tokens of a step that is still running count, too: one batch per pipeline stage, and with async scheduling
@@ -271,7 +275,8 @@ class KVPlan:
         """
         if self.settings.release.since(20, 1):
             return int(self.max_concurrency(blocks, length) * length)
-        return blocks // len(self.groups) * min(group.block_size or limit or length for group in self.groups)
+        smallest = min(group.block_size or limit or length for group in self.groups)
+        return blocks // len(self.groups) * smallest * self.settings.decode_context
 
     def largest_length(self, available: int, limit: int) -> int:
         """The longest request, at most C(limit) tokens, that passes vLLM's check; 0 when none does."""
@@ -828,6 +833,7 @@ def plan_kv_cache(geometry: Geometry, settings: KVSettings) -> KVPlan:
     specs = _without_hybrid_manager(specs, geometry, settings)
     packed = geometry.rules.packed
     cut = _packed_cut(specs, geometry, settings) if packed else _even_cut(specs, names, stages, settings)
+    _refuse_context(cut.groups, settings)
     counted: dict[KVGroup, int] = {}
     for group in cut.groups:
         counted[group] = counted.get(group, 0) + 1
@@ -861,6 +867,39 @@ def _refuse_drafts(geometry: Geometry, settings: KVSettings, mode: str) -> None:
         )
     if geometry.recurrent[0].kind != "gdn":
         raise PlanFailure("NotImplementedError: Mamba with speculative decoding is not supported yet.")
+
+
+def _refuse_context(groups: list[KVGroup], settings: KVSettings) -> None:
+    """Raise what vLLM says to caches that it cannot spread over the ranks of a decode context.
+
+    Windows by their spec (C(SlidingWindowSpec.max_memory_usage_bytes)); several groups up to 0.25 as such, since then those of chunks
+    (C(resolve_kv_cache_block_sizes), C(HybridKVCacheCoordinator)).
+    """
+    release, kinds = settings.release, {group.kind for group in groups}
+    if settings.decode_context == 1:
+        return
+    if "sliding" in kinds:
+        raise PlanFailure("AssertionError: DCP not support sliding window.")
+    if ("chunked" in kinds and len(groups) == 1) or ("ring" in kinds and not release.since(32)):
+        raise Refusal("args.decode-context-parallel-size", "what it does to this kind of cache is not known")
+    if len(groups) == 1:
+        return
+    if not release.since(20):
+        raise PlanFailure("AssertionError: DCP not support hybrid attn now.")
+    if not release.since(26):
+        raise PlanFailure(
+            "ValueError: Hybrid KV cache groups with multiple block sizes do not support context parallelism "
+            "(dcp_world_size/pcp_world_size > 1)."
+        )
+    if "chunked" in kinds:
+        only = (
+            "full-attention, Mamba, and replicated draft groups"
+            if release.since(32)
+            else "full-attention and Mamba groups"
+        )
+        raise PlanFailure(
+            f"AssertionError: DCP with hybrid KV cache layouts only supports {only}, got: ChunkedLocalAttentionSpec."
+        )
 
 
 def _groups(specs: list[_Spec], stages: list[int], settings: KVSettings) -> tuple[list[KVGroup], list[int]]:

@@ -105,6 +105,7 @@ POSITIVE_ARGS = (
     "max-num-batched-tokens",
     "tensor-parallel-size",
     "pipeline-parallel-size",
+    "decode-context-parallel-size",
     "block-size",
     "num-gpu-blocks-override",
     "kv-cache-memory-bytes",
@@ -125,6 +126,7 @@ FLAG_ARGS = (
     "enable-tower-connector-lora",
     "enable-moe-shared-loras",
     "enable-mixed-moe-lora-format",
+    "dcp-q-replicate",
 )
 TEXT_ARGS = (
     "kv-cache-dtype",
@@ -157,7 +159,6 @@ _START_KEYS = (
 ANSWERED_ARGS = ("gpu-memory-utilization", "max-model-len", "max-num-seqs", "kv-cache-memory-bytes")
 # What changes the plan in ways that are not known here, unless it says 1 or false.
 _UNPLANNED_ARGS = (
-    "decode-context-parallel-size",
     "prefill-context-parallel-size",
     "mamba-block-size",
     "disable-sliding-window",
@@ -1026,6 +1027,7 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
     for key in _UNPLANNED_ARGS:
         if args.get(key) is True or (args.get(key) or 1) != 1:
             raise Refusal(f"args.{key}", "what it does to the KV cache is not known", "leave it out")
+    _refuse_context(args, geometry, config, release)
     if args.get("kv-transfer-config") and any(cache.kind != "full" for _index, cache in geometry.caches()):
         raise Refusal(
             "args.kv-transfer-config",
@@ -1046,6 +1048,7 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
             prefix_caching=args.get("enable-prefix-caching", release.since(28) or not geometry.recurrent),
             tensor_parallel=args.get("tensor-parallel-size", 1),
             pipeline_parallel=stages,
+            decode_context=args.get("decode-context-parallel-size", 1),
             num_speculative_tokens=drafts,
             draft_layers=draft_layers,
             block_size=args.get("block-size", 0),
@@ -1060,6 +1063,55 @@ def _plan(item: ServiceInput, geometry: Geometry, config: Config, release: Relea
             multi_module_mtp=mtp and min(geometry.mtp_modules, drafts) > 1,
         ),
     )
+
+
+def _refuse_context(args: Config, geometry: Geometry, config: Config, release: Release) -> None:
+    """Raise what vLLM says to a decode context that its ranks and heads do not allow, and C(Refusal) for what is not known of one.
+
+    C(ParallelConfig), C(ModelConfig.verify_with_parallel_config): the ranks of a context are of one tensor-parallel group, and hold copies of one
+    head of keys.
+    """
+    context, ranks = args.get("decode-context-parallel-size", 1), args.get("tensor-parallel-size", 1)
+    if context == 1:
+        return
+    if ranks % context:
+        error, space = "ValueError" if release.since(20) else "AssertionError", " " if release.since(26) else ""
+        raise PlanFailure(f"{error}: tp_size={ranks} must be divisible by{space}dcp_size={context}.")
+    if (args.get("speculative-config") or {}).get("method") == "draft_model":
+        raise Refusal(
+            "args.speculative-config.method", "the cache of a drafting model beside a decode context is not known"
+        )
+    if args.get("dcp-q-replicate", release.since(29) and "GlmMoeDsaForCausalLM" in (config.get("architectures") or [])):
+        raise Refusal("args.dcp-q-replicate", "which weights it keeps on each rank is not known", "set it to false")
+    if any(layer.kind == "mla" for layer in geometry.attention):
+        return
+    heads = max((layer.kv_heads for layer in geometry.attention), default=1)
+    most, shared = ranks // heads, int(text_config(config).get("num_attention_heads") or 0) // heads
+    newer = release.since(27)
+    if ranks <= heads:
+        raise PlanFailure(
+            f"ValueError: Decode context parallelism for GQA/MQA requires `--tensor-parallel-size` ({ranks}) to be greater than the model's "
+            f"total number of KV heads ({heads}). Increase `--tensor-parallel-size` or set `--decode-context-parallel-size 1`."
+            if newer
+            else f"AssertionError: tensor parallel size {ranks} must be greater than total num kv heads {heads} when enable decode context "
+            "parallel for GQA/MQA"
+        )
+    if context > most:
+        raise PlanFailure(
+            f"ValueError: `--decode-context-parallel-size` ({context}) exceeds the maximum supported value ({most}) for "
+            f"`--tensor-parallel-size` ({ranks}) and {heads} model KV heads."
+            if newer
+            else f"AssertionError: decode context parallel size must less than or equal to (tensor parallel size {ranks} // total num kv heads "
+            f"{heads}) = {most}, but got {context}"
+        )
+    if shared % context:
+        raise PlanFailure(
+            f"ValueError: The model's number of query heads per KV head ({shared}) must be divisible by `--decode-context-parallel-size` "
+            f"({context}) for GQA/MQA."
+            if newer
+            else f"AssertionError: Total number of q per kv attn heads ({shared}) must be divisible by dcp world size when enable decode "
+            f"context parallel for GQA ({context})."
+        )
 
 
 def _plans(item: ServiceInput, geometry: Geometry, config: Config, releases: list[Release], batch: int) -> list[KVPlan]:
@@ -1373,7 +1425,8 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
     answer, config = item.asked, item.config or {}
     if answer is None:
         raise Refusal("image_plan", "the image was not asked")
-    counted = not any(args.get(key) is True or (args.get(key) or 1) != 1 for key in _UNPLANNED_ARGS)
+    others = (*_UNPLANNED_ARGS, "decode-context-parallel-size")
+    counted = not any(args.get(key) is True or (args.get(key) or 1) != 1 for key in others)
     plan = answered.kv_plan(answer, item.vllm_version, counted)
     length = args.get("max-model-len")
     if length is not None and length > plan.longest:

@@ -477,6 +477,11 @@ RING = {
         ({"tensor-parallel-size": 4}, ""),
         ({"tensor-parallel-size": 4, "decode-context-parallel-size": 4}, ""),
         ({"tensor-parallel-size": 4, "decode-context-parallel-size": 2}, ""),
+        ({"tensor-parallel-size": 4, "decode-context-parallel-size": 2, "dcp-comm-backend": "a2a"}, ""),
+        (
+            {"tensor-parallel-size": 4, "decode-context-parallel-size": 4, "dcp-comm-backend": "a2a"},
+            "with tensor-parallel-size 4, decode-context-parallel-size 4 rank 0 on s1 sends to rank 2 on s3, which no cable of the ring joins.",
+        ),
         ({"tensor-parallel-size": 1, "pipeline-parallel-size": 4}, ""),
         (
             {"tensor-parallel-size": 2, "pipeline-parallel-size": 2},

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,11 @@ from memory_fixture import config
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.kv_cache import KVPlan
-from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import ServiceInput, resolve
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.service_memory import (
+    NoCommonPage,
+    ServiceInput,
+    resolve,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.overheads import OVERHEADS
 
 DRAFTER = {
@@ -174,12 +179,137 @@ def test_prefix_caching_of_hybrid_models_by_default(version: str, expected: bool
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("decode_context_parallel_size", 2), ("mamba_block_size", 512), ("disable_sliding_window", True)],
+    [("prefill_context_parallel_size", 2), ("mamba_block_size", 512), ("disable_sliding_window", True)],
 )
 def test_arguments_whose_effect_is_not_known(key: str, value: Any) -> None:
     with pytest.raises(Refusal, match=key.replace("_", "-")):
         plan("Qwen3-8B", **{key: value})
     assert plan("Qwen3-8B", decode_context_parallel_size=1, disable_sliding_window=False).group_size == 36
+
+
+# Ranks of a decode context ------------------------------------------------------------------------------------------------
+
+
+GQA = {**config("Qwen3-8B"), "num_key_value_heads": 2}
+LATENT = {
+    **{
+        "model_type": "deepseek_v3",
+        "architectures": ["DeepseekV3ForCausalLM"],
+        "dtype": "bfloat16",
+        "num_hidden_layers": 4,
+    },
+    **{
+        "hidden_size": 1024,
+        "intermediate_size": 2048,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 16,
+        "vocab_size": 32000,
+    },
+    **{"q_lora_rank": 512, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128},
+    **{"n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "first_k_dense_replace": 1},
+    **{"n_shared_experts": 1, "max_position_embeddings": 163840, "tie_word_embeddings": False},
+}
+
+
+@pytest.mark.parametrize("version", ["0.15.0", "0.20.0", "0.25.0", "0.33.0"])
+def test_each_rank_of_a_decode_context_keeps_its_share_of_a_request(version: str) -> None:
+    for model, ranks in ((GQA, 4), (LATENT, 2)):
+        alone = plan(model, version, tensor_parallel_size=ranks)
+        shared = plan(model, version, tensor_parallel_size=ranks, decode_context_parallel_size=2)
+        assert shared.bytes_per_block == alone.bytes_per_block  # on each rank as before
+        length = 100_000
+        assert shared.blocks_per_request(length) == alone.blocks_per_request(length // 2)
+        assert shared.needed_bytes(length) == alone.needed_bytes(length // 2)
+        assert shared.marginal_bytes_per_token == alone.marginal_bytes_per_token / 2
+        blocks = shared.num_blocks(8 << 30)
+        assert shared.printed_tokens(blocks, length) == pytest.approx(
+            2 * alone.printed_tokens(blocks, length), rel=1e-3
+        )
+
+
+def test_states_are_whole_on_each_rank_of_a_decode_context() -> None:
+    hybrid = {**config("Qwen3.6-35B-A3B")}
+    hybrid["text_config"] = {**hybrid["text_config"], "num_key_value_heads": 1}
+    length = 200_000
+    alone = plan(hybrid, "0.27.0", tensor_parallel_size=4)
+    shared = plan(hybrid, "0.27.0", tensor_parallel_size=4, decode_context_parallel_size=4)
+    states = alone.blocks_per_request(1) - 1
+    assert shared.blocks_per_request(length) - states == -(-(alone.blocks_per_request(length) - states) // 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "args", "said"),
+    [
+        (
+            GQA,
+            "0.19.0",
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 3},
+            "AssertionError: tp_size=4 must be divisible bydcp_size=3",
+        ),
+        (
+            GQA,
+            "0.33.0",
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 3},
+            "ValueError: tp_size=4 must be divisible by dcp_size=3",
+        ),
+        (
+            "Qwen3-8B",
+            "0.26.0",
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 2},
+            "must be greater than total num kv heads 8",
+        ),
+        (
+            "Qwen3-8B",
+            "0.33.0",
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 2},
+            "greater than the model's total number of KV heads (8)",
+        ),
+        (
+            GQA,
+            "0.26.0",
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 4},
+            "num kv heads 2) = 2, but got 4",
+        ),
+        (
+            GQA,
+            "0.33.0",
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 4},
+            "exceeds the maximum supported value (2)",
+        ),
+        (
+            {**GQA, "num_attention_heads": 30, "hidden_size": 3840},
+            "0.33.0",
+            {"tensor_parallel_size": 6, "decode_context_parallel_size": 2},
+            "number of query heads per KV head (15) must be divisible",
+        ),
+        (
+            "gpt-oss-20b",
+            "0.33.0",
+            {"tensor_parallel_size": 16, "decode_context_parallel_size": 2},
+            "DCP not support sliding window.",
+        ),
+    ],
+)
+def test_a_decode_context_that_vllm_refuses_is_refused_in_its_words(
+    model: str | dict[str, Any], version: str, args: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(NoCommonPage, match=re.escape(said)):
+        plan(model, version, **args)
+
+
+@pytest.mark.parametrize(
+    ("model", "args", "key"),
+    [
+        (LATENT, {"speculative_config": {"method": "draft_model", "num_speculative_tokens": 2}}, "speculative-config"),
+        (LATENT, {"dcp_q_replicate": True}, "dcp-q-replicate"),
+        ({**LATENT, "architectures": ["GlmMoeDsaForCausalLM"]}, {}, "dcp-q-replicate"),
+    ],
+)
+def test_what_is_not_known_of_a_decode_context(model: dict[str, Any], args: dict[str, Any], key: str) -> None:
+    context = {"tensor_parallel_size": 2, "decode_context_parallel_size": 2}
+    with pytest.raises(Refusal, match=key):
+        plan(model, drafter=DRAFTER if "speculative_config" in args else None, **context, **args)
+    plan(model, **context, dcp_q_replicate=False)
 
 
 def test_a_connector_and_windows() -> None:
