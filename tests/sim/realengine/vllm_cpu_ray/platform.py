@@ -8,10 +8,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+import torch
 from vllm.platforms.cpu import CpuPlatform
 
 if TYPE_CHECKING:  # vLLM's configuration imports the platform
     from vllm.config import VllmConfig
+
+# Attention takes AMX where the processor has it, and nothing else asks the kernel for it, once for each process: SIGILL without.
+torch.cpu._init_amx()
 
 
 class CpuRayPlatform(CpuPlatform):
