@@ -23,30 +23,12 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+import warm
+
 ROOT = Path(__file__).parents[2]
 COLLECTIONS = ROOT / "collections"
-SERVER = Path(__file__).with_name("warm.py")
+SERVER = Path(warm.__file__)
 
-# The interpreter of hosts that this machine plays. It is quick to start: for a script on its standard input it asks the server.
-CLIENT = """#!{python} -IS
-import _socket
-import marshal
-import os
-import sys
-
-if len(sys.argv) > 1:
-    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
-mask = os.umask(0)
-os.umask(mask)
-asked = _socket.socket(_socket.AF_UNIX)
-asked.connect({path!r})
-data = marshal.dumps(([], dict(os.environ), os.getcwd(), mask))
-streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
-asked.sendmsg([len(data).to_bytes(8, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
-asked.sendall(data)
-code = asked.recv(1)
-os._exit(code[0] if code else 137)
-"""
 # An ssh that gets nowhere. Ansible shows what it says only where it has taken what it was sent.
 LOST_SSH = """#!/bin/sh
 timeout 5 cat >/dev/null
@@ -108,7 +90,7 @@ def python() -> str:
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON"))}
     server = Server("modules", outside)
     path = folder() / "python"
-    path.write_text(CLIENT.format(python=sys.executable, path=server.path))
+    path.write_text(warm.CLIENT.format(python=sys.executable, path=server.path))
     path.chmod(0o755)
     return str(path)
 

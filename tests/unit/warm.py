@@ -1,11 +1,14 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Servers that have imported what is slow to import, and fork a process for each request: C(warm.py playbooks|modules SOCKET).
+"""Servers that have imported what is slow to import, and fork a process for each request: C(warm.py playbooks|modules|host|client SOCKET).
 
 C(playbooks) runs the C(main) of ansible-playbook or ansible-inventory in the new process, C(modules) the script that Ansible sends to a host's interpreter.
 A request has the three standard streams, the arguments, the environment and the working directory of who asks; the answer is
 the exit code. C(tests/unit/playbook_runs.py) starts the servers, and is what tests use. A server ends with the process that started it.
+
+C(host) is the same on a simulated Spark, for all of its accounts: it knows the standard library alone and the process becomes who asked.
+C(client) prints the interpreter that asks a server.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ import io
 import marshal
 import os
 import pkgutil
+import pwd
 import secrets
 import select
 import socket
+import struct
 import sys
 import tempfile
 import threading
@@ -45,6 +50,25 @@ LIBRARY = """
     unicodedata urllib.error urllib.parse urllib.request uuid zipfile
 """
 COLLECTION = "ansible_collections.dgxspark.vllm.plugins"
+# The interpreter of hosts. It is quick to start: for a script on its standard input it asks the server. Where there is none, it is Python.
+CLIENT = """#!{python} -IS
+import _socket
+import marshal
+import os
+import sys
+
+asked = _socket.socket(_socket.AF_UNIX)
+if len(sys.argv) > 1 or asked.connect_ex({path!r}):
+    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+mask = os.umask(0)
+os.umask(mask)
+data = marshal.dumps(([], dict(os.environ), os.getcwd(), mask))
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in range(3))
+asked.sendmsg([len(data).to_bytes(8, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
+asked.sendall(data)
+code = asked.recv(1)
+os._exit(code[0] if code else 137)
+"""
 # Plugins that nearly every run loads; Ansible imports them by these names.
 PLUGINS = """
     ansible.plugins.action.assert ansible.plugins.action.copy ansible.plugins.action.debug ansible.plugins.action.set_fact
@@ -56,17 +80,24 @@ PLUGINS = """
 """
 
 
-def serve(path: str, run: Callable[[Request], None]) -> None:
-    """Fork a process for each request until standard input ends."""
+def serve(path: str, run: Callable[[Request], None], for_all: bool = False) -> None:
+    """Fork a process for each request until standard input ends.
+
+    :param path: of the socket
+    :param run: what the process does
+    :param for_all: serve all accounts of the machine, without an end
+    """
     gc.collect()
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
+        if for_all:
+            Path(path).chmod(0o666)
         listener.listen(64)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         while True:
-            readable, _writable, _broken = select.select([listener, 0], [], [])
+            readable, _writable, _broken = select.select([listener] if for_all else [listener, 0], [], [])
             if 0 in readable:
                 break
             connection, _peer = listener.accept()
@@ -98,6 +129,7 @@ def answer(connection: socket.socket, streams: list[int], request: Request, run:
             os.close(stream)
         atexit._clear()  # what the server made is the server's to remove
         end_with(connection)
+        become(connection)
         _argv, environment, folder, mask = request
         os.environ.clear()
         os.environ.update(environment)
@@ -118,6 +150,15 @@ def end_with(connection: socket.socket) -> None:
     fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([connection], [], [], 0)[0]:  # it has gone before that
         os._exit(137)
+
+
+def become(connection: socket.socket) -> None:
+    """Be the account that asked, as the kernel knows it."""
+    _process, user, group = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user != os.geteuid():
+        os.initgroups(pwd.getpwuid(user).pw_name, group)
+        os.setresgid(group, group, group)
+        os.setresuid(user, user, user)
 
 
 def ended(run: Callable[[], None]) -> int:
@@ -210,13 +251,18 @@ def keep_compiled(folder: Path) -> None:
 
 
 def run_module(_request: Request) -> None:
+    """Be the interpreter that reads a script from its standard input, where what all modules import of Ansible is there."""
+    sys.meta_path.insert(0, Payload)
+    run_script(_request)
+
+
+def run_script(_request: Request) -> None:
     """Be the interpreter that reads a script from its standard input."""
     sys.argv = [""]
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
     script = sys.stdin.buffer.read()
-    sys.meta_path.insert(0, Payload)
     exec(compile(script, "<stdin>", "exec"), main.__dict__)
 
 
@@ -224,6 +270,11 @@ if __name__ == "__main__":
     if sys.argv[1] == "playbooks":
         load_ansible()
         serve(sys.argv[2], run_ansible)
+    elif sys.argv[1] == "client":
+        sys.stdout.write(CLIENT.format(python=sys.executable, path=sys.argv[2]))
+    elif sys.argv[1] == "host":
+        load(*LIBRARY.split())
+        serve(sys.argv[2], run_script, for_all=True)
     else:
         load(*LIBRARY.split(), "ansible.module_utils.basic", "ansible.module_utils._internal._ansiballz._loader")
         with tempfile.TemporaryDirectory(prefix="warm-") as folder:

@@ -34,12 +34,16 @@ from .config import (
     LABEL,
     REAL_IMAGE,
     REAL_VERSION,
+    REPO_DIR,
     SIM_DIR,
     STANDIN_IMAGES,
     STORE_PREFIX,
     content_hash,
 )
 from .engine import Docker, SimError, apt_install, as_root, ensure_commands, say, tail, warn
+
+WARM = REPO_DIR / "tests" / "unit" / "warm.py"
+"""The interpreter of tests that is quick to start."""
 
 BASE_PACKAGES = ("python3", "ca-certificates", "libnuma1", "libstdc++6", "libgomp1")
 OS_PACKAGES = (
@@ -188,7 +192,7 @@ class Plan:
         machine = platform.machine()
         base_hash = content_hash("1", suite, machine, *BASE_PACKAGES)
         os_hash = content_hash(base_hash, *OS_PACKAGES, SIM_DIR / "node" / "provision.sh")
-        node_hash = content_hash(os_hash, SIM_DIR / "node", SIM_DIR / "common")
+        node_hash = content_hash(os_hash, SIM_DIR / "node", SIM_DIR / "common", WARM)
         standin_hash = content_hash(
             base_hash,
             SIM_DIR / "engine",
@@ -214,10 +218,14 @@ class Plan:
         return f"{STORE_PREFIX}-{content_hash(*parts)}"
 
 
-def build(docker: Docker, real_wanted: bool = True, gateway_wanted: bool = True) -> tuple[Plan, str]:
+def build(
+    docker: Docker, real_wanted: bool = True, gateway_wanted: bool = True, real_required: bool = False
+) -> tuple[Plan, str]:
     """Build what is missing; returns the plan and the name of the store volume.
 
     A store that is there and has more than is wanted is taken as it is.
+
+    :param real_required: raise SimError where the real engine cannot be had, in place of a stand-in that takes its name
     """
     timer = Timer()
     plan = Plan.make()
@@ -246,6 +254,8 @@ def build(docker: Docker, real_wanted: bool = True, gateway_wanted: bool = True)
             build_store(docker, plan, found, True, gateway_wanted, timer)
         except realengine.NotAvailable as error:
             found, reason = None, str(error)
+    if reason is not None and real_required:
+        raise SimError(f"the real vLLM (CPU) cannot be had here: {reason}")
     if reason is not None:
         warn(f"the real vLLM (CPU) cannot be had here, a stand-in takes its name {REAL_IMAGE}: {reason}")
     if found is None:
@@ -362,7 +372,10 @@ def build_node(docker: Docker, plan: Plan, timer: Timer) -> None:
         docker,
         plan.os,
         plan.node,
-        ["--volume", f"{SIM_DIR / 'node'}:/sim:ro", "--volume", f"{SIM_DIR / 'common'}:/sim-common:ro"],
+        [
+            *("--volume", f"{SIM_DIR / 'node'}:/sim:ro", "--volume", f"{SIM_DIR / 'common'}:/sim-common:ro"),
+            *("--volume", f"{WARM}:/warm.py:ro"),
+        ],
         ["sh", "/sim/dress.sh"],
         CACHE_DIR / "build-node.log",
         ['CMD ["/sbin/init"]'],

@@ -51,7 +51,7 @@ def require_engine() -> Docker:
 
 def command_build(args: argparse.Namespace) -> None:
     started = time.monotonic()
-    plan, store = build(ensure_engine(), args.real_engine, args.gateway)
+    plan, store = build(ensure_engine(), args.real_engine, args.gateway, args.require_real_engine)
     say(f"built: {plan.node}, store {store} ({time.monotonic() - started:.0f} s)")
 
 
@@ -118,6 +118,10 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--no-gateway", dest="gateway", action="store_false", help="do not build the image of the gateway (LiteLLM)"
         )
+        if name == "build":
+            sub.add_argument(
+                "--require-real-engine", action="store_true", help="fail where the real vLLM (CPU) cannot be had"
+            )
         if name == "up":
             sub.add_argument("--set", choices=sorted(SETS), default="demo", help="default: %(default)s")
             sub.add_argument(
