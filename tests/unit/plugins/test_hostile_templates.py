@@ -24,7 +24,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
-EACH = 1000 if int(os.environ.get("HOSTILE_CASES", "1500")) >= 10_000 else 3
+EACH = 1000 if int(os.environ.get("HOSTILE_CASES", "500")) >= 10_000 else 3
 TEXTS = [text for text in hostile.TEXTS if len(text) < 1000] + [
     "x\nExecStart=/bin/sh",
     "x\n[Service]\nUser=root",
