@@ -129,13 +129,13 @@ def impurities(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", FILES)
+@tree.each(FILES)
 def test_no_part_of_the_engine_knows_ansible(name: str) -> None:
     found = [module for module in imports(ast.parse(tree.read(name))) if module.split(".", 1)[0] == "ansible"]
     assert found == []
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if Path(name).stem not in LOOKS_AT])
+@tree.each(name for name in FILES if Path(name).stem not in LOOKS_AT)
 def test_the_engine_reads_nothing_but_its_input(name: str) -> None:
     assert impurities(tree.read(name)) == []
 

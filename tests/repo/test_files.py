@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 import tree
 
 TOP_LEVEL = {
@@ -80,7 +79,7 @@ def test_top_level_is_what_we_agreed_on() -> None:
     assert {name.split("/")[0] for name in tree.tracked()} - TOP_LEVEL == set()
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@tree.each(TEXTS)
 def test_text_is_clean(name: str) -> None:
     text = tree.read(name)
     problems = []
@@ -96,7 +95,7 @@ def test_text_is_clean(name: str) -> None:
     assert problems == []
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@tree.each(TEXTS)
 def test_nothing_of_one_machine(name: str) -> None:
     """No home directory and no package index: pip, apt and uv use what the machine is configured with."""
     text = tree.read(name)
@@ -105,6 +104,6 @@ def test_nothing_of_one_machine(name: str) -> None:
         assert MACHINE.findall(text) == []
 
 
-@pytest.mark.parametrize("name", [name for name in TEXTS if (tree.ROOT / name).stat().st_mode & 0o100])
+@tree.each(name for name in TEXTS if (tree.ROOT / name).stat().st_mode & 0o100)
 def test_executables_say_what_runs_them(name: str) -> None:
     assert tree.read(name).startswith("#!")

@@ -39,12 +39,12 @@ def test_action_group_is_the_modules() -> None:
     assert tree.load("meta/runtime.yml")["action_groups"]["spark"] == tree.MODULES
 
 
-@pytest.mark.parametrize("name", PYTHON)
+@tree.each(PYTHON)
 def test_licence_header(name: str) -> None:
     assert tree.read(name).removeprefix("#!/usr/bin/python\n").startswith(HEADER)
 
 
-@pytest.mark.parametrize("module", tree.MODULES)
+@tree.each(tree.MODULES)
 def test_module_is_documented_and_tested(module: str) -> None:
     text = tree.read(f"plugins/modules/{module}.py")
     for block in ("DOCUMENTATION", "EXAMPLES", "RETURN"):
@@ -55,7 +55,7 @@ def test_module_is_documented_and_tested(module: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", UTILS)
+@tree.each(UTILS)
 def test_engine_is_tested(name: str) -> None:
     stem = Path(name).stem
     assert re.search(rf"\b{stem}\b", UNIT_TESTS), f"no unit test mentions {name}"
@@ -142,7 +142,7 @@ def too_long(text: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", PYTHON)
+@tree.each(PYTHON)
 def test_functions_are_short(name: str) -> None:
     assert too_long(tree.read(name)) == set(), f"at most {MOST_LINES} lines: CONTRIBUTING.md, Rules"
 
@@ -180,7 +180,7 @@ def undocumented(text: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", tree.below(*DOCUMENTED, suffix=".py"))
+@tree.each(tree.below(*DOCUMENTED, suffix=".py"))
 def test_public_functions_document_their_arguments(name: str) -> None:
     assert undocumented(tree.read(name)) == {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,29 @@ def read(name: str) -> str:
 def load(name: str) -> Any:
     """Content of a YAML file of the repository."""
     return yaml.load(read(name), AnsibleLoader)
+
+
+def each(names: Iterable[str]) -> Callable[[Callable[[str], None]], Callable[[], None]]:
+    """Make one test of a check that holds for each of many files; it fails with all for which it does not.
+
+    :param names: what the check is called with, one after the other
+    """
+    wanted = tuple(names)
+
+    def one_test(check: Callable[[str], None]) -> Callable[[], None]:
+        def test() -> None:
+            wrong = {}
+            for name in wanted:
+                try:
+                    check(name)
+                except AssertionError as error:
+                    wrong[name] = str(error)
+            assert wanted and not wrong, "\n".join(f"{name}: {why}" for name, why in wrong.items())
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return one_test
 
 
 ROLES = sorted(path.name for path in ROOT.glob("roles/*") if (path / "tasks").is_dir())

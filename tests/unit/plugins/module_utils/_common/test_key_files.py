@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.action.plan import secret_finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import key_files
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.plan_input import secret_finding
 
 
 @pytest.mark.parametrize("content", [b"sk-0123456789\n", b"sk-0123456789", b"$ANSIBLE_VAULT;1.1;AES256\n6162\n6364\n"])

@@ -11,20 +11,18 @@ import pytest
 from oracle_fixture import COLUMNS, answer, load
 
 DATA = load()
-ROWS = [
-    pytest.param(version, case, truth, id=f"{version} {number}")
-    for version, answers in DATA["answers"].items()
-    for number, (case, truth) in enumerate(zip(DATA["cases"], answers, strict=True))
-]
 
 
-@pytest.mark.parametrize(("version", "case", "truth"), ROWS)
-def test_every_row_of_the_oracle(version: str, case: dict[str, Any], truth: list[Any] | str | None) -> None:
-    found = answer(case, version)
-    if isinstance(found, list) and isinstance(truth, list):
-        assert dict(zip(COLUMNS, found, strict=True)) == dict(zip(COLUMNS, truth, strict=True))
-    else:
-        assert found == truth
+def named(row: list[Any] | str | None) -> dict[str, Any] | str | None:
+    """A row with the names of its columns; a refusal, or what is not known, as it is."""
+    return dict(zip(COLUMNS, row, strict=True)) if isinstance(row, list) else row
+
+
+@pytest.mark.parametrize("version", DATA["answers"])
+def test_every_row_of_the_oracle(version: str) -> None:
+    rows = zip(DATA["cases"], DATA["answers"][version], strict=True)
+    found = [(number, named(answer(case, version)), named(truth)) for number, (case, truth) in enumerate(rows)]
+    assert [row for row in found if row[1] != row[2]] == [], "case, arithmetic, vLLM"
 
 
 def test_the_rows_are_of_many_kinds() -> None:
