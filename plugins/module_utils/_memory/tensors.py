@@ -312,7 +312,7 @@ def tensors_bytes(
     counter = _Counter(
         config,
         geometry,
-        split,
+        split.of(geometry.model_type),
         runtime,
         runtime_quantization == "experts_int8",
         _expert_padding(config, quant_config),

@@ -174,6 +174,8 @@ _WIDE_ROUTER = frozenset(
 _BLOCK_SPARSE = frozenset(
     ("granitemoe", "minimax_m2", "mixtral", "phimoe")
 )  # where the experts are called block_sparse_moe
+# Whose ranks take all tokens of their group through experts, also where replicas share these out: their classes know no other way.
+_CUT_SHARED = frozenset(("dots1", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite"))
 _PART = re.compile(r"(?:layers|blocks)\.\d+\.\w+")
 
 
@@ -336,13 +338,16 @@ def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bo
     yield Module(f"{mlp}.gate", count, hidden, size=4 if wide else 0)
     if padded:
         wide, inner = padded_experts(hidden, inner)
-        yield from experts(mlp, count, wide, inner)
+        # The part of each rank is filled up again.
+        yield from (replace(module, part=inner, multiple=128) for module in experts(mlp, count, wide, inner))
     else:
         wide = hidden
         yield from experts(mlp, count, hidden, inner)
     if family == "gpt_oss":
         yield Module(f"{mlp}.gate_bias", count)
-        yield Module(f"{mlp}.expert_bias", 2 * inner + wide, 1, count, split=True, experts=count)
+        filled = {"part": inner, "multiple": 128} if padded else {}
+        yield Module(f"{mlp}.expert_bias", 2 * inner, 1, count, split=True, experts=count, **filled)
+        yield Module(f"{mlp}.expert_down_bias", wide, 1, count, experts=count)
     if family.startswith("llama4"):
         yield from gated_mlp(f"{mlp}.shared_expert", hidden, inner)
     shared = optional(text, "shared_expert_intermediate_size")
@@ -417,13 +422,14 @@ class Split:
     """Over how many ranks the weights go: tensor parallel, pipeline stages, and whether experts are handed out whole.
 
     replicas: of data parallelism. Each has everything but the experts, which all of them have between them (fused_moe/config.py,
-    FusedMoEParallelConfig.make).
+    FusedMoEParallelConfig.make). cut_shared: experts that every token goes through are divided over a tensor group in any case.
     """
 
     tensor: int = 1
     pipeline: int = 1
     experts: bool = False
     replicas: int = 1
+    cut_shared: bool = False
 
     @property
     def of_experts(self) -> int:
@@ -434,7 +440,11 @@ class Split:
     def shares_tokens(self) -> bool:
         """Whether ranks of a tensor group take different tokens through experts; shared experts are whole on each then
         (config/parallel.py, use_sequence_parallel_moe)."""
-        return self.experts and self.tensor > 1 and self.replicas > 1
+        return self.experts and self.tensor > 1 and self.replicas > 1 and not self.cut_shared
+
+    def of(self, family: str) -> Split:
+        """Return the same for a family of models, by its C(model_type)."""
+        return replace(self, cut_shared=family in _CUT_SHARED)
 
     def stage_of(self, count: int) -> list[int]:
         """Return the stage of each of C(count) layers (vllm/distributed/utils.py, get_pp_indices)."""
@@ -563,7 +573,7 @@ def weights_bytes(
     text = plain_text({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
     quantization = Quantization(config, quant_config, runtime_quantization, minor)
     dtype_bytes = 4 if geometry.dtype == "float32" else 2
-    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas)
+    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas).of(family)
     stages = _stages(config, text, geometry, split, quantization.padded_experts)
     ngrams = list(tables(text, family))
     stages[0] += [] if tables_on_disk else ngrams
