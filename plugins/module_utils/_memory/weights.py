@@ -345,8 +345,8 @@ def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bo
         yield from experts(mlp, count, hidden, inner)
     if family == "gpt_oss":
         yield Module(f"{mlp}.gate_bias", count)
-        filled = {"part": inner, "multiple": 128} if padded else {}
-        yield Module(f"{mlp}.expert_bias", 2 * inner, 1, count, split=True, experts=count, **filled)
+        bias = Module(f"{mlp}.expert_bias", 2 * inner, 1, count, split=True, experts=count)
+        yield replace(bias, part=inner, multiple=128) if padded else bias
         yield Module(f"{mlp}.expert_down_bias", wide, 1, count, experts=count)
     if family.startswith("llama4"):
         yield from gated_mlp(f"{mlp}.shared_expert", hidden, inner)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_fixture import GIB, config, load
+from memory_fixture import GIB, config, load, service
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.formats import Format
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vision_modules import vision_tower
@@ -113,6 +114,18 @@ def test_replicas_of_vllms_own_model_classes(model: str, replicas: int, ranks: i
         vision=False,
     ).target
     assert counted == pytest.approx(size, rel=2e-7)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_stated_size_is_shared_out_among_replicas_as_the_config_says(whole: bool) -> None:
+    """56.87 GiB in all; the experts of it are halved, and nothing else."""
+    args = {"max_model_len": 4096, "max_num_seqs": 4, "data_parallel_size": 2, "enable_expert_parallel": whole}
+    given = service("moe", "Qwen3-30B-A3B", **args)
+    by_config, stated = (
+        memory_budget({"total_gib": 119.67, "services": [{**given, **more}]})["services"]["moe"]["weights_bytes"]
+        for more in ({}, {"weights_gib": 56.8705})
+    )
+    assert stated == pytest.approx(by_config, rel=1e-4)
 
 
 @pytest.mark.parametrize("row", MORE["drafts"], ids=lambda row: f"{row['model']} tp{row['tensor_parallel']}")
