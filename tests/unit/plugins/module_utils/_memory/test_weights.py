@@ -65,6 +65,8 @@ REPLICAS = [
     ("gpt-oss-20b", 4, 1, True, 6366542976),
     ("gpt-oss-20b", 2, 2, True, 4571141760),
     ("gpt-oss-20b", 2, 2, False, 4695103104),
+    ("gpt-oss-20b", 2, 1, False, 9380641920),
+    ("gpt-oss-20b", 1, 2, False, 7585240704),
 ]
 
 
