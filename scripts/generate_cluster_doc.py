@@ -39,7 +39,12 @@ HEADS = (
 )
 TOTAL_GIB = 119.67
 LEAST = 3
-SPLITS = {"tensor-parallel-size": "TP", "pipeline-parallel-size": "PP", "decode-context-parallel-size": "DCP"}
+SPLITS = {
+    "data-parallel-size": "DP",
+    "tensor-parallel-size": "TP",
+    "pipeline-parallel-size": "PP",
+    "decode-context-parallel-size": "DCP",
+}
 KINDS = ("weights", "kv_cache", "plain")
 
 

@@ -101,6 +101,10 @@ PORTS = 29450
 """First UDP port of the ranks' supervisors; a service of a cluster takes the next."""
 MASTER_PORT = 29501
 """vLLM's default of C(--master-port); a service of a cluster takes the next."""
+REPLICAS_PORT = 29550
+"""vLLM's default of C(--data-parallel-rpc-port), where replicas find the head. All other ports of replicas the kernel gives."""
+REPLICAS = "data-parallel-size"
+"""The option that says how many replicas of an engine there are."""
 OWNED_ARGS = {
     "nnodes": "the number of the cluster's hosts",
     "node-rank": "the place of each host in the cluster",
@@ -108,10 +112,16 @@ OWNED_ARGS = {
     "master-port": "chosen for each service of the cluster",
     "headless": "set for all ranks but the first",
     "distributed-executor-backend": "spark_cluster.executor",
+    "data-parallel-size-local": "one, as a Spark has one GPU",
+    "data-parallel-start-rank": "the place of each host in the cluster",
+    "data-parallel-address": "the head's address on the fabric",
+    "data-parallel-rpc-port": "chosen for each service of the cluster",
 }
 """Options of vLLM that the cluster sets, with what sets them."""
 MOST_REPORTED = 4
 """Hosts of the largest ring that somebody has written about."""
+_RINGS = ("", "allgather_reducescatter", "naive")
+"""Ways of vLLM's to share experts out, C(all2all-backend), that go round in NCCL's rings; the first is its own choice."""
 INTERFACES = {
     "NCCL_SOCKET_IFNAME": "netdev",
     "GLOO_SOCKET_IFNAME": "netdev",
@@ -403,18 +413,74 @@ def check_service(
         messages.append(
             f"{where}: env names VLLM_HOST_IP, which differs from host to host and is set on each. Take it out."
         )
-    replicas = sorted(option for option in args if option.startswith("data-parallel"))
-    if replicas and (replicas != ["data-parallel-size"] or str(args["data-parallel-size"]).strip() != "1"):
-        named = "', '".join(replicas)
+    others = sorted(
+        option for option in args if option.startswith("data-parallel-") and option not in (REPLICAS, *OWNED_ARGS)
+    )
+    if others:
+        named = "', '".join(others)
         messages.append(
-            f"{where}: args names '{named}': data-parallel-size over a cluster is not planned. Each replica has requests and a KV cache of "
-            "its own, and with enable-expert-parallel all replicas share the experts out, so which ranks hold which experts, and how much "
-            "memory each needs, is not known. Take it out: split the model by tensor-parallel-size and pipeline-parallel-size, or serve it "
-            "on parts of the cluster ('hosts' of a service) or on each Spark (spark_services), behind one spark_gateway."
+            f"{where}: args names '{named}'. Replicas of a cluster are those of data-parallel-size, by vLLM's own executor, and the head gives "
+            "each its requests; another backend or balancer is not planned. Take it out, or serve the model on each Spark (spark_services) "
+            "behind one spark_gateway."
         )
     if nodes > cluster.size:
         messages.append(f"{where}: recipe {recipe} needs {nodes} Sparks, the cluster has {cluster.size}.")
     return messages
+
+
+def replicas_of(args: Mapping[str, Any]) -> int:
+    """Return how many replicas of an engine there are.
+
+    :param args: of its launch, without dashes
+    :returns: C(data-parallel-size) as vLLM reads it; 1 where it is left out or no whole number, which is refused elsewhere
+    """
+    found = launch.parse({REPLICAS: args.get(REPLICAS, 1)}).args.get(REPLICAS)
+    return found if isinstance(found, int) and not isinstance(found, bool) and found > 1 else 1
+
+
+def check_replicas(cluster: Cluster, args: Mapping[str, Any], executor: str, reason: str, where: str) -> list[str]:
+    """Return what is wrong with the replicas of a service.
+
+    :param cluster: the hosts that it spans
+    :param args: of its launch, without dashes
+    :param executor: C(ray) or C(mp)
+    :param reason: why it is that one
+    :param where: it stands, to begin messages with
+    :returns: messages
+    """
+    copies = replicas_of(args)
+    if copies == 1:
+        return []
+    if executor == "ray":
+        return [
+            f"{where}: data-parallel-size {copies} with the executor ray ({reason}): Ray places replicas where it finds GPUs, so which host "
+            "has which rank is not known before they run. Take executor: mp and an image with vLLM 0.11.1 or newer."
+        ]
+    whole = _whole_split(cluster.size, args)
+    ranks = whole["tensor-parallel-size"] * whole["pipeline-parallel-size"]
+    if copies * ranks == cluster.size:
+        return []
+    each = "" if ranks == 1 else f" of {ranks} GPUs each"
+    fits = cluster.size // copies
+    fix = (
+        f"Make tensor-parallel-size x pipeline-parallel-size {fits}"
+        if fits and cluster.size % copies == 0
+        else f"Make data-parallel-size x tensor-parallel-size x pipeline-parallel-size {cluster.size}"
+    )
+    return [
+        f"{where}: data-parallel-size {copies} is {copies} replicas{each}, {copies * ranks} Sparks in all; it spans {cluster.size}. {fix}, or "
+        f"name {copies * ranks} hosts in 'hosts'."
+    ]
+
+
+def _whole_split(size: int, args: Mapping[str, Any]) -> dict[str, int]:
+    """Return how the model of each replica is split: as the launch says, else by tensors over the hosts that a replica has. size: hosts."""
+    copies = replicas_of(args)
+    read = launch.parse(args).args
+    said = {key: read.get(key) for key in ("tensor-parallel-size", "pipeline-parallel-size")}
+    if all(value is None for value in said.values()):
+        return {"tensor-parallel-size": max(size // copies, 1), "pipeline-parallel-size": 1}
+    return {key: value if isinstance(value, int) and value > 0 else 1 for key, value in said.items()}
 
 
 def span_of(
@@ -474,21 +540,50 @@ def rank_args(span: Span, rank: int, args: Mapping[str, Any]) -> dict[str, Any]:
     :param args: of the launch, as they are written
     :returns: those of the rank
     """
+    return spanning_args(args, span.executor, rank, span.size, span.addresses[span.head], span.position)
+
+
+def spanning_args(
+    args: Mapping[str, Any], executor: str, rank: int, size: int, head: str, position: int = 0
+) -> dict[str, Any]:
+    """Return the options of a launch as one of several hosts runs it.
+
+    :param args: of the launch, as they are written
+    :param executor: C(ray) or C(mp)
+    :param rank: of the host, 0 is the head
+    :param size: hosts that the launch spans
+    :param head: its address
+    :param position: of the service in the cluster, from 0, which its ports follow from
+    :returns: those of the rank
+    """
     found = dict(args)
+    whole = _whole_split(size, args)
     if "tensor-parallel-size" not in found and "pipeline-parallel-size" not in found:
-        found["tensor-parallel-size"] = span.size
-    found["distributed-executor-backend"] = span.executor
-    if span.executor == "mp":
+        found["tensor-parallel-size"] = whole["tensor-parallel-size"]
+    found["distributed-executor-backend"] = executor
+    if executor != "mp":
+        return found
+    copies = replicas_of(args)
+    spread = {"nnodes": size, "node-rank": rank, "master-addr": head, "master-port": MASTER_PORT + position}
+    if copies > 1:
         found.update(
             {
-                "nnodes": span.size,
-                "node-rank": rank,
-                "master-addr": span.addresses[span.head],
-                "master-port": MASTER_PORT + span.position,
+                "data-parallel-size-local": 1,
+                "data-parallel-address": head,
+                "data-parallel-rpc-port": REPLICAS_PORT + position,
             }
         )
         if rank:
-            found["headless"] = True
+            found.pop("api-server-count", None)
+        else:
+            # vLLM's own choice is one process for each replica, all on the head, whose memory they share with its engine.
+            found.setdefault("api-server-count", 1)
+    if copies == 1 or whole["tensor-parallel-size"] * whole["pipeline-parallel-size"] > 1:
+        found.update(spread)  # vLLM works out which replica a node belongs to
+    elif rank:
+        found["data-parallel-start-rank"] = rank
+    if rank:
+        found["headless"] = True
     return found
 
 
@@ -599,19 +694,27 @@ def check_addresses(networks: Mapping[str, Mapping[str, Any] | None]) -> list[Fi
 def talking(size: int, args: Mapping[str, Any]) -> set[frozenset[int]]:
     """Return the pairs of ranks between which NCCL sends, where its rings go from each rank of a group to the next and back to the first.
 
-    vLLM counts ranks by pipeline stage, then by tensor; ranks of a decode context are neighbours within the tensor group.
+    vLLM counts ranks by replica, then by pipeline stage, then by tensor; ranks of a decode context are neighbours within the tensor group.
+    Ranks of one stage of all replicas have the experts between them.
 
     :param size: ranks of the engine
     :param args: of its launch, without dashes
     :returns: pairs of ranks
     """
     split = launch.parse(args).args  # as vLLM reads it: "4" is a number, too
+    copies = replicas_of(args)
     stages = split.get("pipeline-parallel-size", 1)
-    tensor = split.get("tensor-parallel-size", max(size // max(stages, 1), 1))
+    tensor = split.get("tensor-parallel-size", max(size // max(stages * copies, 1), 1))
     context = split.get("decode-context-parallel-size", 1)
     ranks = list(range(size))
     groups = [ranks[start : start + width] for width in (tensor, context) for start in range(0, size, max(width, 1))]
-    groups += [ranks[start::tensor] for start in range(tensor)]
+    replica = max(size // copies, 1)
+    for first in range(0, size, replica):
+        groups += [ranks[first + start : first + replica : tensor] for start in range(tensor)]
+    if copies > 1:
+        groups += [[rank for rank in ranks if rank % replica // tensor == stage] for stage in range(stages)]
+        if str(split.get("all2all-backend") or "") not in _RINGS:  # each rank sends each other what its experts are for
+            groups += [list(pair) for group in groups[-stages:] for pair in combinations(group, 2)]
     if split.get("dcp-comm-backend") == "a2a":  # each rank of a decode context sends to each other
         groups += [
             list(pair)
@@ -645,7 +748,7 @@ def check_reach(
     first, second = min(apart)
     split = ", ".join(
         f"{key} {args[key]}"
-        for key in ("tensor-parallel-size", "pipeline-parallel-size", "decode-context-parallel-size")
+        for key in (REPLICAS, "tensor-parallel-size", "pipeline-parallel-size", "decode-context-parallel-size")
         if key in args
     )
     return [
@@ -668,6 +771,7 @@ def _unreported(cluster: Cluster, name: str, args: Mapping[str, Any]) -> list[Fi
     ways = {
         f"a ring of {cluster.size}": cluster.size > MOST_REPORTED,
         "pipeline stages": split.get("pipeline-parallel-size", 1) > 1,
+        "replicas": replicas_of(args) > 1,
         # With one replica vLLM adds up what the experts of each rank gave, as it does without: nothing is sent from each to each.
         "experts spread over the ranks": bool(split.get("enable-expert-parallel")),
         "a decode context over ranks": split.get("decode-context-parallel-size", 1) > 1,

@@ -569,7 +569,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "cluster.unreported": (
             "the split over a ring of four or more can run, and nobody is known to have run it: more than four hosts, pipeline stages, "
-            "experts or a decode context over the ranks",
+            "replicas, experts or a decode context over the ranks",
             "nothing",
         ),
     },

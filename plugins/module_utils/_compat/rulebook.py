@@ -223,6 +223,13 @@ class Launch:
         return any(self.text.get(key) for key in ("num_experts", "n_routed_experts", "num_local_experts"))
 
     @property
+    def dense(self) -> bool:
+        """Whether it is known to have no experts: a whole config.json that says nothing of any."""
+        return bool(self.text.get("hidden_size")) and not any(
+            "expert" in key and value for key, value in self.text.items()
+        )
+
+    @property
     def gemma4(self) -> bool:
         """Whether it is a Gemma 4."""
         return any(name.startswith("Gemma4") for name in self.architectures)
@@ -295,6 +302,16 @@ class Launch:
     def world(self) -> int:
         """GPUs that one replica needs."""
         return self.number("tensor-parallel-size", 1) * self.number("pipeline-parallel-size", 1)
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of it that data parallelism makes."""
+        return max(self.number("data-parallel-size", 1), 1)
+
+    @property
+    def joined(self) -> int:
+        """GPUs that send to each other while they compute: those of a replica; of all replicas where these share experts out."""
+        return self.world * (1 if self.dense else self.replicas)
 
     @property
     def sparks(self) -> int:

@@ -95,7 +95,7 @@ def _no_executor(of: Launch) -> Hits:
     PACKAGES,
 )
 def _expert_parallel(of: Launch) -> Hits:
-    if of.args.get("enable-expert-parallel") is True and of.world == 1 and of.number("data-parallel-size", 1) == 1:
+    if of.args.get("enable-expert-parallel") is True and of.world == 1 and of.replicas == 1:
         yield FIRES
 
 
@@ -146,14 +146,15 @@ def _headless_servers(of: Launch) -> Hits:
     "SPK810",
     "error",
     "GPUs that do not spread over the nodes",
-    "tensor-parallel-size x pipeline-parallel-size is {world}, but there are {nodes} nodes with one GPU each.",
+    "{product} is {world}, but there are {nodes} nodes with one GPU each.",
     "Make the product {nodes}, or set nnodes to {world}.",
     f"{PACKAGES}; GB10 has one GPU",
 )
 def _spread(of: Launch) -> Hits:
-    nodes = of.number("nnodes", 1)
-    if nodes > 1 and not of.uses_ray and of.world < nodes and of.number("data-parallel-size", 1) == 1:
-        yield {"world": of.world, "nodes": nodes}
+    nodes, world = of.number("nnodes", 1), of.world * of.replicas
+    if nodes > 1 and not of.uses_ray and world < nodes:
+        product = "tensor-parallel-size x pipeline-parallel-size" + (" x data-parallel-size" if of.replicas > 1 else "")
+        yield {"product": product, "world": world, "nodes": nodes}
 
 
 @rule(
@@ -184,7 +185,7 @@ def _headless_leader(of: Launch) -> Hits:
         of.number("nnodes", 1) > 1
         and of.number("node-rank", 0) == 0
         and of.args.get("headless") is True
-        and of.number("data-parallel-size", 1) == 1
+        and of.replicas == 1
     ):
         yield FIRES
 
@@ -372,7 +373,7 @@ def _device_ids(of: Launch) -> Hits:
     PACKAGES,
 )
 def _no_nnodes(of: Launch) -> Hits:
-    if of.args.get("nnodes") is None and not of.uses_ray and of.number("data-parallel-size", 1) == 1:
+    if of.args.get("nnodes") is None and not of.uses_ray and of.replicas == 1:
         for option in ("master-addr", "headless"):
             if of.args.get(option) not in (None, False):
                 yield {"option": f"--{option}"}
@@ -388,7 +389,7 @@ def _no_nnodes(of: Launch) -> Hits:
     "GB10 has one GPU",
 )
 def _data_parallel(of: Launch) -> Hits:
-    size, local = of.number("data-parallel-size", 1), of.number("data-parallel-size-local", 0)
+    size, local = of.replicas, of.number("data-parallel-size-local", 0)
     if size > of.sparks and local != 1 and of.args.get("headless") is not True:
         yield {"size": size, "nodes": of.sparks}
 
@@ -403,7 +404,7 @@ def _data_parallel(of: Launch) -> Hits:
     "NVIDIA's guide to two Sparks; NVIDIA/dgx-spark-playbooks#102; vLLM's recipe for two Sparks",
 )
 def _no_hca(of: Launch) -> Hits:
-    if of.argv and _spans(of) and of.world > 1 and "NCCL_IB_HCA" not in of.env and not _rdma_is_off(of):
+    if of.argv and _spans(of) and of.joined > 1 and "NCCL_IB_HCA" not in of.env and not _rdma_is_off(of):
         yield FIRES
 
 
@@ -426,7 +427,7 @@ _NCCL_VARIABLES = ("VLLM_NCCL_SO_PATH", "LD_PRELOAD")
 )
 def _old_nccl(of: Launch) -> Hits:
     told = of.entry.get("nccl") or {}
-    if of.world < 2 or any("nccl" in of.env.get(name, "") for name in _NCCL_VARIABLES):
+    if of.joined < 2 or any("nccl" in of.env.get(name, "") for name in _NCCL_VARIABLES):
         return
     installed = next(
         (of.pinned()[name] for name in ("nvidia-nccl-cu13", "nvidia-nccl-cu12") if name in of.pinned()), ""
@@ -451,7 +452,7 @@ def _old_nccl(of: Launch) -> Hits:
 def _kept_autotune(of: Launch) -> Hits:
     if (
         not of.within(*versions.AUTOTUNE_CACHE_HANGS)
-        or of.world < 2
+        or of.joined < 2
         or of.args.get("enable-flashinfer-autotune") is False
     ):
         return
@@ -477,3 +478,48 @@ _SPIN = "VLLM_SHM_BROADCAST_BUSY_LOOP_S"
 def _spinning(of: Launch) -> Hits:
     if of.world > 1 and _SPIN[5:] in of.entry.get("features", ()) and _SPIN not in of.env:
         yield FIRES
+
+
+@rule(
+    "SPK830",
+    "error",
+    "Replicas of a dense model over several nodes each",
+    "data-parallel-size {size} x {world} GPUs of a model without experts: replicas of it know nothing of each other, and the first ranks of all "
+    "would wait at one port of the head for their own.",
+    "Serve each replica as a service of its own on {world} Sparks, behind one gateway; or make tensor-parallel-size x pipeline-parallel-size 1.",
+    PACKAGES,
+)
+def _dense_replicas(of: Launch) -> Hits:
+    if of.dense and of.replicas > 1 and of.world > 1 and of.number("nnodes", 1) > 1:
+        yield {"size": of.replicas, "world": of.world}
+
+
+@rule(
+    "SPK831",
+    "error",
+    "Experts of a model without any",
+    "--enable-expert-parallel: the model has no experts to share out.",
+    "Take it out.",
+    PACKAGES,
+    "Number of experts in the model must be greater than 0 when expert parallelism is enabled.",
+)
+def _no_experts(of: Launch) -> Hits:
+    if of.args.get("enable-expert-parallel") is True and of.dense:
+        yield FIRES
+
+
+@rule(
+    "SPK832",
+    "error",
+    "Experts that replicas cannot split",
+    "without enable-expert-parallel each expert is split over all {ranks} GPUs of the {size} replicas, and its width {width} does not divide by that.",
+    "Add enable-expert-parallel: experts are then handed out whole.",
+    PACKAGES,
+    "assert intermediate_size % tp_size == 0",
+)
+def _split_experts(of: Launch) -> Hits:
+    width = of.text.get("moe_intermediate_size") or of.text.get("intermediate_size")
+    ranks = of.replicas * of.number("tensor-parallel-size", 1)
+    spread = of.args.get("enable-expert-parallel") is True
+    if of.moe and of.replicas > 1 and not spread and isinstance(width, int) and width % ranks:
+        yield {"ranks": ranks, "size": of.replicas, "width": width}

@@ -227,8 +227,8 @@ def _pair(module: Module, family: str, recurrent: Recurrent | None, asked: _Aske
 def _experts(module: Module, down: bool, family: str, asked: _Asked, split: Split, padded: bool) -> int:
     """Return the numbers beside the gates and ups of all experts of a layer, or beside their downs, for a rank of 1."""
     per = module.count // module.experts
-    count = _share(module.experts, split.tensor) if split.experts else module.experts
-    ranks = 1 if split.experts else split.tensor
+    count = _share(module.experts, split.of_experts) if split.experts else module.experts
+    ranks = 1 if split.experts else split.of_experts
     inner, hidden = (module.columns, module.rows) if down else (module.rows, module.columns)
     inner = _share(inner, ranks)
     if padded:

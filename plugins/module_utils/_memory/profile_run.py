@@ -65,6 +65,7 @@ class Launch:
     """What of a launch matters here.
 
     batch: C(max-num-batched-tokens). sequences: C(max-num-seqs). ranks: C(tensor-parallel-size).
+    replicas: C(data-parallel-size); experts_whole: they are handed out whole, C(enable-expert-parallel).
     drafts: tokens that are drafted at a time. eager: no graphs, no compilation. v2: the V2 runner supports what is asked of it.
     quantised: the weights are. runner: the one that C(VLLM_USE_V2_MODEL_RUNNER) asks for, 1 or 2, or 0 where it does not.
     captures: for how many sizes of batches graphs are captured, -1 for vLLM's own choice. compiles: torch compiles the model.
@@ -75,6 +76,8 @@ class Launch:
     batch: int
     sequences: int
     ranks: int = 1
+    replicas: int = 1
+    experts_whole: bool = False
     drafts: int = 0
     eager: bool = False
     v2: bool = True
@@ -178,8 +181,12 @@ def _sizes_up_to(largest: int) -> int:
     return small + len(range(8, min(largest + 1, 256), 8)) + len(range(256, largest + 1, 16))
 
 
-def _token_bytes(text: Config, geometry: Geometry, ranks: int, width: int) -> tuple[int, int]:
-    """Return what one token of a batch takes at most in any layer, and what the experts keep for it in all of them."""
+def _token_bytes(text: Config, geometry: Geometry, launch: Launch, width: int) -> tuple[int, int]:
+    """Return what one token of a batch takes at most in any layer, and what the experts keep for it in all of them.
+
+    Experts of replicas take the tokens of all of them, which are gathered first and go back afterwards (allgather_reducescatter).
+    """
+    ranks, replicas = launch.ranks, launch.replicas
     hidden = _whole(text, "hidden_size")
     experts = _whole(text, *_EXPERTS)
     inner = _whole(text, "moe_intermediate_size", "intermediate_size") if experts else 0
@@ -191,8 +198,10 @@ def _token_bytes(text: Config, geometry: Geometry, ranks: int, width: int) -> tu
         dense = _whole(text, "moe_shared_expert_intermediate_size") or inner * _whole(text, *_SHARED)
     widest = (gated + 1) * dense // ranks + 4 * hidden
     # Two workspaces: what goes into the second multiplication, and what comes out of either.
-    part = inner // ranks
+    part = inner if launch.experts_whole and replicas > 1 else inner // (ranks * replicas)
     kept = chosen * (max(part, hidden) + max(gated * part, hidden))
+    if experts and replicas > 1:
+        kept = replicas * (kept + 2 * hidden)
     for layer in geometry.recurrent:
         # Projections, the convolution (twice: in the order of channels and of tokens), the result.
         channels = (layer.conv_key_dim + layer.conv_value_dim) // ranks
@@ -261,7 +270,7 @@ def profile_run(config: Config, geometry: Geometry, launch: Launch) -> ProfileRu
     if not (hidden and vocabulary):
         return by_batch(launch.batch)
     runner = 2 if is_v2_runner(config, bool(geometry.recurrent), launch) else 1
-    token, kept = _token_bytes(text, geometry, launch.ranks, width)
+    token, kept = _token_bytes(text, geometry, launch, width)
     states = launch.batch * hidden * width
     sampled = states + (0 if launch.pools else _sampling(launch, runner, vocabulary, hidden, width))
     peak = CUBLAS_WORKSPACE + launch.batch * kept + max(launch.batch * token, sampled)

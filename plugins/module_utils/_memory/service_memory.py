@@ -106,6 +106,7 @@ POSITIVE_ARGS = (
     "tensor-parallel-size",
     "pipeline-parallel-size",
     "decode-context-parallel-size",
+    "data-parallel-size",
     "block-size",
     "num-gpu-blocks-override",
     "kv-cache-memory-bytes",
@@ -924,19 +925,25 @@ def _stated(size: int, counted: Callable[[bool], Weights], draft: int, runtime: 
     return Weights(target, draft, peak, load_layerwise=int(scale * made.load_layerwise))
 
 
+def _split(args: Config) -> Split:
+    """Over how many ranks the weights of a launch go."""
+    return Split(
+        args.get("tensor-parallel-size", 1),
+        args.get("pipeline-parallel-size", 1),
+        bool(args.get("enable-expert-parallel")),
+        args.get("data-parallel-size", 1),
+    )
+
+
 def _weights(
     item: ServiceInput, config: Config, geometry: Geometry, vision: bool, mtp: bool, minor: int | None = None
 ) -> Weights:
     """What the model and its drafter take on one rank: from the tensors, else the stated size, else the config."""
     args = item.args
-    split = Split(
-        args.get("tensor-parallel-size", 1),
-        args.get("pipeline-parallel-size", 1),
-        bool(args.get("enable-expert-parallel")),
-    )
+    split = _split(args)
     runtime = args.get("quantization", "")
 
-    def counted(with_vision: bool) -> Weights:
+    def counted(with_vision: bool, split: Split = split) -> Weights:
         return weights_bytes(
             config,
             geometry,
@@ -944,6 +951,7 @@ def _weights(
             tensor_parallel=split.tensor,
             pipeline_parallel=split.pipeline,
             expert_parallel=split.experts,
+            replicas=split.replicas,
             runtime_quantization=runtime,
             vision=with_vision,
             mtp=mtp,
@@ -966,6 +974,10 @@ def _weights(
         )
     elif item.weights_gib is not None:
         target = int(item.weights_gib * GIB / split.tensor / split.pipeline)
+        if split.replicas > 1:
+            # Replicas have the experts between them, and all else each: how much of the whole that is, the config says.
+            alone = counted(vision, replace(split, replicas=1)).target
+            target = int(target * counted(vision).target / alone)
         made = _stated(target, counted, counted(False).draft if drafts else 0, runtime)
     else:
         made = counted(vision)
@@ -984,6 +996,7 @@ def _weights(
 _WEIGHT_ARGS = (
     "tensor-parallel-size",
     "pipeline-parallel-size",
+    "data-parallel-size",
     "enable-expert-parallel",
     "quantization",
     "speculative-config",
@@ -1216,6 +1229,8 @@ def _profile_run(item: ServiceInput, config: Config, geometry: Geometry, release
         batch=batch,
         sequences=sequences if isinstance(sequences, int) else DEFAULT_SEQS,
         ranks=args.get("tensor-parallel-size", 1),
+        replicas=args.get("data-parallel-size", 1),
+        experts_whole=bool(args.get("enable-expert-parallel")),
         drafts=_speculation(item, geometry)[0],
         eager=bool(args.get("enforce-eager")),
         v2=_v2_runner(method, stages, release) and (not pools or release.since(V2_ALL)),
@@ -1311,11 +1326,7 @@ def _said_room(answer: image_answer.Answer, args: Config) -> adapters.Room:
 def _room(item: ServiceInput, config: Config, geometry: Geometry, minor: int | None) -> adapters.Room:
     """The room for adapters: by arithmetic, else what the image said of it, else a range."""
     args = item.args
-    split = Split(
-        args.get("tensor-parallel-size", 1),
-        args.get("pipeline-parallel-size", 1),
-        bool(args.get("enable-expert-parallel")),
-    )
+    split = _split(args)
     if not args.get(adapters.OPTION):
         return adapters.Room()
     padded = Quantization(config, item.quant_config, args.get("quantization", ""), minor).padded_experts
@@ -1425,6 +1436,8 @@ def _by_image(item: ServiceInput, args: Config) -> Engine:
     answer, config = item.asked, item.config or {}
     if answer is None:
         raise Refusal("image_plan", "the image was not asked")
+    if _split(args).replicas > 1:
+        raise Refusal("image_plan", "an image plans one replica alone, and not what experts of several take")
     others = (*_UNPLANNED_ARGS, "decode-context-parallel-size")
     counted = not any(args.get(key) is True or (args.get(key) or 1) != 1 for key in others)
     plan = answered.kv_plan(answer, item.vllm_version, counted)

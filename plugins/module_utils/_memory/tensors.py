@@ -22,6 +22,7 @@ from .formats import Format
 from .geometry import Config, Geometry, Refusal, quantization_of, text_config
 from .weight_formats import RUNTIME_FORMATS
 from .weights import (
+    SHARED,
     Split,
     Weights,
     expert_count,
@@ -218,6 +219,10 @@ class _Counter:
     def _ranks(self, tensor: _Tensor) -> float:
         """Over how many ranks a tensor is divided; a fraction where only a part of it is."""
         ranks, module = self.split.tensor, tensor.module
+        if _EXPERT.search(tensor.name):
+            ranks = self.split.of_experts
+        elif self.split.shares_tokens and SHARED.search(tensor.name):
+            return 1
         if _TABLE.search(tensor.name):
             return ranks
         if _INDEXER.search(tensor.name) or (tensor.shape is not None and prod(tensor.shape) <= 1):
@@ -263,7 +268,7 @@ class _Counter:
         if self.split.experts:
             # Experts in one tensor are counted along its first dimension.
             count = expert_count(text_config(self.config)) or (tensor.shape[0] if tensor.shape else 1)
-            return size * self.padding * -(-count // self.split.tensor) / count
+            return size * self.padding * -(-count // self.split.of_experts) / count
         return size * self.padding / self._ranks(tensor)
 
     def total(self, tensors: Sequence[_Tensor], loading: bool = False) -> int:
@@ -307,7 +312,7 @@ def tensors_bytes(
     counter = _Counter(
         config,
         geometry,
-        split,
+        split.of(geometry.model_type),
         runtime,
         runtime_quantization == "experts_int8",
         _expert_padding(config, quant_config),

@@ -174,6 +174,8 @@ _WIDE_ROUTER = frozenset(
 _BLOCK_SPARSE = frozenset(
     ("granitemoe", "minimax_m2", "mixtral", "phimoe")
 )  # where the experts are called block_sparse_moe
+# Whose ranks take all tokens of their group through experts, also where replicas share these out: their classes know no other way.
+_CUT_SHARED = frozenset(("dots1", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite"))
 _PART = re.compile(r"(?:layers|blocks)\.\d+\.\w+")
 
 
@@ -336,13 +338,16 @@ def _feed_forward(text: Config, family: str, index: int, prefix: str, padded: bo
     yield Module(f"{mlp}.gate", count, hidden, size=4 if wide else 0)
     if padded:
         wide, inner = padded_experts(hidden, inner)
-        yield from experts(mlp, count, wide, inner)
+        # The part of each rank is filled up again.
+        yield from (replace(module, part=inner, multiple=128) for module in experts(mlp, count, wide, inner))
     else:
         wide = hidden
         yield from experts(mlp, count, hidden, inner)
     if family == "gpt_oss":
         yield Module(f"{mlp}.gate_bias", count)
-        yield Module(f"{mlp}.expert_bias", 2 * inner + wide, 1, count, split=True, experts=count)
+        bias = Module(f"{mlp}.expert_bias", 2 * inner, 1, count, split=True, experts=count)
+        yield replace(bias, part=inner, multiple=128) if padded else bias
+        yield Module(f"{mlp}.expert_down_bias", wide, 1, count, experts=count)
     if family.startswith("llama4"):
         yield from gated_mlp(f"{mlp}.shared_expert", hidden, inner)
     shared = optional(text, "shared_expert_intermediate_size")
@@ -414,11 +419,32 @@ def _layer(
 
 @dataclass(frozen=True)
 class Split:
-    """Over how many ranks the weights go: tensor parallel, pipeline stages, and whether experts are handed out whole."""
+    """Over how many ranks the weights go: tensor parallel, pipeline stages, and whether experts are handed out whole.
+
+    replicas: of data parallelism. Each has everything but the experts, which all of them have between them (fused_moe/config.py,
+    FusedMoEParallelConfig.make). cut_shared: experts that every token goes through are divided over a tensor group in any case.
+    """
 
     tensor: int = 1
     pipeline: int = 1
     experts: bool = False
+    replicas: int = 1
+    cut_shared: bool = False
+
+    @property
+    def of_experts(self) -> int:
+        """Ranks that the experts of a layer go over: by parts, or handed out whole."""
+        return self.tensor * self.replicas
+
+    @property
+    def shares_tokens(self) -> bool:
+        """Whether ranks of a tensor group take different tokens through experts; shared experts are whole on each then
+        (config/parallel.py, use_sequence_parallel_moe)."""
+        return self.experts and self.tensor > 1 and self.replicas > 1 and not self.cut_shared
+
+    def of(self, family: str) -> Split:
+        """Return the same for a family of models, by its C(model_type)."""
+        return replace(self, cut_shared=family in _CUT_SHARED)
 
     def stage_of(self, count: int) -> list[int]:
         """Return the stage of each of C(count) layers (vllm/distributed/utils.py, get_pp_indices)."""
@@ -428,9 +454,20 @@ class Split:
         return [stage for stage, size in enumerate(sizes) for _each in range(size)]
 
 
+SHARED = re.compile(r"\.shared_experts?\.")
+"""Names of experts that every token goes through."""
+
+
+def _parts(module: Module, split: Split) -> int:
+    """Over how many ranks each matrix of a module is divided."""
+    if not module.split or (module.experts and split.experts) or (split.shares_tokens and SHARED.search(module.name)):
+        return 1
+    return split.of_experts if module.experts else split.tensor
+
+
 def _check_filling(module: Module, stored: Format, split: Split) -> None:
     """Refuse a matrix whose parts kernels fill up by a size that is not known."""
-    parts = split.tensor if module.split and not (module.experts and split.experts) else 1
+    parts = _parts(module, split)
     sides = (module.rows, module.columns)
     if stored.multiple and parts > 1 and module.columns % (stored.multiple * parts):
         what = f"{stored.multiple} inputs"
@@ -453,16 +490,16 @@ def _bytes(module: Module, quantization: Quantization | None, dtype_bytes: int, 
     plain = module.rows * module.columns * (module.size or dtype_bytes)
     one = stored.size(module.rows, module.columns) if stored else plain
     if module.experts and split.experts:
-        return one * (module.count // module.experts) * -(-module.experts // split.tensor)
-    size = one * module.count
+        return one * (module.count // module.experts) * -(-module.experts // split.of_experts)
+    size, parts = one * module.count, _parts(module, split)
     if not module.split:
         return size
-    if module.least and split.tensor > 1:
-        return size // module.part * max(module.part // split.tensor, module.least)
+    if module.least and parts > 1:
+        return size // module.part * max(module.part // parts, module.least)
     if module.multiple:
-        return size // module.part * (-(-module.part // (split.tensor * module.multiple)) * module.multiple)
+        return size // module.part * (-(-module.part // (parts * module.multiple)) * module.multiple)
     # With fewer kv heads than ranks every rank keeps one head.
-    return -(-size // (min(split.tensor, module.pieces) if module.pieces else split.tensor))
+    return -(-size // (min(parts, module.pieces) if module.pieces else parts))
 
 
 def is_tied(config: Config) -> bool:
@@ -518,6 +555,7 @@ def weights_bytes(
     draft_tokens: int = 0,
     minor: int | None = None,
     tables_on_disk: bool = False,
+    replicas: int = 1,
 ) -> Weights:
     """Count the bytes of the weights of one rank, of the fullest pipeline stage.
 
@@ -527,7 +565,7 @@ def weights_bytes(
     vision: count the vision tower. mtp: count the multi-token-prediction layers.
     draft_tokens: how many are drafted, where vLLM makes a layer for each; 0 for as many as there are layers.
     minor: the 23 of vLLM 0.23, C(None) for the newest; older ones make some formats in 16 bits.
-    tables_on_disk: the build leaves tables of n-grams on disk.
+    tables_on_disk: the build leaves tables of n-grams on disk. replicas: C(--data-parallel-size).
     Raises C(Refusal) for a family or a format that is not known.
     """
     family = geometry.model_type
@@ -535,7 +573,7 @@ def weights_bytes(
     text = plain_text({**text_config(config), "mtp_config": config.get("mtp_config")}, family)
     quantization = Quantization(config, quant_config, runtime_quantization, minor)
     dtype_bytes = 4 if geometry.dtype == "float32" else 2
-    split = Split(tensor_parallel, pipeline_parallel, expert_parallel)
+    split = Split(tensor_parallel, pipeline_parallel, expert_parallel, replicas).of(family)
     stages = _stages(config, text, geometry, split, quantization.padded_experts)
     ngrams = list(tables(text, family))
     stages[0] += [] if tables_on_disk else ngrams

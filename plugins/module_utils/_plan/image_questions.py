@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from .._cluster import clustering
 from .._content import plan_probe
 from .._content.snapshots import COMMIT
 from .._memory.answered import ASKED_BYTES
@@ -88,6 +89,8 @@ def _content(service: PlacedService, judged: JudgedLaunch, host: Host) -> tuple[
     The whole config.json of the inventory is enough, unless the model comes with code that is trusted. Else a host reads the snapshot
     that it has: C(snapshot) and C(draft_snapshot), the commit empty where it has none.
     """
+    if (judged.args.get(clustering.REPLICAS) or 1) != 1:
+        return {}, "an image plans one replica alone (data-parallel-size)"
     trust, repo = bool(judged.args.get("trust-remote-code")), service.model.get("repo")
     whole, here = "transformers_version" in service.config, host.settings["spark_probe"] == "controller"
     readable = bool(repo) and not service.model.get("path") and not here

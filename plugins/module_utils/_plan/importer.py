@@ -147,6 +147,8 @@ CLUSTER_ENV = {
     *("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NODE_IP", "RANK", "WORLD_SIZE", "NNODES", "HEADLESS"),
     *("RAY_ADDRESS", "RAY_CLUSTER_SIZE", "RAY_HEAD_IP", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS"),
 }
+# As many as a switch is known to have joined.
+MOST_SPARKS = 8
 # What the plan gives every container, as far as the rules look at it.
 OWN_DOCKER_ARGS = ("--network", "host", "--shm-size", "8g")
 CLUSTER_OPTIONS = (("--device", "/dev/infiniband"), ("--cap-add", "IPC_LOCK"), ("--privileged", "None"))
@@ -260,10 +262,8 @@ def _lint(service: Mapping[str, Any], nodes: int, catalogue: Sequence[Mapping[st
     if nodes > 1:  # as the head of its spark_cluster runs it
         version = (image_catalogue.lookup(image["ref"], catalogue) or {}).get("vllm_version")
         cluster = clustering.Cluster(str(service["name"]), ["head"], "auto", [])
-        args["distributed-executor-backend"] = clustering.choose_executor(cluster, version, {}, None)[0]
-        if args["distributed-executor-backend"] == "mp":
-            own = (nodes, 0, "head", clustering.MASTER_PORT)
-            args.update(zip(("nnodes", "node-rank", "master-addr", "master-port"), own))
+        executor = clustering.choose_executor(cluster, version, {}, None)[0]
+        args = clustering.spanning_args(args, executor, 0, nodes, "head")
         docker_args += CLUSTER_DOCKER_ARGS
     given = service.get("docker_args", [])
     if not seccomp.chosen(read_options(given)[0]) and seccomp.needed_for(args, service.get("env") or {}):
@@ -439,17 +439,25 @@ class _Import:
         for size in sizes:
             world *= size if isinstance(size, int) and size > 0 else 1
         said = given.get("nnodes")
-        if isinstance(said, int) and said > 1:
+        copies = self._replicas(given, world)
+        if copies > 1:
+            self.nodes = copies * world
+        elif isinstance(said, int) and said > 1:
             self.nodes = said
         elif any(isinstance(size, int) for size in sizes):
             self.nodes = world
         else:
             self.nodes = self.draft.nodes or 1
-        for key in [key for key in args if key.startswith("data-parallel")]:
-            self.leave(f"--{key}", "replicas are services of their own: serve the model on each Spark by itself")
-            del args[key]
+        for key in [key for key in given if key.startswith("data-parallel")]:
+            if copies == 1:
+                self.leave(f"--{key}", "replicas are services of their own: serve the model on each Spark by itself")
+            elif key != clustering.REPLICAS and key not in clustering.OWNED_ARGS:
+                self.leave(f"--{key}", "the head gives each replica its requests, and nothing else balances them")
+            else:
+                continue
+            args.pop(key, None)
         for key in clustering.OWNED_ARGS:
-            if key in given and self.nodes == 1:
+            if key in given and self.nodes == 1 and not key.startswith("data-parallel"):
                 self.leave(f"--{key}", "one Spark has one GPU: an engine on it has no ranks")
         if self.nodes > 1:
             self.leave(
@@ -460,6 +468,20 @@ class _Import:
         elif self.draft.nodes > 1 and world == 1:
             self.leave("several Sparks", f"the launch is for {self.draft.nodes}, its options are for one")
         return args
+
+    def _replicas(self, given: Mapping[str, Any], world: int) -> int:
+        """Return how many replicas a launch spreads over Sparks as one engine, 1 where they are better services of their own.
+
+        That is what shares experts out, or says by its options that its replicas are on several hosts. world: GPUs of each.
+        """
+        copies = clustering.replicas_of(given)
+        backends = (given.get("distributed-executor-backend"), given.get("data-parallel-backend"))
+        apart = given.get("data-parallel-size-local") == 1 or any(
+            given.get(key) is not None
+            for key in ("data-parallel-address", "data-parallel-rpc-port", "data-parallel-start-rank", "nnodes")
+        )
+        over_hosts = apart or self.draft.nodes > 1 or bool(given.get("enable-expert-parallel"))
+        return copies if over_hosts and "ray" not in backends and copies * world <= MOST_SPARKS else 1
 
     def _settled_image(self) -> str:
         """Return the image of the launch, nothing where it waits for a value."""

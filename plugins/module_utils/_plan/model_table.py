@@ -23,7 +23,7 @@ SHARE = 0.9
 """Share of the memory that the largest context is worked out for: what one engine may take of a Spark of its own."""
 COUNTS = (1, 2, 4, 8)
 """Numbers of Sparks that every way to serve is judged on; one that is written for another number is judged on that too."""
-RANKS = ("tensor-parallel-size", "pipeline-parallel-size", "nnodes", "node-rank", "master-addr")
+RANKS = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "nnodes", "node-rank", "master-addr")
 """What says over how many ranks a launch goes."""
 ROOTS = ("memory.refused", "memory.load", "memory.no_cache_memory")
 """Findings that others follow from: what does not fit asks for too much, leaves too little, and so on."""
@@ -239,7 +239,7 @@ def _weights(service: ServiceSpec, memory: Mapping[str, Any]) -> float | None:
 
 def judged(service: ServiceSpec, sparks: int) -> dict[str, Any]:
     """Judge a resolved service on so many Sparks, one rank each: in the ranks that it names where that is their number, else by tensors."""
-    own = {key: service.args[key] for key in RANKS[:2] if key in service.args}
+    own = {key: service.args[key] for key in RANKS[:3] if key in service.args}
     args: dict[str, Any] = {key: value for key, value in service.args.items() if key not in RANKS}
     draft = args.get("speculative-config")
     if isinstance(draft, Mapping) and "draft_tensor_parallel_size" in draft:

@@ -415,11 +415,20 @@ NOT_STARTED = {"stopped": "stopped", "on_demand": "on demand"}
 """States of services that nothing starts at boot, as labels have them."""
 
 
+def replicas(service: Mapping[str, Any]) -> int:
+    """Return how many replicas there are of the engine of a service. service: of the plan."""
+    found = service["args"].get("data-parallel-size")
+    return found if isinstance(found, int) and found > 1 else 1
+
+
 def label(service: Mapping[str, Any]) -> str:
     """Name a service, as a rank where it spans hosts, with its exclusive set and with what its owner has stopped."""
     span = service.get("cluster")
     name = f"{service['name']}, rank {service['rank']} of {span['size']}" if span else str(service["name"])
     notes = [f"set {service['exclusive']}"] if service.get("exclusive") else []
+    copies = replicas(service)
+    if span and copies > 1:
+        notes.append(f"replica {service['rank'] * copies // span['size']} of {copies}")
     notes += [word for state, word in NOT_STARTED.items() if service.get("state") == state]
     return f"{name} [{', '.join(notes)}]" if notes else name
 
@@ -428,6 +437,8 @@ def label_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
     """Say what the labels of services mean beyond their names, and what the figures of their memory rest on."""
     there = list(services)
     notes = source_notes(there)
+    if any(service.get("cluster") and replicas(service) > 1 for service in there):
+        notes.append("[replica] one of several of its engine; requests and KV cache are its own")
     if any(service.get("exclusive") and not service.get("on_demand") for service in there):
         notes.append(
             "[set NAME] one of the set runs at a time; memory is planned for the largest of it, which the map shows"

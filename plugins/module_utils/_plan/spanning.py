@@ -146,6 +146,7 @@ def _read_services(cluster: Cluster, hosts: Mapping[str, Host], sources: Sources
         for taken in names.values():
             taken.add(name)
         executor, reason, ray = _span(cluster, service, head)
+        messages += clustering.check_replicas(own, service.args, executor, reason, where)
         if executor == "ray" and service.pip:
             messages.append(
                 f"{where}: pip with the executor ray would install the packages on the head alone. Build an image that has "
@@ -365,6 +366,9 @@ def _span_finding(
     message = f"spans {', '.join(about['hosts'])} by the executor {about['executor']}: {about['reason']}."
     if head.ray_image:
         message += f" Its image has no Ray; one with Ray {cluster.ray_version} is built from it on each host."
+    copies = clustering.replicas_of(head.args)
+    if copies > 1:
+        message += f" {copies} replicas: each has its own KV cache, and max-num-seqs is for each; the head gives each its requests."
     if solved:
         values = ", ".join(f"{key} {value}" for key, value in sorted(solved.items()))
         message += f" Worked out for all ranks: {values}."

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from cluster_fixture import fabric_facts
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
+from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering, firewall
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import nccl_data
@@ -400,10 +400,20 @@ def test_what_is_wrong_with_a_cluster_is_named(change: dict[str, Any], needle: s
             "args names 'nnodes', which is the cluster's to say (the number of the cluster's hosts)",
         ),
         ({"args": {"distributed_executor_backend": "ray"}}, "spark_cluster.executor"),
-        ({"args": {"data-parallel-size": 2}}, "data-parallel-size over a cluster is not planned"),
-        ({"args": {"data-parallel-size": "4"}}, "data-parallel-size over a cluster is not planned"),
-        ({"args": {"data_parallel_size": 2, "enable-expert-parallel": True}}, "which ranks hold which experts"),
-        ({"args": {"data-parallel-rank": 1}}, "args names 'data-parallel-rank'"),
+        (
+            {"args": {"data-parallel-size": 2}},  # of the recipe, which has TP 2
+            "data-parallel-size 2 is 2 replicas of 2 GPUs each, 4 Sparks in all; it spans 2. Make tensor-parallel-size x "
+            "pipeline-parallel-size 1, or name 4 hosts in 'hosts'.",
+        ),
+        (
+            {"args": {"data-parallel-size": "4", "tensor-parallel-size": 1}},
+            "data-parallel-size 4 is 4 replicas, 4 Sparks in all; it spans 2. Make data-parallel-size x tensor-parallel-size x "
+            "pipeline-parallel-size 2, or",
+        ),
+        ({"args": {"data-parallel-rank": 1}}, "args names 'data-parallel-rank'. Replicas of a cluster are those of"),
+        ({"args": {"data-parallel-external-lb": True}}, "args names 'data-parallel-external-lb'"),
+        ({"args": {"data-parallel-backend": "ray"}}, "another backend or balancer is not planned"),
+        ({"args": {"data-parallel-address": "10.0.0.1"}}, "the cluster's to say (the head's address on the fabric)"),
         ({"env": {"VLLM_HOST_IP": "10.0.0.1"}}, "env names VLLM_HOST_IP"),
         ({"port": "x"}, "'port' is 'x'"),
         ({"recipe": "qwen3-235b-a22b-gptq-int5"}, "did you mean 'qwen3-235b-a22b-gptq-int4'?"),
@@ -462,6 +472,133 @@ def test_ranks_of_three_to_eight_are_planned_each(size: int, tensor: int, stages
     assert rules(made, "s1", "error") == {"lock.moving"}  # main, on more than two Sparks
 
 
+# --- replicas -------------------------------------------------------------------------------------------------------
+
+GIB = 1 << 30
+
+
+def replicas(count: int, tensor: int = 1, **more: Any) -> dict[str, Any]:
+    """A mixture of experts as so many replicas, each split over so many ranks."""
+    args = {"data-parallel-size": count, "tensor-parallel-size": tensor, **more}
+    return {"name": "large", "recipe": "qwen3-30b-a3b", "port": 8000, "args": {"enable-expert-parallel": True, **args}}
+
+
+def test_replicas_of_one_rank_each_find_the_head_and_number_themselves() -> None:
+    plan = plan_of(cluster(replicas(2)), **asked())
+    first, second = rank(plan, "s1"), rank(plan, "s2")
+    for each in (first, second):
+        argv = each["command"]
+        assert option(argv, "--data-parallel-size") == "2" and option(argv, "--data-parallel-size-local") == "1"
+        assert option(argv, "--data-parallel-address") == "192.168.100.11"
+        assert option(argv, "--data-parallel-rpc-port") == "29550"
+        assert option(argv, "--distributed-executor-backend") == "mp"
+        assert not {"--nnodes", "--node-rank", "--master-addr", "--master-port"} & set(argv)
+    # Not on the head: there vLLM takes it for another way to share requests out.
+    assert "--data-parallel-start-rank" not in first["command"] and "--headless" not in first["command"]
+    assert option(second["command"], "--data-parallel-start-rank") == "1" and "--headless" in second["command"]
+    # One process answers requests, on the head; a rank that is headless takes none.
+    assert option(first["command"], "--api-server-count") == "1" and "--api-server-count" not in second["command"]
+    assert [each["env"]["VLLM_HOST_IP"] for each in (first, second)] == ["192.168.100.11", "192.168.100.12"]
+    assert rules(plan, "s1", "error") == rules(plan, "s2", "error") == set()
+    (told,) = [each for each in plan["hosts"]["s1"]["findings"] if each["rule"] == "cluster.executor"]
+    assert "2 replicas: each has its own KV cache, and max-num-seqs is for each" in told["message"]
+
+
+def test_replicas_of_several_ranks_are_nodes_of_one_launch() -> None:
+    plan = plan_of(cluster(replicas(2, 2, **{"api-server-count": 3})), 4)
+    ranks = [rank(plan, f"s{number}") for number in (1, 2, 3, 4)]
+    for number, each in enumerate(ranks):
+        argv = each["command"]
+        assert (option(argv, "--nnodes"), option(argv, "--node-rank")) == ("4", str(number))
+        assert (option(argv, "--master-addr"), option(argv, "--data-parallel-address")) == ("s1", "s1")
+        assert "--data-parallel-start-rank" not in argv  # vLLM works it out from the node
+        assert ("--headless" in argv) == (number > 0) and ("--api-server-count" in argv) == (number == 0)
+    assert option(ranks[0]["command"], "--api-server-count") == "3"
+    assert rules(plan, "s1", "error") <= {"lock.moving"}  # main, on more than two Sparks
+
+
+def test_replicas_share_hosts_out_where_nothing_says_how_each_is_split() -> None:
+    for size, count, tensor in ((2, 2, "1"), (4, 2, "2"), (4, 4, "1")):
+        found = clustering.spanning_args({"data-parallel-size": str(count)}, "mp", 0, size, "s1")
+        assert str(found["tensor-parallel-size"]) == tensor
+
+
+def test_ports_of_services_with_replicas_differ_and_are_closed_to_other_networks() -> None:
+    one, other = ({**replicas(2, **{"gpu-memory-utilization": 0.4}), "name": name} for name in ("a", "b"))
+    plan = plan_of(cluster(one, {**other, "port": 8001}), **asked())
+    for host in ("s1", "s2"):
+        ports = [int(option(rank(plan, host, name)["command"], "--data-parallel-rpc-port")) for name in ("a", "b")]
+        assert ports == [29550, 29551] and all(firewall.is_closed(port, firewall.CLOSED) for port in ports)
+        wall = plan["hosts"][host]["firewall"]
+        # What the kernel gives vLLM is in the ranges, too; the other host comes in by the fabric.
+        assert wall["ranges"] and firewall.is_closed(40000, [firewall.EPHEMERAL])
+        assert wall["fabric"] or wall["peers"]
+
+
+def test_replicas_hold_all_but_the_experts_each() -> None:
+    """48 layers of 128 experts, each three matrices of 2048 x 768; all else is whole on each replica."""
+    experts = 48 * 128 * 3 * 2048 * 768
+    alone, pair, four = (
+        rank(plan_of(cluster(replicas(count, **{"max-num-seqs": 4})), count), "s2")["memory"] for count in (2, 2, 4)
+    )
+    assert alone == pair
+    # In 16 bits, two bytes each.
+    assert pair["weights_bytes"] - four["weights_bytes"] == 2 * experts // 4
+    tensor = rank(plan_of(cluster({**replicas(1, 2, **{"max-num-seqs": 4})})), "s2")["memory"]
+    # Two replicas keep two copies of what two ranks of one have between them.
+    assert pair["weights_bytes"] > tensor["weights_bytes"] + 0.5 * GIB
+    # The cache is that of a whole model: of a split one each rank keeps half of the heads.
+    cache = {
+        name: each["marginal_bytes_per_token"] for name, each in (("pair", pair), ("four", four), ("tensor", tensor))
+    }
+    assert cache["pair"] == cache["four"] == 2 * cache["tensor"]
+
+
+def test_each_replica_is_whole_where_a_model_has_no_experts() -> None:
+    dense = {**FAST, "name": "large", "args": {**FAST["args"], "data-parallel-size": 2, "gpu-memory-utilization": 0.3}}
+    memory = [rank(plan_of(cluster(dense)), host)["memory"] for host in ("s1", "s2")]
+    alone = plan_of(cluster(), s1={"vars": {"spark_services": [{**FAST, "args": {"gpu-memory-utilization": 0.3}}]}})
+    assert {each["weights_bytes"] for each in memory} == {rank(alone, "s1", "fast")["memory"]["weights_bytes"]}
+
+
+@pytest.mark.parametrize(
+    ("service", "count", "rule"),
+    [
+        (replicas(2, 2), 4, None),
+        ({**FAST, "name": "large", "args": {**FAST["args"], "data-parallel-size": 2}}, 4, "SPK830"),
+        (
+            {
+                **FAST,
+                "name": "large",
+                "args": {**FAST["args"], "data-parallel-size": 2, "enable-expert-parallel": True},
+            },
+            2,
+            "SPK831",
+        ),
+        (replicas(5, **{"enable-expert-parallel": None}), 5, "SPK832"),
+        (replicas(5), 5, None),
+    ],
+)
+def test_replicas_that_vllm_would_not_start(service: dict[str, Any], count: int, rule: str | None) -> None:
+    found = {each for each in rules(plan_of(cluster(service), count), "s1", "error") if each.startswith("SPK")}
+    assert found == ({rule} if rule else set())
+
+
+def test_replicas_with_ray_are_refused_with_the_reason() -> None:
+    said = refused(cluster(replicas(2), executor="ray"))
+    assert (
+        "data-parallel-size 2 with the executor ray (as spark_cluster says): Ray places replicas where it finds" in said
+    )
+
+
+def test_an_image_is_not_asked_about_replicas() -> None:
+    """What it would say is of a model without others."""
+    body = cluster(replicas(2), executor="mp")
+    there = {"images": {IMAGE: {"present": True, "id": "sha256:" + "a" * 64}}}
+    plan = plan_of(body, s1=there, s2=there)
+    assert not any(host["image_questions"] for host in plan["hosts"].values())
+
+
 RING = {
     "topology": "ring",
     "rails": [
@@ -483,6 +620,17 @@ RING = {
             "with tensor-parallel-size 4, decode-context-parallel-size 4 rank 0 on s1 sends to rank 2 on s3, which no cable of the ring joins.",
         ),
         ({"tensor-parallel-size": 1, "pipeline-parallel-size": 4}, ""),
+        ({"data-parallel-size": 4, "tensor-parallel-size": 1}, ""),
+        ({"data-parallel-size": 2}, ""),  # of two neighbours each
+        (
+            {"data-parallel-size": 4, "all2all-backend": "deepep_low_latency"},
+            "with data-parallel-size 4 rank 0 on s1 sends to rank 2 on s3, which no cable of the ring joins.",
+        ),
+        (  # the first stage of one replica has experts for the first of the other
+            {"data-parallel-size": 2, "tensor-parallel-size": 1, "pipeline-parallel-size": 2},
+            "with data-parallel-size 2, tensor-parallel-size 1, pipeline-parallel-size 2 rank 0 on s1 sends to rank 2 on s3, which no cable "
+            "of the ring joins.",
+        ),
         (
             {"tensor-parallel-size": 2, "pipeline-parallel-size": 2},
             "with tensor-parallel-size 2, pipeline-parallel-size 2 rank 0 on s1 sends to rank 2 on s3, which no cable of the ring joins.",
@@ -509,6 +657,7 @@ def test_ranks_that_no_cable_joins_do_not_talk(args: dict[str, Any], said: str) 
         (4, {"tensor-parallel-size": 4, "enable-expert-parallel": True}, "experts spread over the ranks"),
         (4, {"pipeline-parallel-size": "4", "tensor-parallel-size": 1}, "pipeline stages"),
         (4, {"decode-context-parallel-size": 2}, "a decode context over ranks"),
+        (4, {"data-parallel-size": "4"}, "replicas"),
         (6, {"enable-expert-parallel": True}, "a ring of 6 and experts spread over the ranks"),
     ],
 )

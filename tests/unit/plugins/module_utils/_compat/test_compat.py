@@ -63,6 +63,8 @@ QWEN3_MOE = {
     "max_position_embeddings": 40960,
     "num_experts": 128,
 }
+DENSE = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 4096, "num_experts": 0}
+MIXTURE = {**QWEN3_MOE, "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768}
 GEMMA4 = {
     "architectures": ["Gemma4ForConditionalGeneration"],
     "model_type": "gemma4",
@@ -568,6 +570,18 @@ CASES: dict[str, tuple[Any, Any]] = {
     "SPK825": (
         launch(args={"data-parallel-size": 2}),
         launch(args={"data-parallel-size": 2, "data-parallel-size-local": 1}, nodes=2),
+    ),
+    "SPK830": (
+        launch(args=DUO_HEAD | {"data-parallel-size": 2, "nnodes": 4}, config=DENSE, nodes=4),
+        launch(args=DUO_HEAD | {"data-parallel-size": 2, "nnodes": 4}, config=QWEN36, nodes=4),
+    ),
+    "SPK831": (
+        launch(args={"enable-expert-parallel": True, "tensor-parallel-size": 2}, config=DENSE, nodes=2),
+        launch(args={"enable-expert-parallel": True, "tensor-parallel-size": 2}, config=QWEN36, nodes=2),
+    ),
+    "SPK832": (
+        launch(args={"data-parallel-size": 5}, config=MIXTURE, nodes=5),
+        launch(args={"data-parallel-size": 5, "enable-expert-parallel": True}, config=MIXTURE, nodes=5),
     ),
     "SPK826": (launch(args=DUO_ARGV), launch(args=DUO_ARGV, env={"NCCL_IB_HCA": "rocep1s0f0,roceP2p1s0f0"})),
     "SPK827": (

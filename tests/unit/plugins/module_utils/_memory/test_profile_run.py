@@ -205,6 +205,20 @@ def test_ranks_share_what_is_split() -> None:
     assert pair.peak < alone.peak < 2 * pair.peak
 
 
+def test_experts_of_replicas_take_the_tokens_of_all() -> None:
+    """What goes in is gathered from all replicas, and experts have two workspaces for it: of what they choose and of its width."""
+    row = row_of("q30bf16-eager-8192-256")
+    alone = run_of(row, sequences=8)
+    whole = run_of(row, sequences=8, replicas=2, experts_whole=True)
+    cut = run_of(row, sequences=8, replicas=2)
+    batch, hidden, chosen, inner = launch(row).batch, 2048, 8, 768
+    assert whole.peak - alone.peak == batch * 2 * (chosen * (hidden + max(2 * inner, hidden)) + 4 * hidden)
+    # Halves of an expert take no less here: what comes out of them is as wide.
+    assert cut.peak == whole.peak
+    dense = row_of("q4-eager-8192-256")
+    assert run_of(dense, replicas=2).peak == run_of(dense).peak
+
+
 @pytest.mark.parametrize("changes", [{"vocab_size": None}, {"hidden_size": ["x"]}, {"hidden_size": True}])
 def test_a_config_that_tells_no_widths_is_taken_by_its_batch(changes: dict[str, Any]) -> None:
     config = LAUNCHES["models"]["Qwen3-30B-A3B"]

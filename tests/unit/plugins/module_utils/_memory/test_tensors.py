@@ -72,7 +72,9 @@ def qwen3(found: dict[str, Any], gptq: bool = False) -> Tensors:
 
 
 def counted(found: dict[str, Any], tensors: Tensors, **fields: Any) -> Weights:
-    split = Split(fields.pop("tensor", 1), fields.pop("pipeline", 1), fields.pop("experts", False))
+    split = Split(
+        fields.pop("tensor", 1), fields.pop("pipeline", 1), fields.pop("experts", False), fields.pop("replicas", 1)
+    )
     return tensors_bytes(tensors, found, read_geometry(found), split=split, **fields)
 
 
@@ -205,6 +207,17 @@ def test_dividing_never_adds_and_never_loses(ranks: int, stages: int, experts: b
     assert counted(found, made, tensor=ranks, pipeline=stages, experts=experts).target <= part
     computed = weights_bytes(found, read_geometry(found), tensor_parallel=ranks, expert_parallel=experts).target
     assert part == pytest.approx(computed, rel=1e-4)
+
+
+@pytest.mark.parametrize("experts", [True, False])
+@pytest.mark.parametrize(("tensor", "replicas"), [(1, 2), (1, 4), (2, 2), (1, 3)])
+def test_replicas_have_the_experts_between_them(sparse: Tensors, tensor: int, replicas: int, experts: bool) -> None:
+    found = config("Qwen3-30B-A3B")
+    made = counted(found, sparse, tensor=tensor, replicas=replicas, experts=experts).target
+    computed = weights_bytes(
+        found, read_geometry(found), tensor_parallel=tensor, expert_parallel=experts, replicas=replicas
+    ).target
+    assert made == pytest.approx(computed, rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_fixture import GIB, config, load
+from memory_fixture import GIB, config, load, service
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.formats import Format
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.geometry import Refusal, read_geometry
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.vision_modules import vision_tower
@@ -25,10 +26,48 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.weights impo
     weights_bytes,
 )
 
+LAUNCHED: dict[str, Any] = json.loads(
+    (Path(__file__).parents[2] / "fixtures" / "compared_launches.json").read_text(encoding="utf-8")
+)["configs"]
 MORE: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "weights_rows.json").read_text(encoding="utf-8")
 )
 MLP = ("gate", "up", "down")
+# Bytes that vLLM's own classes take on a rank (0.33.0, model_loader on the meta device): replicas, ranks of each, experts handed out whole.
+REPLICAS = [
+    ("Qwen3-Next-80B-A3B", 2, 1, True, 82039373568),
+    ("Qwen3-Next-80B-A3B", 4, 1, False, 43384667904),
+    ("Qwen3-Next-80B-A3B", 4, 1, True, 43384667904),
+    ("Qwen3-Next-80B-A3B", 2, 2, True, 41221321088),
+    ("Qwen3-Next-80B-A3B", 2, 2, False, 41070326144),
+    ("DeepSeek-V3", 2, 1, True, 688144037888),
+    ("DeepSeek-V3", 4, 1, False, 361189652480),
+    ("DeepSeek-V3", 4, 1, True, 361189652480),
+    ("DeepSeek-V3", 2, 2, True, 347657254912),
+    ("DeepSeek-V3", 2, 2, False, 345102923776),
+    ("Qwen3-30B-A3B-FP8", 2, 1, True, 32073216000),
+    ("Qwen3-30B-A3B-FP8", 4, 1, False, 17577701376),
+    ("Qwen3-30B-A3B-FP8", 4, 1, True, 17577701376),
+    ("Qwen3-30B-A3B-FP8", 2, 2, True, 16049401856),
+    ("Qwen3-30B-A3B-FP8", 2, 2, False, 16049401856),
+    ("GLM-4.7-Flash", 2, 1, True, 32115782656),
+    ("GLM-4.7-Flash", 4, 1, False, 18224247808),
+    ("GLM-4.7-Flash", 4, 1, True, 18224247808),
+    ("GLM-4.7-Flash", 2, 2, True, 16199578624),
+    ("GLM-4.7-Flash", 2, 2, False, 16199578624),
+    ("ERNIE-4.5-21B-A3B", 2, 1, True, 23275409152),
+    ("ERNIE-4.5-21B-A3B", 4, 1, False, 13083250432),
+    ("ERNIE-4.5-21B-A3B", 4, 1, True, 13083250432),
+    ("ERNIE-4.5-21B-A3B", 2, 2, True, 11646701312),
+    ("ERNIE-4.5-21B-A3B", 2, 2, False, 11646701312),
+    ("gpt-oss-20b", 2, 1, True, 9137437824),
+    ("gpt-oss-20b", 4, 1, False, 6490504320),
+    ("gpt-oss-20b", 4, 1, True, 6366542976),
+    ("gpt-oss-20b", 2, 2, True, 4571141760),
+    ("gpt-oss-20b", 2, 2, False, 4695103104),
+    ("gpt-oss-20b", 2, 1, False, 9380641920),
+    ("gpt-oss-20b", 1, 2, False, 7585240704),
+]
 
 
 def count(model: str, quantization: str | None = None, **fields: Any) -> Weights:
@@ -61,6 +100,34 @@ def test_more_of_vllms_own_model_classes(row: dict[str, Any]) -> None:
     )
     expected = row.get("bytes") or row["gib"] * GIB
     assert counted.target == pytest.approx(expected, rel=row["tolerance"], abs=0)
+
+
+@pytest.mark.parametrize(("model", "replicas", "ranks", "whole", "size"), REPLICAS)
+def test_replicas_of_vllms_own_model_classes(model: str, replicas: int, ranks: int, whole: bool, size: int) -> None:
+    found = {**LAUNCHED[model]}
+    if model != "gpt-oss-20b":  # in 16 bits, all others
+        found.pop("quantization_config", None)
+    counted = weights_bytes(
+        found,
+        read_geometry(found),
+        tensor_parallel=ranks,
+        expert_parallel=whole,
+        replicas=replicas,
+        vision=False,
+    ).target
+    assert counted == pytest.approx(size, rel=2e-7)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_stated_size_is_shared_out_among_replicas_as_the_config_says(whole: bool) -> None:
+    """56.87 GiB in all; the experts of it are halved, and nothing else."""
+    args = {"max_model_len": 4096, "max_num_seqs": 4, "data_parallel_size": 2, "enable_expert_parallel": whole}
+    given = service("moe", "Qwen3-30B-A3B", **args)
+    by_config, stated = (
+        memory_budget({"total_gib": 119.67, "services": [{**given, **more}]})["services"]["moe"]["weights_bytes"]
+        for more in ({}, {"weights_gib": 56.8705})
+    )
+    assert stated == pytest.approx(by_config, rel=1e-4)
 
 
 @pytest.mark.parametrize("row", MORE["drafts"], ids=lambda row: f"{row['model']} tp{row['tensor_parallel']}")

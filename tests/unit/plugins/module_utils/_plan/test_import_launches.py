@@ -841,9 +841,48 @@ def test_a_variant_for_this_machine_goes_before_the_default() -> None:
     assert read(text, variant="default")["service"]["model"] == {"repo": "org/Big"}
 
 
-def test_replicas_are_services_of_their_own() -> None:
-    found = read("vllm serve a/b --data-parallel-size 2 --data-parallel-size-local 1 --seed 1")
-    assert found["nodes"] == 1 and found["service"]["args"] == {"seed": 1} and left(found)["--data-parallel-size"]
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--data-parallel-size 2",  # two GPUs of one machine
+        "--data-parallel-size 16 --enable-expert-parallel",
+        "--data-parallel-size 2 --data-parallel-size-local 1 --data-parallel-backend ray",
+    ],
+)
+def test_replicas_are_services_of_their_own(options: str) -> None:
+    found = read(f"vllm serve a/b {options} --seed 1")
+    assert found["nodes"] == 1 and left(found)["--data-parallel-size"].startswith("replicas are services of their own")
+    assert not any(key.startswith("data-parallel") for key in found["service"]["args"])
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "args"),
+    [
+        ("-dp 2 -dpl 1 --data-parallel-address 10.0.0.1 --data-parallel-rpc-port 13345", 2, {}),
+        ("-dp 4 --enable-expert-parallel", 4, {"enable-expert-parallel": True}),
+        ("-dp 2 -tp 2 --nnodes 4 --node-rank 0 --master-addr 10.0.0.1", 4, {"tensor-parallel-size": 2}),
+        ("-dp 2 --data-parallel-rank 0 --data-parallel-address 10.0.0.1", 2, {}),
+    ],
+)
+def test_replicas_of_several_hosts_become_a_cluster(options: str, nodes: int, args: dict[str, Any]) -> None:
+    found = read(f"docker run --gpus all --network host --ipc host vllm/vllm-openai:v0.24.0 a/b {options}")
+    copies = int(options.split()[1])
+    assert found["nodes"] == nodes and found["service"]["args"] == {**args, "data-parallel-size": copies}
+    assert "--data-parallel-size" not in left(found) and "--data-parallel-address" not in left(found)
+    assert found["compatible"], found["findings"]
+    whole = clustering.Cluster("c", [f"s{number}" for number in range(nodes)], "auto", [])
+    own = found["service"]["args"]
+    assert clustering.check_service(whole, own, {}, 1, None, "x") == []
+    assert clustering.check_replicas(whole, own, "mp", "", "x") == []
+
+
+def test_a_recipe_of_sparkrun_with_replicas_becomes_a_cluster() -> None:
+    found = read(
+        "recipe_version: '2'\nmodel: a/b\ncontainer: org/image:1\nruntime: vllm-distributed\nmin_nodes: 2\n"
+        "defaults: {data_parallel: 2, tensor_parallel: 1}\n"
+    )
+    assert found["nodes"] == 2 and found["service"]["args"]["data-parallel-size"] == 2
+    assert found["spark_cluster"]["services"] == [found["service"]]
 
 
 @pytest.mark.parametrize("text", [PAIR, RANKS, GENERATED, FOLDED, EUGR])

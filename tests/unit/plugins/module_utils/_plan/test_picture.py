@@ -243,6 +243,17 @@ def test_a_set_and_what_is_stopped_are_told_and_explained() -> None:
     assert any(line.startswith("[stopped] deployed, and not to run") for line in lines)
 
 
+def test_a_replica_is_told_and_explained() -> None:
+    """Of four ranks two make a replica each."""
+    rank = {**service("heavy"), "cluster": {"size": 4}, "rank": 3, "exclusive": "", "state": "started"}
+    several = {**rank, "args": {**rank["args"], "data-parallel-size": 2}}
+    assert picture.label(several) == "heavy, rank 3 of 4 [replica 1 of 2]"
+    assert picture.label(rank) == "heavy, rank 3 of 4"
+    text = picture.plan_text({"hosts": {"spark-4": host(*HEAVY["memory_map"], services=[several])}}, [])
+    assert "[replica] one of several of its engine; requests and KV cache are its own" in text
+    assert "[replica" not in picture.plan_text({"hosts": {"spark-4": HEAVY}}, [])
+
+
 def test_hosts_of_which_another_one_runs_are_not_alike() -> None:
     hosts = {
         name: host(*HEAVY["memory_map"], services=[{**service("heavy"), "state": state}])

@@ -514,7 +514,13 @@ def test_weights_that_are_unpacked_are_a_word_worth_unless_marlin_was_meant() ->
     assert finding.rule == "fast_path.fp4_weight_only"
 
 
-@pytest.mark.parametrize(("name", "rank"), [("mp_rank0.log", 0), ("mp_rank1.log", 1), ("ray_engine.log", 0)])
+@pytest.mark.parametrize(
+    ("name", "rank"),
+    [
+        *(("mp_rank0.log", 0), ("mp_rank1.log", 1), ("ray_engine.log", 0)),
+        *(("dp_rank0.log", 0), ("dp_rank1.log", 1)),  # two replicas, each in a network of its own
+    ],
+)
 def test_engines_on_a_cpu_have_no_kernels_to_compare(name: str, rank: int) -> None:
     """Captured from real engines."""
     lines = (FIXTURES / name).read_text(encoding="utf-8").splitlines()

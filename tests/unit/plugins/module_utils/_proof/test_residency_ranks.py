@@ -73,6 +73,14 @@ def test_the_log_of_the_first_rank() -> None:
     assert log.complete(rank=0)
 
 
+@pytest.mark.parametrize(("name", "rank"), [("dp_rank0.log", 0), ("dp_rank1.log", 1)])
+def test_the_log_of_a_replica(name: str, rank: int) -> None:
+    """Captured from two replicas of vLLM 0.32.0: each has an engine, and counts the tokens of a cache of its own."""
+    log = parse_log(lines(name))
+    assert (log.version, log.device, log.kv_cache_tokens, log.max_concurrency) == ("0.32.0", "cpu", 1048576, 1024.0)
+    assert log.init_seconds is not None and log.complete(rank)
+
+
 def test_a_headless_rank_is_compared_by_what_it_says() -> None:
     log = parse_log(on_gpu(lines("mp_rank1.log"), 1))
     assert (log.device, log.ranks, log.weights_gib, log.kv_cache_gib) == ("gpu", 1, 58.1, 36.7)
