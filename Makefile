@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-rollout bench-on-demand bench-guard mutation catalogue compare measurements bench-catalogue lock newer release-files clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-rollout bench-on-demand bench-guard guard-memory mutation catalogue compare measurements bench-catalogue lock newer release-files clean
 
 PY := .venv/bin/python
 
@@ -64,6 +64,9 @@ bench-on-demand: bootstrap  ## time requests to an engine on demand: cold, warm,
 
 bench-guard: bootstrap  ## measure what the guard costs while nothing happens, for a minute
 	@$(PY) tests/bench/guard_bench.py
+
+guard-memory: bootstrap  ## have the kernel of a virtual machine run out of memory, with the guard and without it; needs root, debootstrap and QEMU
+	@$(PY) tests/bench/guard_memory.py $(GUARD_MEMORY_ARGS)
 
 mutation: bootstrap  ## change the engine in 30 places, one at a time, and see which changes unit tests catch
 	@$(PY) tests/bench/mutation.py --count 30 $(MUTATION_ARGS)

@@ -24,6 +24,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ ALIVE_SECONDS = 20.0
 CACHE_PAUSE = 10.0  # between two drops of the cache while engines serve
 ACCOUNT_PAUSE = {guard.CALM: 30.0, guard.SHORT: 10.0, guard.CRITICAL: 2.0}
 SLACK_SHARE, SLACK_GIB = 0.05, 1.0  # above its plan by more than this is above its plan
+DOWN = ("inactive", "failed")
 NAMED_BYTES, NAMED_COUNT = 256 * MIB, 3  # processes that are worth a name
 LOCKED_PAGES = 1 | 2 | 4  # MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT
 
@@ -222,6 +224,44 @@ class Ledger:
     def __init__(self, etc: Path, run_dir: Path, given: dict[str, Any]) -> None:
         self.etc, self.run_dir, self.given = etc, run_dir, given
         self.root = str(given.get("sysroot") or "/")
+        self.names: dict[str, str] = {}  # containers by their ids, as Docker said last
+        self.seen: tuple[tuple[str, int], ...] | None = None
+        self.silent = ""  # what did not answer at the last account
+
+    def is_renewed(self) -> bool:
+        """Whether an engine has started since this was asked: then its container has another id."""
+        found = []
+        with contextlib.suppress(OSError), os.scandir(self.run_dir / "starts") as entries:
+            found = sorted((entry.name, entry.stat().st_mtime_ns) for entry in entries)
+        seen, self.seen = self.seen, tuple(found)
+        return seen != self.seen
+
+    def remember(self) -> None:
+        """Ask Docker for names while it is quick: a host without memory may not start its client any more."""
+        services = read_services(self.etc / "services").values()
+        names = container_ids([*(name for each in services for name in each.containers), *self.beside()])
+        if names is not None:
+            self.names = names
+
+    def beside(self) -> list[str]:
+        """Containers of add-on services."""
+        return [str(name) for name in self.given.get("beside") or []]
+
+    def containers(self, names: list[str], found: Mapping[int, Process]) -> tuple[dict[str, str], set[str]]:
+        """Ids of containers, each with its name, and the names of those of which it is not known whether they run.
+
+        A container keeps its id for its life, so Docker is not asked where all that it named are still there.
+        """
+        groups = {process.group for process in found.values()}
+        known = {number: name for number, name in self.names.items() if any(number in group for group in groups)}
+        unknown = set(names) - set(known.values())
+        if not unknown:
+            return known, set()
+        answer = container_ids(names)
+        if answer is None:
+            return known, unknown
+        self.names = answer
+        return answer, set()
 
     def started_with(self, service: Service) -> float:
         """What the host lost between the gate of a service and its first answer, GiB; 0 where that was not recorded."""
@@ -255,17 +295,24 @@ class Ledger:
     def take(self) -> guard.Account:
         """Ask everybody; what did not answer makes the account incomplete."""
         services = read_services(self.etc / "services")
-        beside = [str(name) for name in self.given.get("beside") or []]
         states = unit_states([each.unit for each in services.values()])
         loading = str((state_file.read(self.run_dir / "start.json") or {}).get("unit") or "")
         names = [name for each in services.values() for name in each.containers]
-        ids = container_ids([*names, *beside])
         found = processes()
-        complete = add_gpu(found) and ids is not None and states is not None
+        ids, unknown = self.containers([*names, *self.beside()], found)
+        # One whose unit is down runs no container.
+        down = {name for each in services.values() if (states or {}).get(each.unit) in DOWN for name in each.containers}
+        silent = [
+            *(["nvidia-smi"] if not add_gpu(found) else []),
+            *(["docker"] if unknown - down else []),
+            *(["systemctl"] if states is None else []),
+        ]
+        self.silent = ", ".join(silent)
+        complete = not silent
         held: dict[str, int] = {}
         others = []
         for process in found.values():
-            place = next((name for number, name in (ids or {}).items() if number in process.group), None)
+            place = next((name for number, name in ids.items() if number in process.group), None)
             if place is None:
                 others.append(process)
             else:
@@ -287,7 +334,7 @@ class Ledger:
         ours = sum(each.used or 0 for each in engines) + held.get("spark-ollama", 0)
         rest = meminfo.get("MemTotal", 0) * 1024 - available - ours - reserve
         return guard.Account(
-            time.monotonic(), available, engines, self.helpers(set((ids or {}).values())), max(round(rest), 0), named(others), complete
+            time.monotonic(), available, engines, self.helpers(set(ids.values())), max(round(rest), 0), named(others), complete
         )  # fmt: skip
 
     def importance(self, name: str, services: dict[str, Service]) -> int:
@@ -399,6 +446,9 @@ class Guard:
 
     def watch(self, level: str, look: guard.Look) -> None:
         """Have the account taken where it is needed; one at a time, beside the looks."""
+        if level == guard.CALM and self.idle("remember") and self.ledger.is_renewed():
+            self.working["remember"] = threading.Thread(target=self.remember, name="remember", daemon=True)
+            self.working["remember"].start()
         if level == guard.CALM and not self.state.refused and not self.record.stopped:
             return  # nvidia-smi alone takes more than all looks of a minute
         if self.taking is not None and self.taking.is_alive():
@@ -414,10 +464,20 @@ class Guard:
         self.taking = threading.Thread(target=self.take, name="account", daemon=True)
         self.taking.start()
 
+    def remember(self) -> None:
+        """Have the names of containers at hand, whatever comes of it."""
+        try:
+            self.ledger.remember()
+        except Exception as error:  # nothing in here may end the guard
+            say(f"warning: the names of containers cannot be told: {error!r}", 4)
+
     def take(self) -> None:
         """Take the account, whatever comes of it."""
+        before = self.ledger.silent
         try:
             self.account = self.ledger.take()
+            if self.ledger.silent not in ("", before):
+                say(f"warning: no answer from {self.ledger.silent}: who holds the memory is not known yet", 4)
         except Exception as error:  # nothing in here may end the guard
             say(f"warning: who holds the memory cannot be told: {error!r}", 4)
 

@@ -277,6 +277,25 @@ def test_an_engine_above_its_plan_is_restarted(host: Host) -> None:
     assert "above its plan" in said and host.told["steps"]["restart"] == 1 and host.told["stopped"] == {}
 
 
+@pytest.mark.parametrize("down", [True, False])
+def test_docker_need_not_answer_a_host_without_memory(host: Host, down: bool) -> None:
+    """Its client may not start any more. Names that are known and still run, and units that are down, are enough."""
+    group = Path("/proc/self/cgroup").read_text().splitlines()[-1]
+    (host.home / "answers/docker").write_text(f"{group} spark-fast\n")
+    (host.home / "answers/nvidia-smi").write_text(f"{os.getpid()}, VLLM::EngineCore, 14336\n")
+    if down:
+        (host.home / "units/spark-heavy.service").write_text("inactive")
+    host.start()
+    wait_for(lambda: host.calls("docker", "ps") and host.told)
+    time.sleep(0.5)
+    (host.home / "answers/docker").write_text("FAILS: no memory\n")
+    host.memory(0.8, total=119.0)
+    wait_for(lambda: host.harm if down else len(host.calls("docker", "ps")) >= 3)
+    said = host.stop()
+    assert host.harm == ([["try-restart", "--", "spark-fast.service"]] if down else [])
+    assert ("no answer from docker" in said) is not down
+
+
 def test_one_look_for_people(host: Host) -> None:
     host.settings(services={"heavy": {"planned_gib": 97.0}, "fast": {"planned_gib": 5.0}})
     host.started("fast", 0.0)
@@ -373,14 +392,18 @@ def test_an_engine_on_demand_without_requests_goes_first(host: Host, requests: i
 
 
 def test_nobody_is_asked_anything_while_there_is_memory(host: Host) -> None:
-    """What a look costs is so what it takes to read four files."""
+    """What a look costs is so what it takes to read four files; names of containers are asked for once a start of an engine."""
     host.settings(interval_seconds=0.02)
     (host.root / "proc/buddyinfo").write_text("Node 0, zone Normal " + " ".join(["9999"] * 11) + "\n")
     (host.root / "proc/pressure/memory").write_text("some avg10=0.00 total=1\nfull avg10=0.00 total=1\n")
     host.start()
-    wait_for(lambda: host.told)
+    wait_for(lambda: host.told and host.calls())
     time.sleep(1)
-    assert not host.calls()
+    assert [call[:2] for call in host.calls()] == [["docker", "ps"]]
+    host.started("fast", 11.0)
+    wait_for(lambda: len(host.calls()) > 1)
+    time.sleep(1)
+    assert {tuple(call[:2]) for call in host.calls()} == {("docker", "ps")} and len(host.calls()) <= 3
 
 
 def test_without_settings_it_says_what_to_do(host: Host) -> None:
