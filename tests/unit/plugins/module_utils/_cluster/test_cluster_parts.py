@@ -164,7 +164,7 @@ def test_a_host_that_no_service_spans_is_named() -> None:
         (["s1", "s9"], "'hosts' names s9, which the cluster does not have. It has s1, s2, s3, s4."),
         (["s1"], "'hosts' is s1; it must be two or more hosts of the cluster, each once."),
         (["s1", "s1"], "each once"),
-        ("s1", "'hosts' must be a list of texts"),
+        ("s1", "'hosts' is a text; it must be a list"),
     ],
 )
 def test_what_is_wrong_with_a_part_is_named(hosts: Any, said: str) -> None:

@@ -415,7 +415,7 @@ def test_what_is_wrong_with_a_cluster_is_named(change: dict[str, Any], needle: s
         ({"args": {"data-parallel-backend": "ray"}}, "another backend or balancer is not planned"),
         ({"args": {"data-parallel-address": "10.0.0.1"}}, "the cluster's to say (the head's address on the fabric)"),
         ({"env": {"VLLM_HOST_IP": "10.0.0.1"}}, "env names VLLM_HOST_IP"),
-        ({"port": "x"}, "'port' is 'x'"),
+        ({"port": "x"}, "'port' is a text; it must be a whole number from 1 to 65535"),
         ({"recipe": "qwen3-235b-a22b-gptq-int5"}, "did you mean 'qwen3-235b-a22b-gptq-int4'?"),
     ],
 )
