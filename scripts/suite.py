@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -108,7 +109,7 @@ def execute(check: Check) -> Result:
         done = subprocess.run(
             argv, cwd=check.cwd, env=check.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
         )
-        output += f"$ {' '.join(argv)}\n{done.stdout}"
+        output += f"$ {textwrap.shorten(' '.join(argv), 300, placeholder=' ...')}\n{done.stdout}"
         code = code or done.returncode
     return finish(Result(check.label, code == 0, watch.seconds, output))
 

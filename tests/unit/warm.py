@@ -96,8 +96,9 @@ def serve(path: str, run: Callable[[Request], None], for_all: bool = False) -> N
         listener.listen(64)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
+        watched: list[socket.socket | int] = [listener] if for_all else [listener, 0]
         while True:
-            readable, _writable, _broken = select.select([listener] if for_all else [listener, 0], [], [])
+            readable, _writable, _broken = select.select(watched, [], [])
             if 0 in readable:
                 break
             connection, _peer = listener.accept()
@@ -110,8 +111,8 @@ def serve(path: str, run: Callable[[Request], None], for_all: bool = False) -> N
                     if not os.fork():
                         listener.close()
                         answer(connection, streams, request, run)
-                for stream in streams:
-                    os.close(stream)
+                for number in streams:
+                    os.close(number)
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
@@ -212,7 +213,7 @@ def load_ansible() -> None:
 def run_ansible(request: Request) -> None:
     """Be ansible-playbook, or another of Ansible's programs."""
     # Drawn when it is imported, and part of the id of each task: by it two runs are told apart.
-    importlib.import_module("ansible.utils.vars").random_int = secrets.token_hex(4)
+    vars(importlib.import_module("ansible.utils.vars"))["random_int"] = secrets.token_hex(4)
     sys.argv = request[0]
     importlib.import_module(f"ansible.cli.{Path(sys.argv[0]).name.removeprefix('ansible-')}").main()
 
