@@ -46,6 +46,7 @@ DRAIN_SECONDS = 5.0  # requests that run go on after it; it is new ones that no 
 SAVE_SECONDS = 60.0
 ALIVE_SECONDS = 20.0
 CACHE_PAUSE = 10.0  # between two drops of the cache while engines serve
+NAMES_PAUSE = 10.0  # between two looks for engines that have started: they cost more than a look at the memory
 ACCOUNT_PAUSE = {guard.CALM: 30.0, guard.SHORT: 10.0, guard.CRITICAL: 2.0}
 SLACK_SHARE, SLACK_GIB = 0.05, 1.0  # above its plan by more than this is above its plan
 DOWN = ("inactive", "failed")
@@ -411,7 +412,7 @@ class Guard:
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.account: guard.Account | None = None
         self.taking: threading.Thread | None = None
-        self.asked = -3600.0
+        self.asked = self.named = -3600.0
         self.working: dict[str, threading.Thread] = {}
         self.saved = -3600.0
         self.dirty = True
@@ -446,9 +447,11 @@ class Guard:
 
     def watch(self, level: str, look: guard.Look) -> None:
         """Have the account taken where it is needed; one at a time, beside the looks."""
-        if level == guard.CALM and self.idle("remember") and self.ledger.is_renewed():
-            self.working["remember"] = threading.Thread(target=self.remember, name="remember", daemon=True)
-            self.working["remember"].start()
+        if level == guard.CALM and look.clock - self.named >= NAMES_PAUSE and self.idle("remember"):
+            self.named = look.clock
+            if self.ledger.is_renewed():
+                self.working["remember"] = threading.Thread(target=self.remember, name="remember", daemon=True)
+                self.working["remember"].start()
         if level == guard.CALM and not self.state.refused and not self.record.stopped:
             return  # nvidia-smi alone takes more than all looks of a minute
         if self.taking is not None and self.taking.is_alive():
