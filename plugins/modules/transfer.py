@@ -117,6 +117,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_stream, spread_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, file_times, host_lock, made
@@ -145,8 +146,7 @@ def start(module: AnsibleModule, run: Run) -> None:
         "spread_worker.py": module.params["program"],
         # What the worker imports, as the package that it has on hosts.
         **{
-            f"dgxspark_vllm/{'/'.join(each.__name__.split('.')[-2:])}.py": each.__loader__.get_source(each.__name__)
-            for each in library
+            f"dgxspark_vllm/{'/'.join(each.__name__.split('.')[-2:])}.py": program_text.source(each) for each in library
         },
         "job.json": json.dumps({"tasks": module.params["tasks"]}),
     }.items():

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._common import program_text
 from .._common.findings import Finding
 from .._content import image_probe_program
 from . import collective_program
@@ -37,16 +38,7 @@ NCCL_FIX = (
 
 def program() -> str:
     """Return the text that runs inside the image: joined to that of the image probe, which it imports."""
-    parts = []
-    for module in (image_probe_program, collective_program):
-        loader: Any = module.__loader__
-        parts.append(str(loader.get_source(module.__name__)))
-    own = [
-        line
-        for line in parts[1].splitlines()
-        if not line.startswith(("from __future__", "from .._content.image_probe_program"))
-    ]
-    return "\n".join((parts[0], *own, "main()", ""))
+    return program_text.program(collective_program, image_probe_program)
 
 
 def cables(topology: str, size: int) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from .._common import program_text
 from .._runtime import ray_nodes
 
 GCS_PORT = 6379
@@ -163,8 +164,7 @@ def carry_over(per_host: Iterable[str]) -> dict[str, str]:
 
 def ask_argv(container: str, address: str) -> list[str]:
     """Return the command that asks the Ray at an address, from inside one of its containers, without waiting for nodes."""
-    loader: Any = ray_nodes.__loader__
-    program = loader.get_source(ray_nodes.__name__)
+    program = program_text.source(ray_nodes)
     limit = ["timeout", "--kill-after=5", str(ray_nodes.ANSWER_SECONDS + 15)]
     return [*limit, "docker", "exec", container, "python3", "-c", program, address, "0", "0", "0"]
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from .._common import program_text
 from .._host import containers
 from . import image_probe_program
 
@@ -28,8 +29,7 @@ def cache_name(image_id: str) -> str:
 
 def program() -> str:
     """Return the text that runs inside the image."""
-    loader: Any = image_probe_program.__loader__
-    return f"{loader.get_source(image_probe_program.__name__)}\nmain()\n"
+    return program_text.program(image_probe_program)
 
 
 def command(image_id: str, container: str, timeout: int) -> list[str]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from .._common import program_text
 from .._common.sizes import GIB
 from .._host import containers
 from . import image_probe, image_probe_program, plan_probe_program
@@ -171,14 +172,7 @@ def cache_name(image_id: str, asked: Mapping[str, Any]) -> str:
 @cache
 def program() -> str:
     """Return the text that runs inside the image: its file is joined to that of the other probe, which it imports."""
-    parts = []
-    for module in (image_probe_program, plan_probe_program):
-        loader: Any = module.__loader__
-        parts.append(str(loader.get_source(module.__name__)))
-    own = [
-        line for line in parts[1].splitlines() if not line.startswith(("from __future__", "from .image_probe_program"))
-    ]
-    return "\n".join((parts[0], *own, "main()", ""))
+    return program_text.program(plan_probe_program, image_probe_program)
 
 
 def command(image_id: str, container: str, timeout: int = TIMEOUT, memory_gib: int = MEMORY_GIB) -> list[str]:

@@ -129,7 +129,7 @@ def test_all_that_is_malformed_is_told_at_once(plan: Plan) -> None:
     assert code != 0
     assert "the inventory cannot be planned, 5 problems; no host was touched" in text
     assert "unknown recipe 'qwen3-4b'; did you mean 'qwen3-4b-instruct-2507'?" in text
-    assert "'port' is 'x'" in text
+    assert "'port' is a text; it must be a whole number from 1 to 65535" in text
     assert "host spark-2: 'spark_services' cannot be read" in text
     assert "unknown variable 'spark_servces'; did you mean 'spark_services'?" in text
     assert "spark_recipe_dirs names '/nowhere', which is no folder here" in text

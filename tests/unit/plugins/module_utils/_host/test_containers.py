@@ -223,7 +223,7 @@ def test_packages_without_sums_are_warned_of_and_installed_apart() -> None:
     "entry", ["a==1 --hash=sha256:abc", "a --hash=sha256:" + "a" * 64, HASHED + "; rm -rf /", "a==1 --pre"]
 )
 def test_what_is_no_requirement_is_refused(entry: str) -> None:
-    with pytest.raises(InventoryError, match="'pip' names"):
+    with pytest.raises(InventoryError, match=r"'pip\[0\]' is"):
         planned(pip=[entry])
 
 

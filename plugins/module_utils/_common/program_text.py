@@ -1,0 +1,29 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The text of a file of this collection that another Python runs, wherever it was imported from: a folder, an archive, by Ansible."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+
+def source(module: ModuleType) -> str:
+    """Return the text of the file of a module. Ansible's own loader, which a controller has, returns bytes."""
+    loader: Any = module.__loader__
+    text = loader.get_source(module.__name__)
+    return text.decode("utf-8") if isinstance(text, bytes) else str(text)
+
+
+def program(module: ModuleType, *imported: ModuleType) -> str:
+    """Return the text of a program in one piece, which ends with a call of its C(main).
+
+    :param module: the program; imports from modules beside it are one line each
+    :param imported: these modules, whose text comes first
+    """
+    parts = [source(each) for each in imported]
+    own = source(module).splitlines()
+    if imported:
+        own = [line for line in own if not line.startswith(("from __future__ ", "from ."))]
+    return "\n".join((*parts, *own, "main()", ""))
