@@ -30,7 +30,7 @@ SECRET = "nobody-is-to-read-this"
 # All that a look could change: files with their times (the watchdog writes its own all the while), what runs, images and their names.
 STATE = """
 find /etc/dgxspark /etc/systemd/system /usr/local/lib/dgxspark /usr/local/libexec/dgxspark /var/lib/dgxspark /srv/huggingface \
-  -not -type d -not -path '/var/lib/dgxspark/watchdog/*' -printf '%p %m %u %s %T@ %l\\n' | sort
+  -not -type d -not -path '/var/lib/dgxspark/watchdog/*' -not -path /var/lib/dgxspark/guard/state.json -printf '%p %m %u %s %T@ %l\\n' | sort
 docker container ls --all --no-trunc --format '{{.ID}} {{.Names}} {{.Image}}' | sort
 docker image ls --all --no-trunc --format '{{.ID}} {{.Repository}}:{{.Tag}} {{.Digest}}' | sort
 systemctl show --property=Id,ActiveState,UnitFileState,ActiveEnterTimestampMonotonic 'spark-*' | awk 'BEGIN { RS = "" } { gsub("\\n", " "); print }'
