@@ -386,7 +386,8 @@ def ansible_test_env(name: str, venv: Path) -> dict[str, str]:
 def copy_collection(target: Path, paths: list[str]) -> Path:
     """A copy of our files at a real .../ansible_collections/dgxspark/vllm with git, as ansible-test wants it."""
     tree = target / COLLECTION
-    for name in tracked_files(*paths):
+    # Scripts of others that tests read are no scripts of ours.
+    for name in [each for each in tracked_files(*paths) if not ("/fixtures/" in each and each.endswith(".sh"))]:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
     subprocess.run(["git", "init", "-q"], cwd=tree, check=True)

@@ -458,7 +458,12 @@ def parse_ip_addr(text: str) -> dict[str, list[str]]:
 
 def parse_ip_mtu(text: str) -> dict[str, int]:
     """Parse C(ip -j addr): C({netdev: MTU})."""
-    return {str(item["ifname"]): item["mtu"] for item in _json_items(text, "ifname") if type(item.get("mtu")) is int}
+    items = _json_items(text, "ifname")
+    return {
+        str(item["ifname"]): item["mtu"]
+        for item in items
+        if isinstance(item.get("mtu"), int) and not isinstance(item["mtu"], bool)
+    }
 
 
 def parse_ip_neigh(text: str) -> dict[str, list[dict[str, str]]]:

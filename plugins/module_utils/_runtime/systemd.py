@@ -29,7 +29,9 @@ def journal(program: str, errors: bool = False) -> Callable[..., None]:
     """
 
     def say(text: str, level: int = 6) -> None:
-        print(journal_line(f"{program}: {text}", level), file=sys.stderr if errors else sys.stdout, flush=True)
+        stream = sys.stderr if errors else sys.stdout
+        stream.write(journal_line(f"{program}: {text}", level) + "\n")
+        stream.flush()
 
     return say
 

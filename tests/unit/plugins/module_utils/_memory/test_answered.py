@@ -83,7 +83,7 @@ def unquantised(recipe: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "more",
     [{}, {"gpu-memory-utilization": 0.85}, {"max-num-seqs": 64}, {"enforce-eager": True}],
-    ids=lambda each: "".join(each),
+    ids="".join,
 )
 def test_a_hidden_family_is_planned_by_the_image_as_by_arithmetic(
     name: str, more: dict[str, Any], request: Any
