@@ -9,6 +9,7 @@ a backend (litellm_settings.callbacks). C(AccessControl) stands before the whole
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextvars
 import hashlib
@@ -354,6 +355,13 @@ def reason_of(error: Exception) -> str:
             said = json.JSONDecoder().raw_decode(text[start:])[0]["error"]
             return str(said["message"] if isinstance(said, dict) else said)
         except (ValueError, KeyError, TypeError):
+            pass
+    start = text.find("{'error'")  # as OpenAI's client writes it, a mapping of Python in one line
+    if start >= 0:
+        try:
+            said = ast.literal_eval(text[start:].splitlines()[0])["error"]
+            return str(said["message"] if isinstance(said, dict) else said)
+        except (ValueError, KeyError, TypeError, SyntaxError):
             pass
     return text
 
