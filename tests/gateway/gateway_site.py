@@ -161,11 +161,12 @@ class Site:
         body = {"model": model, "max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}], **more}
         return self.get(f"{self.url}/v1/{path}", key, body)
 
-    def refused(self, model: str, **more: Any) -> tuple[int, str, str | None]:
+    def refused(self, model: str, path: str = "chat/completions", **more: Any) -> tuple[int, str, str | None]:
         """Status, message and Retry-After of a request that is not served."""
-        body = {"model": model, "messages": [{"role": "user", "content": "Hello"}], **more}
+        asked = {"prompt": "Hello"} if path == "completions" else {"messages": [{"role": "user", "content": "Hello"}]}
+        body = {"model": model, **asked, **more}
         headers = {"authorization": "Bearer key of master", "content-type": "application/json"}
-        request = urllib.request.Request(f"{self.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+        request = urllib.request.Request(f"{self.url}/v1/{path}", json.dumps(body).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return answer.status, answer.read().decode(), None

@@ -94,8 +94,11 @@ def test_one_that_is_told_to_come_again_hears_when_and_is_not_tried_in_vain(flee
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_start_that_failed_is_told_in_its_own_words_and_not_tried_again(fleet: Fleet, stream: bool) -> None:
-    status, message, again = fleet.site.refused("org/fails", stream=stream)
+@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+def test_a_start_that_failed_is_told_in_its_own_words_and_not_tried_again(
+    fleet: Fleet, path: str, stream: bool
+) -> None:
+    status, message, again = fleet.site.refused("org/fails", path, stream=stream)
     assert status == 503 and message.startswith("fails could not be started: ") and "no room for KV" in message
     assert again is not None and 0 < int(again) <= 600
     # LiteLLM would ask again after what it was told to wait, which is longer than the pause after a failed start may be.

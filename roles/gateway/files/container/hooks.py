@@ -79,6 +79,7 @@ class Record:
         self.gone = False
         self.gave_up = False
         self.has_key = False
+        self.again = ""  # seconds after which its backend wants to be asked again
         self.caller: dict[str, Any] | None = None
 
     def take(self, backend: str | None) -> None:
@@ -332,18 +333,27 @@ class Chooser(CustomLogger):
     ) -> HTTPException | None:
         """Give a client the reason of an engine that is not there in its own words, and when to come again.
 
-        LiteLLM wraps the one and renames the other; a stream that has had a comment already gets neither.
+        LiteLLM wraps the one and renames the other; a stream that has had a comment already gets neither. Its /v1/completions does not
+        look at what this returns: there the exception tells the reason, and C(speak) the time.
         """
         if not isinstance(original_exception, litellm.ServiceUnavailableError):
             return None
-        again = retry_after(original_exception)
+        again, why = retry_after(original_exception), reason_of(original_exception)
+        record = RECORD.get()
+        if record is not None:
+            record.again = again
+        original_exception.message = why
         headers = {"retry-after": again} if again else None
-        return HTTPException(503, detail=reason_of(original_exception), headers=headers)
+        return HTTPException(503, detail=why, headers=headers)
 
     async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
         backend = backend_of((kwargs.get("litellm_params") or {}) if isinstance(kwargs, dict) else {})
         if backend:
             state.succeeded[backend] = time.monotonic()
+
+
+# What LiteLLM writes before the words of a backend.
+WRAPPED = re.compile(r"^litellm\.ServiceUnavailableError: (ServiceUnavailableError: )?(\w+Exception - )?")
 
 
 def reason_of(error: Exception) -> str:
@@ -363,7 +373,7 @@ def reason_of(error: Exception) -> str:
             return str(said["message"] if isinstance(said, dict) else said)
         except (ValueError, KeyError, TypeError, SyntaxError):
             pass
-    return text
+    return WRAPPED.sub("", text).partition("\n\nLiteLLM: ")[0]
 
 
 def retry_after(error: Exception) -> str:
@@ -461,7 +471,7 @@ class AccessControl:
         token = RECORD.set(record)
         self.running += 1
         try:
-            await self.app(scope, self.hear(receive, record), self.speak(send))
+            await self.app(scope, self.hear(receive, record), self.speak(send, record))
         finally:
             self.running -= 1
             record.take(None)
@@ -539,10 +549,15 @@ class AccessControl:
 
         return passed
 
-    def speak(self, send: Send) -> Send:
-        """Pass the answer on; the last one of a connection to a process that leaves says so."""
+    def speak(self, send: Send, record: Record) -> Send:
+        """Pass the answer on; the last one of a connection to a process that leaves says so, a refusal says when to come again."""
 
         async def passed(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 503 and record.again:
+                headers = [
+                    (name, value) for name, value in message.get("headers", []) if name.lower() != b"retry-after"
+                ]
+                message = {**message, "headers": [*headers, (b"retry-after", record.again.encode())]}
             if message["type"] == "http.response.start" and self.leaving:
                 headers = [(name, value) for name, value in message.get("headers", []) if name.lower() != b"connection"]
                 message = {**message, "headers": [*headers, (b"connection", b"close")]}
