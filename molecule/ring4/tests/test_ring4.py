@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ BIG_AND_SMALL = {
     "big": ("tiny", "spark-1", 8003),
     "left": ("left", "spark-1", 8004),
     "right": ("right", "spark-3", 8004),
+    "replicas": ("replicas", "spark-1", 8005),
 }
 
 
@@ -295,6 +297,55 @@ def test_one_command_changes_to_two_pairs_and_one_changes_back():
     code, text = run("dgxspark.vllm.swap", out="left,right", **{"in": "tiny"})
     assert code == 0, text
     assert states("tiny") == ["active"] * 4 and states("left") == states("right") == ["inactive"] * 4
+    pair.serves()
+
+
+# --- four replicas in its place
+
+
+def answered_by_replica():
+    """How many requests each replica of `replicas` has ended, by its number: the head counts them apart."""
+    metrics = pair.outside("curl", "--silent", "--max-time", "60", f"http://{nodes.SUBNET}.0.11:8005/metrics")
+    counts: dict[str, float] = {}
+    for labels, value in re.findall(r"^vllm:request_success_total\{(.*)\} (\S+)$", metrics, re.MULTILINE):
+        replica = re.search(r'engine="(\d+)"', labels)[1]
+        counts[replica] = counts.get(replica, 0) + float(value)
+    return counts
+
+
+def replicas_share(requests=24):
+    """Send requests side by side: all are answered, and each replica has answered some."""
+    before = answered_by_replica()
+    with ThreadPoolExecutor(requests) as clients:
+        answers = list(clients.map(lambda _number: ask("replicas"), range(requests)))
+    assert [answer for answer in answers if "scripted test model" not in answer] == []
+    grown = {replica: count - before[replica] for replica, count in answered_by_replica().items()}
+    assert set(grown) == {"0", "1", "2", "3"} and min(grown.values()) >= 1 and sum(grown.values()) == requests, grown
+
+
+def test_one_command_changes_to_four_replicas_that_share_the_requests():
+    code, text = run("dgxspark.vllm.swap", out="tiny", **{"in": "replicas"})
+    assert code == 0, text
+    assert (states("tiny"), states("replicas")) == (["inactive"] * 4, ["active"] * 4)
+    replicas_share()
+
+
+def test_a_replica_that_is_killed_ends_with_four_new_ones():
+    before = [pair.containers(host)["spark-replicas"] for host in HOSTS]
+    node("spark-3", "docker", "kill", "spark-replicas")
+
+    def anew():
+        now = [pair.containers(host).get("spark-replicas") for host in HOSTS]
+        return None not in now and not set(now) & set(before) and states("replicas") == ["active"] * 4
+
+    pair.wait(anew, pair.ACTIVE_SECONDS, "all four replicas are new")
+    replicas_share()
+
+
+def test_one_command_changes_back_from_replicas():
+    code, text = run("dgxspark.vllm.swap", out="replicas", **{"in": "tiny"})
+    assert code == 0, text
+    assert (states("tiny"), states("replicas")) == (["active"] * 4, ["inactive"] * 4)
     pair.serves()
 
 
