@@ -29,7 +29,7 @@ class Component(NamedTuple):
         return f"{self.image}:{self.version}"
 
 
-LITELLM = Component("LiteLLM", "v1.108.7", image="ghcr.io/berriai/litellm", package="litellm")
+LITELLM = Component("LiteLLM", "v1.108.14", image="ghcr.io/berriai/litellm", package="litellm")
 OPEN_WEBUI = Component("Open WebUI", "v0.12.4", image="ghcr.io/open-webui/open-webui", package="open-webui")
 GRAFANA = Component("Grafana", "12.4.2", image="docker.io/grafana/grafana")
 OLLAMA = Component("Ollama", "0.33.3", image="ollama/ollama")

@@ -22,7 +22,7 @@ from .engine import SimError
 if TYPE_CHECKING:
     from .build import Inner
 
-VERSION = "1.108.7"
+VERSION = "1.108.14"
 IMAGE = f"ghcr.io/berriai/litellm:v{VERSION}"
 # The first is to be raised when fetch() leaves out something else.
 INPUTS: tuple[str | Path, ...] = ("1", SIM_DIR / "gateway", IMAGE, platform.machine())
