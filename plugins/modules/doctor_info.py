@@ -106,6 +106,7 @@ doctor:
     gpu_load: {utilization: 97.0, sm_mhz: 2411.0, power_w: 61.0}
     helpers: {docker.service: {active: true, enabled: true}}
     kernel_log: {}
+    last_boot: {ended: 1789990000.0, shut_down: true}
     reboot_required: false
     reboot_packages: []
     receipts: {heavy: {path: /var/lib/dgxspark/receipts/heavy.json, age_days: 3.1, image: 'nvcr.io/nvidia/vllm:26.04-py3'}}
@@ -149,6 +150,10 @@ LOOK_SECONDS = 15.0  # that a program may take
 HELPERS = ("docker.service", "earlyoom.service", "nvidia-persistenced.service")
 LOAD_QUERY = ["nvidia-smi", "--query-gpu=utilization.gpu,clocks.sm,power.draw", "--format=csv,noheader,nounits"]
 KERNEL_LINES = 20000
+LAST_LINES = 40  # what follows a shutdown's last message is few
+SHUTDOWN = re.compile(
+    r"systemd-shutdown\[|systemd-journald\[\d+\]: Journal stopped|Reached target (?:\S+ - )?System (?:Power Off|Reboot|Halt)"
+)
 THERMAL_ZONES = 8
 MOST_FILES = 2000
 """Files of a compile cache that are looked at."""
@@ -200,6 +205,7 @@ def main() -> None:
         "gpu_load": load,
         "helpers": noted(unknown, {}, helpers, run),
         "kernel_log": noted(unknown, {}, kernel_log, run),
+        "last_boot": noted(unknown, {}, last_boot, run),
         **reboot(),
         "receipts": read_receipts(Path(params["receipts"])),
         "registries": registries(Path("/root/.docker/config.json")),
@@ -331,6 +337,19 @@ def kernel_log(run: Any) -> dict[str, Any]:
     rc, out, err = run(command)
     answered("journalctl", rc, err)
     return doctor.count_signs(out.splitlines(), doctor.KERNEL_SIGNS) if rc == 0 else {}
+
+
+def last_boot(run: Any) -> dict[str, Any]:
+    """When the boot before this one ended, in seconds since 1970, and whether that was a shutdown; empty where the journal does not reach back."""
+    options = ["--boot=-1", "--no-pager", "--quiet", "--output=short-unix", f"--lines={LAST_LINES}"]
+    rc, out, err = run(["journalctl", *options])
+    if rc == 1 and re.search(r"is not available|no persistent journal", err, re.IGNORECASE):
+        return {}
+    answered("journalctl", rc, err)
+    lines = [line for line in out.splitlines() if re.match(r"\d+\.\d+ ", line)]
+    if rc != 0 or not lines:
+        return {}
+    return {"ended": float(lines[-1].split()[0]), "shut_down": any(SHUTDOWN.search(line) for line in lines)}
 
 
 def reboot() -> dict[str, Any]:

@@ -35,7 +35,7 @@ _BY_SUBJECT: dict[str, dict[str, str]] = {
         "warning": """
             chat_template clock clock_free compile_cache disk docker_disabled earlyoom fan gpu_process guard_acted guard_short
             heat hub_token image_moved local_media memory_low memory_pinned no_receipt not_asked reboot receipt_broken receipt_image
-            registry_login service_left shm_left swap unit_disabled unit_restarts
+            registry_login service_left shm_left swap unit_disabled unit_restarts went_off
         """,
         "info": "cache_stale drafts_under_load gpu_shared images_unused page_cache receipt_old",
     },

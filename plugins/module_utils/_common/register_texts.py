@@ -886,7 +886,7 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "doctor.heat": (
             "kernel log: the host overheated",
-            "improve its cooling; `nvidia-smi -lgc 200,2100` limits the clock",
+            "improve its cooling, or limit its clock with [`spark_gpu_clocks`](guard.md#clocks-of-the-gpu)",
         ),
         "doctor.cuda_memory": (
             "last lines of an engine, or of its unit if no container runs: the GPU was out of memory",
@@ -955,6 +955,10 @@ _BY_PAGE: dict[str, dict[str, tuple[str, str]]] = {
         "doctor.power_stuck": (
             "the GPU is busy at a fraction of its clock and power",
             "unplug the power supply for a minute",
+        ),
+        "doctor.went_off": (
+            "the host went off or froze within the last 14 days, without a shutdown",
+            "where nobody pulled the plug: [limit its clock](guard.md#clocks-of-the-gpu), improve its cooling, check what [the guard](guard.md) logged",
         ),
         "doctor.reboot": (
             "an update waits for a reboot",

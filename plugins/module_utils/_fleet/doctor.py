@@ -27,6 +27,7 @@ CACHE_GIB = 8.0
 """Page cache that is worth a word while an engine is about to load."""
 CLOCK_SECONDS = 30.0
 OLD_RECEIPT_DAYS = 90.0
+WENT_OFF_DAYS = 14.0
 DAY_SECONDS = 86400.0
 UNUSED_IMAGES_GIB = 20.0
 PROCESS_MIB = 1024
@@ -99,7 +100,7 @@ KERNEL_SIGNS = (
         "warning",
         r"thermal.*(?:critical|throttl)|CPU clock throttled",
         "the host became too hot",
-        "Give it air; `nvidia-smi -lgc 200,2100` bounds the clock and was reported to take 10 degrees and more off.",
+        "Give it air; a lower clock was reported to take 10 degrees and more off: spark_gpu_clocks: {max_mhz: 2200}, then site.yml.",
     ),
     Sign(
         FAN,
@@ -554,6 +555,14 @@ def check_platform(report: HostReport) -> list[Finding]:
         fix = "Switch the host off, pull the power from the wall for one to five minutes, and start it again; a reboot or nvidia-smi -lgc does not help."
         source = "NVIDIA developer forum t/361294, t/361296, t/376039, t/376239: 500 to 720 MHz; healthy is 1400 MHz and 40 W or more"
         findings.append(_found("power_stuck", "error", text, fix, source=source))
+    last, now = looked.get("last_boot") or {}, (looked.get("clock") or {}).get("now")
+    if last.get("shut_down") is False and now and 0 <= now - last["ended"] <= WENT_OFF_DAYS * DAY_SECONDS:
+        text = f"it went off or froze without a shutdown, {(now - last['ended']) / 3600:.0f} h ago; its log does not say why."
+        fix = (
+            "Where nobody pulled the plug: long prefills at full clock and heat have powered hosts off (spark_gpu_clocks: {max_mhz: 2200}, "
+            "a lower max-num-batched-tokens, cooling), and hosts without memory freeze (spark_guard; journalctl -b -1 -u spark-guard)."
+        )
+        findings.append(_found("went_off", "warning", text, fix))
     if looked.get("reboot_required"):
         names = ", ".join(looked.get("reboot_packages") or []) or "an update"
         text = f"the host needs a reboot after the update of {names}."

@@ -38,7 +38,8 @@ case "$1 $2" in
 esac
 """,
     "journalctl": """#!/bin/sh
-case "$*" in *--dmesg*) echo 'host kernel: NVRM: Xid (PCI:000f:01:00): 31' ;; *) echo 'OSError: No space left on device' ;; esac
+case "$*" in *--dmesg*) echo 'host kernel: NVRM: Xid (PCI:000f:01:00): 31' ;;
+*--boot=-1*) echo '1790000000.25 host kernel: all is well' ;; *) echo 'OSError: No space left on device' ;; esac
 """,
     "nvidia-smi": "#!/bin/sh\\necho '97, 2411, [N/A]'\\n".replace("\\n", "\n"),
     "timedatectl": "#!/bin/sh\necho no\n",
@@ -92,6 +93,7 @@ def test_what_it_reads(programs: Path, engine: Any, tree: Any, tmp_path: Path, c
     assert found["gpu_load"] == {"utilization": 97.0, "sm_mhz": 2411.0, "power_w": None}
     assert found["helpers"] == {"docker.service": {"active": True, "enabled": False}}
     assert set(found["kernel_log"]) == {"doctor.gpu_fault"}
+    assert found["last_boot"] == {"ended": 1790000000.25, "shut_down": False}
     assert found["unused_images"] == [{"ref": "vllm:0", "gib": 2.0}]
     assert str(tmp_path) in found["disks"] and "/var/log" in found["disks"]
     assert found["receipts"]["heavy"]["image"] == "vllm:1" and found["receipts"]["heavy"]["age_days"] < 1
@@ -134,6 +136,29 @@ def test_a_program_that_fails_is_named_and_finds_nothing_healthy(
     services = [{"name": "heavy", "unit": "spark-heavy.service", "container": "spark-heavy", "probe": {}}]
     found = run(capsys, services=services, receipts=str(tmp_path), root=str(tree), ask=False)
     assert found["unknown"] == {program: said}
+
+
+@pytest.mark.parametrize(
+    ("printed", "ended", "shut_down"),
+    [
+        ("1790000000.250000 a systemd-journald[412]: Journal stopped\n", 1790000000.25, True),
+        ("1789999999.1 a systemd[1]: Reached target reboot.target - System Reboot.\n1790000000.5 a kernel: x\n", 1790000000.5, True),
+        ("1789999999.1 a spark-unit[7]: serving\n1790000000.5 a kernel: x\n", 1790000000.5, False),
+    ],
+)  # fmt: skip
+def test_how_the_last_boot_ended(printed: str, ended: float, shut_down: bool) -> None:
+    assert doctor_info.last_boot(lambda argv: (0, printed, "")) == {"ended": ended, "shut_down": shut_down}
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Data from the specified boot (-1) is not available: No such boot ID in journal",
+        "Specifying boot ID or boot offset has no effect, no persistent journal was found.",
+    ],
+)
+def test_a_journal_without_an_earlier_boot_says_nothing_of_it(said: str) -> None:
+    assert doctor_info.last_boot(lambda argv: (1, "", said)) == {}
 
 
 def test_a_container_that_ended_since_it_was_seen_is_an_answer() -> None:

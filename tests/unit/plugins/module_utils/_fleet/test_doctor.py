@@ -101,6 +101,17 @@ def looked(**values: Any) -> Callable[[dict[str, Any]], None]:
     return lambda given: given["looked"].update(values)
 
 
+def went_off(hours: float, shut_down: bool = False) -> Callable[[dict[str, Any]], None]:
+    def change(given: dict[str, Any]) -> None:
+        now = 1790000000.0
+        given["asked"] = {"began": now - 5, "ended": now + 1}
+        given["looked"].update(
+            clock={"now": now, "synchronized": True}, last_boot={"ended": now - hours * 3600, "shut_down": shut_down}
+        )
+
+    return change
+
+
 def memory(**values: Any) -> Callable[[dict[str, Any]], None]:
     return lambda given: given["facts"]["memory"].update(values)
 
@@ -171,6 +182,10 @@ CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
     (looked(gpu_load={"utilization": 96.0, "sm_mhz": 513.0, "power_w": 31.0}), {"power_stuck": "error"}),
     (looked(gpu_load={"utilization": None, "sm_mhz": 513.0, "power_w": 31.0}), {}),
     (looked(reboot_required=True), {"reboot": "warning"}),
+    (went_off(hours=1), {"went_off": "warning"}),
+    (went_off(hours=1, shut_down=True), {}),
+    (went_off(hours=24 * 15), {}),
+    (looked(last_boot={}), {}),
     (looked(helpers={"docker.service": {"active": True, "enabled": False}}), {"docker_disabled": "warning"}),
     (both(looked(helpers={"earlyoom.service": {"active": True, "enabled": True}}), service(cluster={"name": "pair"})), {"earlyoom": "warning"}),
     (looked(receipts={}), {"no_receipt": "warning"}),
