@@ -101,6 +101,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +109,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_layers, image_stream
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
@@ -190,7 +193,8 @@ def open_server(module: AnsibleModule, run: Run) -> None:
     hub = Path(params["hf_home"]) / "hub"
     hub.mkdir(parents=True, exist_ok=True)
     PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
-    put("serve", access.serve_script())
+    put("serve", access.serve_script(python=sys.executable))
+    put("image_layers.py", program_text.program(image_layers, image_stream))
     put("rsyncd.conf", access.rsyncd_conf(str(hub)))
     put("images", "".join(f"{ref}\n" for ref in params["images"]))
     put("authorized_keys", access.authorized_keys(params["peers"]))

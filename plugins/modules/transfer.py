@@ -118,7 +118,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_stream, spread_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_layers, image_stream, spread_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, file_times, host_lock, made
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import noted, reader, runner
@@ -141,7 +141,7 @@ def start(module: AnsibleModule, run: Run) -> None:
         made.note(home, name, paths)
     run(["systemctl", "reset-failed", f"{access.WORKER_UNIT}.service"])
     (RUN_DIR / "state.json").unlink(missing_ok=True)
-    library: tuple[Any, ...] = (beneath, file_times, image_stream, spread_files)
+    library: tuple[Any, ...] = (beneath, file_times, image_layers, image_stream, spread_files)
     for name, text in {
         "spread_worker.py": module.params["program"],
         # What the worker imports, as the package that it has on hosts.

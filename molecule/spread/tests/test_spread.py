@@ -479,6 +479,32 @@ print(answer.headers["Docker-Content-Digest"])
 """
 
 
+NEXT = """
+docker create --name next spread/payload:1 sh && head -c 1048576 /dev/urandom > /root/more && docker cp /root/more next:/more &&
+docker commit next spread/payload:2 && docker rm next && rm /root/more
+"""
+
+
+def test_of_a_changed_image_the_layers_that_are_there_are_not_sent():
+    """One of 1 MiB on top of one of 48 MiB, which each host has."""
+    code, text = play(kinds=["images"])
+    assert code == 0, text
+    node("spark-1", "sh", "-c", NEXT)
+    before = counters()
+    try:
+        code, text = play(kinds=["images"], spread_images=["spread/payload:2"])
+        assert code == 0, text
+        sent = {place: count for place, count in since(before).items() if place[2] == "tx"}
+        assert (
+            len({node(name, "docker", "image", "inspect", "--format", "{{.Id}}", "spread/payload:2") for name in FLEET})
+            == 1
+        )
+        assert sum(sent.values()) > 3 * 2**20 and max(sent.values()) < IMAGE / 6, sent
+    finally:
+        for name in FLEET:
+            node(name, "docker", "image", "rm", "--force", "spread/payload:2", check=False)
+
+
 def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
     """The registry answers on the first node's loopback alone. Engines know a digest as a name of what they pulled."""
     program = str(ROOT / "tests" / "sim" / "registry" / "registry")

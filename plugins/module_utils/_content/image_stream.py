@@ -54,14 +54,21 @@ def full_name(ref: str) -> str:
 class ArchiveGuard:
     """Looks at an archive that passes in pieces of any size.
 
-    names: those that images may have. C(feed) returns what may go on to docker; C(end) has to be called when all has come.
-    Both raise C(UnexpectedContent).
+    names: those that images may have; without: members that are left out. C(feed) returns what may go on to docker; C(end) has to
+    be called when all has come. Both raise C(UnexpectedContent).
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], without: Collection[str] = ()) -> None:
         asked = [name for name in names if name and not name.startswith("sha256:")]
         self.names = {full_name(name) for name in asked}
         self.tags = {name.rpartition(":")[2] for name in self.names if "@" not in name}
+        self.without = without
+        self.left_out = False
+        """Whether the present member is one of these."""
+        self.held = b""
+        """An extended header, until it is known whether its member goes on."""
+        self.start = b""
+        """What goes on before the content of the present member."""
         self.waiting = b""
         self.remaining = 0
         """Bytes of the present member that are to come, with what fills its last block."""
@@ -77,7 +84,7 @@ class ArchiveGuard:
         """Take in what came; returns what can go on."""
         if not self.waiting and self.kept is None and len(piece) <= self.remaining:
             self.remaining -= len(piece)
-            return piece
+            return b"" if self.left_out else piece
         self.waiting += piece
         out = bytearray()
         while self.waiting:
@@ -90,25 +97,21 @@ class ArchiveGuard:
                 some = self.waiting[: self.remaining]
                 self.waiting = self.waiting[len(some) :]
                 self.remaining -= len(some)
-                if self.kept is None:
-                    out += some
-                else:
+                if self.kept is not None:
                     self.kept += some
                     if not self.remaining:
-                        self._look(bytes(self.kept[BLOCK : BLOCK + self.length]))
-                        out += self.kept
-                        self.kept = None
+                        out += self._looked()
+                elif not self.left_out:
+                    out += some
             elif len(self.waiting) < BLOCK:
                 break
             else:
                 header, self.waiting = self.waiting[:BLOCK], self.waiting[BLOCK:]
                 self._enter(header)
                 if self.kept is None:
-                    out += header
+                    out += self.start
                 elif not self.remaining:
-                    self._look(b"")
-                    out += self.kept
-                    self.kept = None
+                    out += self._looked()
         return bytes(out)
 
     def end(self) -> None:
@@ -121,7 +124,7 @@ class ArchiveGuard:
     def _enter(self, header: bytes) -> None:
         """Read the header of a member."""
         if not header.strip(b"\0"):
-            self.ended = True  # what follows has to be zeros as well
+            self.ended, self.start = True, header  # what follows has to be zeros as well
             if self.extended:
                 raise UnexpectedContent("the archive ends within a member")
             return
@@ -159,7 +162,19 @@ class ArchiveGuard:
     def _begin(self, name: str, size: int, header: bytes, look: bool) -> None:
         self.name, self.length = name, size
         self.remaining = -(-size // BLOCK) * BLOCK
-        self.kept = bytearray(header) if look else None
+        self.kept = bytearray() if look else None
+        self.left_out = name in self.without
+        self.start = b"" if self.left_out else self.held + header
+        self.held = b""
+
+    def _looked(self) -> bytes:
+        """Look at the member that was kept; returns what goes on of it now."""
+        kept, self.kept = bytes(self.kept or b""), None
+        self._look(kept[: self.length])
+        if self.name == ".extended":
+            self.held = self.start + kept
+            return b""
+        return self.start + kept
 
     def _look(self, content: bytes) -> None:
         """Look at a member that holds names."""

@@ -15,19 +15,35 @@ WORKER_UNIT = "dgxspark-spread-worker"
 CIPHERS = "aes128-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr"
 
 
-def serve_script(folder: str = RUN_DIR) -> str:
-    """Return what a peer's key runs, whatever it asks for: rsync that reads the hub folder, or an image of the list."""
+def serve_script(folder: str = RUN_DIR, python: str = "python3") -> str:
+    """Return what a peer's key runs, whatever it asks for: rsync that reads the hub folder, or an image of the list.
+
+    :param folder: where keys, programs and the list lie
+    :param python: the interpreter of C(image_layers.py)
+    :returns: the text of the script
+    """
     return f"""\
 # All that the nodes of a spreading may ask of each other.
 case "$SSH_ORIGINAL_COMMAND" in
   "rsync --server --daemon "*)
     exec rsync --server --daemon --config={folder}/rsyncd.conf .
     ;;
-  "image "*)
-    ref="${{SSH_ORIGINAL_COMMAND#image }}"
+  "image "* | "layers "*)
+    set -f
+    set -- $SSH_ORIGINAL_COMMAND
+    what=$1 ref=${{2-}}
+    [ $# -lt 2 ] || shift 2
+    for layer in "$@"; do
+      case "$layer" in *[!0-9a-f]*) ref= ;; esac
+    done
     while read -r allowed; do
       if [ "$ref" = "$allowed" ]; then
-        exec docker save -- "$ref"
+        case "$what $#" in
+          "layers 0") exec docker image inspect --format '{{{{json .RootFS.Layers}}}}' -- "$ref" ;;
+          "image 0") exec docker save -- "$ref" ;;
+          # What the receiver has already.
+          "image "*) docker save -- "$ref" | {python} {folder}/image_layers.py "$ref" "$@"; exit ;;
+        esac
       fi
     done < {folder}/images
     ;;

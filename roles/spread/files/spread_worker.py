@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 sys.dont_write_bytecode = True
 
-from dgxspark_vllm._content import image_stream, spread_files
+from dgxspark_vllm._content import image_layers, image_stream, spread_files
 from dgxspark_vllm._content.spread_files import (
     CHUNK,
     STAGING,
@@ -390,6 +390,8 @@ class Image:
         self.progress = progress
         self.folder = folder
         self.run = run
+        self.received = 0
+        """Bytes that have come of it."""
 
     def inspect(self, ref: str) -> dict[str, Any] | None:
         """Return what the engine has under a name, None where it says that it has nothing.
@@ -415,7 +417,15 @@ class Image:
         began = time.monotonic()
         wanted, ref = self.task["image"], self.task["ref"]
         link = choose_links(self.task)[0]
-        received, loaded = self.stream(link)
+        left_out = self.known_layers(link)
+        try:
+            received, loaded = self.stream(link, left_out)
+        except Failed:
+            if not left_out:
+                raise
+            # Whatever it was, all of the image needs nothing of what is here.
+            self.progress.add(-self.received)
+            received, loaded = self.stream(link)
         # Saved by digest or id it comes without a name, and other stores give it another id.
         names = loaded or [ref]
         found = next((image for image in map(self.inspect, [wanted["id"], *names]) if image), None)
@@ -434,13 +444,47 @@ class Image:
         self.progress.add(max(int(wanted["size"]) - received, 0))
         return {"bytes": received, "link": link["kind"], "seconds": round(time.monotonic() - began, 3)}
 
-    def stream(self, link: Mapping[str, Any]) -> tuple[int, list[str]]:
-        """Copy from the source's C(docker save) into C(docker load); returns how many bytes came, and what was loaded."""
+    def known_layers(self, link: Mapping[str, Any]) -> list[str]:
+        """Return names of the layers that need not come, as archives have them; none where that is not known.
+
+        The containerd image store keeps layers under other names, and may have removed what an image was made of.
+        """
+        asked = [*ssh_argv(self.task, link, self.folder), link["source"], f"layers {self.task['name']}"]
+        try:
+            if b"io.containerd.snapshotter" in self.printed(["docker", "info", "--format", "{{json .DriverStatus}}"]):
+                return []
+            ids = set(self.printed(["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]).split())
+            if not ids:
+                return []
+            own = self.printed(
+                ["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", *map(os.fsdecode, ids)]
+            )
+            wanted = image_layers.read(self.printed(asked).decode())
+            there = [image_layers.read(line) for line in own.decode().splitlines()]
+        except (LookupError, ValueError):
+            return []
+        return image_layers.stored_as(wanted, image_layers.shared(wanted, there))
+
+    def printed(self, argv: Sequence[str]) -> bytes:
+        """Return what a program prints; raises C(LookupError) where it fails."""
+        done = self.run(list(argv), capture_output=True, check=False)
+        if done.returncode != 0:
+            raise LookupError(argv[0])
+        return bytes(done.stdout)
+
+    def stream(self, link: Mapping[str, Any], left_out: Sequence[str] = ()) -> tuple[int, list[str]]:
+        """Copy from the source's C(docker save) into C(docker load).
+
+        :param link: the addresses
+        :param left_out: names of layers that the source is not to send
+        :returns: how many bytes came, and what was loaded
+        """
         errors = {name: self.folder / f"image.{name}" for name in ("ssh", "load")}
         limit = float(self.task.get("limit_mbs") or 0) * 1e6
-        began, received, refused = time.monotonic(), 0, ""
+        began, refused, self.received = time.monotonic(), "", 0
         guard = image_stream.ArchiveGuard(self.names())
-        argv = [*ssh_argv(self.task, link, self.folder), link["source"], f"image {self.task['name']}"]
+        command = " ".join(["image", self.task["name"], *left_out])
+        argv = [*ssh_argv(self.task, link, self.folder), link["source"], command]
         with (
             errors["ssh"].open("wb") as ssh_errors,
             errors["load"].open("wb") as load_errors,
@@ -458,11 +502,11 @@ class Image:
                     if not piece:
                         break
                     writer.write(guard.feed(piece))
-                    received += len(piece)
+                    self.received += len(piece)
                     self.progress.add(len(piece))
                     if limit:
-                        time.sleep(max(0.0, received / limit - (time.monotonic() - began)))
-                if received:  # of nothing at all ssh says why
+                        time.sleep(max(0.0, self.received / limit - (time.monotonic() - began)))
+                if self.received:  # of nothing at all ssh says why
                     guard.end()
             except BrokenPipeError:
                 sending.terminate()  # the engine refused what came; its own words follow
@@ -489,7 +533,9 @@ class Image:
         # "Loaded image: NAME", or "Loaded image ID: sha256:..." of one without a name.
         names = [line.partition(": ")[2].strip() for line in lines if line.startswith("Loaded image")]
         asked = {image_stream.full_name(name) for name in self.names()}
-        return received, [name for name in names if name.startswith("sha256:") or image_stream.full_name(name) in asked]
+        return self.received, [
+            name for name in names if name.startswith("sha256:") or image_stream.full_name(name) in asked
+        ]
 
     def names(self) -> list[str]:
         """Return the names that the image may come with: those that this host was told, not what the source says."""

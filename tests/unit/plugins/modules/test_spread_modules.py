@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import stat
 import subprocess
+import tarfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,16 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
+from test_image_stream import HASH, saved
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
+    image_layers,
+    image_stream,
+    spread_files,
+    spreading,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_files, spreading
 from ansible_collections.dgxspark.vllm.plugins.modules import spread_access, spread_info, transfer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -264,10 +273,10 @@ def test_what_systemd_does_not_end_is_not_called_closed(run: Any, call: Any, tmp
     assert call(spread_access, state="closed")["changed"] is True
 
 
-def serve(tmp_path: Path, wanted: str) -> subprocess.CompletedProcess[str]:
+def serve(tmp_path: Path, wanted: str, docker: str = 'echo docker "$@"') -> subprocess.CompletedProcess[str]:
     """Run the command that every key is bound to, with programs that say what they were called with."""
-    for name in ("rsync", "docker"):
-        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@"\n')
+    for name, does in (("rsync", 'echo rsync "$@"'), ("docker", docker)):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "serve").write_text(access.serve_script(str(tmp_path)))
     (tmp_path / "images").write_text("an/image:1\n")
@@ -281,6 +290,19 @@ def test_a_key_gives_rsync_with_our_settings_and_the_images_of_the_run(tmp_path:
     daemon = serve(tmp_path, "rsync --server --daemon --config=/home/evil .")
     assert daemon.stdout == f"rsync --server --daemon --config={tmp_path}/rsyncd.conf .\n"
     assert serve(tmp_path, "image an/image:1").stdout == "docker save -- an/image:1\n"
+    layers = "docker image inspect --format {{json .RootFS.Layers}} -- an/image:1\n"
+    assert serve(tmp_path, "layers an/image:1").stdout == layers
+
+
+def test_an_image_is_sent_without_the_layers_that_the_receiver_names(tmp_path: Path) -> None:
+    (tmp_path / "image_layers.py").write_text(program_text.program(image_layers, image_stream))
+    wanted = f"image an/image:1 {HASH}"
+    assert "what came is no archive of docker save" in serve(tmp_path, wanted).stderr  # the docker of these tests
+    (tmp_path / "archive").write_bytes(saved("an/image:1"))
+    done = serve(tmp_path, wanted, docker=f"cat {tmp_path}/archive")
+    assert (done.returncode, done.stderr) == (0, "")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout.encode())) as sent, tarfile.open(tmp_path / "archive") as whole:
+        assert set(whole.getnames()) - set(sent.getnames()) == {f"blobs/sha256/{HASH}"}
 
 
 @pytest.mark.parametrize(
@@ -292,6 +314,13 @@ def test_a_key_gives_rsync_with_our_settings_and_the_images_of_the_run(tmp_path:
         "image an/image:",
         "image an.image:1",
         "image an/image:1\nid",
+        "image an/image:1 abc;id",
+        "image an/image:1 *",
+        "image ",
+        "image",
+        "layers other:1",
+        "layers an/image:1 abc",
+        "layers",
         "rsync --server --sender . /",
     ],
 )

@@ -275,6 +275,11 @@ import pathlib, sys
 home = pathlib.Path({home!r})
 name, words = pathlib.Path(sys.argv[0]).name, sys.argv[1:]
 if name == "ssh":
+    if words[-1].startswith("layers "):
+        print((home / "layers").read_text() if (home / "layers").exists() else "")
+        sys.exit(0)
+    with (home / "asked").open("a") as stream:
+        stream.write(words[-1] + "\\n")
     sys.stdout.buffer.write((home / "sent").read_bytes())
     if (home / "ssh.err").exists():
         print((home / "ssh.err").read_text(), file=sys.stderr)
@@ -289,6 +294,14 @@ if words[0] == "load":
     (home / "loaded").write_bytes(content)
     if (home / "said").exists():
         print((home / "said").read_text())
+    if (home / "once").exists():
+        (home / "once").unlink()
+        print("open blobs/sha256/0: no such file or directory", file=sys.stderr)
+        sys.exit(1)
+elif words[:2] == ["image", "ls"] or words[0] == "info":
+    print((home / words[-1].strip("-").split()[0]).read_text() if (home / words[-1].strip("-").split()[0]).exists() else "")
+elif words[:3] == ["image", "inspect", "--format"]:
+    print((home / "own").read_text())
 elif words[:2] == ["image", "inspect"]:
     known = (home / "known").read_text().split() if (home / "known").exists() else [words[-1]]
     if (home / "down").exists():
@@ -351,6 +364,63 @@ def test_an_image_is_loaded_as_it_comes(worker: Any, programs: Path, monkeypatch
     size = len(saved("an/image:1"))
     assert (result["ok"], result["bytes"], result["link"]) == (True, size, "fabric"), result
     assert "image tag" not in (programs / "calls").read_text()
+
+
+BELOW, ABOVE = ("sha256:" + sign * 64 for sign in "ab")
+
+
+def layers_here(place: Path, worker: Any) -> list[str]:
+    """A host that has the lower layer of the image, and another image; returns what the lower one is called in archives."""
+    (place / "layers").write_text(json.dumps([BELOW, ABOVE]))
+    (place / "no-trunc").write_text("sha256:7\nsha256:8\n")
+    (place / "own").write_text(f"{json.dumps([BELOW])}\nnull")
+    named: list[str] = worker.image_layers.stored_as([BELOW, ABOVE], [BELOW])
+    return named
+
+
+def test_layers_that_are_there_need_not_come(worker: Any, programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "reachable", lambda link, port: True)
+    named = layers_here(programs, worker)
+    (result,) = run_job(worker, programs, image_task(worker))
+    assert result["ok"] and named[0] == "a" * 64 and len(named) == 2, result
+    assert (programs / "asked").read_text().splitlines() == [f"image an/image:1 {' '.join(named)}"]
+
+
+def test_an_image_that_does_not_load_without_them_comes_whole(
+    worker: Any, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "reachable", lambda link, port: True)
+    named = layers_here(programs, worker)
+    (programs / "once").touch()
+    (result,) = run_job(worker, programs, image_task(worker))
+    assert result["ok"] and result["bytes"] == len(saved("an/image:1")), result
+    assert (programs / "asked").read_text().splitlines() == [f"image an/image:1 {' '.join(named)}", "image an/image:1"]
+    state = json.loads((programs / "state.json").read_text())
+    assert state["done"] == len(saved("an/image:1"))
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("format", ""),  # docker info, in whose place the next line stands
+        ("own", "[1]"),
+        ("own", "not JSON"),
+        ("layers", ""),
+        ("layers", '["sha256:../../etc"]'),
+        ("no-trunc", ""),
+    ],
+)
+def test_where_layers_are_not_known_the_whole_image_comes(
+    worker: Any, programs: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str
+) -> None:
+    monkeypatch.setattr(worker, "reachable", lambda link, port: True)
+    layers_here(programs, worker)
+    if file == "format":
+        (programs / "{{json").write_text('[["driver-type","io.containerd.snapshotter.v1"]]')
+    else:
+        (programs / file).write_text(text)
+    (result,) = run_job(worker, programs, image_task(worker))
+    assert result["ok"] and (programs / "asked").read_text() == "image an/image:1\n", result
 
 
 @pytest.mark.parametrize(

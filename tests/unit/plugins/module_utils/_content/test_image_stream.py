@@ -108,6 +108,20 @@ def test_a_layer_larger_than_a_plain_header_can_say() -> None:
     assert gnu.feed(entry.tobuf(tarfile.GNU_FORMAT)) and gnu.remaining == 9 * 2**30
 
 
+@pytest.mark.parametrize("step", [1, 513, 700, 10**6])
+def test_members_that_are_left_out_are_gone_and_the_others_go_through_unchanged(step: int) -> None:
+    gone = f"{'b' * 64}/layer.tar"
+    large = tarfile.TarInfo(gone)
+    large.size, large.pax_headers = 3000, {"mtime": "1.5"}  # a header of its own before it
+    kept = tarfile.TarInfo("c" * 64 + "/layer.tar")
+    kept.size, kept.pax_headers = 700, {"mtime": "2.5"}
+    rest = kept.tobuf(tarfile.PAX_FORMAT) + b"k" * 700 + bytes(324) + saved(NAME)
+    archive = large.tobuf(tarfile.PAX_FORMAT) + b"x" * 3000 + bytes(72) + rest
+    guard = ArchiveGuard([NAME], {gone})
+    assert b"".join(guard.feed(archive[at : at + step]) for at in range(0, len(archive), step)) == rest
+    guard.end()
+
+
 def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> bytes:
     entry = tarfile.TarInfo(name)
     entry.type, entry.linkname = kind, target

@@ -1,0 +1,101 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An archive of docker save without the layers that its receiver has; docker load takes those from its own store.
+
+As a program, C(NAME LAYER...), it leaves them out of an archive on its way through. Standard library alone: sources run a byte copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+
+from .image_stream import CHUNK, ArchiveGuard, UnexpectedContent
+
+LAYER = re.compile(r"sha256:[0-9a-f]{64}")
+NO_CONFIG = {
+    **dict.fromkeys(("Hostname", "Domainname", "User"), ""),
+    **dict.fromkeys(("AttachStdin", "AttachStdout", "AttachStderr", "Tty", "OpenStdin", "StdinOnce"), False),
+    **{"Env": None, "Cmd": None, "Image": "", "Volumes": None, "WorkingDir": "", "Entrypoint": None, "OnBuild": None},
+    "Labels": None,
+}
+"""What Docker before 25 names layers by, beside the layers below: an empty C(container.Config), in the order of its fields (moby v20.10)."""
+
+
+def read(text: str) -> list[str]:
+    """Return the layers that C(docker image inspect) prints of an image as JSON, the lowest first.
+
+    :raises ValueError: where it is something else
+    """
+    layers = json.loads(text)
+    if layers is None:  # an image without any
+        return []
+    if not isinstance(layers, list) or not all(isinstance(each, str) and LAYER.fullmatch(each) for each in layers):
+        raise ValueError("no list of layers")
+    return layers
+
+
+def shared(wanted: Sequence[str], others: Iterable[Sequence[str]]) -> list[str]:
+    """Return the layers of an image that need not be sent to a host.
+
+    Docker finds a layer by itself and all below it. One that comes again higher up has to be sent: it lies in the archive once.
+
+    :param wanted: layers of the image, the lowest first
+    :param others: those of each image that the host has
+    :returns: what can be left out, the lowest first
+    """
+    known = max((_alike(wanted, other) for other in others), default=0)
+    sent = set(wanted[known:])
+    return [layer for layer in dict.fromkeys(wanted[:known]) if layer not in sent]
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> int:
+    return sum(1 for _pair in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other)))
+
+
+def stored_as(wanted: Sequence[str], left_out: Iterable[str]) -> list[str]:
+    """Return the names that archives have for layers: their own digests from Docker 25 on, those of its first image format before.
+
+    :param wanted: all layers of the image, the lowest first
+    :param left_out: those to name
+    :returns: 64 hexadecimal digits each
+    """
+    unsent = set(left_out)
+    names = [layer.partition(":")[2] for layer in wanted if layer in unsent]
+    config = json.dumps(NO_CONFIG, separators=(",", ":"))
+    chain = parent = ""
+    for layer in wanted[:-1]:  # the last one is named by all settings of the image
+        chain = _digest(f"{chain} {layer}") if chain else layer
+        below = f',"parent":"{parent}"' if parent else ""
+        parent = _digest(
+            f'{{"container_config":{config},"created":"1970-01-01T00:00:00Z","layer_id":"{chain}"{below}}}'
+        )
+        if layer in unsent:
+            names.append(parent.partition(":")[2])
+    return list(dict.fromkeys(names))
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def main() -> None:
+    """Pass an archive from standard input to standard output, without layers."""
+    name, *layers = sys.argv[1:]
+    if not all(re.fullmatch("[0-9a-f]{64}", layer) for layer in layers):
+        sys.exit("a layer is 64 hexadecimal digits")
+    guard = ArchiveGuard(
+        [name], {f"blobs/sha256/{layer}" for layer in layers} | {f"{layer}/layer.tar" for layer in layers}
+    )
+    try:
+        while piece := sys.stdin.buffer.read1(CHUNK):  # type: ignore[attr-defined]  # a BufferedReader, as of every program
+            sys.stdout.buffer.write(guard.feed(piece))
+        guard.end()
+        sys.stdout.buffer.flush()
+    except UnexpectedContent as error:
+        sys.exit(f"docker save: {error}")
