@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -93,7 +94,7 @@ def main() -> None:
         [name], {f"blobs/sha256/{layer}" for layer in layers} | {f"{layer}/layer.tar" for layer in layers}
     )
     try:
-        while piece := sys.stdin.buffer.read1(CHUNK):  # type: ignore[attr-defined]  # a BufferedReader, as of every program
+        while piece := os.read(0, CHUNK):
             sys.stdout.buffer.write(guard.feed(piece))
         guard.end()
         sys.stdout.buffer.flush()
