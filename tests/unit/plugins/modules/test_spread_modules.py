@@ -19,7 +19,7 @@ import pytest
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
-from test_image_stream import HASH, saved
+from spread_fixture import HASH, saved
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_image_stream import EVIL, saved
-from test_spread_files import COMMIT, REPO, lay
+from spread_fixture import COMMIT, EVIL, REPO, lay, saved
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 

@@ -5,30 +5,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
+from spread_fixture import COMMIT, REPO, lay
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, spread_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, made
-
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-REPO = "models--Org--Model"
-
-
-def lay(hub: Path, name: str, content: bytes, large: bool = True) -> Path:
-    """Put a file where the hub library does."""
-    digest = hashlib.sha256(content) if large else hashlib.sha1(b"blob %d\0" % len(content) + content)
-    blob = hub / REPO / "blobs" / digest.hexdigest()
-    blob.parent.mkdir(parents=True, exist_ok=True)
-    blob.write_bytes(content)
-    link = hub / REPO / "snapshots" / COMMIT / name
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.symlink_to(os.path.relpath(blob, link.parent))
-    return blob
 
 
 @pytest.fixture(autouse=True)
