@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,6 +43,8 @@ RUN_DIR = Path(os.environ.get("SPREAD_RUN_DIR") or "/run/dgxspark/spread")
 TRIES = 2
 """How often a file is fetched whole; the second time because the first was not what the source said it sends."""
 CONNECT_SECONDS = 5
+LOOK_SECONDS = 0.5
+"""Between two looks at which files of a stream have come."""
 NO_IMAGE = b"no such image"
 """What Docker prints, in small letters, of an image that it does not have; any other failure is no answer."""
 
@@ -250,10 +252,16 @@ class Model:
         wanted = list(hand)
         why = ""
         for _attempt in range(TRIES):
-            why = self.rsync(number, wanted)
+            right: dict[str, bool] = {}
+            with ThreadPoolExecutor(max_workers=1) as pool:
+                coming = pool.submit(self.rsync, number, wanted)
+                while not wait([coming], timeout=LOOK_SECONDS).done:
+                    self.read_what_came(wanted, right)
+                why = coming.result()
             if why:
                 return why
-            bad = [entry for entry in wanted if not self.right(entry)]
+            self.read_what_came(wanted, right)
+            bad = [entry for entry in wanted if not right.get(entry["store"])]
             if not bad:
                 return ""
             # What the source sends is not what it said, or what was staged was wrong: those files come anew.
@@ -269,10 +277,18 @@ class Model:
         self.wrong = True
         return why
 
+    def read_what_came(self, files: Iterable[Mapping[str, Any]], right: dict[str, bool]) -> None:
+        """Compare files that have come with what they should be, each once: rsync writes a file from its beginning to its end.
+
+        :param files: those of a stream
+        :param right: takes, by their names, whether they are
+        """
+        for entry in files:
+            if entry["store"] not in right and self.staged(entry) == entry["size"]:
+                right[entry["store"]] = self.right(entry)
+
     def right(self, entry: Mapping[str, Any]) -> bool:
         """Compare a file that has come with what it should be."""
-        if beneath.size(self.staging, entry["store"]) != entry["size"]:
-            return False
         with beneath.open_file(self.staging, entry["store"]) as handle:
             return digests(handle)[0] == str(entry["sha256"])
 

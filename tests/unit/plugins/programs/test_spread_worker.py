@@ -10,6 +10,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,29 @@ def test_a_model_comes_into_the_layout_of_the_hub(site: Site, tmp_path: Path) ->
     assert (site.hub / REPO / "refs" / "main").read_text() == COMMIT
     assert not (site.home / site.worker.STAGING).exists()
     assert len(site.rsync.calls) == 3
+
+
+def test_a_file_is_read_while_the_next_one_comes(
+    site: Site, tmp_path: Path, worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "LOOK_SECONDS", 0.01)
+    read, digests = threading.Event(), worker.digests
+
+    def noted(handle: Any) -> Any:
+        read.set()
+        return digests(handle)
+
+    monkeypatch.setattr(worker, "digests", noted)
+    sent: list[str] = []
+
+    def bend(store: str, content: bytes) -> bytes:
+        sent.append(store)
+        assert len(sent) == 1 or read.wait(30)  # the first one is read before the last ones have come
+        return content
+
+    site.rsync.bend = bend
+    site.bring(tmp_path, streams=1)
+    assert site.whole() and len(sent) == 7
 
 
 def test_what_is_there_is_not_sent_again(site: Site, tmp_path: Path) -> None:
