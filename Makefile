@@ -1,6 +1,6 @@
 # Everything a person or CI types. The work is done in scripts/; `make` alone explains.
 .DEFAULT_GOAL := help
-.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-rollout bench-on-demand bench-guard guard-memory mutation catalogue compare measurements bench-catalogue lock newer release-files clean
+.PHONY: help bootstrap demo demo-down test test-all test-quick lint format docs-lint docs-site unit sanity core molecule artifact programs bench bench-plan bench-pair bench-rollout bench-spread bench-on-demand bench-guard guard-memory mutation catalogue compare measurements bench-catalogue lock newer release-files clean
 
 PY := .venv/bin/python
 
@@ -58,6 +58,9 @@ bench-pair: bootstrap  ## time the start of a model over two simulated Sparks, l
 
 bench-rollout: bootstrap  ## time rollouts over 100 hosts that are folders, run two controllers at once, cut 50 runs at random points; needs no Docker
 	@$(PY) tests/bench/rollout_bench.py $(ROLLOUT_ARGS)
+
+bench-spread: bootstrap  ## time what one Spark of the running demo takes from the other, against a raw copy
+	@$(PY) tests/bench/spread_bench.py
 
 bench-on-demand: bootstrap  ## time requests to an engine on demand: cold, warm, and 64 streams against a direct connection
 	@$(PY) tests/bench/on_demand_bench.py

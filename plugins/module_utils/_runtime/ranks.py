@@ -201,7 +201,7 @@ class Attempts:
 
     @classmethod
     def read(cls, given: Any, fingerprint: str, now: float) -> Attempts:
-        """Take over what was kept; failures of other settings are no failures of these.
+        """Take over what was kept; failures and words of other settings are not those of these.
 
         :param given: plain data that an earlier run kept
         :param fingerprint: of the settings now
@@ -211,12 +211,13 @@ class Attempts:
         kept = cls(fingerprint)
         if not isinstance(given, dict):
             return kept
-        for name in ("failed", "starts") if given.get("fingerprint") == fingerprint else ("starts",):
+        same = given.get("fingerprint") == fingerprint
+        for name in ("failed", "starts") if same else ("starts",):
             times = given.get(name)
             if isinstance(times, list):
                 setattr(kept, name, [float(at) for at in times if isinstance(at, (int, float)) and at <= now])
         words = given.get("words")
-        if isinstance(words, dict):
+        if same and isinstance(words, dict):  # with others a number may be that of another host, or of none
             kept.words = {int(rank): str(text) for rank, text in words.items() if str(rank).isdigit()}
         return kept
 
@@ -535,7 +536,8 @@ class Rank:
         since = now - self.config.engine_interval
         self.attempts.starts = [at for at in self.attempts.starts if at > since]
         if len(self.attempts.starts) >= self.config.engine_starts and not self.config.on_demand:
-            last = "; ".join(f"{self.peers[rank]}: {text}" for rank, text in self.attempts.words.items())
+            words = self.attempts.words.items()
+            last = "; ".join(f"{self.peers[rank]}: {text}" for rank, text in words if rank in self.peers)
             self._give_up(
                 f"gave up after {len(self.attempts.starts)} starts of the engine within "
                 f"{_span(self.config.engine_interval)}, whatever ended them (each can leave memory behind on a GB10)"

@@ -748,7 +748,7 @@ def test_other_settings_begin_afresh() -> None:
     kept = {"fingerprint": "f0", "failed": [1.0, 2.0], "starts": [1.0, 3.0], "words": {"1": "x"}}
     same, other = Attempts.read(kept, "f0", 10.0), Attempts.read(kept, "f1", 10.0)
     assert (same.failed, same.starts, same.words) == ([1.0, 2.0], [1.0, 3.0], {1: "x"})
-    assert (other.failed, other.starts) == ([], [1.0, 3.0])
+    assert (other.failed, other.starts, other.words) == ([], [1.0, 3.0], {})
     assert Attempts.read(kept, "f0", 2.5).starts == [1.0]  # the clock of another boot
 
 
@@ -758,6 +758,15 @@ def test_other_settings_begin_afresh() -> None:
 def test_a_damaged_record_is_no_record(kept: Any) -> None:
     read = Attempts.read(kept, "f0", 1.0)
     assert (read.failed, read.starts, read.words) == ([], [], {})
+
+
+def test_the_bound_is_told_in_a_cluster_that_had_more_ranks() -> None:
+    hosts = World(2)
+    hosts.kill(0)
+    hosts.kept[0] = Attempts("f0", starts=[hosts.now - each for each in range(10)], words={3: "went down"})
+    hosts.start(0)
+    hosts.run(60)
+    assert 0 in hosts.failed and "gave up after 10 starts" in hosts.ranks[1].status(hosts.now)
 
 
 def test_starts_of_any_cause_have_a_bound_of_their_own() -> None:
