@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import copy
 import json
+import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import fabric
@@ -837,3 +840,24 @@ def test_findings_as_lines() -> None:
     found = fabric.judge_bandwidth([], {}) + fabric.judge_hardware("a", {"connectx": False})
     first, second = fabric.lines(finding.to_dict() for finding in found)
     assert first.startswith("error fabric.no_connectx: a: ") and second.startswith("info fabric.no_probe: ")
+
+
+@pytest.mark.parametrize(("refused", "code"), [("", 0), ("lo", 1)])
+def test_what_is_put_back_leaves_out_interfaces_that_are_off_the_bus(tmp_path: Path, refused: str, code: int) -> None:
+    """A ConnectX-7 goes off the bus when its last cable does; nothing else of a reset may fail by that."""
+    environment = jinja2.Environment(trim_blocks=True)
+    environment.filters["quote"] = shlex.quote
+    text = (Path(__file__).resolve().parents[5] / "roles/fabric/templates/restore.j2").read_text(encoding="utf-8")
+    commands = [
+        [*("ip", "-4", "addr", "flush", "dev"), name, "scope", "global"] for name in ("gone0", "lo", "gone1")
+    ] + [["ip", "addr", "replace", "10.0.0.1/24", "dev", name] for name in ("lo", "gone0")]
+    (tmp_path / "restore").write_text(environment.from_string(text).render(__fabric_own={"restore": commands}))
+    (tmp_path / "ip").write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\ncase "$*" in *flush*{refused or "nothing"}*) exit 2 ;; esac\n'
+    )
+    (tmp_path / "ip").chmod(0o755)
+    ran = subprocess.run(["/bin/sh", str(tmp_path / "restore")], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
+    assert ran.returncode == code
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        "-4 addr flush dev lo scope global", "addr replace 10.0.0.1/24 dev lo"
+    ]  # fmt: skip
