@@ -156,6 +156,8 @@ async def connection(reader, writer):
             return whole(writer, 200, text.encode())
         if method == "GET":
             return whole(writer, 200, json.dumps({{"engine": unit, "path": path}}).encode())
+        if headers.get("content-type", "").startswith("multipart/"):
+            return whole(writer, 200, json.dumps({{"text": "", "bytes": len(body)}}).encode())
         asked = json.loads(body)
         if asked.get("model") != given["model"]:
             return whole(writer, 404, json.dumps({{"error": {{"message": "no model " + str(asked.get("model")), "code": 404}}}}).encode())
