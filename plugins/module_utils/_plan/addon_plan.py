@@ -54,6 +54,10 @@ def plan_add_ons(
             _add_images(planned[name], images, asked, host, sources)
     for name, body in planned.items():
         # Before a restart it is drained there; the head's alone, since its ranks are restarted together.
+        body.speech = [
+            _asked(each) for each in (outcome[name]["speech"] or {}).get("services", ()) if "on_demand" in each
+        ]
+        body.speech = body.speech or None
         body.services = [
             each if each.rank else replace(each, gateway=_gateway(outcome, each.key(name))) for each in body.services
         ]
@@ -176,6 +180,13 @@ def left_gib(planned: PlannedHost, beside: Sequence[Mapping[str, Any]] = ()) -> 
         slots[f"set {exclusive}"] += [sum(held[name] for name in one if name in held) for one in together]
     taken = float(planned.settings["reserve_gib"]) + sum(map(max, slots.values()))
     return round(float(planned.total_gib) - taken, 2)
+
+
+def _asked(server: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what those who ask how services are need of a speech server on demand; its unit says whether it has answered."""
+    model = server["settings"]["model"]
+    probe = {"name": server["name"], "url": None, "model": model, "api_key_file": None}
+    return {**{key: server[key] for key in ("name", "unit", "memory_gib")}, "model": model, "probe": probe}
 
 
 def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> Backend | None:

@@ -298,8 +298,9 @@ def test_speech_servers_may_be_a_set_of_their_own() -> None:
 def test_the_port_of_a_speech_server_is_held_by_the_program() -> None:
     speech = [ears(8, listen="192.168.1.11"), {"name": "talk", "kind": "tts"}]
     speech[0]["listen"] = speech[0]["on_demand"].pop("listen")
-    _host, (server, _talk), made = with_speech(service("plain", 8001), speech=speech)
+    host, (server, _talk), made = with_speech(service("plain", 8001), speech=speech)
     files = {file["path"]: file.get("content", "") for name in ("services", "speech") for file in made[name]["files"]}
+    assert [each["name"] for each in host["speech"]] == ["ears"] and host["speech"][0]["probe"]["url"] is None
     assert "ListenStream=192.168.1.11:8765\n" in files["/etc/systemd/system/spark-ears.socket"]
     assert (
         "/etc/systemd/system/spark-talk.socket" not in files and "/etc/systemd/system/spark-plain.socket" not in files
