@@ -675,6 +675,10 @@ class Hub:
             await self.failed(slot, unit)
         elif state == on_demand.COLD and slot.state == on_demand.STOPPING and not self.memory_is_back(slot, now):
             return
+        if state == on_demand.COLD and slot.state == on_demand.STOPPING and slot.failed:
+            await self.tell(
+                slot, "reset-failed"
+            )  # some servers end with an error when they are told to; that is no failure
         if state != slot.state:
             self.change(slot, state, unit)
         if slot.state == on_demand.STARTING:

@@ -486,6 +486,16 @@ def test_a_speech_server_is_idle_by_its_own_requests(hosts: Hosts) -> None:
     assert len(host.calls("stop")) == 1 and host.ask("a", "/api/health", "GET")[0] == 200
 
 
+def test_a_server_that_ends_with_an_error_when_it_is_stopped_has_not_failed(hosts: Hosts) -> None:
+    host = hosts(idle_seconds=0.5, minimum_seconds=0, kind="asr")
+    host.options("a", stopped="failed")
+    host.start()
+    for _round in range(2):
+        assert host.ask("a")[0] == 200
+        until(lambda: host.state("a") == "cold" and host.unit("a")["state"] == "inactive")
+    assert host.told["a"]["reason"] == "" and len(host.calls("reset-failed")) == 2
+
+
 def test_a_large_upload_is_passed_on_without_being_kept(hosts: Hosts) -> None:
     host = hosts(kind="asr")
     host.options("a", load=0.5)
