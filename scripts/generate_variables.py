@@ -38,12 +38,12 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import (
     watchdog,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common import on_demand_keys
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.schema import Key, Keys
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.variables import PLAYBOOKS, VARIABLES
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import registries
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     lora,
-    on_demand,
     recipe_references,
     service_keys,
 )
@@ -95,7 +95,7 @@ TABLES: dict[str, Keys] = {
         name: key for name, key in below(service_keys.SERVICE).items() if not name.startswith("image.files")
     },
     "spark_services.lora": lora.KEYS,
-    "spark_services.on_demand": on_demand.KEYS,
+    "spark_services.on_demand": on_demand_keys.KEYS,
     "spark_speech": speech.KEYS,
     "spark_watchdog": watchdog.KEYS,
 }

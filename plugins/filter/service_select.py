@@ -36,6 +36,10 @@ options:
     description: Name of the variable that O(names) came from, where empty names are a problem too.
     type: str
     default: ''
+  addons:
+    description: C(addons) of what M(dgxspark.vllm.plan) returned. With it, speech servers on demand may be named, too.
+    type: dict
+    default: {}
 seealso:
   - module: dgxspark.vllm.service_state
 author:
@@ -60,7 +64,11 @@ _value:
 
 
 def service_select(
-    planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], names: Any = "", required_as: str = ""
+    planned: Mapping[str, Mapping[str, Any]],
+    play: Sequence[str],
+    names: Any = "",
+    required_as: str = "",
+    addons: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Find the services that a run is about.
 
@@ -68,10 +76,15 @@ def service_select(
     :param play: the hosts of the run
     :param names: services, with commas or as a list; all of these hosts when empty
     :param required_as: variable that has to name some, for the message
+    :param addons: of the plan, whose speech servers on demand may be named, too
     :returns: C({hosts, problems})
     """
     wanted = verbs.names_of(names)
-    chosen, problems = verbs.select(planned, list(map(str, play)), wanted)
+    beside = {
+        host: [each["name"] for each in (own.get("speech") or {}).get("services", ()) if each.get("on_demand")]
+        for host, own in (addons or {}).items()
+    }
+    chosen, problems = verbs.select(planned, list(map(str, play)), wanted, beside)
     if required_as and not wanted:
         problems = [f"name the service: -e {required_as}=NAME"]
     return {"hosts": chosen, "problems": problems}

@@ -35,6 +35,11 @@ options:
     description: Folder of weights that must be mounted before a unit of V(services) starts.
     type: str
     default: /srv/huggingface
+  speech:
+    description: The planned speech servers of the host; the ports of those on demand are among V(services).
+    type: list
+    elements: dict
+    default: []
   folder:
     description: Folder of the host for V(keys).
     type: str
@@ -86,7 +91,7 @@ class LookupModule(LookupBase):
         user, hf_home = str(self.get_option("user")), str(self.get_option("hf_home"))
         makers = {
             "host": lambda: unit_files.host(planned),
-            "services": lambda: unit_files.services(planned, user, hf_home),
+            "services": lambda: unit_files.services(planned, user, hf_home, plain(self.get_option("speech"))),
             "speech": lambda: unit_files.speech(planned, user),
             "ollama": lambda: unit_files.ollama(planned, user),
             "monitoring": lambda: unit_files.monitoring(planned),

@@ -184,15 +184,18 @@ Run = Callable[[list[str]], tuple[int, str, str]]
 
 
 def deployed(etc: str) -> dict[str, dict[str, Any]]:
-    """Return the settings of the services that are on the host, by name."""
+    """Return the settings of the services that are on the host, and of its speech servers on demand, by name."""
     found = {}
-    for name in gb10.read_services(etc):
+    speech = sorted((Path(etc) / "speech").glob("*.json"))
+    for path in [*(Path(etc) / "services" / f"{name}.json" for name in gb10.read_services(etc)), *speech]:
         try:
-            settings = json.loads((Path(etc) / "services" / f"{name}.json").read_text(encoding="utf-8"))
+            settings = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(settings, dict) and settings.get("unit") == f"spark-{name}.service":
-            found[name] = settings
+        wanted = isinstance(settings, dict) and (path not in speech or settings.get("on_demand"))
+        if wanted and settings.get("unit") == f"spark-{path.stem}.service":
+            # Its unit is active when it has answered; the questions of engines are none that a speech server knows.
+            found[path.stem] = {**settings, "url": None} if path in speech else settings
     return found
 
 

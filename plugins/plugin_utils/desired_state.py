@@ -68,7 +68,7 @@ FROM_PLAN = frozenset(
             "models_bundle",
             "models_known",
         ),
-        *("service_services", "service_hf_home"),
+        *("service_services", "service_speech", "service_hf_home"),
         *("watchdog_state", "watchdog_settings"),
         *("guard_state", "guard_settings", "guard_protection", "guard_clocks"),
         *(

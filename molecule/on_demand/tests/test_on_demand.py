@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import wave
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,8 @@ def test_each_was_proved_through_its_port():
 def test_they_end_when_nobody_asks_and_give_their_memory_back():
     until(lambda: cold(*PLACES))
     until(lambda: state("spark-1")["three"]["freed_gib"])
+    assert json.loads(node("spark-1", "cat", "/var/lib/dgxspark/speech/ears.proved.json"))["fingerprint"]
+    until(lambda: ears() == "inactive")
     assert available_gib("spark-1") > 100
 
 
@@ -111,7 +115,7 @@ def test_a_second_run_changes_nothing_and_wakes_nobody():
     assert text.count("changed=0") >= 2 and "changed=1" not in text, text
     play("drift")
     play("doctor", "--limit", "spark-1")
-    assert cold(*PLACES)
+    assert cold(*PLACES) and ears() == "inactive"
 
 
 def test_who_only_looks_wakes_nobody():
@@ -122,7 +126,7 @@ def test_who_only_looks_wakes_nobody():
     status, _headers, body = ask("one", "GET", "/metrics")
     assert status == 200 and "spark_on_demand_state" in body
     text = play("status")
-    assert "4 cold" in text or text.count("cold") >= 2, text
+    assert "5 cold" in text or text.count("cold") >= 2, text
     assert cold(*PLACES)
 
 
@@ -206,6 +210,76 @@ def test_200_requests_to_three_of_which_two_fit():
     watcher.join()
     assert wrong == []
     assert most[0] == 2
+
+
+def tone(seconds):
+    """So much silence as a WAV file."""
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16000)
+        file.writeframes(bytes(32000 * seconds))
+    return buffer.getvalue()
+
+
+def hear(seconds=1, method="POST", path="/v1/audio/transcriptions", own="11", port=8765, model="parakeet-tdt-0.6b"):
+    """Send the speech server on demand a recording, in chunks; returns the status and the body."""
+    head = "--mark\r\nContent-Disposition: form-data; name="
+    parts = [
+        f'{head}"model"\r\n\r\n{model}\r\n{head}"file"; filename="a.wav"\r\nContent-Type: audio/wav\r\n\r\n'.encode()
+    ]
+    audio = tone(seconds) if method == "POST" else b""
+    parts += [audio[at : at + 2**16] for at in range(0, len(audio), 2**16)] + [b"\r\n--mark--\r\n"]
+    client = http.client.HTTPConnection(f"{SUBNET}.0.{own}", port, timeout=300)
+    headers = {"Content-Type": "multipart/form-data; boundary=mark", "Authorization": f"Bearer {KEY}"}
+    try:
+        client.request(method, path, iter(parts) if method == "POST" else None, headers)
+        answer = client.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        client.close()
+
+
+def ears():
+    return node("spark-1", "systemctl", "is-active", "spark-ears.service", check=False)
+
+
+def test_a_speech_server_starts_with_its_first_upload_and_an_engine_makes_room():
+    assert node("spark-1", "systemctl", "is-enabled", "spark-ears.socket") == "enabled"
+    assert node("spark-1", "systemctl", "is-enabled", "spark-ears.service", check=False) == "disabled"
+    until(lambda: ears() == "inactive")
+    assert hear(method="GET", path="/health")[0] == 200 and ears() == "inactive"
+    for name in ("one", "two"):
+        assert ask(name, timeout=300)[0] == 200
+    # 30 MB, of which the program keeps no more than a part while it waits.
+    status, body = hear(seconds=1000)
+    assert status == 200 and "1000.0 seconds of audio" in body, body
+    assert ears() == "active" and "active" in (unit("one"), unit("two")) and not unit("one") == unit("two") == "active"
+    assert node("spark-1", "docker", "port", "spark-ears") == "5092/tcp -> 127.0.0.1:18765"
+    # Through the gateway, and idle again by its own requests.
+    assert hear(own="12", port=4000)[0] == 200
+    until(lambda: ears() == "inactive")
+    until(lambda: state("spark-1")["ears"]["state"] == "cold", 60)
+    time.sleep(15)  # checks of the gateway
+    assert ears() == "inactive"
+
+
+def test_a_speech_server_whose_start_fails_says_why_at_once_and_is_kept_down_by_its_owner():
+    node("spark-1", "sh", "-c", "echo SPARK_SIM_FAULT=fail >> /etc/dgxspark/speech/ears.env")
+    try:
+        status, body = hear()
+        begin = time.monotonic()
+        assert (status, hear()[0]) == (503, 503) and time.monotonic() - begin < 2
+        assert "ears could not be started: " in json.loads(body)["error"]["message"]
+    finally:
+        node("spark-1", "sed", "-i", "/SPARK_SIM_FAULT/d", "/etc/dgxspark/speech/ears.env")
+    play("start", "-e", "services=ears")
+    assert ears() == "active" and hear()[0] == 200
+    play("stop", "-e", "services=ears")
+    status, body = hear()
+    assert status == 503 and "kept cold" in body and ears() == "inactive"
+    play("stop", "-e", "services=ears", "-e", "spark_pin=false")
 
 
 def test_a_start_that_fails_says_why_at_once():
@@ -385,9 +459,13 @@ def test_without_on_demand_it_is_always_there(tmp_path):
     services = [
         {"name": "one", "recipe": "qwen3-4b-instruct-2507", "port": 8001, "args": {"gpu-memory-utilization": 0.4}}
     ]
-    extra.write_text(json.dumps({"sparks": {"hosts": {"spark-1": {"spark_services": services}}}}))
+    speech = [{"name": "ears", "kind": "asr", "docker_args": "{{ spark_docker_args }}"}]
+    spark = {"spark_services": services, "spark_speech": speech}
+    extra.write_text(json.dumps({"sparks": {"hosts": {"spark-1": spark}}}))
     play("site", "--limit", "spark-1", "-i", str(extra))
     assert unit("one") == "active" and ask("one")[0] == 200
+    # Its port was the program's until a moment before.
+    assert ears() == "active" and hear()[0] == 200
     assert (
         node(
             "spark-1",

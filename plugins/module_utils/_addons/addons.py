@@ -84,7 +84,7 @@ def read(
 
 
 def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what of it takes memory of a Spark: C([{name, memory_gib, unit, idle}]).
+    """Return what of it takes memory of a Spark: C([{name, memory_gib, unit, idle}]), of speech servers more (C(speech.sidecars)).
 
     idle: it holds nothing while nobody asks, and is emptied before an engine starts.
     """
@@ -103,10 +103,11 @@ def sidecars(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
 def plan(hosts: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, list[Finding]]]:
     """Plan add-on services, for all hosts.
 
-    hosts: host to C({address, settings, engines, planned_gib, service_keys, reserve_gib, left_gib, measured, images, gpu_args, sysroot,
-    rails, allow_from, firewall}): its address in the inventory, what C(read) returned, the endpoints of its engines (None for a host that
+    hosts: host to C({address, settings, engines, planned_gib, service_keys, reserve_gib, left_gib, sets, measured, images, gpu_args,
+    sysroot, rails, allow_from, firewall}): its address in the inventory, what C(read) returned, the endpoints of its engines (None for a host that
     is no Spark), what each is planned to hold in GiB, the key of each service in the fleet (empty for ranks behind a head), what is in use
-    beside them, what is left with all that may run (C(left_gib)), what M(dgxspark.vllm.spark_info) and M(dgxspark.vllm.image_info) said or
+    beside them, what is left with all that may run (C(left_gib)), what of each set on demand runs at most (C(sets)), what
+    M(dgxspark.vllm.spark_info) and M(dgxspark.vllm.image_info) said or
     None, how docker run is given the GPU, where /proc and /sys are read, the interfaces of its cluster's network to their MTU, whom the
     firewall admits beside hosts of the fleet, and whether there is one. Returns, by host, the variables of each role without their prefix,
     None for a role that is not wanted, with what listens there as C(sockets); and findings by host.
@@ -181,6 +182,10 @@ ROLES = ("speech", "ollama", "gateway", "clients", "exporters", "monitoring", "f
 """Roles that a host may be given, in the order in which they run."""
 
 
+ON_DEMAND = "spark-on-demand.service"
+"""Unit of the program that holds the ports of services on demand; systemd itself hands them to it."""
+
+
 def _beside(
     host: str,
     entry: Mapping[str, Any],
@@ -192,6 +197,10 @@ def _beside(
 ) -> list[Endpoint]:
     """Plan speech and Ollama of one host; return the endpoints that they add."""
     added: list[Endpoint] = []
+    measured = entry["measured"] or {}
+    # What systemd listens on for servers on demand, or did until now.
+    held = ("init.scope", ON_DEMAND) if any(unit["name"] == ON_DEMAND for unit in measured.get("units") or []) else ()
+    listening = [each for each in measured.get("listening") or [] if each.get("unit") not in held]
     exposed_to = "every host in spark_allow_from" if entry["allow_from"] else ""
     if not entry["firewall"]:
         exposed_to = "every host that reaches that address"
@@ -208,8 +217,12 @@ def _beside(
                 admitted=bool(entry["allow_from"]),
                 exposed_to=exposed_to,
                 gpu_args=entry["gpu_args"],
-                listening=(entry["measured"] or {}).get("listening") or [],
-                **({"images": entry["images"] or {}} if subject == "speech" else {}),
+                listening=listening,
+                **(
+                    {"images": entry["images"] or {}, "sets": entry["sets"], "sysroot": entry["sysroot"]}
+                    if subject == "speech"
+                    else {}
+                ),
             )
             added += more
             findings += found
@@ -276,13 +289,17 @@ def _watch_spark(
     outcome["watchdog"], found = watchdog.plan(host, settings["watchdog"], known)
     findings += found
     doors = ((outcome["gateway"] or {}).get("settings") or {}).get("backends") or {}
+    # A speech server on demand is to the guard what an engine on demand is.
+    woken = [each for each in settings["speech"] or [] if each["on_demand"]]
+    keys = {**entry["service_keys"], **{each["name"]: f"{host}/{each['name']}" for each in woken}}
+    held = {**entry["planned_gib"], **{each["name"]: float(each["memory_gib"]) for each in woken}}
     outcome["guard"], found = guard.plan(
         host,
         settings["guard"],
         settings["host_protection"],
         settings["gpu_clocks"],
-        {name: entry["planned_gib"].get(name) for name in entry["service_keys"]},
-        {name: key for name, key in entry["service_keys"].items() if key in doors},
+        {name: held.get(name) for name in keys},
+        {name: key for name, key in keys.items() if key in doors},
         [f"spark-{each['name']}" for each in sidecars(settings)],
         entry["reserve_gib"],
         entry["sysroot"],

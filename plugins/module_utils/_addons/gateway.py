@@ -494,14 +494,19 @@ class Plan:
         )
         for key, each in found.items():
             first = f"the first token of {key} may take {each.reading} s at its {each.length} tokens, at {each.rate:g} a second"
+            if not each.length:  # a speech server
+                first = f"an answer of {key} may take {each.reading} s"
+            lower = " or ".join(
+                [*(["on_demand.hold_minutes"] if each.hold else []), *(["max-model-len"] if each.length else [])]
+            )
             loads = f", and {each.hold} s before that while {key} loads" if each.hold else ""
             for name, given in (("stream_timeout", settings["stream_timeout"]), ("timeout", settings["timeout"])):
                 if given and each.silent > timeouts.SILENT_SECONDS and given < each.silent:
                     self.say(
                         "timeout_short",
-                        f"{where}: {name} is {given} s, but {first}{', which is assumed' if each.assumed else ''}{loads}: what takes longer is "
+                        f"{where}: {name} is {given} s, but {first}{', which is assumed' if each.assumed and each.length else ''}{loads}: what takes longer is "
                         "cut off.",
-                        f"Take {name} out, which derives it; or lower {'on_demand.hold_minutes or ' if loads else ''}max-model-len of {key}.",
+                        f"Take {name} out, which derives it; or lower {lower} of {key}.",
                         "warning",
                     )
             if each.assumed and each.reading > timeouts.SILENT_SECONDS and not settings["stream_timeout"]:

@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from .._cluster import endpoints as fleet
 from .._cluster.endpoints import Endpoint
-from .._common import component_versions, plain_data, plain_secrets, schema, validation
+from .._common import component_versions, on_demand_keys, plain_data, plain_secrets, schema, validation
 from .._common.findings import Finding
 from .._common.schema import NUMBER, Key
 from .._host import containers
@@ -46,6 +48,12 @@ KEYS: dict[str, Key] = {
         str, "", "request that makes the server give its model back until it is asked again, DELETE /api/ps/NAME for example; for the guard of the memory"
     ),
     "voice": Key(str, "alloy", "voice that the proof requests from a tts server"),
+    "on_demand": Key(
+        dict,
+        None,
+        "start the server with its first request and stop it when nobody asks, as an engine: idle_minutes, exclusive and others; {} for their defaults",
+        page="on_demand.md#speech",
+    ),
 }  # fmt: skip
 """Keys of one entry of C(spark_speech); a default of C(None) is the kind's."""
 
@@ -102,6 +110,8 @@ SECRETS = "/etc/dgxspark/secrets/speech"
 STOP_SECONDS = 30
 STARTS = 3
 RESTART_SECONDS = 10
+TURN_SECONDS, GATE_SECONDS = 3000, 120
+"""How long a start on demand waits while an engine starts, and for memory."""
 URL_PATH = re.compile(r"/[\w./?=&%-]*")
 REQUEST = re.compile(r"(GET|POST|DELETE) (/[\w./?=&%:@+-]*)")
 LEAST_GIB, MOST_GIB = 0.01, 10**6
@@ -152,12 +162,6 @@ def _read_server(problems: validation.Problems, entry: Any) -> dict[str, Any]:
     own = {str(key).replace("-", "_"): item for key, item in entry.items() if item is not None}
     if isinstance(own.get("name"), str) and validation.SERVICE_NAME.fullmatch(own["name"]):
         problems.where += f" ({own['name']})"
-    if own.pop("on_demand", None) is not None:
-        problems.add(
-            "'on_demand' is for engines and Ollama. Docker publishes the port of a speech server and the plan keeps its memory beside every "
-            "combination of engines, so it is always there. Take it out; 'unload' has a server that can do so give its model back when memory "
-            "is short, and device cpu bounds what it holds."
-        )
     own = schema.read(problems, own, KEYS)
     kind = own.get("kind")
     if kind not in KINDS:
@@ -176,6 +180,7 @@ def _read_server(problems: validation.Problems, entry: Any) -> dict[str, Any]:
     for name, key in KEYS.items():
         server[name] = own.get(name, usual.get(name) if key.default is None else key.default)
     server["container_port"] = server["container_port"] or server["port"]
+    server["on_demand"] = _on_demand(problems, {**server, "on_demand": own.get("on_demand")})
     server["replaced"] = replaced
     server["state"] = usual["state"]
     server["env"] = {**usual["env"], **environment(problems, own.get("env") or {})}
@@ -183,6 +188,19 @@ def _read_server(problems: validation.Problems, entry: Any) -> dict[str, Any]:
         server["env"]["DEVICE"] = "cuda" if server["device"] == "gpu" else "cpu"
     _check_server(problems, server, own)
     return server
+
+
+def _on_demand(problems: validation.Problems, server: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what C(on_demand) of a server says with every default, None for one that is always there."""
+    if server["on_demand"] is None:
+        return None
+    values = on_demand_keys.read(problems, server)
+    if values["while_loading"] == "comments":
+        problems.add(
+            "'on_demand.while_loading' is comments, which are for answers that are a stream of events, and a speech server sends none. Take "
+            "wait, which holds requests, or reject."
+        )
+    return values
 
 
 def _check_server(problems: validation.Problems, server: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -317,8 +335,17 @@ def check_volumes(problems: validation.Problems, volumes: Sequence[Any]) -> None
 
 
 def sidecars(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the memory that the servers hold, for the plan to keep before engines are sized."""
-    return [{"name": server["name"], "memory_gib": float(server["memory_gib"])} for server in settings]
+    """Return the memory that the servers hold, for the plan to keep before engines are sized; and what starts them, where requests do."""
+    return [
+        {
+            "name": server["name"],
+            "memory_gib": float(server["memory_gib"]),
+            "port": server["port"],
+            "on_demand": server["on_demand"],
+            "exclusive": (server["on_demand"] or {}).get("exclusive", ""),
+        }
+        for server in settings
+    ]
 
 
 def plan(
@@ -333,6 +360,8 @@ def plan(
     admitted: bool = False,
     exposed_to: str = "every host that reaches that address",
     images: Mapping[str, Mapping[str, Any]] | None = None,
+    sets: Mapping[str, Sequence[Sequence[str]]] | None = None,
+    sysroot: str = "/",
 ) -> tuple[dict[str, Any], list[Endpoint], list[Finding]]:
     """Plan the speech servers of one host.
 
@@ -348,6 +377,8 @@ def plan(
     :param admitted: whether the inventory names others who may come
     :param exposed_to: who else reaches a server that listens on more than loopback, in words; nobody when empty
     :param images: of M(dgxspark.vllm.image_info), where the host was asked
+    :param sets: of services on demand, what of each may run at once
+    :param sysroot: where C(/proc) is read
     :returns: the variables of the role speech without their prefix, the endpoints that come to the fleet, and
         findings
     """
@@ -362,7 +393,8 @@ def plan(
             bool(server["api_key_file"]),
             admitted,
         )
-        planned.append(_plan_server(server, where, engines, gpu_args))
+        planned.append(_plan_server(server, where, engines, gpu_args, sets or {}, sysroot))
+        said = planned[-1].get("on_demand")
         endpoint = fleet.make(
             host,
             address,
@@ -374,6 +406,8 @@ def plan(
             api_key_file=server["api_key_file"] or None,
             health=server["health"],
             memory_gib=float(server["memory_gib"]),
+            on_demand=said is not None,
+            hold_seconds=0 if said is None or said["while_loading"] == "reject" else said["hold_seconds"],
         )
         findings += check_endpoint(
             "speech", endpoint, endpoints, listening, gateway, bool(server["key_env"]), exposed_to
@@ -395,7 +429,7 @@ def unloading(settings: Sequence[Mapping[str, Any]], planned: Sequence[Mapping[s
         request = REQUEST.fullmatch(server["unload"] or "")
         if request:
             key_file = made["secrets"][0]["path"] if made["secrets"] else None
-            asked = {"method": request[1], "url": made["url"] + request[2], "key_file": key_file}
+            asked = {"method": request[1], "url": made["settings"]["url"] + request[2], "key_file": key_file}
             found.append({"name": made["name"], "container": made["container"], **asked})
     return found
 
@@ -423,10 +457,18 @@ def choose_listen(wanted: str, address: str, callers: Mapping[str, str], keyed: 
 
 
 def _plan_server(
-    server: Mapping[str, Any], listen: str, engines: Sequence[Endpoint], gpu_args: Sequence[Any]
+    server: Mapping[str, Any],
+    listen: str,
+    engines: Sequence[Endpoint],
+    gpu_args: Sequence[Any],
+    sets: Mapping[str, Sequence[Sequence[str]]],
+    sysroot: str,
 ) -> dict[str, Any]:
-    name, timeout = server["name"], server["start_timeout"]
+    name, timeout, said = server["name"], server["start_timeout"], server["on_demand"]
     url = f"http://{fleet.bracketed(probe_address(listen))}:{server['port']}"
+    # Behind a socket the server is for the host alone, at a port of its own.
+    own, port = ("127.0.0.1", said["engine_port"]) if said else (listen, server["port"])
+    own_url = f"http://{own}:{port}" if said else url
     secrets = []
     if server["api_key_file"]:
         path = f"{SECRETS}/{name}/{server['key_env']}"
@@ -449,25 +491,56 @@ def _plan_server(
         "secrets": secrets,
         "folders": folders,
         # Engines come after it: what it takes while it loads would be charged to an engine that measures itself meanwhile.
-        "before": sorted({engine["unit"] for engine in engines}),
+        # One on demand takes the start lock instead, as engines do.
+        "before": [] if said else sorted({engine["unit"] for engine in engines}),
         "start_timeout": timeout,
         "limits": limits(timeout),
         "settings": {
-            "name": name,
-            "kind": server["kind"],
+            **{key: server[key] for key in ("name", "kind", "health", "model", "voice")},
             "unit": f"spark-{name}.service",
             "container": f"spark-{name}",
-            "url": url,
-            "health": server["health"],
-            "model": server["model"],
-            "voice": server["voice"],
+            "url": own_url,
             "api_key_file": secrets[0]["path"] if secrets else None,
             # It gives up a little before systemd would, so that the journal says why.
             "deadline_seconds": timeout - 20,
         },
     }
-    result["argv"] = _argv(server, result, gpu_args)
+    result["argv"] = _argv(server, result, gpu_args, own, port)
+    if said:
+        result["on_demand"] = {
+            "engine": own_url,
+            "set": said["exclusive"] or None,
+            "keep": said["keep"],
+            "combinations": [list(one) for one in sets.get(said["exclusive"], ())],
+            **on_demand_keys.seconds(said),
+        }
+        result["settings"] |= _asked_for(server, result, sysroot)
     return result
+
+
+def _asked_for(server: Mapping[str, Any], planned: Mapping[str, Any], sysroot: str) -> dict[str, Any]:
+    """Return what the helpers of a server that requests start go by beside the rest.
+
+    C(asked_url), where the proof asks, whose port starts it; C(proved), where it is kept that the server was proved, as C(fingerprint);
+    C(told), where the program says what it does; and what the gate of the start waits for.
+    """
+    launch = json.dumps([planned[key] for key in ("argv", "env", "port", "listen")], sort_keys=True)
+    return {
+        "on_demand": True,
+        "device": server["device"],
+        "sysroot": sysroot,
+        "room_seconds": planned["on_demand"]["hold_seconds"]
+        if planned["on_demand"]["while_loading"] == "reject"
+        else 0,
+        "asked_url": planned["url"],
+        "proved": f"{STATE}/{server['name']}.proved.json",
+        "told": "/run/dgxspark/on_demand/state.json",
+        "fingerprint": hashlib.sha256(launch.encode()).hexdigest()[:16],
+        "memory_gib": planned["memory_gib"],
+        "memory_wait_seconds": GATE_SECONDS,
+        "start_deadline_seconds": TURN_SECONDS,
+        "start_seconds": TURN_SECONDS + GATE_SECONDS + server["start_timeout"],
+    }
 
 
 def limits(timeout: int) -> dict[str, int]:
@@ -485,13 +558,15 @@ def probe_address(listen: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
 
 
-def _argv(server: Mapping[str, Any], planned: Mapping[str, Any], gpu_args: Sequence[Any]) -> list[str]:
-    """Return the whole C(docker run).
+def _argv(
+    server: Mapping[str, Any], planned: Mapping[str, Any], gpu_args: Sequence[Any], listen: str, port: int
+) -> list[str]:
+    """Return the whole C(docker run). listen, port: of the host, where the server itself is published.
 
     The port is published rather than the host's network shared: not every speech server can be told which address to take.
     """
     name = server["name"]
-    argv = run_argv(name, planned["listen"], server["port"], server["container_port"], planned["env_file"])
+    argv = run_argv(name, listen, port, server["container_port"], planned["env_file"])
     if server["device"] == "gpu":
         argv += [str(arg) for arg in gpu_args]
     else:
@@ -637,8 +712,8 @@ def _exposure(subject: str, endpoint: Endpoint, gateway: str, can_be_keyed: bool
                 rule=f"{subject}.open",
                 severity="warning",
                 service=name,
-                message=f"answers on {listen}:{endpoint['port']} without a key{why}: {exposed_to} can use it. "
-                "Docker publishes the port past ufw.",
+                message=f"answers on {listen}:{endpoint['port']} without a key{why}: {exposed_to} can use it."
+                + ("" if endpoint["on_demand"] else " Docker publishes the port past ufw."),
                 fix=f"{keyed}, run the gateway on {host}, or set listen: 127.0.0.1 to keep it to this host.",
             )
         )

@@ -61,8 +61,15 @@ def status_rows(
             **_service_row(service, measured, answered.get(service["name"]) or {}),
             "residency_gib": resident.get(service["name"]),
         }
-        for service in planned.get("services") or []
+        for service in [*(planned.get("services") or []), *map(_speech, planned.get("speech") or [])]
     ]
+
+
+def _speech(server: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a speech server on demand as a service of which the unit alone says whether it answers. server: of the plan."""
+    memory = {"residency_gib": {"typical": server["memory_gib"]}}
+    named = {"name": server["name"], "unit": server["unit"], "model": {"repo": server["model"]}}
+    return {**named, "memory": memory, "state": "on_demand", "by_unit": True}
 
 
 def _service_row(
@@ -76,7 +83,8 @@ def _service_row(
     active = state == "active"
     rank, span = service.get("rank") or 0, service.get("cluster") or {}
     error = answer.get("error") or ""
-    if rank and not active:
+    by_unit = bool(rank or service.get("by_unit"))
+    if by_unit and not active:
         error = silent if state == NOT_KNOWN else f"its unit is {state}"
     stopped = ""
     if state == "inactive":  # on its own it would look as if somebody had stopped it
@@ -100,8 +108,8 @@ def _service_row(
         else "; ".join(filter(None, (stopped or how_far, demanded, unit.get("status_text")))),
         "idle_seconds": asked.get("idle_seconds") if active else None,
         "kept_down": bool(stopped) or (asked.get("pin") == "cold" and bool(asked.get("why"))),
-        "ready": active if rank else bool(answer.get("ready")),
-        "stage": "unit" if rank else answer.get("stage") or "-",
+        "ready": active if by_unit else bool(answer.get("ready")),
+        "stage": "unit" if by_unit else answer.get("stage") or "-",
         "error": error,
         "kv_cache_usage": answer.get("kv_cache_usage"),
         "requests_running": answer.get("requests_running"),

@@ -344,13 +344,15 @@ def steps(
         if bool(unit["enabled"]) != bool(seen["enabled"]):
             (todo.enable if unit["enabled"] else todo.disable).append(name)
         running = seen["active"] in RUNNING
+        older = running and (name in again or any(concerns(name, texts.get(name, ""), path) for path in changed))
         if unit["active"] in RUNNING or unit["enabled"]:
             if not running:
                 todo.start.append(name)
-            elif name in again or any(concerns(name, texts.get(name, ""), path) for path in changed):
+            elif older:
                 todo.restart.append(name)
-        # One of a set of which one runs: it would keep the memory that the others need.
-        elif running and re.sub(r"^spark-|\.service$", "", name) in services:
+        # One of a set of which one runs: it would keep the memory that the others need. A speech server that was on demand then is not to go on
+        # from other files, at the port that its socket has.
+        elif older or (running and re.sub(r"^spark-|\.service$", "", name) in services):
             todo.stop.append(name)
     return todo
 

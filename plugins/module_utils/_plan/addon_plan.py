@@ -54,6 +54,10 @@ def plan_add_ons(
             _add_images(planned[name], images, asked, host, sources)
     for name, body in planned.items():
         # Before a restart it is drained there; the head's alone, since its ranks are restarted together.
+        body.speech = [
+            _asked(each) for each in (outcome[name]["speech"] or {}).get("services", ()) if "on_demand" in each
+        ]
+        body.speech = body.speech or None
         body.services = [
             each if each.rank else replace(each, gateway=_gateway(outcome, each.key(name))) for each in body.services
         ]
@@ -80,7 +84,8 @@ def _places(
             "planned_gib": planned_gib(planned[name].services),
             "service_keys": {each.name: "" if each.rank else each.key(name) for each in planned[name].services},
             "reserve_gib": planned[name].settings["reserve_gib"],
-            "left_gib": left_gib(planned[name]),
+            "left_gib": left_gib(planned[name], host.settings["beside"]),
+            "sets": planned[name].sets or {},
             "measured": host.measured,
             "images": host.images,
             "gpu_args": host.settings["spark_gpu_args"],
@@ -103,6 +108,7 @@ def _places(
             "service_keys": {},
             "reserve_gib": 0.0,
             "left_gib": None,
+            "sets": {},
             "measured": None,
             "images": None,
             "gpu_args": [],
@@ -154,21 +160,33 @@ def planned_gib(services: Sequence[PlannedService]) -> dict[str, float]:
     return dict(sorted(found.items()))
 
 
-def left_gib(planned: PlannedHost) -> float | None:
-    """Return what is free on a host with all that may run at once, GiB; None where not all of it is known."""
+def left_gib(planned: PlannedHost, beside: Sequence[Mapping[str, Any]] = ()) -> float | None:
+    """Return what is free on a host with all that may run at once, GiB; None where not all of it is known.
+
+    :param planned: the host's part of the plan
+    :param beside: what else takes memory there, of which the reserve has no speech servers on demand
+    """
     held = planned_gib(planned.services)
     if any(service.name not in held for service in planned.services):
         return None
+    woken = {each["name"]: each for each in beside if each.get("on_demand")}
+    held |= {name: float(each["memory_gib"]) for name, each in woken.items()}
+    sets = {service.name: service.exclusive for service in planned.services}
     # Each service that is always there; of an exclusive set the largest, of one on demand the largest combination.
     slots: dict[str, list[float]] = {}
-    for service in planned.services:
-        slot = f"set {service.exclusive}" if service.exclusive else service.name
-        together = service.on_demand.combinations if service.on_demand and service.exclusive else []
-        slots.setdefault(slot, []).extend(
-            [held[service.name], *(sum(held[name] for name in one if name in held) for one in together)]
-        )
+    for name, exclusive in [*sets.items(), *((name, each["exclusive"]) for name, each in woken.items())]:
+        slots.setdefault(f"set {exclusive}" if exclusive else name, []).append(held[name])
+    for exclusive, together in (planned.sets or {}).items():
+        slots[f"set {exclusive}"] += [sum(held[name] for name in one if name in held) for one in together]
     taken = float(planned.settings["reserve_gib"]) + sum(map(max, slots.values()))
     return round(float(planned.total_gib) - taken, 2)
+
+
+def _asked(server: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what those who ask how services are need of a speech server on demand; its unit says whether it has answered."""
+    model = server["settings"]["model"]
+    probe = {"name": server["name"], "url": None, "model": model, "api_key_file": None}
+    return {**{key: server[key] for key in ("name", "unit", "memory_gib")}, "model": model, "probe": probe}
 
 
 def _gateway(outcome: Mapping[str, Mapping[str, Any]], key: str) -> Backend | None:

@@ -55,6 +55,7 @@ def plan_host(host: Host, sources: Sources) -> PlannedHost:
     offered = {ref for service in host.services for ref in service.alternatives}
     return PlannedHost(
         services=planned,
+        sets=fitting or None,
         verdict=budget["verdict"],
         start_order=order,
         utilization_sum=budget["utilization_sum"],
@@ -110,7 +111,7 @@ def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
         # What is in use before the first engine starts.
         "reserve_gib": settings["spark_os_reserve_gib"]
-        + sum(float(each["memory_gib"]) for each in beside if not each.get("idle")),
+        + sum(float(each["memory_gib"]) for each in beside if not each.get("idle") and not each.get("on_demand")),
         "hf_home": settings["spark_hf_home"],
         "cache_dir": settings["spark_cache_dir"],
         "sysroot": settings["spark_sysroot"],

@@ -71,6 +71,7 @@ def read_spark(name: str, given: Mapping[str, Any], sources: Sources, messages: 
     # What this collection runs beside the engines takes its memory like what somebody else runs there.
     settings["beside"] = [] if wrong else addons.sidecars(settings["addons"])
     names |= {each["name"] for each in settings["beside"]}
+    messages += on_demand.check(f"host {name}", [*services, *on_demand.servers(settings["beside"])])
     messages += _check_sidecars(name, settings["spark_sidecars"], names)
     return replace(host, services=services)
 
@@ -126,7 +127,7 @@ def _services(host: Host, sources: Sources) -> tuple[list[PlacedService], list[s
                 f"{where}: 'hosts' is for services of spark_cluster. Take it out, or move the service there."
             )
         services += [service.placed()] if service else []
-    return services, [*messages, *_used_twice(host), *on_demand.check(f"host {host.name}", services)]
+    return services, [*messages, *_used_twice(host)]
 
 
 def _used_twice(host: Host) -> list[str]:

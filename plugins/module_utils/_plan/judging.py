@@ -220,7 +220,7 @@ def combinations(
     :returns: by set, the largest combinations, which C(keep) bounds; empty for a set of which not even one fits. And what was left out of a
         set because another one may run beside it
     """
-    members = on_demand.sets_of(services)
+    members = on_demand.sets_of([*services, *on_demand.servers(settings.get("beside", ()))])
     if not members:
         return {}, []
     request = budget_request(settings, services, launches, measured)
@@ -299,7 +299,7 @@ def budget_request(
             for service in services
         ]
         + [
-            {"name": each["name"], "memory_gib": each["memory_gib"]}
+            {"name": each["name"], "memory_gib": each["memory_gib"], "exclusive": each.get("exclusive", "")}
             for each in [*settings["spark_sidecars"], *settings.get("beside", ())]
         ],
     }

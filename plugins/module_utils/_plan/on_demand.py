@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations as subsets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
-from .._common import schema
+from .._common import on_demand_keys
 from .._common.findings import Finding
-from .._common.schema import NUMBER, Key
-from .._common.validation import SERVICE_NAME, Problems
+from .._common.validation import Problems
 from .planned import OnDemand
 
 if TYPE_CHECKING:
@@ -28,62 +27,10 @@ STATE = "on_demand"
 """State of a planned service that is started by requests; nothing else starts it."""
 UNIT = "spark-on-demand.service"
 """Unit of the program that holds the ports of these services and starts their engines."""
-PORT_STEP = 10_000
-"""How far the engine's own port is from that of its clients, which is taken by the socket."""
 MOST_OF_A_SET = 8
 """Services of one set. Each of the 2^n combinations is planned."""
 MOST_TOLD = 4
 """Combinations that a message lists."""
-
-KEYS: dict[str, Key] = {
-    "idle_minutes": Key(
-        NUMBER, 20, "minutes without a request after which the engine is stopped", least=0.1, most=10080, unit="minutes"
-    ),
-    "exclusive": Key(
-        str, "", "name of a set of services on demand that share memory: as many of them run as fit beside each other"
-    ),
-    "keep": Key(int, None, "most engines of the set that run at once; as many as fit when left out", least=1, most=8),
-    "minimum_minutes": Key(
-        NUMBER,
-        2,
-        "minutes that an engine runs at least before another one of its set takes its place",
-        least=0,
-        most=1440,
-        unit="minutes",
-    ),
-    "priority": Key(int, 0, "of two engines that could go, the one with the lower number goes", least=-100, most=100),
-    "engine_port": Key(
-        int,
-        None,
-        "port of the engine itself, on the loopback address; `port` plus 10000, or minus 10000 where that is too high, when left out",
-        least=1,
-        most=65535,
-    ),
-    "while_loading": Key(
-        str,
-        "wait",
-        "what a request gets while its engine loads: `wait` holds it, `comments` holds it and sends SSE comments to those that stream, "
-        "`reject` answers 503 with Retry-After",
-        choices=("wait", "comments", "reject"),
-    ),
-    "hold_minutes": Key(
-        NUMBER,
-        15,
-        "longest time that a request is held; then it gets 503 with Retry-After",
-        least=0.1,
-        most=1440,
-        unit="minutes",
-    ),
-    "retry_minutes": Key(
-        NUMBER,
-        5,
-        "minutes after a start that failed in which requests get its reason at once",
-        least=0.1,
-        most=1440,
-        unit="minutes",
-    ),
-}
-"""Keys of C(on_demand) of a service."""
 
 
 def read(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,36 +40,48 @@ def read(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
     :param own: the service as it is written
     :returns: C({on_demand, state, exclusive}) as far as they follow from it, empty for a service that is always there
     """
-    given = own.get("on_demand")
-    if given is None:
+    if own.get("on_demand") is None:
         return {}
-    values = schema.filled(problems, problems.mapping(given, "on_demand"), KEYS, "on_demand.")
-    name = values["exclusive"]
-    if name and not SERVICE_NAME.fullmatch(name):
-        problems.add(
-            f"'on_demand.exclusive' is {name!r}; it must be the name of a set: lower-case letters, digits and inner dashes."
-        )
+    values = on_demand_keys.read(problems, own)
     if own.get("exclusive"):
         problems.add(
             "'exclusive' and 'on_demand' exclude each other. The set of a service on demand is on_demand.exclusive."
         )
-    if values["keep"] and not name:
-        problems.add("'on_demand.keep' counts engines of a set. Name the set in on_demand.exclusive, or leave it out.")
-    port = own.get("port")
-    if values["engine_port"] is None and isinstance(port, int):
-        values["engine_port"] = port + PORT_STEP if port + PORT_STEP <= 65535 else port - PORT_STEP
-    elif values["engine_port"] == port:
-        problems.add("'on_demand.engine_port' is the port of the service, which its socket has. Take another one.")
+    name = values["exclusive"]
     found: dict[str, Any] = {"on_demand": values, "exclusive": name}
     # What its owner has stopped has no socket either.
     return found if own.get("state") == "stopped" else {**found, "state": STATE}
 
 
-def check(where: str, services: Sequence[PlacedService]) -> list[str]:
+@dataclass(frozen=True)
+class Server:
+    """A speech server beside the services of a host, as far as what is asked here is concerned; it is nobody's rank."""
+
+    name: str
+    port: int
+    on_demand: Mapping[str, Any] | None
+    exclusive: str = ""
+    rank: int = 0
+    cluster: None = None
+
+
+Member = Union["PlacedService", Server]
+
+
+def servers(beside: Sequence[Mapping[str, Any]]) -> list[Server]:
+    """Return the speech servers of what takes memory beside the services. beside: of C(addons.sidecars)."""
+    return [
+        Server(each["name"], each["port"], each["on_demand"], each["exclusive"])
+        for each in beside
+        if "on_demand" in each
+    ]
+
+
+def check(where: str, services: Sequence[Member]) -> list[str]:
     """Say what is wrong with the services on demand of a host, taken together.
 
     :param where: the host, as messages name it
-    :param services: of the host
+    :param services: of the host, and its speech servers
     :returns: messages
     """
     messages: list[str] = []
@@ -156,11 +115,11 @@ def check(where: str, services: Sequence[PlacedService]) -> list[str]:
     return messages
 
 
-def check_ranks(host: str, services: Sequence[PlacedService]) -> list[str]:
+def check_ranks(host: str, services: Sequence[Member]) -> list[str]:
     """Say what is wrong with the services on demand of a host of a cluster, the cluster's among them.
 
     :param host: its name
-    :param services: all that it runs, ranks too
+    :param services: all that it runs, ranks and speech servers too
     :returns: messages; none for a host without a rank on demand
     """
     if not any(each.cluster and each.on_demand for each in services):
@@ -190,7 +149,7 @@ class Cut:
 
 
 def fitting(
-    sets: Mapping[str, Sequence[PlacedService]], fit: Callable[[Mapping[str, Sequence[frozenset[str]]]], bool]
+    sets: Mapping[str, Sequence[Member]], fit: Callable[[Mapping[str, Sequence[frozenset[str]]]], bool]
 ) -> tuple[dict[str, list[list[str]]], list[Cut]]:
     """Work out which services of each set may run at once, whatever those of the other sets do.
 
@@ -233,7 +192,7 @@ def fitting(
     return {name: sorted(sorted(one) for one in found[name]) for name in sets}, cuts
 
 
-def _priority(service: PlacedService) -> int:
+def _priority(service: Member) -> int:
     return int((service.on_demand or {}).get("priority") or 0)
 
 
@@ -283,9 +242,9 @@ def fitting_everywhere(parts: Sequence[tuple[Sequence[str], Sequence[Sequence[st
     return sorted(sorted(one) for one in found if one)
 
 
-def sets_of(services: Sequence[PlacedService]) -> dict[str, list[PlacedService]]:
+def sets_of(services: Sequence[Member]) -> dict[str, list[Member]]:
     """Return the services on demand of each set by its name."""
-    found: dict[str, list[PlacedService]] = {}
+    found: dict[str, list[Member]] = {}
     for service in services:
         if service.on_demand and service.exclusive:
             found.setdefault(service.exclusive, []).append(service)
@@ -307,10 +266,5 @@ def planned(service: PlacedService, address: str) -> OnDemand | None:
         set=service.exclusive or None,
         keep=said["keep"],
         combinations=(),
-        idle_seconds=round(said["idle_minutes"] * 60),
-        minimum_seconds=round(said["minimum_minutes"] * 60),
-        priority=said["priority"],
-        hold_seconds=round(said["hold_minutes"] * 60),
-        while_loading=said["while_loading"],
-        retry_seconds=round(said["retry_minutes"] * 60),
+        **on_demand_keys.seconds(said),
     )

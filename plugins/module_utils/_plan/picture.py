@@ -433,8 +433,15 @@ def label(service: Mapping[str, Any]) -> str:
     return f"{name} [{', '.join(notes)}]" if notes else name
 
 
-def label_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Say what the labels of services mean beyond their names, and what the figures of their memory rest on."""
+def label_notes(
+    services: Iterable[Mapping[str, Any]], sets: Mapping[str, Sequence[Sequence[str]]] | None = None
+) -> list[str]:
+    """Say what the labels of services mean beyond their names, and what the figures of their memory rest on.
+
+    :param services: of the plan
+    :param sets: of hosts on which speech servers are a set of their own, what of it runs at most at once
+    :returns: lines
+    """
     there = list(services)
     notes = source_notes(there)
     if any(service.get("cluster") and replicas(service) > 1 for service in there):
@@ -445,19 +452,19 @@ def label_notes(services: Iterable[Mapping[str, Any]]) -> list[str]:
         )
     if any(service.get("on_demand") for service in there):
         notes.append("[on demand] its first request starts it; the map shows the largest of a set")
-        notes += _combinations(there)
+    notes += _combinations(there, sets or {})
     if any(service.get("state") == "stopped" for service in there):
         notes.append("[stopped] deployed, and not to run; its memory is kept for it")
     return notes
 
 
-def _combinations(services: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Say which services of each set on demand run beside each other."""
-    sets = {each["on_demand"]["set"]: each["on_demand"] for each in services if each.get("on_demand")}
+def _combinations(services: Iterable[Mapping[str, Any]], beside: Mapping[str, Sequence[Sequence[str]]]) -> list[str]:
+    """Say which services of each set on demand run beside each other. beside: of sets of which no service is listed."""
+    sets = {each["on_demand"]["set"]: each["on_demand"]["combinations"] for each in services if each.get("on_demand")}
     return [
-        f"set {name}: beside each other run at most {' or '.join(' + '.join(one) for one in own['combinations'])}"
-        for name, own in sorted(sets.items(), key=lambda item: str(item[0]))
-        if name and own["combinations"]
+        f"set {name}: beside each other run at most {' or '.join(' + '.join(one) for one in found)}"
+        for name, found in sorted({**beside, **sets}.items(), key=lambda item: str(item[0]))
+        if name and found
     ]
 
 
@@ -511,7 +518,8 @@ def plan_text(
     blocks += [_fleet_lines(groups, width, color)] if many else [_host_block(group, width, color) for group in groups]
     if any("*" in cell for group in groups for service in group.body["services"] for cell in service_cells(service)):
         blocks += [] if many else [paint("* calculated; not set in the inventory", "dim", color)]
-    labels = label_notes(service for group in groups for service in group.body["services"])
+    sets = {name: found for group in groups for name, found in (group.body.get("sets") or {}).items()}
+    labels = label_notes((service for group in groups for service in group.body["services"]), sets)
     blocks += [] if many else [paint("\n".join(labels), "dim", color)] if labels else []
     blocks.append(findings_text(findings, color, notes))
     blocks += [] if notes else [notes_text(findings)]

@@ -214,7 +214,9 @@ def _services(body: Mapping[str, Any]) -> str:
         lines.append(
             '<p class="soft"><span class="solved">Marked</span> values were worked out, because the inventory leaves them open.</p>'
         )
-    lines += [f'<p class="soft">{escape(note)}.</p>' for note in picture.label_notes(body["services"])]
+    lines += [
+        f'<p class="soft">{escape(note)}.</p>' for note in picture.label_notes(body["services"], body.get("sets"))
+    ]
     return "".join(lines)
 
 

@@ -346,7 +346,8 @@ def _each(kind: Any, entries: Sequence[Mapping[str, Any]]) -> list[Any]:
 class PlannedHost:
     """The part of a host of the plan, to which the steps add; C(hosts) of M(dgxspark.vllm.plan) has the meaning of the fields.
 
-    findings and image_questions are filled in and added to in place.
+    findings and image_questions are filled in and added to in place. sets: of services on demand, what of each runs at most at once.
+    speech: the speech servers on demand, as those who ask how services are need them.
     """
 
     services: list[PlannedService]
@@ -369,6 +370,8 @@ class PlannedHost:
     ray_images: list[RayImage]
     settings: Mapping[str, Any]
     measurements: list[dict[str, Any]] | None = field(default=None, metadata=OPTIONAL)
+    sets: Mapping[str, Sequence[Sequence[str]]] | None = field(default=None, metadata=OPTIONAL)
+    speech: list[dict[str, Any]] | None = field(default=None, metadata=OPTIONAL)
     cluster: Mapping[str, Any] | None = None
     firewall: Mapping[str, Any] | None = None
     images_beside: list[str] = field(default_factory=list)

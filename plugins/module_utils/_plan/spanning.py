@@ -74,7 +74,11 @@ def plan_cluster(
             if not host.services and not host.settings["spark_services"]
         ]
     for name, host in hosts.items():
-        wrong += [text for text in on_demand.check_ranks(name, host.services) if text not in messages]
+        wrong += [
+            text
+            for text in on_demand.check_ranks(name, [*host.services, *on_demand.servers(host.settings["beside"])])
+            if text not in messages
+        ]
     messages += wrong
     if not wrong:
         hosts = _solve_for_all_ranks(cluster, hosts, sources)
@@ -282,20 +286,23 @@ def join_ranks(
 
 
 def _join_combinations(planned: Mapping[str, PlannedHost]) -> None:
-    """Have each set on demand hold what fits on all hosts that its services span. planned: the hosts of a cluster; they are added to."""
+    """Have each set on demand hold what fits on all hosts that its services span. planned: the hosts of a cluster; they are added to.
+
+    Speech servers are of their own host, whose combinations name them.
+    """
     sets: dict[tuple[str, str], dict[str, list[PlannedService]]] = {}
     for host, body in planned.items():
         for service in body.services:
             if service.on_demand and service.on_demand.set:
                 decides = service.cluster.head if service.cluster else host
                 sets.setdefault((decides, service.on_demand.set), {}).setdefault(host, []).append(service)
-    for by_host in sets.values():
-        joined = on_demand.fitting_everywhere(
-            [
-                ([each.name for each in there], there[0].on_demand.combinations if there[0].on_demand else ())
-                for there in by_host.values()
-            ]
-        )
+    for (decides, name), by_host in sets.items():
+        parts = []
+        for there in by_host.values():
+            fitting = there[0].on_demand.combinations if there[0].on_demand else ()
+            parts.append((sorted({each.name for each in there}.union(*fitting)), fitting))
+        joined = on_demand.fitting_everywhere(parts)
+        planned[decides].sets = {**(planned[decides].sets or {}), name: joined}
         for host, there in by_host.items():
             names = {each.name for each in there}
             planned[host].services = [

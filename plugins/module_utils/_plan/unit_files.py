@@ -50,7 +50,7 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
             *("start_stages", "state_file", "systemd", "unloading"),
         )
     },
-    "ollama": {"_runtime": ("command", "endpoint")},
+    "ollama": {"_runtime": ("command", "endpoint", "state_file")},
     "on_demand": {
         "_common": ("redaction",),
         "_runtime": (
@@ -67,7 +67,7 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
             ),
         ),
     },
-    "speech": {"_runtime": ("command", "endpoint")},
+    "speech": {"_runtime": ("command", "endpoint", "state_file")},
     "watchdog": {"_runtime": ("command", "endpoint", "metrics", "state_file", "systemd", "wedge")},
 }
 """Files of the engine that the programs of each component import on the host, by package."""
@@ -248,12 +248,15 @@ def keys(entries: Iterable[Mapping[str, Any]], folder: str, owner: str = "root")
 # --- engines ------------------------------------------------------------------------------------------------------------
 
 
-def services(planned: Sequence[Mapping[str, Any]], user: str, hf_home: str) -> dict[str, Any]:
+def services(
+    planned: Sequence[Mapping[str, Any]], user: str, hf_home: str, speech_servers: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """Return what all services of a host are made of.
 
     :param planned: services as a plan has them, in start order
     :param user: account that runs the units
     :param hf_home: folder of weights that has to be mounted
+    :param speech_servers: of the host as its plan has them; the ports of those on demand are held with those of engines
     :returns: folders, files and units
     :raises ValueError: for what no unit can hold; the plan refuses that by name before
     """
@@ -261,7 +264,7 @@ def services(planned: Sequence[Mapping[str, Any]], user: str, hf_home: str) -> d
     folders: list[Mapping[str, str]] = []
     for item in items:
         folders += [folder for folder in item.folders if folder not in folders]
-    beside = on_demand(items)
+    beside = on_demand(items, [server for server in speech_servers if server.get("on_demand")])
     return {
         "folders": [*folders, *beside["folders"]],
         "files": [*(file for item in items for file in _service_files(item, user, hf_home)), *beside["files"]],
@@ -359,6 +362,13 @@ def _after(item: PlannedService) -> list[str]:
     ]
 
 
+ON_DEMAND_BOUNDS = [
+    "# It comes and goes with its requests; spark-on-demand.service does not repeat a start that failed.",
+    "StartLimitIntervalSec=0",
+]
+ON_DEMAND_AGAIN = ["# The next request starts it again.", "Restart=no"]
+
+
 def service_unit(item: PlannedService, user: str, hf_home: str) -> str:
     """Return the unit of an engine of one host.
 
@@ -376,11 +386,7 @@ def service_unit(item: PlannedService, user: str, hf_home: str) -> str:
         f"RestartSec={limits.restart_seconds}",
     ]
     if item.on_demand:
-        bounds = [
-            "# It comes and goes with its requests; spark-on-demand.service does not repeat a start that failed.",
-            "StartLimitIntervalSec=0",
-        ]
-        again = ["# The next request starts it again.", "Restart=no"]
+        bounds, again = ON_DEMAND_BOUNDS, ON_DEMAND_AGAIN
     return _unit(
         [
             "[Unit]",
@@ -430,14 +436,16 @@ DEMAND_DRAIN_SECONDS = 300
 """How long the program finishes running requests before it ends."""
 
 
-def on_demand(items: Sequence[PlannedService]) -> dict[str, Any]:
-    """Return what starts engines with their requests: a socket for each, and the program that answers there; see C(services).
+def on_demand(items: Sequence[PlannedService], servers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Return what starts engines, and speech servers, with their requests: a socket for each, and the program that answers there; see C(services).
 
     Without such an engine all of it goes. A rank behind the first one has a socket at which that one wakes it.
     """
     woken = [item for item in items if _is_woken(item)]
     waiting = [item for item in items if item.on_demand and item.state == ON_DEMAND and item not in woken]
-    sockets = [f"spark-{item.name}.socket" for item in waiting]
+    ports = {item.name: (item.host, item.port) for item in waiting}
+    ports |= {server["name"]: (server["listen"], server["port"]) for server in servers}
+    sockets = [f"spark-{name}.socket" for name in ports]
     settings, unit = f"{DEMAND_ETC}/settings.json", f"{SYSTEM}/spark-on-demand.service"
     found: dict[str, Any] = {
         "folders": [],
@@ -449,26 +457,26 @@ def on_demand(items: Sequence[PlannedService]) -> dict[str, Any]:
         "instances": [
             {
                 "marker": f"{SYSTEM}/spark-*.socket",
-                "keep": [item.name for item in (*waiting, *woken)],
+                "keep": [*ports, *(item.name for item in woken)],
                 "units": ["spark-{name}.socket"],
             },
             {
                 "marker": f"{DEMAND_ETC}/*.json",
-                "keep": ["settings"] if waiting else [],
+                "keep": ["settings"] if ports else [],
                 "units": ["spark-on-demand.service"],
                 "paths": [DEMAND_PROGRAM, f"{LIBRARY}/_runtime/on_demand.py", DEMAND_STATE, DEMAND_RUN],
             },
         ],
     }
-    if not waiting:
+    if not ports:
         return found
     own = library("on_demand")
     found["folders"] = [{"path": DEMAND_ETC}, {"path": DEMAND_STATE}, *own["folders"]]
     files = [
         *own["files"],
         _copy(DEMAND_PROGRAM, "roles/service/files/spark_on_demand.py"),
-        _file(settings, json_file(_demand_settings(waiting))),
-        *(_file(f"{SYSTEM}/spark-{item.name}.socket", socket_unit(item)) for item in waiting),
+        _file(settings, json_file(_demand_settings(waiting, servers))),
+        *(_file(f"{SYSTEM}/spark-{name}.socket", socket_unit(name, *place)) for name, place in ports.items()),
         _file(unit, demand_unit(sockets)),
     ]
     found["files"] += files
@@ -483,9 +491,22 @@ def on_demand(items: Sequence[PlannedService]) -> dict[str, Any]:
     return found
 
 
-def _demand_settings(waiting: Sequence[PlannedService]) -> dict[str, Any]:
+KEPT_OF_SETTINGS = (
+    "idle_seconds",
+    "minimum_seconds",
+    "priority",
+    "set",
+    "hold_seconds",
+    "while_loading",
+    "retry_seconds",
+)
+"""What the program is told of a service as the plan has it."""
+
+
+def _demand_settings(waiting: Sequence[PlannedService], servers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the program goes by."""
-    services, sets = {}, {}
+    services: dict[str, dict[str, Any]] = {}
+    sets = {}
     for item in waiting:
         own = item.on_demand
         if own is None:
@@ -498,47 +519,56 @@ def _demand_settings(waiting: Sequence[PlannedService]) -> dict[str, Any]:
             "max_model_len": length if isinstance(length, int) else None,
             "api_key_file": item.probe.api_key_file,
             "start_seconds": _start_seconds(item),
-            **{
-                key: getattr(own, key)
-                for key in (
-                    "idle_seconds",
-                    "minimum_seconds",
-                    "priority",
-                    "set",
-                    "hold_seconds",
-                    "while_loading",
-                    "retry_seconds",
-                )
-            },
+            **{key: getattr(own, key) for key in KEPT_OF_SETTINGS},
         }
         if own.set:
             sets[own.set] = {"keep": own.keep, "combinations": plain(own.combinations)}
+    for server in servers:
+        said, settings = server["on_demand"], server["settings"]
+        services[server["name"]] = {
+            "unit": server["unit"],
+            "engine": said["engine"],
+            "kind": server["kind"],
+            **{key: settings[key] for key in ("model", "health", "api_key_file")},
+            "start_seconds": settings["start_seconds"] + START_SLACK,
+            **{key: said[key] for key in KEPT_OF_SETTINGS},
+        }
+        if said["set"]:
+            sets[said["set"]] = {"keep": said["keep"], "combinations": said["combinations"]}
     return {
         "services": services,
         "sets": sets,
-        "sysroot": waiting[0].settings.sysroot,
+        "sysroot": [*(item.settings.sysroot for item in waiting), *(each["settings"]["sysroot"] for each in servers)][
+            0
+        ],
         "run": DEMAND_RUN,
         "state": DEMAND_STATE,
     }
 
 
-def socket_unit(item: PlannedService) -> str:
-    """Return the socket at the port of a service whose engine starts on demand."""
-    host = f"[{item.host}]" if ":" in item.host else item.host
+def socket_unit(name: str, address: str, port: int) -> str:
+    """Return the socket at the port of a service that starts on demand.
+
+    :param name: of the service
+    :param address: that it listens on
+    :param port: of its clients
+    :returns: the text of the unit
+    """
+    host = f"[{address}]" if ":" in address else address
     return _unit(
         [
             "[Unit]",
-            f"Description=Port {item.port} of {specifiers(item.name)}, which starts on demand (dgxspark.vllm)",
+            f"Description=Port {port} of {specifiers(name)}, which starts on demand (dgxspark.vllm)",
             PAGE,
             "",
             "[Socket]",
-            f"ListenStream={specifiers(host)}:{item.port}",
+            f"ListenStream={specifiers(host)}:{port}",
             "# The address may come up later than the sockets.",
             "FreeBind=true",
             "NoDelay=true",
             "Backlog=4096",
             "Service=spark-on-demand.service",
-            f"FileDescriptorName={specifiers(item.name)}",
+            f"FileDescriptorName={specifiers(name)}",
             "",
             "[Install]",
             "WantedBy=sockets.target",
@@ -576,7 +606,7 @@ def demand_unit(sockets: Sequence[str]) -> str:
     return _unit(
         [
             "[Unit]",
-            "Description=Engines on demand (dgxspark.vllm)",
+            "Description=Services on demand (dgxspark.vllm)",
             PAGE,
             "After=docker.service",
             "StartLimitIntervalSec=0",
@@ -730,6 +760,7 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
         unit = f"{SYSTEM}/{item['unit']}"
         files += [
             _file(f"{SPEECH_ETC}/{item['name']}.json", json_file(item["settings"])),
+            *([_file(f"{SPEECH_ETC}/{item['name']}.port", f"{item['port']}\n")] if item.get("on_demand") else []),
             _file(item["env_file"], environment_file(item["env"]), group=user, mode="0640"),
             _file(unit, speech_unit(item, user), validate=VERIFY),
             *_secrets(item["secrets"]),
@@ -737,7 +768,8 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
         units.append(
             {
                 "name": item["unit"],
-                "enabled": True,
+                "state": "triggered" if item.get("on_demand") else "started",
+                "enabled": not item.get("on_demand"),
                 # The settings are read by the helper at each start, not by what runs.
                 "restart_on": [item["env_file"], unit, *(secret["path"] for secret in item["secrets"])],
             }
@@ -746,6 +778,14 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
         "folders": folders,
         "files": files,
         "units": units,
+        # The sockets of servers that are no longer on demand go before these take their ports; the role services has put them there.
+        "ports": [
+            {
+                "marker": f"{SPEECH_ETC}/*.port",
+                "keep": [item["name"] for item in planned if item.get("on_demand")],
+                "units": ["spark-{name}.socket"],
+            }
+        ],
         "instances": [
             {
                 "marker": f"{SPEECH_ETC}/*.json",
@@ -755,6 +795,7 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
                     f"{SPEECH_ETC}/{{name}}.env",
                     "/etc/dgxspark/secrets/speech/{name}",
                     "/var/lib/dgxspark/speech/{name}",
+                    "/var/lib/dgxspark/speech/{name}.proved.json",
                 ],
             }
         ],
@@ -763,14 +804,14 @@ def speech(planned: Sequence[Mapping[str, Any]], user: str) -> dict[str, Any]:
 
 def _server_unit(
     head: Sequence[str], user: str, container: str, argv: Sequence[str], ready: Sequence[str], limits: Mapping[str, Any],
-    start_timeout: int,
+    start_timeout: int, on_demand: str = "",
 ) -> str:  # fmt: skip
-    """Return the unit of a server that is no engine."""
+    """Return the unit of a server that is no engine. on_demand: its name where its requests start it."""
+    bounds = [f"StartLimitIntervalSec={limits['start_interval']}", f"StartLimitBurst={limits['starts']}"]
     return _unit(
         [
             *head,
-            f"StartLimitIntervalSec={limits['start_interval']}",
-            f"StartLimitBurst={limits['starts']}",
+            *(ON_DEMAND_BOUNDS if on_demand else bounds),
             "",
             "[Service]",
             "Type=exec",
@@ -779,14 +820,17 @@ def _server_unit(
             "NoNewPrivileges=true",
             f"SyslogIdentifier={container}",
             f"ExecStartPre=-/usr/bin/docker rm --force {container}",
+            # What it takes while it loads would be charged to an engine that measures itself meanwhile.
+            *([f"ExecStartPre=+{HELPER} gate {on_demand}"] if on_demand else []),
             f"ExecStart={command_line(argv)}",
             *ready,
+            *([f"ExecStartPost=+{HELPER} started {on_demand}"] if on_demand else []),
             f"ExecStop=/usr/bin/docker stop --time {limits['stop_seconds']} {container}",
             f"ExecStopPost=-/usr/bin/docker rm --force {container}",
+            *([f"ExecStopPost=+{HELPER} release {on_demand}"] if on_demand else []),
             "# How a server without a handler for it ends when it is stopped.",
             "SuccessExitStatus=143",
-            "Restart=always",
-            f"RestartSec={limits['restart_seconds']}",
+            *(ON_DEMAND_AGAIN if on_demand else ["Restart=always", f"RestartSec={limits['restart_seconds']}"]),
             f"TimeoutStartSec={start_timeout}",
             f"TimeoutStopSec={limits['stop_seconds'] + 30}",
             *INSTALL,
@@ -800,10 +844,12 @@ def speech_unit(item: Mapping[str, Any], user: str) -> str:
         "# Memory that it allocates while loading would be attributed to an engine that is profiling. One that fails does not block others.",
         f"Before={' '.join(item['before'])}",
     ]
+    woken = bool(item.get("on_demand"))
+    where = "on demand" if woken else f"on port {item['port']}"
     return _server_unit(
         [
             "[Unit]",
-            f"Description={SPEECH_KINDS[item['kind']]} {specifiers(item['name'])} on port {item['port']} (dgxspark.vllm)",
+            f"Description={SPEECH_KINDS[item['kind']]} {specifiers(item['name'])} {where} (dgxspark.vllm)",
             PAGE,
             "Requires=docker.service",
             "Wants=network-online.target",
@@ -818,7 +864,8 @@ def speech_unit(item: Mapping[str, Any], user: str) -> str:
             f"ExecStartPost=+/usr/bin/python3 {HEALTH} ready {SPEECH_ETC}/{item['name']}.json",
         ],
         item["limits"],
-        item["start_timeout"],
+        item["settings"]["start_seconds"] if woken else item["start_timeout"],
+        item["name"] if woken else "",
     )
 
 
@@ -1258,7 +1305,12 @@ def render(
     }
     found = {
         "host": host(known),
-        "services": services(planned.get("services") or [], known["service_user"], known["service_hf_home"]),
+        "services": services(
+            planned.get("services") or [],
+            known["service_user"],
+            known["service_hf_home"],
+            (beside.get("speech") or {}).get("services") or [],
+        ),
     }
     if beside.get("speech"):
         found["speech"] = speech(beside["speech"]["services"], known["speech_user"])

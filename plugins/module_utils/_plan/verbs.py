@@ -27,7 +27,10 @@ def names_of(value: Any) -> list[str]:
 
 
 def select(
-    planned: Mapping[str, Mapping[str, Any]], play: Sequence[str], wanted: Sequence[str]
+    planned: Mapping[str, Mapping[str, Any]],
+    play: Sequence[str],
+    wanted: Sequence[str],
+    beside: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Find the services that a run is about.
 
@@ -36,6 +39,7 @@ def select(
     :param planned: the hosts of a plan
     :param play: the hosts of the run
     :param wanted: names; all services of those hosts when empty
+    :param beside: speech servers on demand by host, which have to be named
     :returns: host to names in start order, and all that is wrong with the request
     """
     there: dict[str, list[str]] = {}
@@ -46,6 +50,11 @@ def select(
             if service.get("cluster") and host in play:
                 spans[service["name"]] = (service["cluster"]["name"], list(service["cluster"]["hosts"]))
     here = {name: [host for host in hosts if host in play] for name, hosts in there.items()}
+    named = {host: [name for name in names if name in wanted] for host, names in (beside or {}).items()}
+    for host, names in named.items():
+        for name in names:
+            there.setdefault(name, []).append(host)
+            here[name] = [each for each in there[name] if each in play]
     messages = []
     for name in wanted:
         if name not in there:
@@ -66,7 +75,7 @@ def select(
                 f"Its ranks start and stop together: --limit {','.join(dict.fromkeys([*play, *hosts]))}"
             )
     found = {
-        host: [service["name"] for service in body["services"] if service["name"] in chosen]
+        host: [name for name in (*(each["name"] for each in body["services"]), *named.get(host, ())) if name in chosen]
         for host, body in planned.items()
         if host in play
     }

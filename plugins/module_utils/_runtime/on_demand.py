@@ -37,6 +37,7 @@ START, STOP, DRAIN, RESUME, REFUSE, LOOK = "start", "stop", "drain", "resume", "
 for its metrics and decide again."""
 
 WARM = "warm"
+VLLM = "vllm"
 WAIT, COMMENTS, REJECT = "wait", "comments", "reject"
 LOADING = (WAIT, COMMENTS, REJECT)
 
@@ -54,7 +55,8 @@ class Service:
 
     engine: URL of its server. set: name of the set that it shares memory with, None where it is always allowed. idle_seconds: without a
     request until it is stopped, None for never. minimum_seconds: least stay after it became ready. hold_seconds: most that a request waits.
-    retry_seconds: after a start that failed. start_seconds: deadline of a start. while_loading: one of C(LOADING).
+    retry_seconds: after a start that failed. start_seconds: deadline of a start. while_loading: one of C(LOADING). kind: C(VLLM), or that of a
+    speech server, which has no count of its requests. health: path that says how it is.
     """
 
     name: str
@@ -71,6 +73,8 @@ class Service:
     while_loading: str = WAIT
     retry_seconds: float = 300.0
     start_seconds: float = 3600.0
+    kind: str = VLLM
+    health: str = "/health"
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ GIB, MIB = guard.GIB, 2**20
 CALL_SECONDS = 10.0  # that one program may take
 UNLOAD_SECONDS = 15.0
 IDLE_SECONDS = 2.0  # that an engine may take to say how many requests it has
+SILENT_SECONDS = 60.0  # the program on demand writes four times as often
 DRAIN_SECONDS = 5.0  # requests that run go on after it; it is new ones that no longer come
 SAVE_SECONDS = 60.0
 ALIVE_SECONDS = 20.0
@@ -178,27 +179,38 @@ class Service:
     containers: tuple[str, ...]
     url: str = ""
     on_demand: bool = False
+    speech: bool = False
 
 
-def read_services(folder: Path) -> dict[str, Service]:
-    """The model servers of this host, ranks of clusters too: each holds memory here."""
+def read_services(etc: Path) -> dict[str, Service]:
+    """The model servers of this host, ranks of clusters too, and speech servers on demand: each holds memory here, or may."""
     found = {}
-    for path in sorted(folder.glob("*.json")):
-        given = state_file.read(path)
-        if given is None or not NAME.match(path.stem) or not given.get("unit"):
+    for path in [*sorted((etc / "services").glob("*.json")), *sorted((etc / "speech").glob("*.json"))]:
+        given, speech = state_file.read(path), path.parent.name == "speech"
+        if (
+            given is None
+            or not NAME.match(path.stem)
+            or not given.get("unit")
+            or (speech and not given.get("on_demand"))
+        ):
             continue
         parts = [str(part["container"]) for part in (given.get("rank") or {}).get("parts") or []]
         containers = tuple(parts) or (str(given.get("container") or f"spark-{path.stem}"),)
         url = str(given.get("url") or "")
-        found[path.stem] = Service(path.stem, str(given["unit"]), containers, url, bool(given.get("on_demand")))
+        found[path.stem] = Service(path.stem, str(given["unit"]), containers, url, bool(given.get("on_demand")), speech)
     return found
 
 
-def is_idle(service: Service) -> bool:
-    """Whether an engine is on demand and has no request; one that does not say has some."""
+def is_idle(service: Service, run_dir: Path) -> bool:
+    """Whether a service is on demand and has no request, by its own count, a speech server by that of its port; one that does not say has some."""
     if not service.on_demand or not service.url:
         return False
     with contextlib.suppress(OSError, ValueError):
+        if service.speech:
+            path = run_dir / "on_demand" / "state.json"
+            own = ((state_file.read(path) or {}).get("services") or {}).get(service.name) or {}
+            fresh = time.time() - path.stat().st_mtime < SILENT_SECONDS
+            return fresh and own.get("state") == "ready" and own.get("in_flight") == 0 == own.get("waiting")
         reply = endpoint.fetch(f"{service.url}/metrics", timeout=IDLE_SECONDS)
         figures = metrics.parse(reply.body.decode("utf-8", "replace")) if reply.status == 200 else {}
         return figures.get("requests_running") == 0 == figures.get("requests_waiting")
@@ -239,7 +251,7 @@ class Ledger:
 
     def remember(self) -> None:
         """Ask Docker for names while it is quick: a host without memory may not start its client any more."""
-        services = read_services(self.etc / "services").values()
+        services = read_services(self.etc).values()
         names = container_ids([*(name for each in services for name in each.containers), *self.beside()])
         if names is not None:
             self.names = names
@@ -290,12 +302,12 @@ class Ledger:
             serving=state == "active",
             starting=state == "activating" and loading,
             door=bool(((self.given.get("services") or {}).get(service.name) or {}).get("backend")),
-            idle=state == "active" and is_idle(service),
+            idle=state == "active" and is_idle(service, self.run_dir),
         )
 
     def take(self) -> guard.Account:
         """Ask everybody; what did not answer makes the account incomplete."""
-        services = read_services(self.etc / "services")
+        services = read_services(self.etc)
         states = unit_states([each.unit for each in services.values()])
         loading = str((state_file.read(self.run_dir / "start.json") or {}).get("unit") or "")
         names = [name for each in services.values() for name in each.containers]
@@ -557,7 +569,7 @@ class Guard:
 
     def start_of(self, name: str) -> str:
         """How a person starts a service again."""
-        service = read_services(self.args.etc / "services").get(name)
+        service = read_services(self.args.etc).get(name)
         return (
             f"start.yml -e services={name}" if service and service.on_demand else f"systemctl start {self.unit(name)}"
         )
@@ -586,8 +598,10 @@ class Guard:
         if step.what in (guard.REFUSE, guard.ADMIT):
             return self.ask_gateway(step)
         if step.what == guard.IDLE:
-            service = read_services(self.args.etc / "services").get(step.whom)
-            if service is None or not is_idle(service):  # a request may have come since the account was taken
+            service = read_services(self.args.etc).get(step.whom)
+            if service is None or not is_idle(
+                service, self.args.run
+            ):  # a request may have come since the account was taken
                 return "it has requests again, and goes on"
         if step.what == guard.STOP:
             self.keep_cold(step)
@@ -602,7 +616,7 @@ class Guard:
 
         Of a service over several hosts this host's rank says so when the first one wakes it.
         """
-        service = read_services(self.args.etc / "services").get(step.whom)
+        service = read_services(self.args.etc).get(step.whom)
         if service is None or not service.on_demand:
             return
         why = f"the guard of {os.uname().nodename}, which stopped it: {step.why}. start.yml -e services={step.whom} lifts that"

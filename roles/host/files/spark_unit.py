@@ -79,6 +79,8 @@ def load_service(etc: Path, name: str) -> dict[str, Any]:
     if not NAME.match(name):
         raise Stop(f"{name!r} is not the name of a service")
     path = etc / "services" / f"{name}.json"
+    if not path.exists() and (etc / "speech" / path.name).exists():
+        path = etc / "speech" / path.name  # a speech server on demand
     try:
         service: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -380,9 +382,11 @@ def holders() -> str:
 
 def gate_memory(service: dict[str, Any], poll: float) -> None:
     unit, root = service["unit"], service.get("sysroot") or "/"
+    on_cpu = service.get("device") == "cpu"  # a speech server, whose memory the kernel takes from the page cache itself
     try:
-        dropped = hostmem.drop_caches(root)
-        say(f"{unit}: dropped the page cache, {dropped['freed_mib']} MiB freed")
+        if not on_cpu:
+            dropped = hostmem.drop_caches(root)
+            say(f"{unit}: dropped the page cache, {dropped['freed_mib']} MiB freed")
     except OSError as error:
         say(f"{unit}: warning: the page cache was not dropped: {error}")
     need = service.get("memory_gib")
@@ -401,13 +405,14 @@ def gate_memory(service: dict[str, Any], poll: float) -> None:
             said = True
 
     try:
-        found = hostmem.wait_for_memory(float(need), root, limit, poll, on_wait=on_wait)
+        grace = {"free_grace_seconds": 0.0} if on_cpu else {}
+        found = hostmem.wait_for_memory(float(need), root, limit, poll, on_wait=on_wait, **grace)
     except OSError as error:
         raise Stop(f"{unit}: the memory of this host cannot be read: {error}") from error
     have = f"{found['available_gib']:.2f} GiB available, {found['free_gib']:.2f} GiB free"
     if not found["ok"]:
         raise Stop(f"{unit}: not enough memory: needs {need:.2f} GiB, {have} after {limit:.0f} s; {holders()}")
-    if found["free_short"]:
+    if found["free_short"] and not on_cpu:
         say(
             f"{unit}: warning: {need:.2f} GiB are available but not free ({have}); vLLM goes by what is available, "
             "the driver may still fail to allocate"
@@ -540,9 +545,15 @@ def ready(service: dict[str, Any], run_dir: Path, poll: float) -> None:
     keep_start(service, run_dir)
 
 
+def started(service: dict[str, Any], run_dir: Path) -> None:
+    """Note the end of a start whose answer somebody else has waited for."""
+    record_ready(service, run_dir)
+    release_lock(run_dir, service["unit"])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="spark-unit", description="Steps of the units of model servers.")
-    parser.add_argument("step", choices=("gate", "ready", "release"))
+    parser.add_argument("step", choices=("gate", "ready", "started", "release"))
     parser.add_argument("name", help="name of the service")
     parser.add_argument("--etc", type=Path, default=Path("/etc/dgxspark"), help="settings (default: %(default)s)")
     parser.add_argument(
@@ -560,6 +571,8 @@ def main() -> int:
         service = load_service(args.etc, args.name)
         if args.step == "gate":
             gate(service, args.etc, args.run, args.poll)
+        elif args.step == "started":
+            started(service, args.run)
         else:
             ready(service, args.run, args.poll)
     except Stop as reason:

@@ -324,7 +324,7 @@ class Client(asyncio.Protocol):
     def look(self, head: on_demand.Head) -> None:
         """Answer what only looks at an engine that does not run."""
         slot, now = self.slot, self.hub.loop.time()
-        if head.path in ("/health", "/ping"):
+        if head.path in ("/health", "/ping", slot.service.health.partition("?")[0]):
             if slot.state == on_demand.FAILED and now < slot.until:
                 self.fail(503, slot.reason, slot.retry(now))
             else:
@@ -675,6 +675,10 @@ class Hub:
             await self.failed(slot, unit)
         elif state == on_demand.COLD and slot.state == on_demand.STOPPING and not self.memory_is_back(slot, now):
             return
+        if state == on_demand.COLD and slot.state == on_demand.STOPPING and slot.failed:
+            await self.tell(
+                slot, "reset-failed"
+            )  # some servers end with an error when they are told to; that is no failure
         if state != slot.state:
             self.change(slot, state, unit)
         if slot.state == on_demand.STARTING:
@@ -837,7 +841,8 @@ class Hub:
     async def ask(self, slot: Slot) -> None:
         """Ask an engine whether it has requests, whoever sent them."""
         began = self.loop.time()
-        busy = await beside(has_requests, slot.service.engine)
+        # A speech server does not count its requests; those that came through its port are counted here.
+        busy = await beside(has_requests, slot.service.engine) if slot.service.kind == on_demand.VLLM else False
         slot.looked, slot.busy = began, busy
         if busy:
             slot.last = max(slot.last, began)
@@ -912,7 +917,7 @@ class Hub:
             "id": name,
             "object": "model",
             "created": int(slot.wall),
-            "owned_by": "vllm",
+            "owned_by": slot.service.kind,
             "root": name,
             "parent": None,
         }

@@ -4,7 +4,8 @@
 """Speech servers and Ollama, asked from their own host: by their units, and by the roles that put them there.
 
 spark-health ready FILE         after the start: wait until the health endpoint answers, or say what the log says
-spark-health prove FILE         send one real request: audio in, text out; or text in, audio out; or the list of models
+spark-health prove FILE         send one real request: audio in, text out; or text in, audio out; or the list of models. A server on demand
+                                that does not run, and has answered as it is now, is left alone
 spark-health pull FILE [MODEL]  have Ollama pull a model, and wait until it has; without one, all that it lacks, and prove them
 
 FILE holds the settings of the server, as the role wrote them. Python's standard library and two files beside it are all that is needed.
@@ -27,13 +28,14 @@ from typing import Any
 
 sys.dont_write_bytecode = True  # it runs as root from /usr/local/lib, which is to hold what was installed and no more
 
-from dgxspark_vllm._runtime import command, endpoint
+from dgxspark_vllm._runtime import command, endpoint, state_file
 
 PROGRAM = "spark-health"
 LOG_LINES = 12
 REMIND_SECONDS = 60.0
 REQUEST_SECONDS = 10.0
 PROVE_SECONDS = 300.0
+AGAIN_SECONDS = 2.0
 # Servers that answer 200 with one of these are up, but have not loaded their model.
 NOT_READY = ("initializing", "loading", "not_ready", "starting", "unhealthy", "warming_up")
 AUDIO = {b"RIFF": "WAV", b"ID3": "MP3", b"\xff\xfb": "MP3", b"\xff\xf3": "MP3", b"OggS": "Ogg", b"fLaC": "FLAC"}
@@ -163,19 +165,63 @@ def tone() -> bytes:
 
 
 def send(settings: dict[str, Any], path: str, body: bytes, kind: str, seconds: float) -> tuple[bytes, str]:
-    """POST a body; return the answer and its type, or stop with what the server said."""
-    unit = settings["unit"]
-    try:
-        answer = endpoint.fetch(
-            settings["url"] + path, "POST", {"Content-Type": kind, **headers(settings)}, body, seconds
-        )
-    except (OSError, ValueError) as error:
-        raise Stop(f"{unit}: {path} gives no answer: {error}. Its log:\n{log_tail(settings)}") from error
+    """POST a body; return the answer and its type, or stop with what the server said.
+
+    One on demand is asked at the port whose requests start it, which may take as long as a start does, and asked again while it starts.
+    """
+    unit, url = settings["unit"], settings.get("asked_url") or settings["url"]
+    begun = time.monotonic()
+    until = begun + seconds + float(settings.get("start_seconds") or 0)
+    while True:
+        try:
+            left = max(until - time.monotonic(), REQUEST_SECONDS)
+            answer = endpoint.fetch(url + path, "POST", {"Content-Type": kind, **headers(settings)}, body, left)
+        except (OSError, ValueError) as error:
+            raise Stop(f"{unit}: {path} gives no answer: {error}. Its log:\n{log_tail(settings)}") from error
+        if answer.status != 503 or time.monotonic() >= until or not still_starts(settings, begun):
+            break
     if not 200 <= answer.status < 300:
         said = answer.body[:500].decode("utf-8", "replace")
         fix = "; its key is another one than api_key_file holds" if answer.status in (401, 403) else ""
         raise Stop(f"{unit}: {path} answers {answer.status}{fix}: {said}\nIts log:\n{log_tail(settings)}")
     return answer.body, answer.headers.get("content-type") or ""
+
+
+def still_starts(settings: dict[str, Any], begun: float) -> bool:
+    """Whether a server on demand that refused a request comes up, by the program that starts it; it says so a moment after it has answered.
+
+    One that tells its clients to come again, in place of holding them, may have to wait for room first. begun: when it was asked, monotonic.
+    """
+    if not settings.get("on_demand"):
+        return False
+    time.sleep(AGAIN_SECONDS)
+    told = state_file.read(Path(settings["told"])) or {}
+    own = (told.get("services") or {}).get(settings["name"]) or {}
+    waits = own.get("state") in ("cold", "stopping") and time.monotonic() - begun < settings["room_seconds"]
+    return own.get("pin") != "cold" and (own.get("state") == "starting" or waits)
+
+
+def rests(settings: dict[str, Any]) -> bool:
+    """Whether a server on demand does not run, and has answered as what is deployed: it is not started to be asked again."""
+    if not settings.get("on_demand"):
+        return False
+    shown = command.run(["systemctl", "show", "--property=LoadState,ActiveState", "--", settings["unit"]], 20)
+    known = state_file.read(Path(settings["proved"])) or {}
+    cold = {"LoadState=loaded", "ActiveState=inactive"} <= set(shown.out.split())
+    return cold and known.get("fingerprint") == settings["fingerprint"]
+
+
+def prove(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Send one real request, and keep that one on demand has answered it."""
+    if rests(settings):
+        return {"rests": True}
+    found = PROOFS[settings["kind"]](settings, seconds)
+    if settings.get("on_demand"):
+        try:
+            state_file.write(Path(settings["proved"]), {"fingerprint": settings["fingerprint"]})
+        except OSError as error:
+            say(f"warning: {settings['proved']} cannot be written, so {settings['name']} is asked again: {error}")
+    return found
 
 
 def prove_asr(settings: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -311,7 +357,7 @@ def main() -> int:
         elif args.step == "pull":
             print(json.dumps(pull_missing(settings, args.seconds)))
         else:
-            print(json.dumps(PROOFS[settings["kind"]](settings, args.seconds)))
+            print(json.dumps(prove(settings, args.seconds)))
     except Stop as reason:
         print(f"{PROGRAM}: {reason}", file=sys.stderr, flush=True)
         return 1

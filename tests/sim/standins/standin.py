@@ -83,7 +83,14 @@ class Handler(BaseHTTPRequestHandler):
         self.route("DELETE")
 
     def body(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        found = bytearray()
+        while size := int(self.rfile.readline(), 16):
+            found += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return bytes(found)
 
     def asked(self) -> dict[str, Any]:
         try:

@@ -95,6 +95,8 @@ for unit in units:
         memory()
         subprocess.Popen([sys.executable, "-SE", str(home / "bin/engine"), unit], start_new_session=True,
                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=(home / "engine.log").open("a"))
+    elif verb == "reset-failed" and found["state"] == "failed":
+        become(unit, "inactive")
     elif verb == "stop" and found["state"] in ("active", "activating") and found["pid"]:
         become(unit, "deactivating")
         os.kill(found["pid"], signal.SIGTERM)
@@ -123,9 +125,9 @@ async def load():
 async def end():
     become(unit, "deactivating")
     await asyncio.sleep(0.02)
-    become(unit, "inactive")
+    become(unit, given.get("stopped", "inactive"))
     await asyncio.sleep(given.get("late", 0.0))
-    become(unit, "inactive", held=0.0)
+    become(unit, given.get("stopped", "inactive"), held=0.0)
     memory()
     os._exit(0)
 
@@ -156,6 +158,8 @@ async def connection(reader, writer):
             return whole(writer, 200, text.encode())
         if method == "GET":
             return whole(writer, 200, json.dumps({{"engine": unit, "path": path}}).encode())
+        if headers.get("content-type", "").startswith("multipart/"):
+            return whole(writer, 200, json.dumps({{"text": "", "bytes": len(body)}}).encode())
         asked = json.loads(body)
         if asked.get("model") != given["model"]:
             return whole(writer, 404, json.dumps({{"error": {{"message": "no model " + str(asked.get("model")), "code": 404}}}}).encode())

@@ -38,6 +38,19 @@ def test_service_select_finds_what_is_meant() -> None:
     }
 
 
+def test_speech_servers_on_demand_are_selected_by_name_alone() -> None:
+    speech = {"services": [{"name": "ears", "on_demand": {"set": None}}, {"name": "talk"}]}
+    addons = {"spark-1": {"speech": speech}, "spark-2": {"speech": None}}
+    assert service_select(PLANNED, ALL, "ears,fast", addons=addons) == {
+        "hosts": {"spark-1": ["fast", "ears"], "spark-2": [], "spark-3": []},
+        "problems": [],
+    }
+    assert service_select(PLANNED, ALL, addons=addons) == service_select(PLANNED, ALL)
+    for names, given in (("talk", addons), ("ears", None)):
+        assert "the inventory has none by this name" in service_select(PLANNED, ALL, names, addons=given)["problems"][0]
+    assert "it is on spark-1" in service_select(PLANNED, ["spark-2"], "ears", addons=addons)["problems"][0]
+
+
 def test_service_select_reports_all_problems_at_once() -> None:
     problems = service_select(PLANNED, ["spark-1", "spark-2"], "fats,big")["problems"]
     assert "did you mean 'fast'?" in problems[0] and "--limit spark-1,spark-2,spark-3" in problems[1]

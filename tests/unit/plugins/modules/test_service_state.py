@@ -267,6 +267,23 @@ def test_what_requests_start_is_pinned_and_left_to_its_program(spark: Spark, cal
     assert spark.asked("start") == ["spark-fast.service", "spark-heavy.service"]
 
 
+def test_a_speech_server_on_demand_is_pinned_too(spark: Spark, call: Any, tmp_path: Path) -> None:
+    spark.put("ears", "inactive", 8, on_demand=True)
+    folder = Path(spark.etc) / "speech"
+    folder.mkdir()
+    (Path(spark.etc) / "services/ears.json").rename(folder / "ears.json")
+    (folder / "talk.json").write_text(json.dumps({"unit": "spark-talk.service", "container": "spark-talk"}))
+    run = {"run_dir": str(tmp_path / "run")}
+    (told,) = call("started", "ears", **run)["services"]
+    # It is waited for by its unit: it knows no question of an engine.
+    assert (told["changed"], told["on_demand"], told["url"]) == (True, True, None) and pin_of(
+        tmp_path, "ears"
+    ) == "warm"
+    spark.state["ears"] = "active"
+    assert call("stopped", "ears", **run)["changed"] and pin_of(tmp_path, "ears") == "cold"
+    assert spark.asked("stop") == ["spark-ears.service"]
+
+
 def test_of_a_cluster_on_demand_the_first_rank_is_pinned_and_the_others_follow_it(
     spark: Spark, call: Any, tmp_path: Path
 ) -> None:

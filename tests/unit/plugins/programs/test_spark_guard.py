@@ -360,6 +360,31 @@ def test_speech_gives_its_model_back_before_any_engine(host: Host) -> None:
     assert "asks ears to unload its models" in said and "gone" not in said and "secret" not in said
 
 
+@pytest.mark.parametrize("in_flight", [0, 1])
+def test_a_speech_server_on_demand_without_requests_goes_as_an_engine_does(host: Host, in_flight: int) -> None:
+    """It counts no requests; the program at its port does."""
+    (host.etc / "speech").mkdir()
+    for name, more in (("ears", {"on_demand": True}), ("talk", {})):
+        given = {
+            "name": name,
+            "unit": f"spark-{name}.service",
+            "container": f"spark-{name}",
+            "url": "http://127.0.0.1:9",
+            **more,
+        }
+        (host.etc / "speech" / f"{name}.json").write_text(json.dumps(given))
+        (host.home / f"units/spark-{name}.service").write_text("active")
+    (host.run_dir / "on_demand").mkdir()
+    told = {"services": {"ears": {"state": "ready", "in_flight": in_flight, "waiting": 0}}}
+    (host.run_dir / "on_demand/state.json").write_text(json.dumps(told))
+    host.memory(2.0, total=118.0)
+    host.start()
+    wait_for(lambda: len(host.calls("docker", "ps")) >= 1 and (in_flight or host.harm))
+    time.sleep(1)
+    host.stop()
+    assert host.harm == ([] if in_flight else [["stop", "--", "spark-ears.service"]])
+
+
 @pytest.mark.parametrize("requests", [0, 2])
 def test_an_engine_on_demand_without_requests_goes_first(host: Host, requests: int) -> None:
     """Its own figures say that it is idle, both times: when the account is taken, and before it is stopped."""

@@ -10,7 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,80 @@ def test_text_in_audio_out_and_a_server_that_is_up_but_not_loaded_is_waited_for(
     ready(tmp_path, settings)
     proved = json.loads(ask(tmp_path, "prove", settings).stdout)
     assert proved["format"] == "WAV" and proved["bytes"] > 1000
+
+
+def on_demand(tmp_path: Path, settings: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """The settings of a server that requests start: at a port of the program, which nothing listens on unless it is told."""
+    return {
+        **settings, "name": "ears", "on_demand": True, "fingerprint": "f1", "asked_url": f"http://127.0.0.1:{free_port()}",
+        "proved": str(tmp_path / "proved/ears.json"), "told": str(tmp_path / "told.json"), "room_seconds": 0, "start_seconds": 20, **more,
+    }  # fmt: skip
+
+
+def played(tmp_path: Path, state: str) -> dict[str, str]:
+    """An environment in which systemd says of a unit that it is in some state."""
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    (folder / "systemctl").write_text(f"#!/bin/sh\necho LoadState=loaded\necho ActiveState={state}\n")
+    (folder / "systemctl").chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_a_server_on_demand_that_was_proved_and_is_cold_is_left_alone(tmp_path: Path, start: Start) -> None:
+    given = start("asr")
+    ready(tmp_path, given)
+    settings = on_demand(tmp_path, given, asked_url=given["url"])
+    cold, warm = played(tmp_path, "inactive"), {"PATH": os.environ["PATH"]}
+    # Cold and never proved: its port is asked, which starts it.
+    assert "text" in json.loads(ask(tmp_path, "prove", settings, **cold).stdout)
+    silent = {**settings, "asked_url": f"http://127.0.0.1:{free_port()}"}
+    assert json.loads(ask(tmp_path, "prove", silent, **cold).stdout) == {"rests": True}
+    # Another launch, or one that runs, is asked again; silence of systemd says nothing.
+    for changed, env in (({"fingerprint": "f2"}, cold), ({}, played(tmp_path / "..", "active")), ({}, warm)):
+        done = ask(tmp_path, "prove", {**silent, **changed}, **env)
+        assert done.returncode == 1 and "gives no answer" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("state", "room", "asked"),
+    [("starting", 0, 2), ("cold", 60, 2), ("cold", 0, 1), ("failed", 60, 1)],
+)
+def test_a_server_on_demand_is_asked_again_while_it_starts(tmp_path: Path, state: str, room: int, asked: int) -> None:
+    """Where its start has failed, the reason is the answer of the first request."""
+    requests: list[str] = []
+
+    class Port(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            requests.append(self.path)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            first = len(requests) == 1
+            body = b'{"error": {"message": "ears could not be started: no room"}}' if first else b'{"text": "a"}'
+            self.send_response(503 if first else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args: Any) -> None:
+            pass
+
+    (tmp_path / "told.json").write_text(json.dumps({"services": {"ears": {"state": state, "pin": "auto"}}}))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Port) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        plain = {
+            "kind": "asr",
+            "unit": "spark-ears.service",
+            "container": "none",
+            "url": "http://127.0.0.1:9",
+            "model": "m",
+        }
+        settings = on_demand(tmp_path, plain, asked_url=f"http://127.0.0.1:{server.server_port}", room_seconds=room)
+        done = ask(tmp_path, "prove", settings, **played(tmp_path, "inactive"))
+        server.shutdown()
+    assert len(requests) == asked
+    assert done.returncode == (0 if asked == 2 else 1) and (
+        asked == 2 or ("answers 503: " in done.stderr and "no room" in done.stderr)
+    )
+    assert (tmp_path / "proved/ears.json").exists() == (asked == 2)
 
 
 def test_a_key_is_read_from_its_file_and_a_wrong_one_is_named(tmp_path: Path, start: Start) -> None:

@@ -469,6 +469,61 @@ def test_others_who_use_an_engine_keep_it(hosts: Hosts) -> None:
     assert host.calls("stop") == [] and host.state("a") == "ready"
 
 
+def test_a_speech_server_is_idle_by_its_own_requests(hosts: Hosts) -> None:
+    """It counts none; what calls itself vLLM's count at its /metrics is not asked. Its own health path is answered while it is cold."""
+    host = hosts(idle_seconds=0.5, minimum_seconds=0, kind="asr", health="/api/health?deep=1")
+    host.options("a", foreign=1)
+    host.start()
+    assert host.ask("a", "/api/health", "GET") == (200, {"status": "cold"}) and host.calls("start") == []
+    assert host.ask("a", "/v1/models", "GET")[1]["data"][0]["owned_by"] == "asr"
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(host.ask, "a", pace=1.5, max_tokens=1)
+        until(lambda: host.told.get("a", {}).get("in_flight"))
+        time.sleep(1.0)
+        assert host.calls("stop") == []
+        assert long.result()[0] == 200
+    until(lambda: host.state("a") == "cold")
+    assert len(host.calls("stop")) == 1 and host.ask("a", "/api/health", "GET")[0] == 200
+
+
+def test_a_server_that_ends_with_an_error_when_it_is_stopped_has_not_failed(hosts: Hosts) -> None:
+    host = hosts(idle_seconds=0.5, minimum_seconds=0, kind="asr")
+    host.options("a", stopped="failed")
+    host.start()
+    for _round in range(2):
+        assert host.ask("a")[0] == 200
+        until(lambda: host.state("a") == "cold" and host.unit("a")["state"] == "inactive")
+    assert host.told["a"]["reason"] == "" and len(host.calls("reset-failed")) == 2
+
+
+def test_a_large_upload_is_passed_on_without_being_kept(hosts: Hosts) -> None:
+    host = hosts(kind="asr")
+    host.options("a", load=0.5)
+    host.start()
+    assert host.process is not None
+
+    def most() -> int:
+        """What the program has held at most, MiB."""
+        status = Path(f"/proc/{host.process.pid}/status").read_text() if host.process else ""
+        return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+    until(lambda: host.told)
+    before = most()
+    for length in ({}, {"Content-Length": str(96 * 2**20)}):
+        connection = host.connect("a")
+        headers = {"Content-Type": "multipart/form-data; boundary=x", **length}
+        connection.request(
+            "POST",
+            "/v1/audio/transcriptions",
+            (bytes(2**20) for _piece in range(96)),
+            headers,
+            encode_chunked=not length,
+        )
+        assert json.loads(connection.getresponse().read()) == {"text": "", "bytes": 96 * 2**20}
+        connection.close()
+    assert most() - before < 32 and len(host.calls("start")) == 1
+
+
 def test_bodies_of_all_kinds(hosts: Hosts) -> None:
     host = hosts()
     host.options("a", load=0.5)

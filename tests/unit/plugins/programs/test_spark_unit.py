@@ -123,6 +123,26 @@ def test_gate_takes_the_lock_drops_the_cache_and_finds_the_memory(host: Host) ->
     assert "spark-heavy.service: memory is there: needs 1.00 GiB" in text
 
 
+def test_a_speech_server_on_demand_takes_its_turn(host: Host) -> None:
+    """Its memory is not charged to an engine that loads. On the CPU the kernel takes it from the page cache itself."""
+    (host.etc / "speech").mkdir()
+    given = json.loads((host.etc / "services/fast.json").read_text())
+    settings = {**given, "unit": "spark-ears.service", "kind": "asr", "device": "cpu", "on_demand": True}
+    (host.etc / "speech/ears.json").write_text(json.dumps(settings))
+    host("gate", "heavy", INVOCATION_ID="a1")
+    host.unit("heavy", "activating", invocation="a1")
+    (host.tree.root / "proc/sys/vm/drop_caches").write_text("none")
+    waiting = host.start("gate", "ears", INVOCATION_ID="b1")
+    assert waiting.stdout is not None and "waits for spark-heavy.service" in waiting.stdout.readline()
+    host.unit("heavy", "active", "running", "a1")
+    waiting.communicate(timeout=60)
+    assert waiting.returncode == 0 and host.owner() == "spark-ears.service"
+    assert (host.tree.root / "proc/sys/vm/drop_caches").read_text() == "none"
+    assert host("started", "ears", INVOCATION_ID="b1") == (0, "") and host.owner() is None
+    record = json.loads((host.run_dir / "starts/spark-ears.service.json").read_text())
+    assert "ready" in record and record["gate"]["available_gib"] > 20
+
+
 def test_what_another_image_compiled_goes_before_the_first_start_from_a_new_one(host: Host) -> None:
     cache = host.tmp / "cache"
     for name in ("vllm/torch_compile_cache", "triton", "pip", ".cache/flashinfer"):

@@ -426,6 +426,23 @@ def test_a_request_that_wakes_an_engine_is_waited_for() -> None:
     assert "model_group_retry_policy" not in plain["config"]["router_settings"]
 
 
+def test_a_request_that_wakes_a_speech_server_is_waited_for() -> None:
+    ears = endpoints.make(
+        "spark-1", "10.0.0.1", "ears", "asr", 8765, "10.0.0.1", on_demand=True, hold_seconds=900, models=["ears"]
+    )
+    fleet = [*cold_fleet(on_demand=False, hold_seconds=0), ears]
+    outcome, findings = made(MASTER, fleet)
+    models, router = by_name(outcome), outcome["config"]["router_settings"]
+    waits = {key: models["ears"].get(key, router[key]) for key in ("stream_timeout", "timeout")}
+    assert findings == [] and waits == {"stream_timeout": 1500, "timeout": 2700}
+    assert router["model_group_retry_policy"] == {"ears": {"ServiceUnavailableErrorRetries": 0}}
+    # A check of it starts nothing.
+    assert outcome["settings"]["backends"]["spark-1/ears"]["check"] == "/health"
+    _outcome, (finding,) = made({**MASTER, "stream_timeout": 700}, fleet)
+    assert "an answer of spark-1/ears may take 600 s, and 900 s before that while" in finding.message
+    assert "or lower on_demand.hold_minutes of spark-1/ears" in finding.fix
+
+
 def test_a_request_that_is_told_to_come_again_is_not_waited_for() -> None:
     outcome, _findings = made(MASTER, cold_fleet(hold_seconds=0))
     assert outcome["config"]["router_settings"]["stream_timeout"] == 600

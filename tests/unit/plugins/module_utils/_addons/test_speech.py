@@ -71,6 +71,27 @@ def pairs(argv: list[str]) -> list[tuple[str, str]]:
     return list(zip(argv, argv[1:], strict=False))
 
 
+def test_a_server_on_demand_is_behind_its_port() -> None:
+    said = {"idle_minutes": 5, "exclusive": "big", "hold_minutes": 2}
+    entry = {**ASR, "on_demand": said, "listen": "192.168.1.11", "unload": "DELETE /model"}
+    (server,), (endpoint,), _findings = planned(entry, others=(ENGINE,), sets={"big": [["heavy", "parakeet"]]})
+    assert ("--publish", "127.0.0.1:18765:5092") in pairs(server["argv"]) and "8765" not in str(server["argv"]).replace(
+        "18765", ""
+    )
+    assert (server["url"], server["before"]) == ("http://192.168.1.11:8765", [])
+    # What waits for it and what unloads it starts nothing; the proof does.
+    own = server["settings"]
+    assert (own["url"], own["asked_url"]) == ("http://127.0.0.1:18765", "http://192.168.1.11:8765")
+    assert speech.unloading(settings(entry), [server])[0]["url"] == "http://127.0.0.1:18765/model"
+    assert server["on_demand"]["combinations"] == [["heavy", "parakeet"]] and server["on_demand"]["idle_seconds"] == 300
+    assert (endpoint["port"], endpoint["on_demand"], endpoint["hold_seconds"]) == (8765, True, 120)
+    (other,), (endpoint,), _findings = planned({**entry, "on_demand": {"while_loading": "reject", "engine_port": 9001}})
+    assert ("--publish", "127.0.0.1:9001:5092") in pairs(other["argv"]) and endpoint["hold_seconds"] == 0
+    # It is proved anew when what runs is another one, and only then.
+    assert other["settings"]["fingerprint"] != own["fingerprint"]
+    assert planned({**entry, "on_demand": {"idle_minutes": 9}})[0][0]["settings"]["fingerprint"] == own["fingerprint"]
+
+
 def test_a_name_and_a_kind_are_enough() -> None:
     asr, tts = settings(ASR, TTS)
     assert (asr["port"], asr["health"], asr["memory_gib"], asr["device"]) == (8765, "/health", 4.0, "cpu")
@@ -103,7 +124,15 @@ def test_the_image_of_each_kind_is_pinned_and_known_by_the_simulator(kind: str) 
         ({**ASR, "memory_gib": 0}, "'memory_gib' is 0; it must be a size in GiB, from 0.01 to 1000000"),
         ({**ASR, "device": "cuda"}, "'device' is 'cuda'; it must be cpu or gpu"),
         ({**ASR, "device": "gpu"}, "has no CUDA build for arm64. Name an image that has one"),
-        ({**ASR, "on_demand": {"idle_minutes": 5}}, "'on_demand' is for engines and Ollama. Docker publishes the port"),
+        (
+            {**ASR, "on_demand": {"while_loading": "comments"}},
+            "'on_demand.while_loading' is comments, which are for answers",
+        ),
+        ({**ASR, "on_demand": {"idle": 5}}, "unknown key of on_demand: 'idle'; did you mean 'idle_minutes'?"),
+        ({**ASR, "on_demand": {"idle_minutes": 0}}, "'on_demand.idle_minutes' is 0; it must be a number"),
+        ({**ASR, "on_demand": {"engine_port": 8765}}, "'on_demand.engine_port' is the port of the service"),
+        ({**ASR, "on_demand": {"keep": 1}}, "'on_demand.keep' counts engines of a set"),
+        ({**ASR, "on_demand": True}, "'on_demand' is a boolean; it must be a mapping"),
         ({**ASR, "health": "health"}, "'health' is 'health'; it must be a path"),
         ({**ASR, "start_timeout": 5}, "'start_timeout' is 5"),
         ({**ASR, "listen": "all of them"}, "'listen' is 'all of them'"),
@@ -252,9 +281,9 @@ def test_engines_of_the_host_come_after_it_and_its_memory_is_kept() -> None:
     other = endpoints.make("spark-2", "", "fast", "vllm", 8001, "0.0.0.0")
     (asr,), (endpoint,), _findings = planned(ASR, others=(ENGINE, span, other))
     assert asr["before"] == ["spark-heavy.service", "spark-large.service"]
-    assert speech.sidecars(settings(ASR, TTS)) == [
-        {"name": "parakeet", "memory_gib": 4.0},
-        {"name": "chatterbox", "memory_gib": 8.0},
+    assert [(each["name"], each["memory_gib"], each["on_demand"]) for each in speech.sidecars(settings(ASR, TTS))] == [
+        ("parakeet", 4.0, None),
+        ("chatterbox", 8.0, None),
     ]
     assert endpoint["kind"] == "asr" and endpoint["models"] == ["parakeet-tdt-0.6b"] and endpoint["memory_gib"] == 4.0
     assert endpoint["unit"] == asr["unit"] == "spark-parakeet.service"

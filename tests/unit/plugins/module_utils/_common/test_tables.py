@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.fleet_status import judge_row
 
 PLANNED: dict[str, Any] = {
     "services": [
@@ -197,3 +198,23 @@ def test_the_mark_of_the_kernels_is_shown_once_a_receipt_has_it() -> None:
     text = tables.status_text(tables.status_rows("spark-1", PLANNED, MEASURED, answers))
     assert text.splitlines()[0].rstrip().endswith("fast path")
     assert text.splitlines()[2].rstrip().endswith("2 off")
+
+
+@pytest.mark.parametrize(
+    ("unit", "state"), [("active", "well"), ("inactive", "cold"), ("activating", "starting"), ("failed", "down")]
+)
+def test_a_speech_server_on_demand_is_as_its_unit_is(unit: str, state: str) -> None:
+    planned = {"speech": [{"name": "ears", "unit": "spark-ears.service", "memory_gib": 4.0, "model": "parakeet"}]}
+    measured = {
+        "units": [{"name": "spark-ears.service", "active_state": unit}],
+        "on_demand": {"ears": {"state": "ready", "idle_seconds": 9}},
+    }
+    (row,) = tables.status_rows("spark-1", planned, measured, [{"name": "ears", "ready": None, "stage": "unit"}])
+    assert (row["service"], row["meant"], row["planned_gib"], row["ready"]) == (
+        "ears",
+        "on_demand",
+        4.0,
+        unit == "active",
+    )
+    judge_row(row, {"state": "well"})
+    assert row["state"] == state and row["idle_seconds"] == (9 if unit == "active" else None)

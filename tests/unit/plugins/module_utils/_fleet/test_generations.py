@@ -119,6 +119,25 @@ def test_states_are_equal_by_what_was_put_there() -> None:
         assert generations.identity({**state, **change}) != generations.identity(state)
 
 
+@pytest.mark.parametrize(
+    ("changed", "enabled", "found"), [(True, False, "stop"), (False, False, ""), (True, True, "restart")]
+)
+def test_a_server_that_is_on_demand_again_does_not_go_on_from_other_files(
+    changed: bool, enabled: bool, found: str
+) -> None:
+    unit = "/etc/systemd/system/spark-ears.service"
+    now = {"files": {unit: {"sha256": "b"}}, "units": {"spark-ears.service": {"enabled": enabled, "active": "active"}}}
+    then = {
+        "files": {unit: {"sha256": "a" if changed else "b"}},
+        "units": {"spark-ears.service": {"enabled": enabled, "active": "inactive"}},
+    }
+    todo = generations.steps(now, then, {})
+    assert (todo.stop, todo.restart) == (
+        ["spark-ears.service"] * (found == "stop"),
+        ["spark-ears.service"] * (found == "restart"),
+    )
+
+
 def test_a_manifest_of_another_kind_is_refused() -> None:
     manifest = generations.build(1, None, "now", {"files": {}}, {}, True, None, "m")
     assert generations.load(generations.dump(manifest)) == manifest

@@ -238,6 +238,121 @@ def test_what_is_always_there_says_nothing_of_it() -> None:
     assert on_demand.read(problems, {"port": 8001, "on_demand": None}) == {} and not problems.messages
 
 
+# --- speech servers -------------------------------------------------------------------------------------------------------
+
+
+def ears(memory_gib: float, port: int = 8765, name: str = "ears", **said: Any) -> dict[str, Any]:
+    return {
+        "name": name, "kind": "asr", "image": "example/whisper:1", "memory_gib": memory_gib, "port": port, "on_demand": said,
+    }  # fmt: skip
+
+
+def with_speech(
+    *services: dict[str, Any], speech: list[dict[str, Any]], **variables: Any
+) -> tuple[Any, list[Any], Any]:
+    """The host's part of a plan, its speech servers, and what lies on the host for the services."""
+    given = {
+        "vars": {"spark_services": list(services), "spark_speech": speech, **variables},
+        "address": "192.168.1.11",
+        "measured": None,
+    }
+    plan = engine.make_plan({"spark-1": given}, RECIPES)
+    host, servers = plan["hosts"]["spark-1"], plan["addons"]["spark-1"]["speech"]["services"]
+    made = unit_files.render(host, plan["addons"]["spark-1"])
+    return host, servers, made
+
+
+def test_a_speech_server_shares_the_memory_of_a_set() -> None:
+    host, (server,), _made = with_speech(*three(), speech=[ears(30, exclusive="big")])
+    found = [["a", "b"], ["a", "c"], ["a", "ears"], ["b", "c"], ["b", "ears"], ["c", "ears"]]
+    assert host["services"][0]["on_demand"]["combinations"] == server["on_demand"]["combinations"] == found
+    assert (
+        "set big: beside each other run at most a + b or a + c or a + ears or"
+        in picture.label_notes(host["services"])[-1]
+    )
+    # A small one fits beside each pair; without a set its memory is kept beside every combination.
+    host, (server,), _made = with_speech(*three(), speech=[ears(8, exclusive="big")])
+    assert server["on_demand"]["combinations"] == [["a", "b", "ears"], ["a", "c", "ears"], ["b", "c", "ears"]]
+    host, (server,), _made = with_speech(*three(), speech=[ears(30)])
+    assert (
+        host["services"][0]["on_demand"]["combinations"] == [["a"], ["b"], ["c"]] and server["on_demand"]["set"] is None
+    )
+
+
+def test_speech_servers_may_be_a_set_of_their_own() -> None:
+    always = service("always", 8001, 0.5)
+    host, servers, made = with_speech(
+        always, speech=[ears(30, exclusive="s", keep=1), ears(30, 8766, "mouth", exclusive="s", keep=1)]
+    )
+    assert host["sets"] == {"s": [["ears"], ["mouth"]]}
+    assert [server["on_demand"]["combinations"] for server in servers] == [[["ears"], ["mouth"]]] * 2
+    assert picture.label_notes([], host["sets"]) == ["set s: beside each other run at most ears or mouth"]
+    # The larger one of them is planned for, once; what is not there before the first engine is not in the reserve.
+    assert host["settings"]["reserve_gib"] == pytest.approx(5.2)
+    assert [each["gib"] for each in host["memory_map"] if each["service"] in ("ears", "mouth")] == [30.0]
+    assert made["guard"]["files"] and '"ears": {' in next(
+        file["content"] for file in made["guard"]["files"] if file["path"] == "/etc/dgxspark/guard/settings.json"
+    )
+
+
+def test_the_port_of_a_speech_server_is_held_by_the_program() -> None:
+    speech = [ears(8, listen="192.168.1.11"), {"name": "talk", "kind": "tts"}]
+    speech[0]["listen"] = speech[0]["on_demand"].pop("listen")
+    host, (server, _talk), made = with_speech(service("plain", 8001), speech=speech)
+    files = {file["path"]: file.get("content", "") for name in ("services", "speech") for file in made[name]["files"]}
+    assert [each["name"] for each in host["speech"]] == ["ears"] and host["speech"][0]["probe"]["url"] is None
+    assert "ListenStream=192.168.1.11:8765\n" in files["/etc/systemd/system/spark-ears.socket"]
+    assert (
+        "/etc/systemd/system/spark-talk.socket" not in files and "/etc/systemd/system/spark-plain.socket" not in files
+    )
+    told = json.loads(files["/etc/dgxspark/on_demand/settings.json"])["services"]
+    assert list(told) == ["ears"] and told["ears"]["kind"] == "asr" and told["ears"]["health"] == "/health"
+    assert (
+        told["ears"]["engine"] == "http://127.0.0.1:18765" and told["ears"]["start_seconds"] > server["start_timeout"]
+    )
+    unit = files["/etc/systemd/system/spark-ears.service"]
+    for line in (
+        "Restart=no\n",
+        "StartLimitIntervalSec=0\n",
+        "spark_unit.py gate ears\n",
+        "spark_unit.py started ears\n",
+        "spark_unit.py release ears\n",
+    ):
+        assert line in unit
+    always = files["/etc/systemd/system/spark-talk.service"]
+    assert "Restart=always\n" in always and "spark_unit.py" not in always and "Before=spark-plain.service" in always
+    states = {
+        unit["name"]: (unit.get("state", "started"), unit["enabled"])
+        for name in ("services", "speech")
+        for unit in made[name]["units"]
+    }
+    assert states["spark-ears.service"] == ("triggered", False) and states["spark-ears.socket"] == ("triggered", True)
+    assert states["spark-talk.service"] == states["spark-on-demand.service"] == ("started", True)
+    # One that is no longer on demand has its socket removed before it takes the port.
+    assert made["speech"]["ports"][0]["keep"] == ["ears"] and made["services"]["instances"][0]["keep"] == ["ears"]
+    assert files["/etc/dgxspark/speech/ears.port"] == "8765\n" and "/etc/dgxspark/speech/talk.port" not in files
+
+
+def test_ports_and_sets_of_speech_servers_are_checked_with_those_of_engines() -> None:
+    def problem(*services: dict[str, Any], speech: list[dict[str, Any]]) -> str:
+        with pytest.raises(InventoryError) as found:
+            with_speech(*services, speech=speech)
+        return str(found.value)
+
+    assert "ears: its engine would listen on port 8001, which is the port of a" in problem(
+        service("a", 8001), speech=[ears(8, engine_port=8001)]
+    )
+    assert "a: its engine would listen on port 8765, which is the port of ears" in problem(
+        service("a", 8001, on_demand={"engine_port": 8765}), speech=[ears(8)]
+    )
+    assert "the set big has services on demand (ears) and others (a)" in problem(
+        service("a", 8001, exclusive="big"), speech=[ears(8, exclusive="big")]
+    )
+    assert "services of the set big differ in on_demand.keep" in problem(
+        service("a", 8001, on_demand={"exclusive": "big", "keep": 1}), speech=[ears(8, exclusive="big")]
+    )
+
+
 # --- clusters -------------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,99 @@
+# Copyright: (c) 2026, dgxspark.vllm contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What C(on_demand) of a service says, an engine or a speech server: its keys, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from . import schema
+from .schema import NUMBER, Key
+from .validation import SERVICE_NAME, Problems
+
+PORT_STEP = 10_000
+"""How far the port of the server itself is from that of its clients, which is taken by the socket."""
+
+KEYS: dict[str, Key] = {
+    "idle_minutes": Key(
+        NUMBER, 20, "minutes without a request after which the engine is stopped", least=0.1, most=10080, unit="minutes"
+    ),
+    "exclusive": Key(
+        str, "", "name of a set of services on demand that share memory: as many of them run as fit beside each other"
+    ),
+    "keep": Key(int, None, "most engines of the set that run at once; as many as fit when left out", least=1, most=8),
+    "minimum_minutes": Key(
+        NUMBER,
+        2,
+        "minutes that an engine runs at least before another one of its set takes its place",
+        least=0,
+        most=1440,
+        unit="minutes",
+    ),
+    "priority": Key(int, 0, "of two engines that could go, the one with the lower number goes", least=-100, most=100),
+    "engine_port": Key(
+        int,
+        None,
+        "port of the engine itself, on the loopback address; `port` plus 10000, or minus 10000 where that is too high, when left out",
+        least=1,
+        most=65535,
+    ),
+    "while_loading": Key(
+        str,
+        "wait",
+        "what a request gets while its engine loads: `wait` holds it, `comments` holds it and sends SSE comments to those that stream, "
+        "`reject` answers 503 with Retry-After",
+        choices=("wait", "comments", "reject"),
+    ),
+    "hold_minutes": Key(
+        NUMBER,
+        15,
+        "longest time that a request is held; then it gets 503 with Retry-After",
+        least=0.1,
+        most=1440,
+        unit="minutes",
+    ),
+    "retry_minutes": Key(
+        NUMBER,
+        5,
+        "minutes after a start that failed in which requests get its reason at once",
+        least=0.1,
+        most=1440,
+        unit="minutes",
+    ),
+}
+"""Keys of C(on_demand) of a service."""
+
+
+def read(problems: Problems, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Check what a service says of its start on demand.
+
+    :param problems: what is wrong goes there
+    :param own: the service as it is written, of which C(on_demand), a mapping of C(KEYS), and C(port) are read
+    :returns: every key with its value
+    """
+    values = schema.filled(problems, problems.mapping(own["on_demand"], "on_demand"), KEYS, "on_demand.")
+    name = values["exclusive"]
+    if name and not SERVICE_NAME.fullmatch(name):
+        problems.add(
+            f"'on_demand.exclusive' is {name!r}; it must be the name of a set: lower-case letters, digits and inner dashes."
+        )
+    if values["keep"] and not name:
+        problems.add("'on_demand.keep' counts engines of a set. Name the set in on_demand.exclusive, or leave it out.")
+    port = own.get("port")
+    if values["engine_port"] is None and isinstance(port, int):
+        values["engine_port"] = port + PORT_STEP if port + PORT_STEP <= 65535 else port - PORT_STEP
+    elif values["engine_port"] == port:
+        problems.add("'on_demand.engine_port' is the port of the service, which its socket has. Take another one.")
+    return values
+
+
+def seconds(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the program on the host goes by. values: of C(read)."""
+    minutes = {key: round(values[f"{key}_minutes"] * 60) for key in ("idle", "minimum", "hold", "retry")}
+    return {
+        **{f"{key}_seconds": value for key, value in minutes.items()},
+        "priority": values["priority"],
+        "while_loading": values["while_loading"],
+    }
