@@ -392,6 +392,15 @@ def test_commands_of_a_page_are_read_with_what_it_shows(tmp_path: Path, monkeypa
     assert tutorial.Typed("pwd", ("~/sub",)).problem(0, "/home/me/sub", "/home/me") == ""
 
 
+def test_ssh_of_a_terminal_knows_simulated_sparks_by_the_names_of_a_page(tmp_path: Path) -> None:
+    tutorial.named(tmp_path, {"spark-1": "10.88.0.11", "spark-2": "10.88.0.12"})
+    asked = [tmp_path / "ssh", "-G", "spark-2"]
+    said = subprocess.run(
+        asked, capture_output=True, text=True, check=True, env={"PATH": "/nowhere"}
+    ).stdout.splitlines()
+    assert {"hostname 10.88.0.12", "user spark", "identitiesonly yes"} <= set(said)
+
+
 def test_a_terminal_remembers_folder_and_variables_and_keeps_a_log(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     typed = tutorial.Terminal(tmp_path, {"PATH": os.environ["PATH"]}, tmp_path / "state", log, (f"{tmp_path}",))
