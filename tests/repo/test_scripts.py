@@ -394,7 +394,7 @@ def test_commands_of_a_page_are_read_with_what_it_shows(tmp_path: Path, monkeypa
 
 def test_ssh_of_a_terminal_knows_simulated_sparks_by_the_names_of_a_page(tmp_path: Path) -> None:
     tutorial.named(tmp_path, {"spark-1": "10.88.0.11", "spark-2": "10.88.0.12"})
-    asked = [tmp_path / "ssh", "-G", "spark-2"]
+    asked = [str(tmp_path / "ssh"), "-G", "spark-2"]
     said = subprocess.run(
         asked, capture_output=True, text=True, check=True, env={"PATH": "/nowhere"}
     ).stdout.splitlines()
