@@ -10,7 +10,7 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ class Typed:
     """As it is typed, a here-document as part of it."""
     shown: tuple[str, ...] = ()
     """What the page shows of what it prints."""
+    code: int = 0
+    """The exit code that the page shows by C(echo $?) behind it."""
 
     @property
     def plain(self) -> str:
@@ -44,6 +46,19 @@ class Typed:
         """
         found = {figureless(line) for line in printed.splitlines()}
         return [line for line in self.shown if line.strip() not in ("", LEFT_OUT) and figureless(line) not in found]
+
+    def problem(self, code: int, printed: str, home: str = "~") -> str:
+        """Return what is other than the page has it, in words; empty when all is as it says.
+
+        :param code: the exit code of the command
+        :param printed: what it printed
+        :param home: the folder that the page calls C(~)
+        """
+        if code != self.code:
+            return f"$ {self.text}\nexit code {code}, where the page has {self.code}\n{printed}"
+        if missing := self.missing(printed.replace(home, "~")):
+            return f"$ {self.text}\nprinted nothing like {missing}\n{printed}"
+        return ""
 
 
 def figureless(line: str) -> str:
@@ -74,16 +89,21 @@ def commands(page: str, heading: str = "") -> list[Typed]:
 def read(block: str) -> list[Typed]:
     """Return the commands of one console block, each with the lines below it."""
     found: list[Typed] = []
-    end = ""
+    end, coded = "", False
     for line in block.splitlines():
         if end:
             found[-1] = Typed(f"{found[-1].text}\n{line}")
             end = "" if line == end else end
+        elif coded:
+            found[-1] = replace(found[-1], code=int(line))
+            coded = False
+        elif line == "$ echo $?":
+            coded = True
         elif line.startswith("$ "):
             found.append(Typed(line[2:]))
             end = here[1] if (here := re.search(r"<<'(\w+)'$", line)) else ""
         else:
-            found[-1] = Typed(found[-1].text, (*found[-1].shown, line))
+            found[-1] = replace(found[-1], shown=(*found[-1].shown, line))
     return found
 
 
@@ -162,6 +182,25 @@ def reached(terminal: Terminal) -> None:
     }
     if connections := os.environ.get("SPARKSIM_SSH"):
         terminal.variables["ANSIBLE_SSH_CONTROL_PATH_DIR"] = connections
+
+
+def named(programs: Path, addresses: Mapping[str, str]) -> None:
+    """Have ssh know simulated Sparks by the names that a page has for them.
+
+    :param programs: a folder of the terminal's PATH, in which C(ssh) is made
+    :param addresses: of each name
+    """
+    cache = ROOT / ".cache" / "sim"
+    known = "".join(f"Host {name}\n  HostName {address}\n" for name, address in addresses.items())
+    settings = programs / "ssh_config"
+    settings.write_text(
+        f"{known}Host *\n  User spark\n  IdentityFile {cache}/id_ed25519\n  IdentitiesOnly yes\n"
+        f"  UserKnownHostsFile {cache}/known_hosts\n",
+        encoding="utf-8",
+    )
+    program = programs / "ssh"
+    program.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F "{settings}" "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Type the first commands of README and quick start, as somebody does who has nothing but a clone and a Python.
+"""Type the first commands of README and quick start, and what the tutorials plan, as somebody does who has nothing but a clone and a Python.
 
-newcomer.py [LOG]   prints every command and what it printed, and keeps it in a file; 0 when each one succeeded
+newcomer.py [LOG]   prints every command and what it printed, and keeps it in a file; 0 when each one ended and printed as its page says
 
 A home, a virtual environment and a copy of the clone are made in a temporary folder; packages come from the configured index. Commands that
-contact hosts, which are not here, are only read by Ansible (C(--syntax-check)); what is typed in their place is printed. The scenario
-`quickstart` types them in such a home too, and has simulated Sparks.
+contact hosts, which are not here, are only read by Ansible (C(--syntax-check)), those of the tutorials are left out; what is typed in their
+place is printed. The scenarios `quickstart` and `tutorials` type them in such a home too, and have simulated Sparks.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """The oldest first: that is what the pages promise to do with."""
 CONTACTS_HOSTS = re.compile(r"^ansible-playbook .*dgxspark\.vllm\.(?!plan\b)\w+")
 README, QUICK_START = ("README.md", "Use it on your Sparks"), ("docs/quickstart.md", "Quick start")
+TUTORIALS = "docs/tutorials.md"
 
 
 def installing() -> list[Typed]:
@@ -36,12 +37,18 @@ def installing() -> list[Typed]:
     return typed[: last + 1]
 
 
-def script() -> list[str]:
-    """Return README's commands, and what the quick start has beside them."""
+def script() -> list[Typed]:
+    """Return README's commands, what the quick start has beside them, and those of the tutorials that need no host."""
     first = commands(*README)
     known = {each.plain for each in first}
     typed = [*first, *(each for each in commands(*QUICK_START) if each.plain not in known)]
-    return [f"{each.plain} --syntax-check" if CONTACTS_HOSTS.search(each.text) else each.text for each in typed]
+    read = [Typed(f"{each.plain} --syntax-check") if CONTACTS_HOSTS.search(each.text) else each for each in typed]
+    return [*read, *(each for each in commands(TUTORIALS) if not contacts_hosts(each))]
+
+
+def contacts_hosts(each: Typed) -> bool:
+    """Tell whether a command of a page is one for hosts."""
+    return each.text.startswith("ssh ") or bool(CONTACTS_HOSTS.search(each.text))
 
 
 def terminal(place: Path, log: Path) -> Terminal:
@@ -78,9 +85,12 @@ def main(argv: list[str]) -> int:
         log = Path(argv[0]).resolve() if argv else Path(temporary) / "log.txt"
         log.unlink(missing_ok=True)
         typed = terminal(Path(temporary), log)
-        code = next((code for command in script() if (code := typed.type(command)[0])), 0)
+        home = typed.variables["HOME"]
+        problems = (each.problem(*typed.type(each.text), home) for each in script())
+        problem = next(filter(None, problems), "")
         print(log.read_text(encoding="utf-8"))
-    return code
+        print(problem, end="")
+    return 1 if problem else 0
 
 
 if __name__ == "__main__":

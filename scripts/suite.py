@@ -564,7 +564,13 @@ def artifact(thorough: bool) -> list[Result]:
             ]
             label = f"keys and plan of inventory {inventory.name} from an empty directory"
             checks.append(Check(label, runs, place / "inventories", env))
-        checks.append(simple("README and quick start, typed in an empty home", sys.executable, "scripts/newcomer.py"))
+        checks.append(
+            simple(
+                "README, quick start and what the tutorials plan, typed in an empty home",
+                sys.executable,
+                "scripts/newcomer.py",
+            )
+        )
         results += together(checks)
         return [*results, *(finish(same_hosts(path, place, env)) for path in inventories())]
 
@@ -631,7 +637,7 @@ LANES = ("test", "test2", "test3")
 RING = "ring4"
 RING_SECONDS = 9000  # an attempt is ended then; alone on two cores it takes a third of it
 # On two nodes as the others, but every night alone: what is cut off at many points, what mostly waits, what applies what others show.
-NIGHTLY = ("faults", "guard", "quickstart")
+NIGHTLY = ("faults", "guard", "quickstart", "tutorials")
 # Modules start as they do on a Spark in all runs of these; others have them forked of a Python that has imported the standard library.
 REAL_PYTHON = ("site",)
 # These come first, so that the lanes end together.

@@ -330,10 +330,21 @@ def test_what_a_newcomer_types_is_what_the_pages_say_and_no_host_is_contacted() 
     assert [each.plain for each in newcomer.installing()] == [each.plain for each in quick[:4]]
     (inventory,) = [each.text for each in first if "<<" in each.text]
     assert inventory.endswith("\nEOT") and "spark_services" in inventory
-    typed = [line for line in newcomer.script() if line.startswith("ansible-playbook ")]
+    typed = [each.text for each in newcomer.script() if each.text.startswith("ansible-playbook ")]
     assert len(typed) >= 4
     for line in typed:
-        assert line.endswith("--syntax-check") or "dgxspark.vllm.plan " in line, line
+        assert line.endswith("--syntax-check") or "dgxspark.vllm.plan " in f"{line} ", line
+
+
+def test_a_newcomer_plans_each_inventory_of_the_tutorials_with_the_exit_code_of_the_page() -> None:
+    page = tutorial.commands(newcomer.TUTORIALS)
+    planned = [each for each in page if "dgxspark.vllm.plan" in each.text]
+    assert {each.text.split()[2] for each in planned} == {"my-sparks", "my-rack", "my-ring"}
+    assert {each.code for each in planned} == {0, 2}
+    typed = newcomer.script()
+    assert [each for each in typed if each in planned] == planned
+    assert [each for each in typed if each in page] == [each for each in page if not newcomer.contacts_hosts(each)]
+    assert not [each.text for each in typed if each.text.startswith("ssh ")]
 
 
 PAGE = """# A page
@@ -346,6 +357,10 @@ $ cat > hosts.yml <<'EOT'
 # sparks:
 EOT
 $ cd /tmp
+$ false
+no
+$ echo $?
+1
 ```
 
 ## Below
@@ -363,13 +378,27 @@ no console
 def test_commands_of_a_page_are_read_with_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tutorial, "ROOT", tmp_path)
     (tmp_path / "page.md").write_text(PAGE, encoding="utf-8")
-    first, here, change, below = tutorial.commands("page.md")
+    first, here, change, failing, below = tutorial.commands("page.md")
     assert (first.text, first.plain, first.shown) == ("make it   # now", "make it", ("made 3 things", "..."))
     assert here.text == "cat > hosts.yml <<'EOT'\n# sparks:\nEOT" and not here.shown
-    assert tutorial.commands("page.md", "A page") == [first, here, change]
+    assert (failing.text, failing.shown, failing.code) == ("false", ("no",), 1)
+    assert tutorial.commands("page.md", "A page") == [first, here, change, failing]
     assert tutorial.commands("page.md", "Below") == [below]
     assert first.missing("x\n  made 14.5 things\n") == []
     assert first.missing("made three things") == ["made 3 things"]
+    assert failing.problem(1, "no") == ""
+    assert "exit code 0, where the page has 1" in failing.problem(0, "no")
+    assert "['no']" in failing.problem(1, "yes")
+    assert tutorial.Typed("pwd", ("~/sub",)).problem(0, "/home/me/sub", "/home/me") == ""
+
+
+def test_ssh_of_a_terminal_knows_simulated_sparks_by_the_names_of_a_page(tmp_path: Path) -> None:
+    tutorial.named(tmp_path, {"spark-1": "10.88.0.11", "spark-2": "10.88.0.12"})
+    asked = [str(tmp_path / "ssh"), "-G", "spark-2"]
+    said = subprocess.run(
+        asked, capture_output=True, text=True, check=True, env={"PATH": "/nowhere"}
+    ).stdout.splitlines()
+    assert {"hostname 10.88.0.12", "user spark", "identitiesonly yes"} <= set(said)
 
 
 def test_a_terminal_remembers_folder_and_variables_and_keeps_a_log(tmp_path: Path) -> None:

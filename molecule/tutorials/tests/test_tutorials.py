@@ -1,0 +1,115 @@
+"""The tutorials, typed as docs/tutorials.md has them, on two simulated Sparks: each command of the page, in its order.
+
+What differs from the page: addresses, how ssh finds the key, the simulation's variables (what it has no GPU, RDMA and hub for), shorter
+benchmarks, and the model of the pair, which is the scripted one on real vLLM under the name of the page's recipe. Each command has to end with
+the exit code that the page has for it, 0 where it has none, and print the lines that the page shows, whatever their figures; models have to
+answer. Every command and what it printed is kept in `.cache/tutorials.log`. Tests run once, in this order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
+sys.path[:0] = [str(ROOT / "molecule"), str(ROOT / "scripts")]
+
+import newcomer
+import tutorial
+from nodes import SUBNET
+
+PAGE = "docs/tutorials.md"
+FOLDER = ROOT / ".cache" / "molecule" / SUBNET / "tutorials"
+LOG = ROOT / ".cache" / "tutorials.log"
+ADDRESSES = {
+    "spark-1": f"{SUBNET}.0.11",
+    "spark-2": f"{SUBNET}.0.12",
+    "spark-001": f"{SUBNET}.0.11",
+    "spark-002": f"{SUBNET}.0.12",
+    "spark-081": f"{SUBNET}.0.12",
+}
+SCRAPED_SECONDS = 90
+REAL_RECIPE, SCRIPTED = "qwen3-235b-a22b-gptq-int4", ROOT / "playbooks" / "recipes" / "scripted-tiny.yml"
+
+
+def variables(recipes):
+    """Return what differs for simulated Sparks, as a file of variables.
+
+    recipes: a folder to make, with what they have in place of a model that takes two GPUs: a recipe of the same name
+    """
+    recipes.mkdir()
+    recipe = yaml.safe_load(SCRIPTED.read_text(encoding="utf-8"))
+    recipe |= {"name": REAL_RECIPE, "args": {**recipe["args"], "gpu-memory-utilization": 0.05}}
+    (recipes / f"{REAL_RECIPE}.yml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    return tutorial.simulated(
+        SUBNET,
+        {name: address.rpartition(".")[2] for name, address in ADDRESSES.items()},
+        spark_fabric_args=[],
+        spark_model_dir=str(ROOT / ".cache" / "sim" / "models"),
+        spark_recipe_dirs=[str(recipes)],
+        spark_rollout_bench={"prompt_tokens": [128], "output_tokens": 16, "repeats": 1, "idle_seconds": 0},
+        spark_rollout_slower_percent=95,
+    )
+
+
+@pytest.fixture(scope="module")
+def terminal():
+    """A newcomer's, where the collection is installed."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    LOG.unlink(missing_ok=True)
+    typed = newcomer.terminal(FOLDER, LOG)
+    typed.note("# Two simulated Sparks: times, sizes and speeds are none of a Spark.")
+    for each in newcomer.installing():
+        code, said = typed.type(each.text)
+        assert code == 0, said
+    tutorial.reached(typed)
+    tutorial.named(FOLDER / "bin", ADDRESSES)
+    (typed.folder / "simulated.yml").write_text(variables(FOLDER / "recipes"), encoding="utf-8")
+    return typed
+
+
+def tutorials():
+    """Return the headings of the page's tutorials, in order."""
+    return re.findall(r"^## (.*)$", (ROOT / PAGE).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def follow(terminal, each):
+    """Type a command of the page, and see that it ends, prints and answers as the page says."""
+    contacts = newcomer.CONTACTS_HOSTS.search(each.text)
+    deadline = time.monotonic() + SCRAPED_SECONDS
+    while True:
+        code, said = terminal.type(f"{each.plain} -e @simulated.yml" if contacts else each.text)
+        problem = each.problem(code, said, str(FOLDER / "home")) or unanswered(each, said)
+        # The page says of this one alone that it takes a while.
+        if not problem or "query=up" not in each.text or time.monotonic() > deadline:
+            break
+        time.sleep(5)
+    assert not problem, problem
+
+
+def unanswered(each, said):
+    """Return what is wrong with the answer of a server that a command of the page has asked; empty when nothing is."""
+    if "/v1/chat/completions" in each.text:
+        message = json.loads(said)["choices"][0]["message"]
+        return "" if (message["content"] or message["reasoning"]).strip() else said
+    if "query=up" in each.text:
+        targets = {each["metric"]["job"]: each["value"][1] for each in json.loads(said)["data"]["result"]}
+        return "" if {"node", "vllm"} <= set(targets) and set(targets.values()) == {"1"} else said
+    return ""
+
+
+@pytest.mark.parametrize("heading", tutorials())
+def test_the_tutorial(terminal, heading):
+    typed = tutorial.commands(PAGE, heading)
+    assert typed
+    for each in typed:
+        follow(terminal, each)
