@@ -266,6 +266,14 @@ def _check_turns(report: _Report, node: Node, service: Service, before: list[Ser
     move = f"Move {service.name} to another node" + (
         f", or do not run it beside {beside}." if beside else ", or use a smaller model."
     )
+    smaller = {each.name: node.gives_back(each) for each in others if node.gives_back(each)}
+    restarts = bool(smaller) and node.free(service, others, "low") + sum(smaller.values()) >= requested
+    if restarts:
+        names = ",".join(sorted(smaller))
+        move = (
+            f"Stop {names} first (stop.yml -e services={names}), which holds {gib_text(sum(smaller.values()))} GiB more now than it is to have; "
+            "site.yml starts it again."
+        )
     turns = [("free_at_start", "starts", before)]
     if len(before) < len(others):
         turns.append(("free_at_restart", "is restarted while all others are resident", others))
@@ -286,9 +294,9 @@ def _check_turns(report: _Report, node: Node, service: Service, before: list[Ser
                 f"{gib_text(node.host.total)} GiB), but {gib_text(free)} GiB are free when it {when} (beside {named}).",
                 error_free_memory(free, node.host.total, service.utilization or 0.0, requested),
                 "device",
-                partial(_less, node, service, level),
+                (lambda: iter(())) if restarts else partial(_less, node, service, level),
                 basis=node.basis,
-                advice=move if level == "low" else "",
+                advice=move if restarts or level == "low" else "",
                 most=1,
             )
             break

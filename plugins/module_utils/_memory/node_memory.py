@@ -110,6 +110,12 @@ class Node:
         # It runs already. Only growth that is certain counts; a measured figure beats an estimate.
         return max(0, self.held(service, "low") - resident - left)
 
+    def gives_back(self, service: Service) -> int:
+        """What a service that runs holds beyond what it is planned to hold, so what its restart gives back at least."""
+        if self.host.available is None:
+            return 0
+        return max(0, self.host.resident.get(service.name, 0) - self.held(service, "high"))
+
     @staticmethod
     def together(services: Sequence[Service], figures: Iterable[N]) -> dict[str, N]:
         """Join the figures of services that never run at once: the largest of each exclusive set, by set or service."""

@@ -260,6 +260,7 @@ def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedS
     units = {unit["name"]: unit for unit in facts.get("units") or []}
     containers = {container["name"]: container for container in facts.get("containers") or []}
     listening: dict[int, dict[str, Any]] = {int(entry["port"]): entry for entry in facts.get("listening") or []}
+    leaving = {f"spark-{name}" for name in ours - {service.name for service in services}}
     for service in services:
         name, unit, container = service.name, service.unit, service.container
         if unit in units and name not in ours:
@@ -288,7 +289,9 @@ def _check_names_and_ports(facts: Mapping[str, Any], services: Sequence[PlannedS
             "deactivating",
             "reloading",
         )
-        if holder and not own_running:
+        # What this run removes is removed before anything is started.
+        goes = holder and str(holder.get("container")) in leaving
+        if holder and not own_running and not goes:
             who = holder.get("process") or "another program"
             add(
                 "host.port_taken",

@@ -104,6 +104,17 @@ def test_a_resident_service_that_grows_is_counted() -> None:
     assert ("heavy", "free_at_start") in rules(found)
 
 
+@pytest.mark.parametrize(("held", "advised"), [(28.0, True), (16.0, False)])
+def test_what_runs_with_more_than_it_is_to_have_is_to_be_stopped_first(held: float, advised: bool) -> None:
+    """It gives the difference back only by a restart, which comes after the start of what is new."""
+    measured = {"mem_available_gib": TOTAL - 5.2 - held, "resident": [{"name": "fast", "gib": held}]}
+    found = budget(heavy(gpu_memory_utilization=0.80), fast(gpu_memory_utilization=0.10), measured=measured)
+    starts = [item for item in errors(found) if item["rule"] == "memory.free_at_start"]
+    assert bool(starts) is advised
+    for each in starts:
+        assert each["fix"].startswith("Stop fast first (stop.yml -e services=fast), which holds "), each
+
+
 @pytest.mark.parametrize(
     ("who", "utilization", "published"),
     [(heavy, 0.80, 93.5), (heavy, 0.85, 101.5), (fast, 0.10, 13.8), (fast, 0.12, 16.0)],

@@ -95,6 +95,14 @@ def test_a_port_that_somebody_took_while_ours_was_down() -> None:
     assert rules(**down) == ["host.port_taken"]
 
 
+def test_the_port_of_a_service_that_this_run_removes_is_free() -> None:
+    """It was renamed, say."""
+    old = {"port": 8001, "address": "0.0.0.0", "process": "vllm", "container": "spark-old"}
+    assert rules(services=["old"], listening=[old]) == []
+    assert rules(services=[], listening=[old]) == ["host.port_taken"]  # of somebody else
+    assert rules(services=["old"], listening=[{**old, "container": None}]) == ["host.port_taken"]
+
+
 def test_the_disk_keeps_room_beside_the_weights() -> None:
     assert rules({"hf_home": "/srv", "download_gib": 95.5}) == ["host.disk"]
     assert rules({"hf_home": "/srv", "download_gib": 0.0}) == []
