@@ -31,6 +31,7 @@ LOOKS_AT = {
     "hostmem": "a host's /proc/meminfo and drop_caches, below a root that it is given",
     "host_proof": "programs of a host and the files of receipts, through the module that it is given",
     "image_looks": "the folder of what images said, which it is given, and docker through the program that it is given",
+    "image_layers": "an archive on its way from standard input to standard output",
     "image_stream": "pieces of an archive, and programs that unpack and load it",
     "image_probe_program": "the inside of an image, where it runs",
     "plan_probe_program": "the inside of an image, where it runs",
