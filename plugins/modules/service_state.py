@@ -386,8 +386,9 @@ class Host:
             waited = found["waited_seconds"]
         changed = self.pin("warm" if self.params["pin"] else "auto")
         changed = self.set_boot() or changed
-        # systemd refuses a start when earlier failures have used up the bound; 1: it has nothing to forget.
-        self.systemctl("reset-failed", down, allowed=(0, 1))
+        # systemd refuses a start when earlier failures have used up the bound, and so does the program that starts what is pinned;
+        # 1: it has nothing to forget.
+        self.systemctl("reset-failed", [*down, *woken], allowed=(0, 1))
         self.systemctl("start", down, "--no-block")
         self.finish([*down, *woken], changed, before, before, waited)
 

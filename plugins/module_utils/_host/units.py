@@ -163,6 +163,7 @@ def wait_active(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
     waited: float = 0.0,
+    grace: float = 0.0,
 ) -> dict[str, Any]:
     """Wait until a unit is active: for engines that answer no requests themselves.
 
@@ -173,6 +174,7 @@ def wait_active(
     :param clock: monotonic seconds
     :param sleep: waits for seconds
     :param waited: seconds that it has been waited for before, which count
+    :param grace: seconds for which it may be inactive, because somebody else is about to start it
     :returns: C({ready, stage: unit, elapsed_seconds, error, fix}) in the words of C(endpoint.wait_ready)
     """
     start = clock() - waited
@@ -181,6 +183,8 @@ def wait_active(
     while True:
         error = why_dead(unit, name, before)
         fix = "see the log of the unit for why it ended"
+        if error and unit is not None and unit["active_state"] == "inactive" and clock() - start < grace:
+            error = None
         # A restart that was asked for a moment ago is a job: what is active then is still the run before it.
         if unit is not None and unit["active_state"] in UP and not unit["queued"]:
             error = fix = ""

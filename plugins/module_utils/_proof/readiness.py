@@ -133,6 +133,8 @@ def wait(run: Run, params: Mapping[str, Any], check: bool = False) -> tuple[dict
             clock=time.monotonic,
             sleep=time.sleep,
             waited=params["waited_seconds"],
+            # The program that starts it may have to make room first.
+            grace=params["timeout"] if params["on_demand"] else 0.0,
         )
     if behind.unit:
         behind.note_state(result)

@@ -282,6 +282,10 @@ def test_a_speech_server_on_demand_is_pinned_too(spark: Spark, call: Any, tmp_pa
     spark.state["ears"] = "active"
     assert call("stopped", "ears", **run)["changed"] and pin_of(tmp_path, "ears") == "cold"
     assert spark.asked("stop") == ["spark-ears.service"]
+    # One that failed is tried again at once.
+    spark.state["ears"] = "failed"
+    call("started", "ears", **run)
+    assert spark.asked("reset-failed")[-1] == "spark-ears.service" and spark.asked("start") == []
 
 
 def test_of_a_cluster_on_demand_the_first_rank_is_pinned_and_the_others_follow_it(

@@ -75,9 +75,9 @@ class Clock:
     def show(self) -> dict[str, Any] | None:
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
-    def wait(self, timeout: float = 100.0) -> dict[str, Any]:
+    def wait(self, timeout: float = 100.0, grace: float = 0.0) -> dict[str, Any]:
         return units.wait_active(
-            self.show, UNIT, timeout=timeout, interval=2.0, clock=lambda: self.now, sleep=self.sleep
+            self.show, UNIT, timeout=timeout, interval=2.0, clock=lambda: self.now, sleep=self.sleep, grace=grace
         )
 
 
@@ -89,6 +89,16 @@ def test_a_rank_is_waited_for_through_restarts() -> None:
 def test_what_is_active_before_the_restart_that_was_asked_for_does_not_count() -> None:
     clock = Clock([unit("active", Job="17"), unit("deactivating", Job="17"), unit(Job="17"), unit("active")])
     assert clock.wait()["elapsed_seconds"] == 6.0
+
+
+def test_what_another_program_is_to_start_may_be_inactive_for_a_while() -> None:
+    states = [unit("inactive"), unit("inactive"), unit(), unit("active")]
+    assert "is not running" in Clock(states).wait()["error"]
+    assert Clock(states).wait(grace=10.0)["ready"] is True
+    late = Clock([unit("inactive")]).wait(grace=10.0)
+    assert late["elapsed_seconds"] == 10.0 and "is not running" in late["error"]
+    failed = Clock([unit("inactive"), unit("failed", Result="exit-code")]).wait(grace=10.0)
+    assert failed["elapsed_seconds"] == 2.0 and "has failed" in failed["error"]
 
 
 def test_a_rank_that_gives_up_ends_the_wait() -> None:
