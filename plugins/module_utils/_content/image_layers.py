@@ -89,7 +89,7 @@ def main() -> None:
     """Pass an archive from standard input to standard output, without layers."""
     name, *layers = sys.argv[1:]
     if not all(re.fullmatch("[0-9a-f]{64}", layer) for layer in layers):
-        sys.exit("a layer is 64 hexadecimal digits")
+        raise SystemExit("a layer is 64 hexadecimal digits")
     guard = ArchiveGuard(
         [name], {f"blobs/sha256/{layer}" for layer in layers} | {f"{layer}/layer.tar" for layer in layers}
     )
@@ -99,4 +99,4 @@ def main() -> None:
         guard.end()
         sys.stdout.buffer.flush()
     except UnexpectedContent as error:
-        sys.exit(f"docker save: {error}")
+        raise SystemExit(f"docker save: {error}") from None
