@@ -79,6 +79,23 @@ def terminal(place: Path, log: Path) -> Terminal:
     return Terminal(clone, variables, place / "state", log, hidden=(str(place),))
 
 
+def installed(place: Path, log: Path) -> Terminal:
+    """Return such a terminal beside simulated Sparks, once it has typed what installs the collection.
+
+    :param place: a folder to make anew
+    :param log: as for C(terminal), begun anew
+    """
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    log.unlink(missing_ok=True)
+    typed = terminal(place, log)
+    typed.note("# Two simulated Sparks: times, sizes and speeds are none of a Spark.")
+    for each in installing():
+        code, said = typed.type(each.text)
+        assert code == 0, said
+    return typed
+
+
 def main(argv: list[str]) -> int:
     """Type them until one fails."""
     with tempfile.TemporaryDirectory(prefix="newcomer-") as temporary:

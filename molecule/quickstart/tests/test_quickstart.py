@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,14 +36,7 @@ CHANGED = re.compile(r"changed=[1-9]")
 @pytest.fixture(scope="module")
 def terminal():
     """A newcomer's, where the collection is installed."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
-    LOG.unlink(missing_ok=True)
-    typed = newcomer.terminal(FOLDER, LOG)
-    typed.note("# Two simulated Sparks: times, sizes and speeds are none of a Spark.")
-    for each in newcomer.installing():
-        code, said = typed.type(each.text)
-        assert code == 0, said
+    typed = newcomer.installed(FOLDER, LOG)
     tutorial.reached(typed)
     endpoint = f"http://{SUBNET}.0.1:{PORT}"
     (typed.folder / "simulated.yml").write_text(tutorial.simulated(SUBNET, {}, spark_hf_endpoint=endpoint))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -63,14 +62,7 @@ def variables(recipes):
 @pytest.fixture(scope="module")
 def terminal():
     """A newcomer's, where the collection is installed."""
-    shutil.rmtree(FOLDER, ignore_errors=True)
-    FOLDER.mkdir(parents=True)
-    LOG.unlink(missing_ok=True)
-    typed = newcomer.terminal(FOLDER, LOG)
-    typed.note("# Two simulated Sparks: times, sizes and speeds are none of a Spark.")
-    for each in newcomer.installing():
-        code, said = typed.type(each.text)
-        assert code == 0, said
+    typed = newcomer.installed(FOLDER, LOG)
     tutorial.reached(typed)
     tutorial.named(FOLDER / "bin", ADDRESSES)
     (typed.folder / "simulated.yml").write_text(variables(FOLDER / "recipes"), encoding="utf-8")
