@@ -52,6 +52,9 @@ ACCOUNT_PAUSE = {guard.CALM: 30.0, guard.SHORT: 10.0, guard.CRITICAL: 2.0}
 SLACK_SHARE, SLACK_GIB = 0.05, 1.0  # above its plan by more than this is above its plan
 DOWN = ("inactive", "failed")
 NAMED_BYTES, NAMED_COUNT = 256 * MIB, 3  # processes that are worth a name
+MOST_BYTES = 65536  # of a file of /proc
+# What a look needs of /proc/meminfo, which has some fifty lines.
+MEMINFO = re.compile(r"^(MemFree|MemAvailable|Buffers|Cached|Shmem|SwapTotal|SwapFree):[ \t]+([0-9]+)", re.MULTILINE)
 LOCKED_PAGES = 1 | 2 | 4  # MCL_CURRENT, MCL_FUTURE, MCL_ONFAULT
 
 
@@ -70,6 +73,32 @@ def read(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+
+
+class Kernel:
+    """The files of C(/proc) that each look reads. They stay open: to open one takes longer than to read it.
+
+    A tree that stands for C(/) has its files replaced, so there each is opened anew.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.folder, self.stays = root / "proc", root == Path("/")
+        self.open: dict[str, int] = {}
+
+    def read(self, name: str) -> str:
+        """The text of a file. Raises OSError where there is none."""
+        if not self.stays:
+            return (self.folder / name).read_text(encoding="utf-8", errors="replace")
+        if name not in self.open:
+            self.open[name] = os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(self.open[name], MOST_BYTES, 0).decode("utf-8", "replace")
+
+    def read_if_there(self, name: str) -> str:
+        """The same, empty where it cannot be read."""
+        try:
+            return self.read(name)
+        except OSError:
+            return ""
 
 
 def stay_in_memory() -> str:
@@ -415,6 +444,7 @@ class Guard:
         self.settings = guard.from_mapping(given)
         self.ledger = Ledger(args.etc, args.run, given)
         self.root = Path(self.ledger.root)
+        self.kernel = Kernel(self.root)
         self.file = args.state / "state.json"
         before = state_file.read(self.file) or {}
         self.record = record_of(before)
@@ -434,18 +464,18 @@ class Guard:
 
     def look(self) -> tuple[guard.Look, load_guard.Sample]:
         """Read what the kernel says. Raises OSError where there is no C(/proc/meminfo)."""
-        meminfo = hostmem.read_meminfo(str(self.root))
+        meminfo = {name: int(kib) for name, kib in MEMINFO.findall(self.kernel.read("meminfo"))}
         now = time.monotonic()
         cache = max(meminfo.get("Cached", 0) + meminfo.get("Buffers", 0) - meminfo.get("Shmem", 0), 0) * 1024
         found = guard.Look(
             now,
             meminfo.get("MemAvailable", 0) * 1024,
             cache,
-            guard.stalled_percent(read(self.root / "proc/pressure/memory")),
+            guard.stalled_percent(self.kernel.read_if_there("pressure/memory")),
             guard.swapped_percent(meminfo),
             self.starting(),
         )
-        large = load_guard.large_blocks(hostmem.read_buddyinfo(str(self.root)), self.page)
+        large = load_guard.large_blocks(self.kernel.read_if_there("buddyinfo"), self.page)
         return found, load_guard.Sample(meminfo.get("MemFree", 0) * 1024, cache, large)
 
     def starting(self) -> bool:

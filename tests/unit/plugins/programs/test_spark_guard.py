@@ -268,7 +268,7 @@ def test_an_engine_above_its_plan_is_restarted(host: Host) -> None:
     """What its processes hold is counted by their control group; here those are the test's own processes."""
     group = Path("/proc/self/cgroup").read_text().splitlines()[-1]
     (host.home / "answers/docker").write_text(f"{group} spark-fast\n")
-    (host.home / "answers/nvidia-smi").write_text(f"{os.getpid()}, VLLM::EngineCore, 14336\n")
+    (host.home / "answers/nvidia-smi").write_text(f"{os.getpid()}, VLLM::EngineCore, 18432\n")
     host.memory(0.8, total=119.0)
     host.start()
     wait_for(lambda: host.harm)
@@ -282,7 +282,7 @@ def test_docker_need_not_answer_a_host_without_memory(host: Host, down: bool) ->
     """Its client may not start any more. Names that are known and still run, and units that are down, are enough."""
     group = Path("/proc/self/cgroup").read_text().splitlines()[-1]
     (host.home / "answers/docker").write_text(f"{group} spark-fast\n")
-    (host.home / "answers/nvidia-smi").write_text(f"{os.getpid()}, VLLM::EngineCore, 14336\n")
+    (host.home / "answers/nvidia-smi").write_text(f"{os.getpid()}, VLLM::EngineCore, 18432\n")
     if down:
         (host.home / "units/spark-heavy.service").write_text("inactive")
     host.start()
