@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import re
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,9 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 display = Display()
 MODULE = "dgxspark.vllm.bundle"
+LAYER = "layer.json"
+"""What a layer of the bundle is, beside its pieces."""
+LAYER_FOLDER = re.compile(r"[0-9a-f]{64}\.(zst|gz)")
 
 
 class ActionModule(ActionBase):
@@ -103,8 +110,19 @@ class ActionModule(ActionBase):
         said = read_json(self.dir / item["folder"] / "image.json")
         if not said or said.get("id") != item["id"]:
             return None
-        whole = all(size_of(self.dir / item["folder"] / piece["name"]) == piece["size"] for piece in said["pieces"])
-        return said if whole else None
+        layers = [self._packed_layer(name, said["compression"]) for name in said.get("layers") or []]
+        if None in layers:
+            return None
+        packed = {**said, "layers": layers}
+        whole = all(size_of(self.dir / part["path"]) == part["size"] for part in engine.parts(packed))
+        return packed if whole else None
+
+    def _packed_layer(self, name: str, compression: str) -> dict[str, Any] | None:
+        """Return what was packed of a layer, if all of it is here."""
+        folder = self.dir / engine.layer_folder(name, compression)
+        said = read_json(folder / LAYER)
+        whole = said and all(size_of(folder / piece["name"]) == piece["size"] for piece in said["pieces"])
+        return {"name": name, **said} if said and whole else None
 
     def _pack(self) -> dict[str, Any]:
         """Fetch what this host was chosen for."""
@@ -150,29 +168,60 @@ class ActionModule(ActionBase):
     def _pack_image(self, item: dict[str, Any]) -> int:
         """Have the host cut the archive into pieces, and fetch those that are not here."""
         display.display(f"  {self.host}: packing {item['ref']} ({item['bytes'] / 1e9:.2f} GB unpacked)")
-        saved = self._on_host("save", item)
-        folder = self.dir / item["folder"]
-        pieces = saved["pieces"]
-        for stray in folder.glob("*") if folder.is_dir() and not folder.is_symlink() else []:
-            if stray.name not in {piece["name"] for piece in pieces}:
-                stray.unlink()
-        carried = self._fetch_all(
-            item["ref"],
-            [
-                (
-                    f"{saved['path']}/{piece['name']}",
-                    f"{item['folder']}/{piece['name']}",
-                    piece["size"],
-                    piece["sha256"],
-                )
-                for piece in pieces
-            ],
-        )
+        known = {each: sorted(self._layers(each)) for each in ("zstd", "gzip")}
+        saved = self._on_host("save", {**item, "known": known})
+        compression = saved["compression"]
         said = {key: item[key] for key in ("ref", "id", "digests", "platform", "folder", "bytes", "base")}
-        packed = {**said, "current": True, "compression": saved["compression"], "pieces": pieces}
-        self._write(f"{item['folder']}/image.json", to_json(packed))
+        packed = {**said, "current": True, "compression": compression, "diff_ids": saved["diff_ids"]}
+        # Of a layer that two hosts have packed, that of the first one stays: the pieces of the other may differ.
+        with self._alone():
+            here = self._layers(compression)
+            layers = [layer for layer in saved["layers"] if layer["name"] not in here]
+            lost = [layer["name"][:12] for layer in layers if not layer["pieces"]]
+            if lost:
+                raise AnsibleActionFail(
+                    f"{item['ref']}: {self.host} packed no layers {', '.join(lost)}, and they are not in {self.dir}. Pack again."
+                )
+            parts = engine.parts({**packed, "layers": layers, "pieces": saved["pieces"]})
+            self._drop_strays({str(Path(part["path"]).parent) for part in parts}, {part["path"] for part in parts})
+            carried = self._fetch_all(
+                item["ref"],
+                [(f"{saved['path']}/{part['name']}", part["path"], part["size"], part["sha256"]) for part in parts],
+            )
+            for layer in layers:
+                body = {"size": layer["size"], "pieces": layer["pieces"]}
+                self._write(f"{engine.layer_folder(layer['name'], compression)}/{LAYER}", to_json(body))
+            names = [layer["name"] for layer in saved["layers"]]
+            self._write(f"{item['folder']}/image.json", to_json({**packed, "layers": names, "pieces": saved["pieces"]}))
         self._on_host("clean", item)
         return carried
+
+    def _layers(self, compression: str) -> set[str]:
+        """Return the names of the layers that are here, whole."""
+        names = [path.parent.name.partition(".")[0] for path in self.dir.glob(f"layers/*/{LAYER}")]
+        return {name for name in names if self._packed_layer(name, compression)}
+
+    def _drop_strays(self, folders: Iterable[str], wanted: Collection[str]) -> None:
+        """Remove files of folders of the bundle that are not wanted there; all are paths below it."""
+        for each in folders:
+            folder = self.dir / each
+            for stray in folder.glob("*") if folder.is_dir() and not folder.is_symlink() else []:
+                if f"{each}/{stray.name}" not in wanted:
+                    stray.unlink()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold back other hosts of this run, which are workers side by side, while layers of the bundle are written."""
+        path = self._place("layers/.lock")
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            raise AnsibleActionFail(f"{path} cannot be written on the controller: {error}") from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
     def _pack_model(self, item: dict[str, Any]) -> int:
         """Fetch the files of a snapshot that are not here."""
@@ -228,17 +277,40 @@ class ActionModule(ActionBase):
         return talk.done
 
     def _finish(self) -> dict[str, Any]:
-        """Write the manifest of all that is whole in the folder."""
+        """Write the manifest of all that is whole in the folder, and remove layers that no image has any more."""
         images = [said for path in sorted(self.dir.glob("images/*/image.json")) if (said := read_json(path))]
+        changed = self._drop_layers(images)
         models = [said for path in sorted(self.dir.glob("models/*.json")) if (said := read_json(path))]
         for model in models:
             model["revisions"] = [revision for revision in model["revisions"] if self._leads(model, revision)]
-        text = to_json(engine.make_manifest([image for image in images if self._packed_image(image)], models))
+        whole = [packed for image in images if (packed := self._packed_image(image))]
+        text = to_json(engine.make_manifest(whole, models))
         path = self.dir / engine.MANIFEST
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         if text != before and not self._task.check_mode:
             write(path, text)
-        return {"changed": text != before}
+        return {"changed": changed or text != before}
+
+    def _drop_layers(self, images: Iterable[Mapping[str, Any]]) -> bool:
+        """Remove layers that no image has; not if a host has failed, whose run goes on with what it has brought."""
+        if len(self.variables.get("ansible_play_hosts") or []) < len(
+            self.variables.get("ansible_play_hosts_all") or []
+        ):
+            return False
+        used = {
+            engine.layer_folder(name, image["compression"]) for image in images for name in image.get("layers") or []
+        }
+        folder = self.dir / "layers"
+        unused = [
+            path
+            for path in (sorted(folder.glob("*")) if not folder.is_symlink() else [])
+            if LAYER_FOLDER.fullmatch(path.name) and path.is_dir() and f"layers/{path.name}" not in used
+        ]
+        if unused:
+            display.display(f"  {self.dir}: {len(unused)} layers that no image has any more are removed")
+        for path in unused if not self._task.check_mode else []:
+            shutil.rmtree(path)
+        return bool(unused)
 
     # --- to a host ---
 
@@ -281,35 +353,53 @@ class ActionModule(ActionBase):
 
     def _see_pieces(self, image: Mapping[str, Any], messages: list[str]) -> None:
         messages += [
-            f"{self.dir / image['folder'] / piece['name']} of {image['ref']} is missing or has another size than the manifest "
-            "says. Copy the bundle again, or run dgxspark.vllm.bundle again."
-            for piece in image["pieces"]
-            if size_of(self.dir / image["folder"] / piece["name"]) != piece["size"]
+            f"{self.dir / part['path']} of {image['ref']} is missing or has another size than the manifest says. "
+            "Copy the bundle again, or run dgxspark.vllm.bundle again."
+            for part in engine.parts(image)
+            if size_of(self.dir / part["path"]) != part["size"]
         ]
 
     def _bring_image(self, image: dict[str, Any]) -> int:
-        carried = 0
-        for _attempt in range(2):
-            staged = self._on_host("stage", image)
-            missing = [piece for piece in image["pieces"] if staged["staged"].get(piece["name"]) != piece["size"]]
-            talk = Progress(self.host, image["ref"], sum(piece["size"] for piece in missing))
-            for piece in missing:
-                self._connection.put_file(
-                    str(self.dir / image["folder"] / piece["name"]), f"{staged['path']}/{piece['name']}"
-                )
-                talk.add(piece["size"])
-            carried += talk.done
+        """Bring what the host lacks of an image; all of it where it does not load without the layers that the host has."""
+        carried, tries, whole = 0, 0, False
+        while tries < 2:
+            staged = self._on_host("stage", {**image, "whole": whole})
+            self._asked(staged["known"], [layer["name"] for layer in image.get("layers") or []], "stage")
+            known = [] if whole else staged["known"]
+            parts = engine.parts(image, known)
+            carried += self._put_parts(image["ref"], parts, staged)
+            if known:
+                some, every = (sum(part["size"] for part in each) for each in (parts, engine.parts(image)))
+                display.display(f"  {self.host}: {some} of {every} bytes of {image['ref']}: it has the other layers")
             display.display(f"  {self.host}: loading {image['ref']} ({image['bytes'] / 1e9:.2f} GB unpacked)")
-            bad = self._on_host("load", image)["bad"]
-            self._asked(bad, [piece["name"] for piece in image["pieces"]], "load")
+            loaded = self._on_host("load", {**image, "left_out": known})
+            bad = loaded["bad"]
+            self._asked(bad, [part["name"] for part in parts], "load")
+            if known and loaded["refused"]:
+                display.display(
+                    f"  {self.host}: Docker did not load that part ({loaded['refused'][:300]}); the other layers come, too"
+                )
+                whole = True
+                continue
             if not bad:
                 return carried
-            sums = {piece["name"]: piece["sha256"] for piece in image["pieces"]}
-            self._blame([(self.dir / image["folder"] / name, sums[name]) for name in bad], image["ref"])
+            self._blame(
+                [(self.dir / part["path"], part["sha256"]) for part in parts if part["name"] in bad], image["ref"]
+            )
+            tries += 1
         raise AnsibleActionFail(
             f"{image['ref']}: pieces {', '.join(bad)} were damaged twice on their way to {self.host}, and are whole in {self.dir}. "
             "See to the host's disk and memory, then run again."
         )
+
+    def _put_parts(self, what: str, parts: Sequence[Mapping[str, Any]], staged: Mapping[str, Any]) -> int:
+        """Send files of an image that do not wait on the host yet; returns their bytes."""
+        missing = [part for part in parts if staged["staged"].get(part["name"]) != part["size"]]
+        talk = Progress(self.host, what, sum(part["size"] for part in missing))
+        for part in missing:
+            self._connection.put_file(str(self.dir / part["path"]), f"{staged['path']}/{part['name']}")
+            talk.add(part["size"])
+        return talk.done
 
     def _weights(self) -> dict[str, Any]:
         """Bring the files of models that the host lacks or has damaged."""

@@ -15,6 +15,7 @@ description:
     controller, with a manifest of sizes and sums, and takes them from there to hosts that cannot reach a registry or a hub.
   - Files travel over the connection that Ansible has to the host; nothing has to be installed for it. Both ways go on where they
     were cut off, at the piece or file. Everything is hashed before it is used.
+  - Layers of an image are packed once, whatever image has them, and come to a host only if it lacks them.
 options:
   action:
     description:
@@ -142,20 +143,24 @@ bytes:
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle, image_stream, snapshots
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
+    bundle,
+    image_layers,
+    image_parts,
+    image_stream,
+    snapshots,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock, made
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import WORK_SECONDS, runner, says_missing
 
 Run = Callable[[list[str]], "tuple[int, str, str]"]
-# Pieces come out one after the other, so no more than the compressed archive lies on the disk. A pipe that breaks anywhere is a failure.
-SAVE = 'docker save "$1" | $2 | split --bytes="$3" --numeric-suffixes --suffix-length=4 - "$4/"'
-COMPRESS = {"zstd": "zstd -q -3 -T0 -c", "gzip": "gzip -1 -c"}
 UNPACK = {"zstd": ["zstd", "-dcq"], "gzip": ["gzip", "-dc"]}
 
 
@@ -174,12 +179,12 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def pieces_of(folder: Path) -> list[dict[str, Any]]:
-    """Describe the pieces in a folder."""
+def pieces_of(folder: Path, start: str = "") -> list[dict[str, Any]]:
+    """Describe the pieces in a folder, of a layer or of what is left. start: of their names."""
     return [
-        {"name": file.name, "size": file.stat().st_size, "sha256": snapshots.sha256_of(file)}
+        {"name": file.name[len(start) :], "size": file.stat().st_size, "sha256": snapshots.sha256_of(file)}
         for file in sorted(folder.iterdir())
-        if file.name.isdigit()
+        if file.name.startswith(start) and file.name[len(start) :].isdigit()
     ]
 
 
@@ -188,33 +193,77 @@ def save(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
 
     :param module: of Ansible
     :param run: runs programs
-    :param item: the image
+    :param item: the image, with the layers that need no pieces as C(known), by compression
     :param folder: where its pieces go
     :returns: the result of the module
     """
     done = folder / "done.json"
     try:
-        return dict(json.loads(done.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        shutil.rmtree(folder, ignore_errors=True)
+        saved = dict(json.loads(done.read_text(encoding="utf-8")))
+        # What the bundle had then, it may have no more.
+        if all(layer["pieces"] or layer["name"] in item["known"][saved["compression"]] for layer in saved["layers"]):
+            return saved
+    except (OSError, ValueError, LookupError):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
     short = bundle.no_room(
         item["bytes"], free_bytes(folder), f"the file system of {folder}", f"the archive of {item['ref']} at most"
     )
     if short:
         module.fail_json(msg=short + " Make room there.")
     own_folder(folder)
-    compression = "zstd" if module.get_bin_path("zstd") else "gzip"
-    script = SAVE.replace("$2", COMPRESS[compression])
-    size = str(module.params["piece_bytes"])
-    rc, _out, err = run(["/bin/bash", "-o", "pipefail", "-c", script, "save", item["id"], "", size, str(folder)])
+    what = f"docker save {item['ref']} ({item['id'][7:19]}) failed"
+    rc, out, err = run(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", item["id"]])
+    try:
+        diff_ids = image_layers.read(out) if rc == 0 else []
+    except ValueError:
+        rc, err = 1, f"docker image inspect printed {out[:200]!r}, no list of layers"
     if rc != 0:
-        shutil.rmtree(folder, ignore_errors=True)
-        module.fail_json(
-            msg=f"docker save {item['ref']} ({item['id'][7:19]}) failed: {err.strip() or f'exit code {rc}'}"
+        module.fail_json(msg=f"{what}: {err.strip() or f'exit code {rc}'}")
+    compression = "zstd" if module.get_bin_path("zstd") else "gzip"
+    splitter = partial(image_parts.Splitter, [item["ref"]], diff_ids, item["known"][compression])
+    try:
+        layers = image_parts.save(
+            item["id"], folder, image_parts.COMPRESS[compression], splitter, module.params["piece_bytes"]
         )
-    saved = {"compression": compression, "pieces": pieces_of(folder)}
+    except (image_stream.UnexpectedContent, OSError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        module.fail_json(msg=f"{what}: {error}")
+    saved = {
+        "compression": compression,
+        "pieces": pieces_of(folder),
+        "layers": [
+            {"name": name, "size": size, "pieces": pieces_of(folder, f"{name}-")} for name, size in layers.items()
+        ],
+        "diff_ids": diff_ids,
+    }
     done.write_text(json.dumps(saved), encoding="utf-8")
     return saved
+
+
+def known_layers(run: Run, item: dict[str, Any]) -> list[str]:
+    """Return names of the layers of an image that this host has, none where that is not known.
+
+    :param run: runs programs
+    :param item: the image
+    :returns: as the bundle names them
+    """
+
+    def printed(argv: Sequence[str]) -> str:
+        rc, out, _err = run(list(argv))
+        if rc != 0:
+            raise LookupError(argv[0])
+        return out
+
+    named = [layer["name"] for layer in item.get("layers") or []]
+    diff_ids = item.get("diff_ids") or []
+    if item.get("whole") or not named or not diff_ids:
+        return []
+    try:
+        there = image_layers.shared(diff_ids, image_layers.of_engine(printed))
+    except (LookupError, ValueError):
+        return []
+    return [name for name in image_layers.stored_as(diff_ids, there) if name in named]
 
 
 def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -222,19 +271,23 @@ def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -
 
     :param module: of Ansible
     :param run: runs programs
-    :param item: the image
+    :param item: the image; with C(whole), all of it is to come
     :param folder: where its pieces come
-    :returns: the result of the module, with the pieces that an earlier run has brought
+    :returns: the result of the module, with the pieces that an earlier run has brought, and the layers that need not come
     """
     here = {file.name: file.stat().st_size for file in folder.iterdir()} if folder.is_dir() else {}
-    coming = sum(piece["size"] for piece in item["pieces"] if here.get(piece["name"]) != piece["size"])
+    known = known_layers(run, item)
+    coming = sum(part["size"] for part in bundle.parts(item, known) if here.get(part["name"]) != part["size"])
+    unpacked = int(item["bytes"]) - sum(
+        int(layer["size"]) for layer in item.get("layers") or [] if layer["name"] in known
+    )
     rc, out, err = run(["docker", "info", "--format", "{{.DockerRootDir}}"])
     if rc != 0 or not out.strip():
         module.fail_json(msg=f"docker info does not say where images lie: {err.strip() or f'exit code {rc}'}")
     root = Path(out.strip())
-    needs = [(folder, coming, "the archive"), (root, int(item["bytes"]), "the image")]
+    needs = [(folder, coming, "the archive"), (root, max(unpacked, 0), "the image")]
     if _device(folder) == _device(root):
-        needs = [(root, coming + int(item["bytes"]), "archive and image")]
+        needs = [(root, coming + max(unpacked, 0), "archive and image")]
     short = [
         bundle.no_room(need, free_bytes(path), f"the file system of {path}", f"{what} of {item['ref']}")
         for path, need, what in needs
@@ -243,7 +296,7 @@ def stage(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) -
         module.fail_json(msg=" ".join(filter(None, short)) + " Make room there.")
     if not module.check_mode:
         own_folder(folder)
-    return {"staged": here}
+    return {"staged": here, "known": known}
 
 
 def _device(path: Path) -> int:
@@ -257,25 +310,28 @@ def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
 
     :param module: of Ansible
     :param run: runs programs
-    :param item: the image
+    :param item: the image, with the layers that did not come as C(left_out)
     :param folder: where its pieces are
-    :returns: the result of the module
+    :returns: the result of the module; C(refused) says why Docker did not take it without them, as spread sends all of it then
     """
     bad = []
-    for piece in item["pieces"]:
-        file = folder / piece["name"]
-        if not file.is_file() or snapshots.sha256_of(file) != piece["sha256"]:
-            bad.append(piece["name"])
+    left_out = item.get("left_out") or []
+    parts = bundle.parts(item, left_out)
+    for part in parts:
+        file = folder / part["name"]
+        if not file.is_file() or snapshots.sha256_of(file) != part["sha256"]:
+            bad.append(part["name"])
             file.unlink(missing_ok=True)
     if bad:
-        return {"bad": bad}
+        return {"bad": bad, "refused": ""}
     program = UNPACK["zstd" if item["compression"] == "zstd" else "gzip"]
     if not module.get_bin_path(program[0]):
         module.fail_json(msg=f"the pieces of {item['ref']} are packed with {program[0]}: apt-get install {program[0]}.")
-    files = [folder / piece["name"] for piece in item["pieces"]]
     try:
-        out = image_stream.load(files, program, [item["ref"]])
+        out = image_stream.load([folder / part["name"] for part in parts], program, [item["ref"]])
     except (image_stream.UnexpectedContent, OSError) as error:
+        if left_out:
+            return {"bad": [], "refused": str(error) or "it did not say why"}
         module.fail_json(msg=f"docker load of {item['ref']} failed: {error}")
     rc, _out, err = run(["docker", "image", "inspect", "--format", "{{.Id}}", item["id"]])
     if rc != 0 and not says_missing(err):
@@ -290,7 +346,7 @@ def load(module: AnsibleModule, run: Run, item: dict[str, Any], folder: Path) ->
         if rc != 0:
             module.fail_json(msg=f"docker tag {item['id'][7:19]} {item['ref']} failed: {err.strip()}")
     shutil.rmtree(folder)
-    return {"bad": []}
+    return {"bad": [], "refused": ""}
 
 
 def look(module: AnsibleModule, item: dict[str, Any]) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A bundle: images and weights in a folder, for machines without internet. What goes in, what is in it, what is taken out.
 
-C(images/NAME-ID/NNNN) are the pieces of an archive of docker save; C(hub/models--ORG--NAME) is what HF_HOME has, without links,
-so that it can lie on any file system. C(manifest.json) has size and SHA-256 of everything.
+C(images/NAME-ID/NNNN) are the pieces of an archive of docker save without its layers, C(layers/NAME.zst/NNNN) those of a layer, which
+several images may have in common; C(hub/models--ORG--NAME) is what HF_HOME has, without links, so that it can lie on any file system.
+C(manifest.json) has size and SHA-256 of everything.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,9 @@ from .._common import untrusted, validation
 from .._common.findings import Finding
 from .._common.sizes import GIB
 
-SCHEMA = 1
+SCHEMA = 2
+READABLE = (1, 2)
+"""In the first one, the pieces of an image have all of its archive."""
 MANIFEST = "manifest.json"
 STAGING = "/var/lib/dgxspark/bundle"
 """Folder on a host where pieces wait, those that are to leave it and those that came."""
@@ -31,6 +34,31 @@ def image_folder(ref: str, image_id: str) -> str:
     """Return the folder of an image in the bundle."""
     plain = re.sub(r"[^\w.-]+", "--", ref.partition("@")[0])
     return f"images/{plain}-{image_id.partition(':')[2][:12]}"
+
+
+def layer_folder(name: str, compression: str) -> str:
+    """Return the folder of a layer in the bundle. name: that archives have for it. compression: C(zstd) or C(gzip)."""
+    return f"layers/{name}.{'zst' if compression == 'zstd' else 'gz'}"
+
+
+def parts(image: Mapping[str, Any], left_out: Collection[str] = ()) -> list[dict[str, Any]]:
+    """List the files of an image in the order in which they are an archive, one behind the other; names come last, for C(image_stream).
+
+    :param image: its entry of the manifest
+    :param left_out: names of layers that are not wanted
+    :returns: C([{name, path, size, sha256}]). name: of the file on a host. path: below the bundle
+    """
+    found = [
+        {
+            **piece,
+            "name": f"{layer['name']}-{piece['name']}",
+            "path": f"{layer_folder(layer['name'], image['compression'])}/{piece['name']}",
+        }
+        for layer in image.get("layers") or []
+        if layer["name"] not in left_out
+        for piece in layer["pieces"]
+    ]
+    return found + [{**piece, "path": f"{image['folder']}/{piece['name']}"} for piece in image["pieces"]]
 
 
 def repo_folder(repo: str) -> str:
@@ -253,7 +281,7 @@ def own_sum(manifest: Mapping[str, Any]) -> str:
 def read_manifest(data: Any, where: str) -> tuple[dict[str, Any], list[str]]:
     """Check what was read from a manifest; returns C((manifest, messages))."""
     again = "Copy the bundle again, or run dgxspark.vllm.bundle again."
-    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+    if not isinstance(data, Mapping) or data.get("schema") not in READABLE:
         return {}, [f"{where} is no manifest of a bundle that this release reads. {again}"]
     if data.get("sha256") != own_sum(data):
         return {}, [f"{where} is not as it was written: its sum does not fit. {again}"]
@@ -272,6 +300,10 @@ def _inside(value: Any, where: str) -> str:
     return folder
 
 
+PIECES = untrusted.listing(
+    untrusted.record({"name": untrusted.file_name, "size": untrusted.size, "sha256": untrusted.sha256})
+)
+LAYERS = untrusted.listing(untrusted.record({"name": untrusted.sha256, "size": untrusted.size, "pieces": PIECES}))
 MANIFEST_SHAPE = untrusted.record(
     {
         "images": untrusted.listing(
@@ -283,12 +315,9 @@ MANIFEST_SHAPE = untrusted.record(
                     "folder": _inside,
                     "bytes": untrusted.size,
                     "compression": untrusted.one_of("zstd", "gzip"),
-                    "pieces": untrusted.listing(
-                        untrusted.record(
-                            {"name": untrusted.file_name, "size": untrusted.size, "sha256": untrusted.sha256}
-                        )
-                    ),
+                    "pieces": PIECES,
                 },
+                {"layers": LAYERS, "diff_ids": untrusted.listing(untrusted.image_id)},
                 rest=True,
             )
         ),

@@ -14,7 +14,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from .image_stream import CHUNK, ArchiveGuard, UnexpectedContent
 
@@ -39,6 +39,24 @@ def read(text: str) -> list[str]:
     if not isinstance(layers, list) or not all(isinstance(each, str) and LAYER.fullmatch(each) for each in layers):
         raise ValueError("no list of layers")
     return layers
+
+
+def of_engine(printed: Callable[[Sequence[str]], str]) -> list[list[str]]:
+    """Return the layers of each image that the engine of this host has.
+
+    None at all where it has the containerd image store, which keeps layers under other names, and may have removed what an image
+    was made of.
+
+    :param printed: runs a command and returns what it prints; raises C(LookupError) where it fails
+    :raises ValueError: where docker says something else
+    """
+    if "io.containerd.snapshotter" in printed(["docker", "info", "--format", "{{json .DriverStatus}}"]):
+        return []
+    ids = sorted(set(printed(["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]).split()))
+    if not ids:
+        return []
+    said = printed(["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", *ids])
+    return [read(line) for line in said.splitlines()]
 
 
 def shared(wanted: Sequence[str], others: Iterable[Sequence[str]]) -> list[str]:

@@ -84,7 +84,10 @@ class ArchiveGuard:
         """Take in what came; returns what can go on."""
         if not self.waiting and self.kept is None and len(piece) <= self.remaining:
             self.remaining -= len(piece)
-            return b"" if self.left_out else piece
+            if self.left_out:
+                self.set_aside(piece)
+                return b""
+            return piece
         self.waiting += piece
         out = bytearray()
         while self.waiting:
@@ -101,7 +104,9 @@ class ArchiveGuard:
                     self.kept += some
                     if not self.remaining:
                         out += self._looked()
-                elif not self.left_out:
+                elif self.left_out:
+                    self.set_aside(some)
+                else:
                     out += some
             elif len(self.waiting) < BLOCK:
                 break
@@ -113,6 +118,13 @@ class ArchiveGuard:
                 elif not self.remaining:
                     out += self._looked()
         return bytes(out)
+
+    def leaves_out(self, name: str, size: int) -> bool:
+        """Whether a member is left out. name: of the member. size: bytes of its content."""
+        return name in self.without
+
+    def set_aside(self, some: bytes) -> None:
+        """Take what comes of a member that is left out, with what fills its last block."""
 
     def end(self) -> None:
         """Say that all has come."""
@@ -163,7 +175,7 @@ class ArchiveGuard:
         self.name, self.length = name, size
         self.remaining = -(-size // BLOCK) * BLOCK
         self.kept = bytearray() if look else None
-        self.left_out = name in self.without
+        self.left_out = self.leaves_out(name, size)
         self.start = b"" if self.left_out else self.held + header
         self.held = b""
 

@@ -144,10 +144,18 @@ ENDPOINT_STARTS = record(
 PIECE = record({"name": file_name, "size": size, "sha256": sha256})
 WRONG = record({"file": relative, "why": words})
 BUNDLE: Mapping[str, untrusted.Parser] = {
-    "save": record({"path": absolute, "compression": one_of("zstd", "gzip"), "pieces": listing(PIECE)}),
+    "save": record(
+        {
+            "path": absolute,
+            "compression": one_of("zstd", "gzip"),
+            "pieces": listing(PIECE),
+            "layers": listing(record({"name": sha256, "size": size, "pieces": listing(PIECE)})),
+            "diff_ids": listing(image_id),
+        }
+    ),
     "clean": record({}),
-    "stage": record({"path": absolute, "staged": table(file_name, size)}),
-    "load": record({"bad": listing(file_name)}),
+    "stage": record({"path": absolute, "staged": table(file_name, size), "known": listing(sha256)}),
+    "load": record({"bad": listing(file_name), "refused": words}),
     "look": record(
         {
             "models": listing(

@@ -461,32 +461,21 @@ class Image:
         return {"bytes": received, "link": link["kind"], "seconds": round(time.monotonic() - began, 3)}
 
     def known_layers(self, link: Mapping[str, Any]) -> list[str]:
-        """Return names of the layers that need not come, as archives have them; none where that is not known.
-
-        The containerd image store keeps layers under other names, and may have removed what an image was made of.
-        """
+        """Return names of the layers that need not come, as archives have them; none where that is not known."""
         asked = [*ssh_argv(self.task, link, self.folder), link["source"], f"layers {self.task['name']}"]
         try:
-            if b"io.containerd.snapshotter" in self.printed(["docker", "info", "--format", "{{json .DriverStatus}}"]):
-                return []
-            ids = set(self.printed(["docker", "image", "ls", "--all", "--quiet", "--no-trunc"]).split())
-            if not ids:
-                return []
-            own = self.printed(
-                ["docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", *map(os.fsdecode, ids)]
-            )
-            wanted = image_layers.read(self.printed(asked).decode())
-            there = [image_layers.read(line) for line in own.decode().splitlines()]
+            there = image_layers.of_engine(self.printed)
+            wanted = image_layers.read(self.printed(asked)) if there else []
         except (LookupError, ValueError):
             return []
         return image_layers.stored_as(wanted, image_layers.shared(wanted, there))
 
-    def printed(self, argv: Sequence[str]) -> bytes:
+    def printed(self, argv: Sequence[str]) -> str:
         """Return what a program prints; raises C(LookupError) where it fails."""
         done = self.run(list(argv), capture_output=True, check=False)
         if done.returncode != 0:
             raise LookupError(argv[0])
-        return bytes(done.stdout)
+        return bytes(done.stdout).decode()
 
     def stream(self, link: Mapping[str, Any], left_out: Sequence[str] = ()) -> tuple[int, list[str]]:
         """Copy from the source's C(docker save) into C(docker load).

@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import sys
 import tarfile
@@ -21,6 +22,8 @@ from typing import Any
 import pytest
 import yaml
 from playbook_runs import ansible_playbook
+
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import bundle as engine
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +35,20 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "Org/Model"
 DOCKER = """\
 #!{python}
-import gzip, json, re, sys
+import io, json, sys, tarfile
 from pathlib import Path
 store = Path({store!r})
 words = sys.argv[1:]
+
+def layers(archive):
+    opened = tarfile.open(fileobj=io.BytesIO(archive))
+    (entry,) = json.loads(opened.extractfile("manifest.json").read())
+    sent = [name for name in entry["Layers"] if name in opened.getnames()]
+    return entry["Config"][-64:], entry["Layers"], sent
+
+def images():
+    return [path.name.replace("_", ":") for path in sorted(store.glob("sha256_*"))]
+
 if words[0] == "save":
     found = store / words[1].replace(":", "_")
     if not found.exists():
@@ -43,14 +56,26 @@ if words[0] == "save":
     sys.stdout.buffer.write(found.read_bytes())
 elif words[0] == "load":
     data = sys.stdin.buffer.read()
-    data = gzip.decompress(data) if data[:2] == b"\\x1f\\x8b" else data
-    name = "sha256:" + re.search(rb"blobs/sha256/([0-9a-f]{{64}})", data)[1].decode()
-    (store / name.replace(":", "_")).write_bytes(data)
-    print("Loaded image ID: " + name)
+    name, wanted, sent = layers(data)
+    there = sum((layers((store / each.replace(":", "_")).read_bytes())[1] for each in images()), [])
+    lost = [each for each in wanted if each not in sent and ((store / "demanding").exists() or each not in there)]
+    with (store / "loads").open("a") as log:
+        log.write(f"{{len(data)}} {{len(sent)}}\\n")
+    if lost:
+        sys.exit("open " + lost[0] + ": no such file or directory")
+    (store / ("sha256_" + name)).write_bytes(data)
+    print("Loaded image ID: sha256:" + name)
+elif words[:2] == ["image", "ls"]:
+    print("\\n".join(images()))
+elif words[:3] == ["image", "inspect", "--format"] and "Layers" in words[3]:
+    for each in words[4:]:
+        print(json.dumps(["sha256:" + name[-64:] for name in layers((store / each.replace(":", "_")).read_bytes())[1]]))
 elif words[:2] == ["image", "inspect"]:
     sys.exit(0 if (store / words[-1].replace(":", "_")).exists() else "No such image")
 elif words[0] == "tag":
     (store / ("tag_" + words[2].replace("/", "_"))).write_text(words[1])
+elif words[0] == "info" and "DriverStatus" in words[-1]:
+    print((store / "driver").read_text() if (store / "driver").exists() else "[]")
 elif words[0] == "info":
     print(store)
 """
@@ -60,13 +85,18 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def saved(image_id: str, size: int, names: tuple[str, ...] = ()) -> bytes:
-    """What docker save prints of an image."""
+def saved(image_id: str, size: int, layers: tuple[bytes, ...] = ()) -> bytes:
+    """What docker save prints of an image; its settings take a size, and it has a small layer of its own."""
     out = io.BytesIO()
     config = f"blobs/sha256/{image_id[7:]}"
-    listed = [{"Config": config, "RepoTags": list(names) or None, "Layers": [config]}]
+    blobs = {f"blobs/sha256/{sha256(layer)}": layer for layer in (*layers, image_id.encode())}
+    listed = [{"Config": config, "RepoTags": None, "Layers": list(blobs)}]
     with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, content in ((config, os.urandom(size)), ("manifest.json", json.dumps(listed).encode())):
+        for name, content in (
+            *blobs.items(),
+            (config, os.urandom(size)),
+            ("manifest.json", json.dumps(listed).encode()),
+        ):
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
@@ -80,6 +110,7 @@ class Fleet:
         self.folder = folder
         self.bundle = folder / "bundle"
         self.docker = folder / "bin" / "docker"
+        self.piece_bytes = 2000
 
     def store(self, name: str) -> Path:
         """Let the program docker speak for this host from now on; returns its store."""
@@ -93,8 +124,8 @@ class Fleet:
     def home(self, name: str) -> Path:
         return self.folder / name / "hf"
 
-    def image(self, name: str, image_id: str = ID, size: int = 5000) -> bytes:
-        content = saved(image_id, size)
+    def image(self, name: str, image_id: str = ID, size: int = 5000, layers: tuple[bytes, ...] = ()) -> bytes:
+        content = saved(image_id, size, layers)
         (self.store(name) / image_id.replace(":", "_")).write_bytes(content)
         return content
 
@@ -114,7 +145,9 @@ class Fleet:
         (repo / "refs" / "main").write_text(COMMIT)
         return files
 
-    def play(self, tasks: list[dict[str, Any]], *options: str, **variables: Any) -> tuple[int, str]:
+    def play(
+        self, tasks: list[dict[str, Any]], *options: str, hosts: tuple[str, ...] = ("spark-1",), **variables: Any
+    ) -> tuple[int, str]:
         book = self.folder / "play.yml"
         play = {"hosts": "sparks", "gather_facts": False, "tasks": tasks}
         book.write_text(yaml.safe_dump([play], sort_keys=False))
@@ -124,7 +157,7 @@ class Fleet:
             "ansible_python_interpreter": "{{ ansible_playbook_python }}",
             **variables,
         }
-        inventory.write_text(yaml.safe_dump({"sparks": {"hosts": {"spark-1": host}}}))
+        inventory.write_text(yaml.safe_dump({"sparks": {"hosts": dict.fromkeys(hosts, host)}}))
         ran = ansible_playbook(
             "-i", inventory, book, *options, cwd=self.folder, env={"PATH": f"{self.docker.parent}:{os.environ['PATH']}"}
         )
@@ -135,7 +168,7 @@ class Fleet:
             "dir": str(self.bundle),
             "staging": str(self.folder / name / "staging"),
             "sums_dir": str(self.folder / name / "sums"),
-            "piece_bytes": 2000,
+            "piece_bytes": self.piece_bytes,
         }
 
     def pack(self, *options: str, size_gib: float = 0.0, ray: bool = False, image_id: str = ID) -> tuple[int, str]:
@@ -206,6 +239,181 @@ def packed(fleet: Fleet) -> tuple[Fleet, bytes, dict[str, bytes]]:
 
 
 Packed = tuple[Fleet, bytes, dict[str, bytes]]
+BELOW, ABOVE, NEWER = (os.urandom(size) for size in (400_000, 100_000, 150_000))
+
+
+def loads(fleet: Fleet) -> list[tuple[int, int]]:
+    """What docker load of the host `target` was given: bytes, and layers."""
+    lines = (fleet.folder / "target" / "docker" / "loads").read_text().splitlines()
+    return [(int(size), int(layers)) for size, layers in (line.split() for line in lines)]
+
+
+def came(text: str) -> list[tuple[int, int]]:
+    """How many bytes of how many travelled, as the run says of images of which not all did."""
+    return [(int(some), int(every)) for some, every in re.findall(r"spark-1: (\d+) of (\d+) bytes of", text)]
+
+
+def written(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def own_staging(fleet: Fleet) -> dict[str, Any]:
+    """Options of hosts that are one machine here, and have a folder each."""
+    return {**fleet.common("source"), "staging": str(fleet.folder / "{{ inventory_hostname }}")}
+
+
+def layer(content: bytes) -> str:
+    """The folder of a layer in a bundle."""
+    return f"layers/{sha256(content)}." + ("zst" if shutil.which("zstd") else "gz")
+
+
+@pytest.fixture
+def updated(fleet: Fleet) -> Fleet:
+    """A bundle with an image that the host `target` has, and with a newer build of it, which has another layer on top."""
+    fleet.piece_bytes = 60_000
+    fleet.image("source", layers=(BELOW, ABOVE)), fleet.model("source")
+    code, text = fleet.pack()
+    assert code == 0, text
+    code, text = fleet.bring()
+    assert (code, came(text)) == (0, []), text
+    before = written(fleet.bundle)
+    fleet.image("source", RAY_ID, layers=(BELOW, NEWER))
+    code, text = fleet.pack(image_id=RAY_ID)
+    assert code == 0, text
+    # What was there is as it was, but for the tag, which stands for the newer one.
+    after = written(fleet.bundle)
+    changed = {path.name for path, date in before.items() if after[path] != date}
+    assert changed == {"image.json", "manifest.json"} and len(after) > len(before)
+    new = sum(path.stat().st_size for path in after if path not in before)
+    assert len(NEWER) <= new < len(NEWER) + 20_000
+    return fleet
+
+
+def test_of_a_newer_build_the_new_layers_alone_are_packed_and_travel(updated: Fleet) -> None:
+    code, text = updated.bring()
+    assert code == 0, text
+    ((some, every),) = came(text)
+    assert len(NEWER) <= some < len(NEWER) + 20_000 < len(BELOW + NEWER) <= every
+    assert [layers for _size, layers in loads(updated)] == [3, 2]
+    assert loads(updated)[1][0] < len(NEWER) + 40_000
+    store = updated.folder / "target" / "docker"
+    assert (store / f"tag_{REF}").read_text() == RAY_ID
+    # All that is in the bundle is an image again without any of this, as the page says: of old and new together.
+    shutil.rmtree(updated.folder / "target")
+    assert updated.bring()[0] == 0
+    assert [layers for _size, layers in loads(updated)] == [3]
+
+
+def test_a_docker_that_does_not_load_the_part_gets_the_other_layers_too(updated: Fleet) -> None:
+    (updated.folder / "target" / "docker" / "demanding").touch()
+    code, text = updated.bring()
+    assert code == 0, text
+    assert f"Docker did not load that part (open blobs/sha256/{sha256(BELOW)}: no such file" in text
+    assert [layers for _size, layers in loads(updated)] == [3, 2, 3]
+    assert (updated.folder / "target" / "docker" / f"tag_{REF}").read_text() == RAY_ID
+    assert not list((updated.folder / "target" / "staging").iterdir())
+
+
+def test_the_containerd_store_gets_all_of_it(updated: Fleet) -> None:
+    (updated.folder / "target" / "docker" / "driver").write_text('[["driver-type","io.containerd.snapshotter.v1"]]')
+    code, text = updated.bring()
+    assert (code, came(text)) == (0, []), text
+    assert [layers for _size, layers in loads(updated)] == [3, 3]
+
+
+def test_images_have_a_layer_in_common(fleet: Fleet) -> None:
+    fleet.piece_bytes = 60_000
+    fleet.image("source", layers=(BELOW,)), fleet.image("source", RAY_ID, layers=(BELOW, ABOVE)), fleet.model("source")
+    assert fleet.pack(ray=True)[0] == 0
+    assert {str(path.relative_to(fleet.bundle)) for path in fleet.bundle.glob("layers/*.*")} - {"layers/.lock"} == {
+        layer(BELOW),
+        layer(ABOVE),
+    }
+    code, text = fleet.bring()
+    assert code == 0, text
+    # The one with Ray comes first, whole, and then nothing but names is new.
+    assert [layers for _size, layers in loads(fleet)] == [3, 1]
+    assert came(text)[0][0] < 20_000
+
+
+def test_two_hosts_that_pack_the_same_layer_do_not_mix_their_pieces(fleet: Fleet) -> None:
+    """Each has an image of its own, at the same time, and neither found the layer in the bundle when it began."""
+    fleet.piece_bytes = 60_000
+    (
+        fleet.image("source", layers=(BELOW, ABOVE)),
+        fleet.image("source", RAY_ID, layers=(BELOW, NEWER)),
+        fleet.model("source"),
+    )
+    there = {"present": True, "size_gib": 0.0, "repo_digests": []}
+    work = {
+        f"spark-{number}": [engine.image_item(f"an/image:{number}", {**there, "id": image_id})]
+        for number, image_id in ((1, ID), (2, RAY_ID))
+    }
+    common = {**own_staging(fleet), "action": "pack", "work": "{{ work[inventory_hostname] }}"}
+    tasks: list[dict[str, Any]] = [
+        {"dgxspark.vllm.bundle": common},
+        {"dgxspark.vllm.bundle": {**fleet.common("source"), "action": "finish"}, "run_once": True},
+    ]
+    code, text = fleet.play(tasks, hosts=("spark-1", "spark-2"), work=work)
+    assert code == 0, text
+    manifest = json.loads((fleet.bundle / "manifest.json").read_text())
+    assert [len(image["layers"]) for image in manifest["images"]] == [2, 2]
+    for image in manifest["images"]:
+        for part in engine.parts(image):
+            assert sha256((fleet.bundle / part["path"]).read_bytes()) == part["sha256"]
+    assert len(list(fleet.bundle.glob("layers/*.*/layer.json"))) == 3
+
+
+def test_a_damaged_layer_is_named_and_nothing_is_loaded(updated: Fleet) -> None:
+    file = updated.bundle / layer(NEWER) / "0001"
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+    code, text = updated.bring()
+    assert code != 0
+    assert f"{file} in the bundle is damaged" in text
+    assert len(loads(updated)) == 1
+    file.unlink()
+    assert f"{file} of {REF} is missing or has another size" in updated.bring()[1]
+    # Packed again, that layer alone is written, and it is whole.
+    before = written(updated.bundle / layer(BELOW))
+    assert updated.pack(image_id=RAY_ID)[0] == 0
+    assert written(updated.bundle / layer(BELOW)) == before
+    code, text = updated.bring()
+    assert code == 0, text
+
+
+def test_a_layer_goes_with_the_last_image_that_has_it(updated: Fleet) -> None:
+    (folder,) = updated.bundle.glob("images/*-111111111111")
+    shutil.rmtree(folder)
+    code, text = updated.pack("--check", image_id=RAY_ID)
+    assert (code, (updated.bundle / layer(ABOVE)).exists()) == (0, True), text
+    code, text = updated.pack(image_id=RAY_ID)
+    assert (code, "1 layers that no image has any more are removed" in text) == (0, True), text
+    assert not (updated.bundle / layer(ABOVE)).exists()
+    assert (updated.bundle / layer(BELOW)).exists() and (updated.bundle / layer(NEWER)).exists()
+
+
+def test_bundles_of_the_first_release_are_read(packed: Packed) -> None:
+    """Their images are one archive each, and their manifests say nothing of layers."""
+    fleet, image, _files = packed
+    path = fleet.bundle / "manifest.json"
+    manifest = {**json.loads(path.read_text()), "schema": 1}
+    for each in manifest["images"]:
+        del each["layers"], each["diff_ids"]
+    path.write_text(json.dumps({**manifest, "sha256": engine.own_sum(manifest)}))
+    for sidecar in fleet.bundle.glob("images/*/image.json"):
+        said = json.loads(sidecar.read_text())
+        del said["layers"], said["diff_ids"]
+        sidecar.write_text(json.dumps(said))
+    code, text = fleet.bring()
+    assert code == 0, text
+    assert (fleet.folder / "target" / "docker" / ID.replace(":", "_")).read_bytes() == image
+    # A run that adds to it leaves that image as it is.
+    before = written(next(fleet.bundle.glob("images/*")))
+    code, text = fleet.pack()
+    assert (code, "changed=1" in text) == (0, True), text
+    assert written(next(fleet.bundle.glob("images/*"))) == before
 
 
 def test_there_and_back_every_byte_is_the_same(packed: Packed) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ ITEM = {
     "id": "sha256:" + "a" * 64,
     "bytes": 10,
     "compression": "gzip",
+    "folder": "images/x",
     "pieces": [{"name": "000", "size": 3, "sha256": "0" * 64}],
 }
 DOWN = "Cannot connect to the Docker daemon"
@@ -57,3 +59,92 @@ def test_an_image_of_which_docker_does_not_say_is_not_of_another_store(
     with pytest.raises(Failed, match=why):
         bundle.load(Module(), fake_run, ITEM, tmp_path)
     assert (tmp_path / "000").exists()
+
+
+A, B = "a" * 64, "b" * 64
+LAYERED = {
+    **ITEM,
+    "bytes": 10**6,
+    "diff_ids": [f"sha256:{A}", f"sha256:{B}"],
+    "layers": [
+        {"name": name, "size": 500_000, "pieces": [{"name": "0000", "size": 3, "sha256": "0" * 64}]} for name in (A, B)
+    ],
+}
+
+
+def engine(fake_run: Any, driver: str = "[]", layers: str = json.dumps([f"sha256:{A}"]), rc: int = 0) -> Any:
+    fake_run.on("docker info --format {{json .DriverStatus}}", driver)
+    fake_run.on("docker info", "/")
+    fake_run.on("docker image ls", "sha256:1")
+    return fake_run.on("docker image inspect", layers, rc, DOWN if rc else "")
+
+
+def test_layers_that_are_there_need_no_room_and_do_not_come(
+    fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "free_bytes", lambda path: 500_010)
+    assert bundle.stage(Module(), engine(fake_run), LAYERED, tmp_path / "x") == {"staged": {}, "known": [A]}
+    with pytest.raises(Failed, match="Make room there"):
+        bundle.stage(Module(), fake_run, {**LAYERED, "whole": True}, tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    ("docker", "item"),
+    [
+        ({"driver": '[["driver-type","io.containerd.snapshotter.v1"]]'}, LAYERED),
+        ({"layers": "no list"}, LAYERED),
+        ({"rc": 1}, LAYERED),
+        ({}, {**LAYERED, "whole": True}),
+        ({}, {**LAYERED, "diff_ids": []}),
+        ({}, ITEM),
+    ],
+)
+def test_where_layers_are_not_known_all_of_the_image_comes(
+    fake_run: Any, tmp_path: Path, docker: dict[str, Any], item: dict[str, Any]
+) -> None:
+    assert bundle.stage(Module(), engine(fake_run, **docker), item, tmp_path / "x")["known"] == []
+
+
+def test_a_part_that_docker_refuses_is_no_failure_and_the_pieces_stay(
+    fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[list[str]] = []
+
+    def refuses(files: list[Path], program: list[str], names: list[str]) -> str:
+        given.append([file.name for file in files])
+        raise bundle.image_stream.UnexpectedContent("no such file")
+
+    for name in (f"{A}-0000", f"{B}-0000", "000"):
+        (tmp_path / name).write_text("abc")
+    monkeypatch.setattr(bundle.snapshots, "sha256_of", lambda path: "0" * 64)
+    monkeypatch.setattr(bundle.image_stream, "load", refuses)
+    answer = bundle.load(Module(), fake_run, {**LAYERED, "left_out": [A]}, tmp_path)
+    assert answer == {"bad": [], "refused": "no such file"}
+    with pytest.raises(Failed, match="docker load of an/image:1 failed: no such file"):
+        bundle.load(Module(), fake_run, LAYERED, tmp_path)
+    assert given == [[f"{B}-0000", "000"], [f"{A}-0000", f"{B}-0000", "000"]]
+
+
+def test_what_a_cut_off_run_packed_is_taken_unless_the_bundle_has_lost_a_layer(
+    fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = Module()
+    module.params = {"piece_bytes": 10**6}  # type: ignore[attr-defined]
+    saved: list[list[str]] = []
+
+    def save(image_id: str, folder: Path, compress: list[str], splitter: Any, piece_bytes: int) -> dict[str, int]:
+        saved.append(splitter.args[2])
+        (folder / "0000").write_text("rest")
+        if not splitter.args[2]:
+            (folder / f"{A}-0000").write_text("layer")
+        return {A: 500_000}
+
+    monkeypatch.setattr(bundle.image_parts, "save", save)
+    engine(fake_run)
+    folder = tmp_path / "x"
+    first = bundle.save(module, fake_run, {**ITEM, "known": {"zstd": [A], "gzip": []}}, folder)
+    assert [len(layer["pieces"]) for layer in first["layers"]] == [0]
+    assert bundle.save(module, fake_run, {**ITEM, "known": {"zstd": [A], "gzip": []}}, folder) == first
+    again = bundle.save(module, fake_run, {**ITEM, "known": {"zstd": [], "gzip": []}}, folder)
+    assert [[piece["name"] for piece in layer["pieces"]] for layer in again["layers"]] == [["0000"]]
+    assert saved == [[A], []]

@@ -105,7 +105,8 @@ def test_names_in_the_bundle() -> None:
 
 def made() -> dict[str, Any]:
     piece = {"name": "0000", "size": 3, "sha256": "c" * 64}
-    packed = {**bundle.image_item(REF, image()), "pieces": [piece], "compression": "gzip"}
+    layers = [{"name": "e" * 64, "size": 9, "pieces": [piece]}]
+    packed = {**bundle.image_item(REF, image()), "pieces": [piece], "compression": "gzip", "layers": layers}
     files = {"config.json": {"size": 2, "sha256": "a" * 64}}
     return bundle.make_manifest([packed], [{"repo": "O/1", "commit": COMMIT, "revisions": ["main"], "files": files}])
 
@@ -119,12 +120,15 @@ def made() -> dict[str, Any]:
         lambda data: data["models"][0].update(commit="main"),
         lambda data: data["images"][0].update(folder="/etc"),
         lambda data: data["images"][0]["pieces"][0].update(name="../0000"),
+        lambda data: data["images"][0]["layers"][0].update(name="../" + "e" * 61),
+        lambda data: data["images"][0]["layers"][0]["pieces"][0].update(name="../0000"),
+        lambda data: data["images"][0].update(diff_ids=["sha256:short"]),
     ],
 )
 def test_a_manifest_that_leads_elsewhere_is_refused(change: Any) -> None:
     """Even if its own sum fits: a bundle comes from outside."""
     good, messages = bundle.read_manifest(made(), "m")
-    assert (good["schema"], messages) == (1, [])
+    assert (good["schema"], messages) == (2, [])
     data = copy.deepcopy(made())
     change(data)
     assert "its sum does not fit" in bundle.read_manifest(data, "m")[1][0]
@@ -135,7 +139,29 @@ def test_a_manifest_that_leads_elsewhere_is_refused(change: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("data", [None, [], {}, {"schema": 2}])
+def test_layers_come_before_what_names_the_image() -> None:
+    piece = {"name": "0000", "size": 3, "sha256": "c" * 64}
+    layers = [{"name": sign * 64, "size": 9, "pieces": [piece, {**piece, "name": "0001"}]} for sign in "ab"]
+    image = {"folder": "images/x", "compression": "zstd", "pieces": [piece], "layers": layers}
+    a, b = "a" * 64, "b" * 64
+    assert [(part["name"], part["path"]) for part in bundle.parts(image, [a])] == [
+        (f"{b}-0000", f"layers/{b}.zst/0000"),
+        (f"{b}-0001", f"layers/{b}.zst/0001"),
+        ("0000", "images/x/0000"),
+    ]
+    assert len(bundle.parts(image)) == 5
+    del image["layers"]  # as the first release packed it
+    assert [part["path"] for part in bundle.parts({**image, "compression": "gzip"})] == ["images/x/0000"]
+
+
+def test_a_manifest_of_the_first_release_is_read() -> None:
+    data = {**made(), "schema": 1}
+    data["sha256"] = bundle.own_sum(data)
+    read, messages = bundle.read_manifest(data, "m")
+    assert (messages, len(read["images"])) == ([], 1)
+
+
+@pytest.mark.parametrize("data", [None, [], {}, {"schema": 3}])
 def test_what_is_no_manifest(data: Any) -> None:
     assert "is no manifest" in bundle.read_manifest(data, "m")[1][0]
 

@@ -51,9 +51,18 @@ GOOD: dict[str, tuple[Any, Any]] = {
         {"models": [{"repo": "Org/Model", "revision": "refs/pr/1", "commit": COMMIT, "path": "/srv/x", "problems": ["x is missing"],
                      "files": {"sub/a b.json": {"size": 5, "sha256": SHA, "blob": COMMIT}}}]},
     ),
-    "bundle save": (answers.BUNDLE["save"], {"path": "/var/x", "compression": "zstd", "pieces": [{"name": "0000", "size": 5, "sha256": SHA}]}),
-    "bundle stage": (answers.BUNDLE["stage"], {"path": "/var/x", "staged": {"0000": 5}}),
-    "bundle load": (answers.BUNDLE["load"], {"bad": ["0000"]}),
+    "bundle save": (
+        answers.BUNDLE["save"],
+        {
+            "path": "/var/x",
+            "compression": "zstd",
+            "pieces": [{"name": "0000", "size": 5, "sha256": SHA}],
+            "layers": [{"name": SHA, "size": 9, "pieces": [{"name": "0000", "size": 5, "sha256": SHA}]}],
+            "diff_ids": [f"sha256:{SHA}"],
+        },
+    ),
+    "bundle stage": (answers.BUNDLE["stage"], {"path": "/var/x", "staged": {"0000": 5}, "known": [SHA]}),
+    "bundle load": (answers.BUNDLE["load"], {"bad": ["0000"], "refused": "no such file"}),
     "bundle look": (
         answers.BUNDLE["look"],
         {"models": [{"wrong": [{"file": "a/b", "why": "is missing"}], "named": True, "staged": {SHA: 5}, "folder": "/var/x", "apart": False}]},
@@ -108,7 +117,7 @@ HOSTILE: list[Any] = [
 ]  # fmt: skip
 # What may be any line of text: it is shown and compared, and is no name of anything.
 WORDS = {
-    "why", "reason", "problems", "left_out", "device", "fabric", "interface", "vllm_version", "only", "content",
+    "why", "reason", "refused", "problems", "left_out", "device", "fabric", "interface", "vllm_version", "only", "content",
     "at", "conditions", "workload", "counted_by", "api", "forced", "sm_clock_mhz",
     "problem", "fix", "kind", "busy", "fingerprint", "driver", "gpu", "power_watts", "power_limit_watts",
 }  # fmt: skip
