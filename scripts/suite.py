@@ -637,13 +637,13 @@ LANES = ("test", "test2", "test3")
 RING = "ring4"
 RING_SECONDS = 9000  # an attempt is ended then; alone on two cores it takes a third of it
 # On two nodes as the others, but every night alone: what is cut off at many points, what mostly waits, what applies what others show.
-NIGHTLY = ("faults", "guard", "quickstart", "tutorials")
+NIGHTLY = ("document_000", "faults", "guard", "quickstart", "tutorials")
 # Modules start as they do on a Spark in all runs of these; others have them forked of a Python that has imported the standard library.
 REAL_PYTHON = ("site",)
 # These come first, so that the lanes end together.
 SLOWEST = (
-    *("pair_mp", "site", "roles", "spread", "rollout", "document_002", "fabric"),
-    *("on_demand", "verbs", "pair_ray"),
+    *("on_demand", "rollout", "site", "document_002", "roles", "spread"),
+    *("pair_mp", "fabric", "verbs", "lock"),
 )
 
 

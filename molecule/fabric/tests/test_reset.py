@@ -44,6 +44,7 @@ def there(name, path):
     return bool(node(name, "find", path, "-maxdepth", "0", check=False).strip())
 
 
+@pytest.mark.nightly
 def test_all_changes_are_put_back_when_asked(play):
     code, text = reset(spark_reset_fabric=True)
     assert code == 0, text

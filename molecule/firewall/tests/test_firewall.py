@@ -273,6 +273,7 @@ def test_the_service_that_flushes_all_tables_brings_it_back():
         node("spark-1", "systemctl", "start", UNIT)
 
 
+@pytest.mark.nightly
 def test_ufw_and_the_table_leave_each_other_alone(play):
     node("spark-1", "ufw", "allow", "22/tcp")
     node("spark-1", "ufw", "allow", "in", "on", "enp1s0f0np0")
@@ -338,6 +339,7 @@ def test_wrong_settings_change_nothing(play, settings, said):
     assert (table(), node("spark-1", "cat", TABLE)) == before
 
 
+@pytest.mark.nightly
 def test_a_spark_on_its_own_closes_its_servers_and_no_range(play):
     alone = {"firewall_ranges": False, "firewall_fabric": [], "firewall_peers": []}
     code, text = play("--limit", "spark-1", **alone)

@@ -139,6 +139,7 @@ def test_files_changed_by_hand_are_named_and_not_shown(drift):
     assert SECRET not in text and SECRET not in json.dumps(found)
 
 
+@pytest.mark.nightly
 def test_a_container_that_was_recreated_from_another_image(drift):
     deployed = node("spark-2", "docker", "container", "inspect", "--format", "{{.Image}}", "spark-fast").strip()
     other = node("spark-2", "docker", "commit", "spark-fast", "sim/by-hand:1").strip()
@@ -157,6 +158,7 @@ def test_a_container_that_was_recreated_from_another_image(drift):
     assert "its container spark-fast runs, and its unit is inactive: it was started by hand" in text
 
 
+@pytest.mark.nightly
 def test_an_image_that_its_unit_was_made_to_name(drift):
     """Restarted since, so it serves: nothing but a comparison tells."""
     deployed = node("spark-2", "docker", "container", "inspect", "--format", "{{.Image}}", "spark-fast").strip()
@@ -194,6 +196,7 @@ def test_a_service_that_was_stopped_by_hand(drift):
     assert found["hosts"]["spark-2"]["state"] == "same"
 
 
+@pytest.mark.nightly
 def test_a_model_that_lacks_a_file_and_one_that_is_cut_short(drift):
     folder = node("spark-1", "sh", "-c", "echo /srv/huggingface/hub/models--*/snapshots/*").split()[0]
     first, second = (

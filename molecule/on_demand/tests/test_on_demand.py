@@ -403,6 +403,7 @@ def test_a_model_over_both_nodes_starts_with_its_first_request_and_ends_on_both(
     assert "both" in text
 
 
+@pytest.mark.nightly
 def test_one_lost_rank_of_it_ends_both_and_the_next_request_starts_both(tmp_path):
     assert ask("both", timeout=300)[0] == 200
     node("spark-2", "docker", "kill", "spark-both")
@@ -414,6 +415,7 @@ def test_one_lost_rank_of_it_ends_both_and_the_next_request_starts_both(tmp_path
     assert ranks() == {"active"}
 
 
+@pytest.mark.nightly
 def test_a_node_that_does_not_take_part_is_the_reason_of_a_start_that_fails(tmp_path):
     play("stop", "-e", "services=both", "-e", "spark_pin=false", *with_pair(tmp_path))
     assert ranks() == {"inactive"}
@@ -433,6 +435,7 @@ def test_a_node_that_does_not_take_part_is_the_reason_of_a_start_that_fails(tmp_
     assert ask("both")[0] == 200
 
 
+@pytest.mark.nightly
 def test_its_owner_keeps_a_model_over_both_nodes_down_and_up(tmp_path):
     extra = with_pair(tmp_path)
     play("stop", "-e", "services=both", *extra)

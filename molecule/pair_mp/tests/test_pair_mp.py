@@ -232,6 +232,7 @@ def test_a_pair_that_turns_the_watchdog_away_is_left_alone():
     assert watched()["restarts_24h"] == 0
 
 
+@pytest.mark.nightly
 def test_a_worker_that_stands_still_ends_with_new_engines_on_both_once_and_what_was_seen_is_kept():
     """Nothing ends when a process stands still in the middle of a request, so the supervisors have nothing to act on."""
     watch()

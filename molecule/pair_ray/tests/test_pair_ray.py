@@ -72,6 +72,7 @@ def test_the_addresses_of_the_fabric_are_not_reached_by_way_of_the_management_ne
 # --- refused before anything is touched
 
 
+@pytest.mark.nightly
 def test_an_image_without_ray_that_cannot_be_given_one_leaves_the_pair_as_it_is():
     ref = "vllm/vllm-openai:v0.24.0-ubuntu2404"
     pair.refused(
@@ -87,6 +88,7 @@ def test_an_image_without_ray_that_cannot_be_given_one_leaves_the_pair_as_it_is(
 # --- faults
 
 
+@pytest.mark.nightly
 def test_a_worker_whose_ray_is_killed_ends_with_new_engines_on_both_that_serve():
     before = pair.engines()
     node(WORKER, "docker", "kill", "spark-tiny-ray")

@@ -18,6 +18,8 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
 sys.path.insert(0, str(ROOT / "molecule"))
 
@@ -180,6 +182,7 @@ def test_a_bad_image_stops_at_the_canary_and_goes_back_by_itself():
     assert json.loads(node("spark-2", "cat", "/var/lib/dgxspark/generations/3.json"))["proven"] is False
 
 
+@pytest.mark.nightly
 def test_a_controller_that_dies_in_between_is_no_loss():
     options = {"rollout_image": FIRST, "spark_rollout_canary": "spark-3", "spark_rollout_batch": 3}
     before = {host: container(host) for host in HOSTS}
@@ -214,19 +217,27 @@ def test_a_controller_that_dies_in_between_is_no_loss():
     assert drained() == []
 
 
+def other():
+    """The proven generation that the fleet is not at, and its image."""
+    return (1, FIRST) if generation("spark-1")[0] == 2 else (2, SECOND)
+
+
 def test_the_fleet_goes_back_and_the_same_command_again_changes_nothing():
+    number, image = other()
+    before = {host: runs(host) for host in HOSTS}
     code, text = play("rollback", "--check")
     assert code == 0, text
     assert "restarts spark-chat.service" in text
-    assert all(runs(host) == image_id(host, FIRST) for host in HOSTS)
+    assert {host: runs(host) for host in HOSTS} == before
+    assert all(before[host] != image_id(host, image) for host in HOSTS)
     with clients() as (answers, refused):
         code, text = play("rollback", spark_rollback_batch=2)
     assert code == 0, text
     assert refused == [] and answers, refused
     for host in HOSTS:
-        assert runs(host) == image_id(host, SECOND)
-        assert generation(host) == (2, True)
-        assert SECOND in table(text)[host]
+        assert runs(host) == image_id(host, image)
+        assert generation(host) == (number, True)
+        assert image in table(text)[host]
     before = {host: container(host) for host in HOSTS}
     code, text = play("rollback")
     assert code == 0 and re.search(r"changed=[1-9]", text) is None, text
@@ -234,15 +245,16 @@ def test_the_fleet_goes_back_and_the_same_command_again_changes_nothing():
 
 
 def test_what_is_gone_is_named_and_nobody_is_touched():
-    names = node("spark-1", "docker", "image", "inspect", "--format", '{{join .RepoTags " "}}', FIRST).split()
+    number, image = other()
+    names = node("spark-1", "docker", "image", "inspect", "--format", '{{join .RepoTags " "}}', image).split()
     before = {host: container(host) for host in HOSTS}
-    node("spark-1", "docker", "save", "--output", "/root/first.tar", *names)
+    node("spark-1", "docker", "save", "--output", "/root/gone.tar", *names)
     try:
         node("spark-1", "docker", "image", "rm", "--force", *names)
-        code, text = play("rollback", generation=1)
+        code, text = play("rollback", generation=number)
         assert code != 0
         assert "no host was touched" in text and "is not on this host any more" in text
         assert {host: container(host) for host in HOSTS} == before
     finally:
-        node("spark-1", "docker", "load", "--input", "/root/first.tar")
-        node("spark-1", "rm", "/root/first.tar")
+        node("spark-1", "docker", "load", "--input", "/root/gone.tar")
+        node("spark-1", "rm", "/root/gone.tar")

@@ -343,6 +343,7 @@ def test_a_run_that_was_cut_off_before_its_restart_is_finished_by_the_next(play)
     assert unit("fast", "ExecMainStartTimestampMonotonic") != before[1]
 
 
+@pytest.mark.nightly
 def test_an_engine_that_dies_is_brought_back_once(play):
     restarts = int(unit("fast", "NRestarts")["NRestarts"])
     pid = node("spark-1", "docker", "inspect", "--format", "{{.State.Pid}}", "spark-fast").strip()

@@ -216,6 +216,7 @@ def test_a_flipped_byte_and_a_truncated_file_are_found_and_only_they_come_again(
         node(name, "sh", "-c", TOUCHED)
 
 
+@pytest.mark.nightly
 def test_what_somebody_flips_is_found_although_its_date_says_nothing():
     blob = shards("spark-2")[1]
     stamp = node("spark-2", "stat", "--format", "%y", blob).strip()
@@ -406,6 +407,7 @@ def fetched(log):
     return re.findall(r"^GET \S*/resolve/\S*?/(\S+) 20[06]", log.read_text(), re.MULTILINE)
 
 
+@pytest.mark.nightly
 def test_what_nobody_has_enters_the_site_once_and_a_source_that_decays_is_mended(tmp_path):
     home = ROOT / ".cache" / "sim" / "models" / "scripted"
     token = tmp_path / "token"
@@ -505,6 +507,7 @@ def test_of_a_changed_image_the_layers_that_are_there_are_not_sent():
             node(name, "docker", "image", "rm", "--force", "spread/payload:2", check=False)
 
 
+@pytest.mark.nightly
 def test_an_image_that_nobody_has_is_pulled_once_and_goes_on_by_its_digest():
     """The registry answers on the first node's loopback alone. Engines know a digest as a name of what they pulled."""
     program = str(ROOT / "tests" / "sim" / "registry" / "registry")
@@ -572,11 +575,12 @@ def has_model(name):
 
 def bare(*names):
     for name in names:
-        node(name, "docker", "image", "rm", "--force", ENGINE)
+        node(name, "docker", "image", "rm", "--force", ENGINE, check=False)
         node(name, "rm", "-rf", SHARED)
         assert not has_engine(name) and not has_model(name)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("verb", "options"), [pytest.param("spread", [], marks=pytest.mark.nightly), ("site", ["--tags", "images,models"])]
 )
@@ -599,6 +603,7 @@ def test_site_with_one_host_spreads_nothing(nobody_asks):
     nobody_asks.clear()
 
 
+@pytest.mark.nightly
 def test_site_with_a_tag_spreads_what_the_tag_is_about(nobody_asks):
     pair = ("--limit", "spark-1,spark-2")
     code, text = site("--tags", "images", *pair)
@@ -611,6 +616,7 @@ def test_site_with_a_tag_spreads_what_the_tag_is_about(nobody_asks):
 
 
 def test_site_brings_all_hosts_what_one_has_and_serves_it(nobody_asks):
+    bare("spark-2", "spark-3", "spark-4")
     code, text = site()
     assert code == 0, text
     assert f"round 1: spark-1 to spark-3 (lan): {ENGINE}," in text

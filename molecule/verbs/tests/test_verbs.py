@@ -361,7 +361,7 @@ done
 """
 
 
-@pytest.fixture(params=sorted(UNITS_BY_HAND))
+@pytest.fixture(params=["venv", pytest.param("docker", marks=pytest.mark.nightly)])
 def unit(request, second):
     """A unit that somebody wrote, on another port than `fast`, with and without a container."""
     text = (
