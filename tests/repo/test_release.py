@@ -50,6 +50,7 @@ def test_what_is_no_next_version_is_refused(how: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_bump_makes_the_tree_releasable(copy: Path) -> None:
     assert any("that no release has" in each for each in release.problems("", copy))
     version = release.bump("minor", copy)

@@ -47,6 +47,7 @@ def doctor(folder: Path) -> str:
     return ran.stdout
 
 
+@pytest.mark.nightly
 def test_python_is_looked_for_once_and_nothing_that_was_measured_is_kept(tmp_path: Path) -> None:
     asks = "echo FOUND"
     assert asks in doctor(tmp_path)

@@ -46,6 +46,7 @@ def run(folder: Path, people: list[str]) -> str:
     return text
 
 
+@pytest.mark.nightly
 def test_who_is_added_to_the_group_is_told_how_to_use_it_at_once(tmp_path: Path) -> None:
     text = run(tmp_path, ["ada", "grace"])
     assert "spark-1: ada, grace may use Docker without sudo" in text and "newgrp docker" in text

@@ -56,6 +56,7 @@ def test_the_models_need_no_inventory(tmp_path: Path) -> None:
     assert "Plan from the inventory" not in text
 
 
+@pytest.mark.nightly
 def test_the_models_count_recipes_of_ones_own_and_nothing_is_planned(recipe: Path) -> None:
     code, text = run(recipe, *inventory(recipe, {}), "--tags", "models")
     assert code == 0, text

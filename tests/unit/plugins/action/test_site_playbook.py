@@ -282,7 +282,11 @@ def test_a_host_that_is_not_proved_by_the_look_is_proved_as_a_whole(tmp_path: Pa
     [
         (("--check",), ["spark_info", "generation up_to_date"]),
         (("--tags", "fabric,service"), ["spark_info", "applied", "generation record"]),
-        (("--skip-tags", "firewall"), ["spark_info", "applied", "proved", "generation record"]),
+        pytest.param(
+            ("--skip-tags", "firewall"),
+            ["spark_info", "applied", "proved", "generation record"],
+            marks=pytest.mark.nightly,
+        ),
         (("-e", "spark_apply_all=true"), ["spark_info", "applied", "proved", "generation record"]),
     ],
 )
@@ -345,8 +349,8 @@ def test_a_cluster_is_up_to_date_and_proved_when_all_of_its_hosts_are(
 @pytest.mark.parametrize(
     ("tags", "parts"),
     [
-        ("service", ["service"]),
-        ("host,watchdog,gateway", ["host", "watchdog"]),
+        pytest.param("service", ["service"], marks=pytest.mark.nightly),
+        pytest.param("host,watchdog,gateway", ["host", "watchdog"], marks=pytest.mark.nightly),
         ("service,prove", ["prove", "service"]),
     ],
 )
