@@ -224,14 +224,16 @@ def other():
 
 def test_the_fleet_goes_back_and_the_same_command_again_changes_nothing():
     number, image = other()
+    # Without a number a host that a rollout has put back stays where it is.
+    given = {} if number == 2 else {"generation": number}
     before = {host: runs(host) for host in HOSTS}
-    code, text = play("rollback", "--check")
+    code, text = play("rollback", "--check", **given)
     assert code == 0, text
     assert "restarts spark-chat.service" in text
     assert {host: runs(host) for host in HOSTS} == before
     assert all(before[host] != image_id(host, image) for host in HOSTS)
     with clients() as (answers, refused):
-        code, text = play("rollback", spark_rollback_batch=2)
+        code, text = play("rollback", spark_rollback_batch=2, **given)
     assert code == 0, text
     assert refused == [] and answers, refused
     for host in HOSTS:
@@ -239,7 +241,7 @@ def test_the_fleet_goes_back_and_the_same_command_again_changes_nothing():
         assert generation(host) == (number, True)
         assert image in table(text)[host]
     before = {host: container(host) for host in HOSTS}
-    code, text = play("rollback")
+    code, text = play("rollback", **given)
     assert code == 0 and re.search(r"changed=[1-9]", text) is None, text
     assert {host: container(host) for host in HOSTS} == before
 
