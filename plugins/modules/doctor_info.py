@@ -368,7 +368,7 @@ def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
         entry: dict[str, Any] = {"path": str(path)}
         try:
             entry["age_days"] = round((time.time() - path.stat().st_mtime) / 86400, 2)
-            image = receipts.load(path.read_text(encoding="utf-8"))["deployed"].get("image")
+            image = receipts.load(path.read_text(encoding="utf-8")).deployed.get("image")
             entry["image"] = image.get("ref") if isinstance(image, dict) else image
         except (OSError, ValueError) as error:
             entry["error"] = str(error)[:200]

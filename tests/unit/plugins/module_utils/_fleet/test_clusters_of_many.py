@@ -138,13 +138,13 @@ def test_a_receipt_of_each_rank_and_a_cluster_that_loses_a_host_is_another_deplo
         receipts.build("big", {"image": "a"}, {"residency_gib": 9.0}, None, each["cluster"], each["rank"])
         for each in ranks(size).values()
     ]
-    assert [each["rank"] for each in written] == list(range(size))
-    assert {each["cluster"]["size"] for each in written} == {size}
-    smaller = {**written[0]["cluster"], "size": size - 1, "hosts": names(size - 1)}
+    assert [each.rank for each in written] == list(range(size))
+    assert {each.cluster["size"] for each in written} == {size}
+    smaller = {**written[0].cluster, "size": size - 1, "hosts": names(size - 1)}
     (finding,) = receipts.compare(
         written[0], receipts.build("big", {"image": "a"}, {"residency_gib": 9.0}, written[0], smaller, 0)
     )
-    assert finding["rule"] == "receipt.drift" and finding["message"].endswith("cluster.hosts, cluster.size")
+    assert finding.rule == "receipt.drift" and finding.message.endswith("cluster.hosts, cluster.size")
 
 
 @pytest.mark.parametrize("size", SIZES)
