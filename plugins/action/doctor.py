@@ -118,7 +118,7 @@ class ActionModule(ActionBase):
         found += [doctor.not_asked(program, why).to_dict() for program, why in sorted(unknown.items())]
         if facts.get("unknown"):
             facts = {}  # what such a host lacks is not known to be missing
-        report = doctor.HostReport(
+        report = doctor.HostReport.read(
             planned=planned,
             facts=facts,
             looked=looked,

@@ -153,7 +153,8 @@ def test_the_doctor_looks_at_each_rank(size: int) -> None:
     stopped = {"name": UNIT, "active_state": "inactive", "n_restarts": 0, "enabled": True, "queued": False}
     for body in plan_of(size)["hosts"].values():
         facts = {"units": [{**stopped, "type": "notify", "managed": True, "result": "success"}], "services": ["big"]}
-        found = {each.rule for each in doctor.check(doctor.HostReport(planned=body, facts=facts, looked=earlyoom))}
+        report = doctor.HostReport.read(body, facts, earlyoom, {}, {}, {})
+        found = {each.rule for each in doctor.check(report)}
         assert {"doctor.earlyoom", "doctor.unit_stopped"} <= found
 
 
