@@ -149,7 +149,7 @@ def test_the_uptime_of_a_service_is_the_hosts(wall: Wall, step: float) -> None:
         "services": [{"name": "a", "unit": "spark-a.service", "recipe": "r", "model": {"repo": "O/M"}, "memory": {}}]
     }
     (row,) = tables.status_rows("spark-1", planned, measured, [])
-    assert row["uptime_seconds"] == 60
+    assert row.uptime_seconds == 60
 
 
 @both_ways

@@ -89,8 +89,8 @@ def said(host: str, state: str = "active", ready: bool = True) -> dict[str, Any]
     return {"host": {**body, "resident": []}, "services": [answer] if host == "s1" else []}
 
 
-def status(size: int, **answers: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    rows: list[dict[str, Any]] = []
+def status(size: int, **answers: dict[str, Any]) -> tuple[fleet_status.Status, list[tables.Row]]:
+    rows: list[tables.Row] = []
     asked = {host: answers.get(host) or said(host) for host in names(size)}
     for host, body in plan_of(size)["hosts"].items():
         rows += tables.status_rows(host, body, asked[host]["host"], asked[host]["services"])
@@ -102,11 +102,11 @@ def status(size: int, **answers: dict[str, Any]) -> tuple[dict[str, Any], list[d
 @pytest.mark.parametrize("size", SIZES)
 def test_the_status_of_a_model_is_that_of_its_worst_rank(size: int) -> None:
     found, rows = status(size)
-    assert found["well"] and [tables.part(row) for row in rows] == [f"rank {n} of {size} (mp)" for n in range(size)]
+    assert found.well and [tables.part(row) for row in rows] == [f"rank {n} of {size} (mp)" for n in range(size)]
     for number, host in list(enumerate(names(size)))[1:]:
         found, rows = status(size, **{host: said(host, "failed")})
-        assert not found["well"] and "many/big" in found["reason"]
-        assert {row["stage"] for row in rows if row["host"] != host} == {f"rank {number}"}
+        assert not found.well and "many/big" in found.reason
+        assert {row.stage for row in rows if row.host != host} == {f"rank {number}"}
 
 
 @pytest.mark.parametrize("size", SIZES)
