@@ -226,14 +226,6 @@ def join_ranks(rows: Sequence[Row]) -> None:
                 row.ready, row.stage = False, f"rank {behind[0][0]}"
 
 
-def services(rows: Sequence[Row]) -> dict[str, bool]:
-    """Return whether each service is ready, by the name that people call it: its host's or cluster's, and its own."""
-    ready: dict[str, bool] = {}
-    for row in rows:
-        ready[row.name] = ready.get(row.name, True) and row.ready
-    return ready
-
-
 def part(row: Row) -> str:
     """Say which part of a service a row is, C(-) for the whole."""
     return f"rank {row.rank} of {row.size} ({row.executor})" if row.cluster else "-"
