@@ -134,13 +134,13 @@ def plan_and_status() -> str:
     )
 
 
-def reported(plan: Mapping[str, Any]) -> dict[str, Any]:
+def reported(plan: Mapping[str, Any]) -> fleet_status.Status:
     """Return the status of hosts with such a plan, one of whose services is down."""
     said = {
         "spark-1": asked({"heavy": (95.0, 3, 0.09)}, "fast", 14.2),
         "spark-2": asked({"qwen36": (66.0, 6, 0.18)}, "", 48.9),
     }
-    rows: list[dict[str, Any]] = []
+    rows: list[tables.Row] = []
     for host, answer in said.items():
         services = (answer.get("answers") or {}).get("services") or {}
         rows += tables.status_rows(host, plan["hosts"][host], services.get("host"), services.get("services"))

@@ -118,7 +118,7 @@ class ActionModule(ActionBase):
         found += [doctor.not_asked(program, why).to_dict() for program, why in sorted(unknown.items())]
         if facts.get("unknown"):
             facts = {}  # what such a host lacks is not known to be missing
-        report = doctor.HostReport(
+        report = doctor.HostReport.read(
             planned=planned,
             facts=facts,
             looked=looked,
@@ -143,7 +143,7 @@ def differences(planned: dict[str, Any], facts: dict[str, Any], said: dict[str, 
     if not facts or not deployed or deployed.get("failed"):
         return []
     images = None if (said.get("images") or {}).get("failed") else (said.get("images") or {}).get("images") or {}
-    found = drift.check(drift.Host(planned=planned, facts=facts, images=images, compared=deployed))
+    found = drift.check(drift.Host.read(planned).heard(facts, images, deployed))
     return [finding.to_dict() for finding in found if finding.rule not in SAID or not finding.service]
 
 

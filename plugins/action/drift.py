@@ -99,7 +99,8 @@ def about(asked: dict[str, Any]) -> dict[str, Any]:
 
 def judge(planned: dict[str, Any], asked: dict[str, Any], wanted: str, ranks: bool) -> list[dict[str, Any]]:
     """Return how one host differs."""
-    found = drift.check_lock(planned.get("findings") or [], planned.get("services") or [])
+    host = drift.Host.read(planned, wanted, ranks)
+    found = drift.check_lock(planned.get("findings") or [], host.services)
     if not asked.get("reached"):
         return [*found, drift.unreachable(str(asked.get("why") or "it was not asked")).to_dict()]
     said = images_apart(asked.get("answers") or {})
@@ -110,12 +111,9 @@ def judge(planned: dict[str, Any], asked: dict[str, Any], wanted: str, ranks: bo
     if unknown:  # what such a host lacks is not known to be missing
         return [*found, drift.not_asked(WHAT["host"], "; ".join(unknown.values())).to_dict()]
     found += [drift.not_asked(WHAT.get(name, name), str(answer.get("msg"))).to_dict() for name, answer in lost.items()]
-    host = drift.Host(
-        planned=planned,
+    host = host.heard(
         facts=(said.get("host") or {}).get("spark") or {},
         images=None if "images" in lost else (said.get("images") or {}).get("images") or {},
         compared=None if "deployed" in lost else said.get("deployed"),
-        wanted=wanted,
-        ranks=ranks,
     )
     return [*found, *(finding.to_dict() for finding in drift.check(host))]

@@ -36,8 +36,8 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         variables = task_vars or {}
         _spec, args = self.validate_argument_spec(documented(DOCUMENTATION))
-        rows: list[dict[str, Any]] = []
-        hosts: dict[str, dict[str, Any]] = {}
+        rows: list[tables.Row] = []
+        hosts: dict[str, fleet_status.HostState] = {}
         for host in variables.get("ansible_play_hosts_all") or []:
             asked = variables["hostvars"][host].get(args["asked_from"]) or {}
             planned = args["planned"].get(host) or {}
@@ -60,7 +60,7 @@ class ActionModule(ActionBase):
         if again:
             args["fail_on"] = "never"
         result.update(again=again, look=args["look"])
-        concluded = conclude(result, found, args, variables, "well", "reason", "hosts", "services")
+        concluded = conclude(result, found.plain(), args, variables, "well", "reason", "hosts", "services")
         if again:
             time.sleep(args["watch"])
         return concluded
@@ -76,7 +76,7 @@ def keep(path: str, text: str) -> None:
 
 def look(
     host: str, asked: dict[str, Any], planned: dict[str, Any], answer: str
-) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]]]:
+) -> tuple[list[tables.Row], dict[str, fleet_status.HostState]]:
     """Return the rows of a host's services, and the host as it was judged."""
     said = (asked.get("answers") or {}).get(answer) or {}
     rows = tables.status_rows(host, planned, said.get("host"), said.get("services"))

@@ -134,7 +134,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.sizes import GIB
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor_signs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import docker_facts, gb10, units
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime import endpoint, start_stages, state_file
@@ -240,7 +240,7 @@ def look_at(
         changed = None
     cache = Path(service["cache_dir"]) if service["cache_dir"] else None
     return {
-        "log": doctor.count_signs(text.splitlines(), doctor.ENGINE_SIGNS),
+        "log": doctor_signs.count_signs(text.splitlines(), doctor_signs.ENGINE_SIGNS),
         "unit_changed": changed,
         "cache": {"path": str(cache), "oldest": oldest(cache)} if cache else {},
     }
@@ -262,9 +262,9 @@ def question(service: dict[str, Any], timeout: float) -> dict[str, Any]:
         return {"text": "", "error": ""}
     body = {
         "model": probe.get("model") or service["name"],
-        "max_tokens": doctor.ANSWER_TOKENS,
+        "max_tokens": doctor_signs.ANSWER_TOKENS,
         "temperature": 0,
-        "messages": [{"role": "user", "content": doctor.QUESTION}],
+        "messages": [{"role": "user", "content": doctor_signs.QUESTION}],
     }
     try:
         client = endpoint.Client(probe["url"], endpoint.read_api_key(probe.get("api_key_file")))
@@ -336,7 +336,7 @@ def kernel_log(run: Any) -> dict[str, Any]:
     ]
     rc, out, err = run(command)
     answered("journalctl", rc, err)
-    return doctor.count_signs(out.splitlines(), doctor.KERNEL_SIGNS) if rc == 0 else {}
+    return doctor_signs.count_signs(out.splitlines(), doctor_signs.KERNEL_SIGNS) if rc == 0 else {}
 
 
 def last_boot(run: Any) -> dict[str, Any]:
@@ -368,7 +368,7 @@ def read_receipts(folder: Path) -> dict[str, dict[str, Any]]:
         entry: dict[str, Any] = {"path": str(path)}
         try:
             entry["age_days"] = round((time.time() - path.stat().st_mtime) / 86400, 2)
-            image = receipts.load(path.read_text(encoding="utf-8"))["deployed"].get("image")
+            image = receipts.load(path.read_text(encoding="utf-8")).deployed.get("image")
             entry["image"] = image.get("ref") if isinstance(image, dict) else image
         except (OSError, ValueError) as error:
             entry["error"] = str(error)[:200]

@@ -314,10 +314,10 @@ def main() -> None:
     params = module.params
     if not params["url"] and not params["unit"]:  # given, and empty
         module.fail_json(msg="one of the following is required: url, unit")
-    result, why = readiness.wait(command.reader(together=math.inf), params, module.check_mode)
+    answer, why = readiness.wait(command.reader(together=math.inf), readiness.Question.read(params), module.check_mode)
     if why:
-        module.fail_json(msg=why, **result)
-    module.exit_json(changed=False, **result)
+        module.fail_json(msg=why, **answer.plain())
+    module.exit_json(changed=False, **answer.plain())
 
 
 if __name__ == "__main__":

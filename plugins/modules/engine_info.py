@@ -207,6 +207,7 @@ findings:
       basis: measured
 """
 
+from dataclasses import asdict
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -234,18 +235,23 @@ def main() -> None:
     )
     params = module.params
     with failing(module):
-        services, system, findings = engines.look(
+        looked, system, findings = engines.look(
             runner(module),
-            params["services"],
+            [engines.Engine.read(service) for service in params["services"]],
             params["os_reserve_gib"],
             params["timeout"],
             params["root"],
             Path(params["run_dir"]),
         )
     for finding in findings:
-        if finding["severity"] != "info":
-            module.warn(f"{finding['message']} {finding['fix']}")
-    module.exit_json(changed=False, services=services, system=system, findings=findings)
+        if finding.severity != "info":
+            module.warn(f"{finding.message} {finding.fix}")
+    module.exit_json(
+        changed=False,
+        services={name: found.plain() for name, found in looked.items()},
+        system=asdict(system),
+        findings=[finding.to_dict() for finding in findings],
+    )
 
 
 if __name__ == "__main__":

@@ -455,7 +455,7 @@ def prove(module: AnsibleModule) -> dict[str, Any]:
     checked = ArgumentSpecValidator(host_proof.ARGUMENTS).validate(module.params["proof"])
     if checked.error_messages:
         module.fail_json(msg=f"proof: {'; '.join(checked.error_messages)}")
-    return host_proof.prove_at_once(module, checked.validated_parameters)
+    return host_proof.prove_at_once(module, host_proof.Task.read(checked.validated_parameters))
 
 
 def main() -> None:

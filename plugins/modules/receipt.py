@@ -110,10 +110,10 @@ findings:
 """
 
 from pathlib import Path
-from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipt_file, receipts
 
 
@@ -136,13 +136,13 @@ def main() -> None:
     params = module.params
     path = params["path"]
 
-    def make(previous: dict[str, Any] | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def make(previous: receipts.Receipt | None) -> tuple[receipts.Receipt, list[Finding]]:
         if params["benchmark"] is not None:
             if previous is None:
                 module.fail_json(
                     msg=f"there is no receipt {path} to keep the figures in; site.yml --tags prove writes it"
                 )
-            return receipts.with_benchmark(previous or {}, params["benchmark"]), []
+            return receipts.with_benchmark(previous, params["benchmark"]), []
         receipt = receipts.build(
             params["service"] or Path(path).stem,
             params["deployed"],

@@ -214,7 +214,7 @@ class Bench:
         """Return the receipt of the service, None when there is none that can be read."""
         path = Path(self.task["receipts"]) / f"{self.task['name']}.json"
         try:
-            return receipts.load(path.read_text(encoding="utf-8"))
+            return receipts.load(path.read_text(encoding="utf-8")).plain()
         except (OSError, ValueError):
             return None
 

@@ -213,10 +213,9 @@ def fast_path_summary(folder: str, service: str) -> str | None:
 def benched(folder: str, name: str) -> dict[str, Any]:
     """Return what was measured last of a service, as its receipt has it."""
     try:
-        receipt = receipts.load((Path(folder) / f"{name}.json").read_text(encoding="utf-8"))
+        found = receipts.load((Path(folder) / f"{name}.json").read_text(encoding="utf-8")).benchmark or {}
     except (OSError, ValueError):
-        receipt = {}
-    found = receipt.get("benchmark") or {}
+        found = {}
     figure = None if found.get("stale") else found.get("decode_tokens_per_second")
     return {"decode_tokens_per_second": figure, "decode_ratio": found.get("ratio")}
 

@@ -177,12 +177,13 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_p
 def main() -> None:
     """Run the module."""
     module = AnsibleModule(argument_spec=host_proof.ARGUMENTS, supports_check_mode=True)
+    task = host_proof.Task.read(module.params)
     try:
-        proof = host_proof.look(module, module.params)
+        proof = host_proof.look(module, task)
     except host_proof.Silent as silent:
-        module.fail_json(msg=str(silent), answers=silent.answers)
+        module.fail_json(msg=str(silent), answers=host_proof.plain(silent.answers))
         raise
-    module.exit_json(**host_proof.keep(module, module.params, proof))
+    module.exit_json(**host_proof.keep(module, task, proof))
 
 
 if __name__ == "__main__":

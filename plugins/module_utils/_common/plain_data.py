@@ -13,7 +13,8 @@ import ipaddress
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import fields
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 LARGEST = 2**63
@@ -26,6 +27,14 @@ EVERYWHERE = ("*",)
 """For C(endless) of C(unfit): numbers without end are allowed at any place."""
 MOST_MESSAGES = 10
 """For one value; a file that is broken as a whole is broken once."""
+
+
+T = TypeVar("T")
+
+
+def view(kind: type[T], found: Mapping[str, Any]) -> T:
+    """Return an object of a dataclass of what a mapping has of its fields. Raises TypeError where it lacks one that has no default."""
+    return kind(**{each.name: found[each.name] for each in fields(kind) if each.name in found})  # type: ignore[arg-type]  # it is a dataclass
 
 
 class InputError(ValueError):

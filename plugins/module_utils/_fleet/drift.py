@@ -13,13 +13,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .._common.docker_run import DockerRun, read_docker_run
 from .._common.findings import SEVERITIES, Finding
+from .._common.plain_data import view
 from .._host.docker_facts import FINGERPRINT_LABEL
 from .._plan import picture
+from .._plan.planned import PlannedService
 from . import generations
 from .fleet_status import short
 
@@ -39,53 +41,190 @@ OWN = re.compile(
 
 
 @dataclass(frozen=True)
+class Unit:
+    """A unit as systemd has it; one whose start waits for its turn is C(queued)."""
+
+    active: str | None = None
+    enabled: bool | None = None
+    masked: bool = False
+
+    @property
+    def up(self) -> bool:
+        """Whether it runs, or is about to."""
+        return self.active in UP
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container that runs. managed: whether its unit started it. fingerprint: of what it was started from."""
+
+    image_id: str | None = None
+    managed: bool = False
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class Spark:
+    """A host as it is now: deployed services, units and containers by name. stopped: why the guard of the memory stopped services. relays:
+    whether it passes on what is for others of a ring. versions: of C(generations.facts_of)."""
+
+    services: Sequence[str] = ()
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    containers: Mapping[str, Container] = field(default_factory=dict)
+    stopped: Mapping[str, str] = field(default_factory=dict)
+    relays: bool = False
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, spark: Mapping[str, Any]) -> Spark:
+        """Return what C(spark) of M(dgxspark.vllm.spark_info) says."""
+        units = {
+            unit["name"]: Unit(
+                "queued" if unit.get("queued") else str(unit.get("active_state")),
+                unit.get("enabled"),
+                unit.get("load_state") == "masked",
+            )
+            for unit in spark.get("units") or []
+        }
+        listed = [each for each in spark.get("containers") or [] if each.get("state") == "running"]
+        return cls(
+            services=spark.get("services") or [],
+            units=units,
+            containers={each["name"]: view(Container, each) for each in listed},
+            stopped=(spark.get("guard") or {}).get("stopped") or {},
+            relays=bool((spark.get("fabric") or {}).get("relay")),
+            versions=generations.facts_of(spark),
+        )
+
+
+@dataclass(frozen=True)
+class Model:
+    """A planned model, as a host has it: a repository at a revision, or a path. wrong: what of it is not as it should be."""
+
+    there: bool
+    wrong: Sequence[str]
+    repo: str | None = None
+    revision: str | None = None
+    path: str | None = None
+
+    def of(self, service: PlannedService) -> bool:
+        """Whether a service uses it."""
+        if not self.repo:
+            return service.model.path == self.path
+        return any((part.repo, part.revision) == (self.repo, self.revision) for part in service.model.parts)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a service was started with, as its receipt has it."""
+
+    argv: Sequence[str] = ()
+    env: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A host beside its current generation: what the module generation answers to C(action=compare), empty where it could not be asked.
+
+    files: paths by what is wrong with them. moved: models by service, each with C({repo, revision, was, is}). unrecorded: whether
+    there is no generation, of which else C(number), C(wanted), C(came_from), C(restoring), C(facts), and units and ids of images by unit are.
+    """
+
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    moved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    models: Sequence[Model] = ()
+    receipts: Mapping[str, Launch] = field(default_factory=dict)
+    unrecorded: bool = False
+    number: int | None = None
+    wanted: str | None = None
+    came_from: int | None = None
+    restoring: int | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    units_then: Mapping[str, Unit] = field(default_factory=dict)
+    images_then: Mapping[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, compared: Mapping[str, Any]) -> Compared:
+        """Return the answer of the module."""
+        recorded = compared.get("recorded") or {}
+        return cls(
+            files=compared.get("files") or {},
+            units={name: view(Unit, unit) for name, unit in (compared.get("units") or {}).items()},
+            moved=compared.get("moved") or {},
+            models=[view(Model, model) for model in compared.get("models") or []],
+            receipts={name: view(Launch, each) for name, each in (compared.get("receipts") or {}).items()},
+            unrecorded=not recorded,
+            **{name: recorded.get(name) for name in ("number", "wanted", "restoring")},
+            came_from=recorded.get("from"),
+            facts=recorded.get("facts") or {},
+            units_then={name: view(Unit, unit) for name, unit in (recorded.get("units") or {}).items()},
+            images_then={name: image.get("id") for name, image in (recorded.get("images") or {}).items()},
+        )
+
+
+@dataclass(frozen=True)
+class Locked:
+    """An image of the lock file: what is written of it, and the ids that are it."""
+
+    name: str
+    ids: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Host:
     """Everything that is known of one host; parts that nobody could tell are empty.
 
-    planned: its plan, made with what it said. facts: C(spark) of spark_info. images: of image_info. compared: the answer of the
-    module generation to C(action=compare), None where it could not be asked. wanted: the mark of what it is to be, empty where the
-    plan could not be made with all that decides it. ranks: whether the plan of its clusters was made with all of their hosts.
+    services, locked, addon_images, relay: of its plan, made with what it said; images of the lock file by reference, and whether it is to
+    pass on what is for others of a ring. images: ids by reference, None where they are not known. wanted: the mark of what it is to be,
+    empty where the plan could not be made with all that decides it. ranks: whether the plan of its clusters was made with all of their hosts.
     """
 
-    planned: Mapping[str, Any]
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    images: Mapping[str, Any] | None = None
-    compared: Mapping[str, Any] | None = None
+    services: Sequence[PlannedService]
+    locked: Mapping[str, Locked] = field(default_factory=dict)
+    addon_images: Mapping[str, str] = field(default_factory=dict)
+    relay: bool = False
+    now: Spark = field(default_factory=Spark)
+    images: Mapping[str, str | None] | None = None
+    then: Compared = field(default_factory=Compared)
     wanted: str = ""
     ranks: bool = True
 
-    @property
-    def services(self) -> Sequence[Mapping[str, Any]]:
-        """The planned services."""
-        found: Sequence[Mapping[str, Any]] = self.planned.get("services") or []
-        return found
+    @classmethod
+    def read(cls, planned: Mapping[str, Any], wanted: str = "", ranks: bool = True) -> Host:
+        """Return a host by its part of the plan, which Ansible has passed on; C(heard) adds what it said."""
+        return cls(
+            services=[PlannedService.read(service) for service in planned.get("services") or []],
+            locked={ref: view(Locked, each) for ref, each in (planned.get("images_locked") or {}).items()},
+            addon_images=planned.get("addon_images") or {},
+            relay=bool(((planned.get("cluster") or {}).get("fabric") or {}).get("relay")),
+            wanted=wanted,
+            ranks=ranks,
+        )
 
-    @property
-    def recorded(self) -> Mapping[str, Any]:
-        """What the current generation says beside its files; empty without one."""
-        return (self.compared or {}).get("recorded") or {}
+    def heard(
+        self,
+        facts: Mapping[str, Any],
+        images: Mapping[str, Any] | None = None,
+        compared: Mapping[str, Any] | None = None,
+    ) -> Host:
+        """Return it with what it said.
 
-    @property
-    def containers(self) -> dict[str, Mapping[str, Any]]:
-        """Those that run, by name."""
-        listed = self.facts.get("containers") or []
-        return {container["name"]: container for container in listed if container.get("state") == "running"}
+        :param facts: C(spark) of M(dgxspark.vllm.spark_info)
+        :param images: of M(dgxspark.vllm.image_info), None where they are not known
+        :param compared: of M(dgxspark.vllm.generation), None where it could not be asked
+        :returns: the host
+        """
+        return replace(
+            self,
+            now=Spark.read(facts),
+            images=None if images is None else {ref: (each or {}).get("id") for ref, each in images.items()},
+            then=Compared() if compared is None else Compared.read(compared),
+        )
 
-    @property
-    def units(self) -> dict[str, dict[str, Any]]:
-        """Units of services as systemd has them: C({active, enabled, masked}); a start that waits for its turn counts as one."""
-        return {
-            unit["name"]: {
-                "active": "queued" if unit.get("queued") else str(unit.get("active_state")),
-                "enabled": unit.get("enabled"),
-                "masked": unit.get("load_state") == "masked",
-            }
-            for unit in self.facts.get("units") or []
-        }
-
-    def is_here(self, service: Mapping[str, Any]) -> bool:
-        """Whether a planned service was deployed on this host at all."""
-        return service["name"] in (self.facts.get("services") or [])
+    def container(self, service: PlannedService) -> Container | None:
+        """Return the container of a service, None where it does not run."""
+        return self.now.containers.get(service.container)
 
 
 def _found(rule: str, severity: str, message: str, fix: str, service: str = "") -> Finding:
@@ -116,7 +255,7 @@ def check(host: Host) -> list[Finding]:
     findings: list[Finding] = []
     for one in CHECKS:
         findings += one(host)
-    newer = host.wanted and host.recorded.get("wanted") not in ("", None, host.wanted)
+    newer = host.wanted and host.then.wanted not in ("", None, host.wanted)
     # Where something above says already what the plan wants otherwise, this would say it twice.
     if newer and not any(finding.rule in PLAN_RULES for finding in findings):
         text = "the plan differs from what was deployed: inventory, recipe, a key or this collection has changed since."
@@ -130,51 +269,45 @@ PLAN_RULES = ("drift.not_deployed", "drift.unplanned", "drift.launch", "drift.im
 def check_services(host: Host) -> list[Finding]:
     """Planned services: deployed, run or stopped as planned, now and after a boot."""
     findings = []
-    units, containers = host.units, host.containers
-    stopped_by_guard = (host.facts.get("guard") or {}).get("stopped") or {}
     for service in host.services:
-        name, unit = service["name"], units.get(service["unit"])
-        if not host.is_here(service):
+        name, unit = service.name, host.now.units.get(service.unit)
+        if name not in host.now.services:
             text = "it is planned, but was never deployed on this host."
             findings.append(_found("not_deployed", "warning", text, f"{DEPLOY}.", name))
             continue
-        state = service.get("state", "started")
-        starts, either = state != "stopped", state == "on_demand"
-        active = unit["active"] if unit else "gone"
-        up = active in UP
-        container = containers.get(service["container"])
-        if container and not up and active not in ("deactivating", "maintenance"):
-            text = f"its container {service['container']} runs, and its unit is {active}: it was started by hand."
-            fix = f"docker rm --force {service['container']}, then systemctl start {service['unit']}, or site.yml."
+        starts, either = service.state != "stopped", service.state == "on_demand"
+        active, up = (unit.active, unit.up) if unit else ("gone", False)
+        if host.container(service) and not up and active not in ("deactivating", "maintenance"):
+            text = f"its container {service.container} runs, and its unit is {active}: it was started by hand."
+            fix = f"docker rm --force {service.container}, then systemctl start {service.unit}, or site.yml."
             findings.append(_found("by_hand", "error", text, fix, name))
         elif starts and unit is None:
-            text = f"{service['unit']} is gone."
+            text = f"{service.unit} is gone."
             findings.append(_found("stopped", "error", text, f"{DEPLOY}, which writes and starts it.", name))
         elif starts and not up and not (either and active in ("inactive", "deactivating")):
             what = "has failed" if active == "failed" else f"is {active}"
-            text = f"it should run, but {service['unit']} {what}."
+            text = f"it should run, but {service.unit} {what}."
             fix = "Run start.yml; state: stopped in the inventory says that it is meant."
-            why = stopped_by_guard.get(name)
+            why = host.now.stopped.get(name)
             if why is not None:
                 text = f"it should run, but the guard of the memory stopped it: {why or 'it does not say why'}."
                 fix = "Free the memory, then run start.yml; journalctl -u spark-guard -p warning says who took it."
             findings.append(_found("stopped", "error", text, fix, name))
         elif up and not starts:
-            text = f"it should be stopped, but {service['unit']} is {active}."
+            text = f"it should be stopped, but {service.unit} is {active}."
             fix = "Run stop.yml, or site.yml, which stops it; take state: stopped out of the inventory where it is to run."
             findings.append(_found("running", "error", text, fix, name))
-        if unit and starts and not either and unit["enabled"] is False:
-            what = "masked" if unit["masked"] else "not enabled"
-            text = f"{service['unit']} is {what}: it will not start at the next boot."
-            fix = f"systemctl unmask {service['unit']}, then site.yml." if unit["masked"] else f"{DEPLOY}."
+        if unit and starts and not either and unit.enabled is False:
+            what = "masked" if unit.masked else "not enabled"
+            text = f"{service.unit} is {what}: it will not start at the next boot."
+            fix = f"systemctl unmask {service.unit}, then site.yml." if unit.masked else f"{DEPLOY}."
             findings.append(_found("boot", "warning", text, fix, name))
-        elif unit and (either or not starts) and unit["enabled"]:
+        elif unit and (either or not starts) and unit.enabled:
             wanted = "should be started by requests alone" if either else "should be stopped"
-            text = f"{service['unit']} is enabled: it will start at the next boot, but {wanted}."
+            text = f"{service.unit} is enabled: it will start at the next boot, but {wanted}."
             findings.append(_found("boot", "warning", text, f"{DEPLOY}.", name))
-    planned = {service["name"] for service in host.services}
-    for name in sorted(set(host.facts.get("services") or []) - planned):
-        active = (units.get(f"spark-{name}.service") or {}).get("active", "gone")
+    for name in sorted(set(host.now.services) - {service.name for service in host.services}):
+        active = host.now.units.get(f"spark-{name}.service", Unit("gone")).active
         text = f"it is deployed on this host, but not in the inventory any more; its unit is {active}."
         findings.append(_found("unplanned", "warning", text, f"{DEPLOY}, which removes it.", name))
     return findings
@@ -182,18 +315,17 @@ def check_services(host: Host) -> list[Finding]:
 
 def check_addons(host: Host) -> list[Finding]:
     """Units of add-on services: as they were recorded. What they are to be the plan says in roles, not by unit."""
-    services = {service["unit"] for service in host.services}
-    services |= {f"spark-{name}.service" for name in host.facts.get("services") or []}
-    now = (host.compared or {}).get("units") or {}
+    services = {service.unit for service in host.services}
+    services |= {f"spark-{name}.service" for name in host.now.services}
     findings = []
-    for unit, then in sorted((host.recorded.get("units") or {}).items()):
-        seen = now.get(unit)
-        if unit in services or not then.get("enabled") or seen is None:  # one that is gone is a file that is gone
+    for unit, then in sorted(host.then.units_then.items()):
+        seen = host.then.units.get(unit)
+        if unit in services or not then.enabled or seen is None:  # one that is gone is a file that is gone
             continue
-        if then.get("active") == "active" and seen.get("active") not in generations.RUNNING:
-            text = f"{unit} ran when it was recorded, but is now {seen.get('active')}."
+        if then.active == "active" and seen.active not in generations.RUNNING:
+            text = f"{unit} ran when it was recorded, but is now {seen.active}."
             findings.append(_found("stopped", "error", text, f"systemctl start {unit}, or site.yml."))
-        if not seen.get("enabled"):
+        if not seen.enabled:
             text = f"{unit} is not enabled any more: it will not start at the next boot."
             findings.append(_found("boot", "warning", text, f"{DEPLOY}."))
     return findings
@@ -201,8 +333,7 @@ def check_addons(host: Host) -> list[Finding]:
 
 def check_relay(host: Host) -> list[Finding]:
     """The unit that passes on what is for other hosts of a ring, against what the inventory asks for."""
-    wanted = bool(((host.planned.get("cluster") or {}).get("fabric") or {}).get("relay"))
-    if wanted or not (host.facts.get("fabric") or {}).get("relay"):
+    if host.relay or not host.now.relays:
         return []
     text = "it passes on what is for other hosts of a ring (dgxspark-fabric-relay.service), and the inventory asks for no relay any more."
     return [_found("relay", "warning", text, f"{DEPLOY} --tags fabric, which removes it.")]
@@ -211,51 +342,49 @@ def check_relay(host: Host) -> list[Finding]:
 def check_images(host: Host) -> list[Finding]:
     """Images that run: the planned, the locked and the recorded one."""
     findings = []
-    locked = host.planned.get("images_locked") or {}
     for service in host.services:
-        container = host.containers.get(service["container"]) or {}
-        runs, ref = container.get("image_id"), service["image"]["ref"]
-        name = brief_ref(ref)
+        container, ref = host.container(service), service.image.ref
+        runs, name, locked = container.image_id if container else None, brief_ref(ref), host.locked.get(ref)
         if not runs:
             continue
-        was = ((host.recorded.get("images") or {}).get(service["unit"]) or {}).get("id")
+        was = host.then.images_then.get(service.unit)
         # The image that runs was built on the host: no name of the plan stands for it.
-        derived = bool(service.get("ray_image") or service.get("built_image"))
-        wanted = None if derived else service["image"].get("id")
-        good = [was] if derived else [wanted, *(locked.get(ref) or {}).get("ids", [])]
+        derived = bool(service.ray_image or service.built_image)
+        wanted = None if derived else service.image.id
+        good = [was] if derived else [wanted, *(locked.ids if locked else ())]
         if runs in good:
             continue
         if was and runs != was:
             text = f"it runs image {brief(runs)}, and {brief(was)} was deployed"
             text += f"; {brief(wanted)} is planned ({name})." if wanted not in (None, was) else f" ({name})."
-            fix = f"{DEPLOY} where its unit was changed, too; else systemctl restart {service['unit']}."
-            findings.append(_found("image", "error", text, fix, service["name"]))
+            fix = f"{DEPLOY} where its unit was changed, too; else systemctl restart {service.unit}."
+            findings.append(_found("image", "error", text, fix, service.name))
         elif derived or host.images is None:
             continue
         elif wanted is None:
             text = f"{name} is planned, but not on this host; it runs image {brief(runs)}."
-            findings.append(_found("image_planned", "warning", text, f"{DEPLOY}, which brings it.", service["name"]))
-        elif ref in locked:
-            text = f"it runs image {brief(runs)}, but the lock file has {brief(wanted)} ({locked[ref]['name']})."
+            findings.append(_found("image_planned", "warning", text, f"{DEPLOY}, which brings it.", service.name))
+        elif locked:
+            text = f"it runs image {brief(runs)}, but the lock file has {brief(wanted)} ({locked.name})."
             fix = f"{DEPLOY}, which serves the locked one."
-            findings.append(_found("image_planned", "warning", text, fix, service["name"]))
+            findings.append(_found("image_planned", "warning", text, fix, service.name))
         else:
             text = f"it runs image {brief(runs)}, and {name} is {brief(wanted)} on this host now."
             fix = f"{DEPLOY}, which restarts it with that one; a lock file (lock.yml) keeps what runs."
-            findings.append(_found("image_moved", "warning", text, fix, service["name"]))
+            findings.append(_found("image_moved", "warning", text, fix, service.name))
     return findings
 
 
 def check_addon_images(host: Host) -> list[Finding]:
     """Images of add-on services, against the lock file."""
     findings = []
-    by_name = {entry["name"]: (ref, entry["ids"]) for ref, entry in (host.planned.get("images_locked") or {}).items()}
-    for name, written in (host.planned.get("addon_images") or {}).items():
-        runs = (host.containers.get(f"spark-{name}") or {}).get("image_id")
+    by_name = {entry.name: (ref, entry.ids) for ref, entry in host.locked.items()}
+    for name, written in host.addon_images.items():
+        runs = host.now.containers.get(f"spark-{name}", Container()).image_id
         if not runs or written not in by_name:
             continue
         ref, ids = by_name[written]
-        if runs not in (*ids, ((host.images or {}).get(ref) or {}).get("id")):
+        if runs not in (*ids, (host.images or {}).get(ref)):
             text = f"it runs image {brief(runs)}, but the lock file has {brief(ids[0])} ({written})."
             findings.append(_found("image_planned", "warning", text, f"{DEPLOY}, which runs the locked one.", name))
     return findings
@@ -264,17 +393,17 @@ def check_addon_images(host: Host) -> list[Finding]:
 def check_models(host: Host) -> list[Finding]:
     """Models: there, whole by the lock file or by their own index, and the commit that was deployed."""
     findings = []
-    for entry in (host.compared or {}).get("models") or []:
-        users = [service["name"] for service in host.services if _uses(service, entry)]
-        what = f"{entry['repo']}@{brief_revision(entry['revision'])}" if entry.get("repo") else str(entry.get("path"))
-        if not entry["there"]:
+    for model in host.then.models:
+        users = [service.name for service in host.services if model.of(service)]
+        what = f"{model.repo}@{brief_revision(model.revision)}" if model.repo else str(model.path)
+        if not model.there:
             text, fix = f"the model {what} is not on this host.", f"{DEPLOY} --tags models, which brings it."
             findings.append(_found("model_gone", "error", text, fix, ", ".join(users)))
-        elif entry["wrong"]:
-            text = f"the model {what} is not whole: {named(entry['wrong'])}."
+        elif model.wrong:
+            text = f"the model {what} is not whole: {named(model.wrong)}."
             fix = f"{DEPLOY} --tags models, which fetches these again; -e spark_verify=all reads every byte."
             findings.append(_found("model_files", "error", text, fix, ", ".join(users)))
-    for name, entry in sorted(((host.compared or {}).get("moved") or {}).items()):
+    for name, entry in sorted(host.then.moved.items()):
         text = (
             f"{entry['repo']}@{entry['revision']} is commit {brief(entry['is'])} on this host now; "
             f"{brief(entry['was'])} was deployed."
@@ -289,53 +418,44 @@ def brief_revision(revision: Any) -> str:
     return str(revision)[:12] if re.fullmatch(r"[0-9a-f]{40}", str(revision)) else str(revision)
 
 
-def _uses(service: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    model = service["model"]
-    if not entry.get("repo"):
-        return bool(model.get("path") == entry.get("path"))
-    wanted = [(model.get("repo"), model.get("revision"))]
-    wanted += [(extra["repo"], extra.get("revision")) for extra in model.get("extra") or []]
-    return (entry["repo"], entry["revision"]) in wanted
-
-
 def check_launches(host: Host) -> list[Finding]:
     """What engines were started from, against the plan: the mark that their containers carry."""
     findings = []
     for service in host.services:
-        container = host.containers.get(service["container"])
-        if not container or (service.get("cluster") and not host.ranks):
+        container = host.container(service)
+        if not container or (service.cluster and not host.ranks):
             continue
-        if not container.get("managed"):
-            text = f"its container {service['container']} was not started by its unit."
-            fix = f"docker rm --force {service['container']}, then systemctl restart {service['unit']}, or site.yml."
-            if host.units.get(service["unit"], {}).get("active") in UP:  # else it is said already
-                findings.append(_found("by_hand", "error", text, fix, service["name"]))
+        if not container.managed:
+            text = f"its container {service.container} was not started by its unit."
+            fix = f"docker rm --force {service.container}, then systemctl restart {service.unit}, or site.yml."
+            if host.now.units.get(service.unit, Unit()).up:  # else it is said already
+                findings.append(_found("by_hand", "error", text, fix, service.name))
             continue
-        if container.get("fingerprint") == service.get("fingerprint"):
+        if container.fingerprint == service.fingerprint:
             continue
-        changed = launch_differences(service, ((host.compared or {}).get("receipts") or {}).get(service["name"]) or {})
-        if service.get("cluster"):
+        changed = launch_differences(service, host.then.receipts.get(service.name, Launch()))
+        if service.cluster:
             # What the fabric gives a rank is settled by listening on the cables, which only a deployment does.
             changed = [each for each in changed if not each.startswith("env ")]
-        if changed == ["image"] or (service.get("cluster") and not changed):  # check_images says which
+        if changed == ["image"] or (service.cluster and not changed):  # check_images says which
             continue
         text = "the planned launch differs from the running one"
         text += f": {named(changed, 8)}." if changed else "; its last receipt says no more."
         fix = f"{DEPLOY}, which restarts it."
-        findings.append(_found("launch", "warning", text, fix, service["name"]))
+        findings.append(_found("launch", "warning", text, fix, service.name))
     return findings
 
 
-def launch_differences(service: Mapping[str, Any], deployed: Mapping[str, Any]) -> list[str]:
+def launch_differences(service: PlannedService, deployed: Launch) -> list[str]:
     """Name the options and variables by which a planned launch differs from the one of a receipt; no values."""
-    if not deployed.get("argv"):
+    if not deployed.argv:
         return []
-    now = read_docker_run([str(word) for word in service.get("argv") or []]) or DockerRun()
-    then = read_docker_run([str(word) for word in deployed["argv"]]) or DockerRun()
+    now = read_docker_run([str(word) for word in service.argv]) or DockerRun()
+    then = read_docker_run([str(word) for word in deployed.argv]) or DockerRun()
     found = [] if now.image == then.image else ["image"]
     found += _changed_names(_options(now.command), _options(then.command), str)
     found += _changed_names(_docker_options(now), _docker_options(then), lambda name: f"docker run {name}")
-    found += _changed_names(service.get("env") or {}, deployed.get("env") or {}, lambda name: f"env {name}")
+    found += _changed_names(service.env, deployed.env or {}, lambda name: f"env {name}")
     return list(dict.fromkeys(found))
 
 
@@ -366,8 +486,7 @@ def _docker_options(run: DockerRun) -> dict[str, list[str]]:
 
 def check_files(host: Host) -> list[Finding]:
     """Files of this collection on the host: as the last run that finished left them. They are named, their content is not."""
-    files = (host.compared or {}).get("files") or {}
-    names = {service["name"] for service in host.services} | set(host.facts.get("services") or [])
+    names = {service.name for service in host.services} | set(host.now.services)
     words = {
         "changed": ("was changed after it was deployed.", "site.yml writes it again and restarts its units"),
         "missing": ("is missing.", "site.yml writes it again"),
@@ -376,7 +495,7 @@ def check_files(host: Host) -> list[Finding]:
     }
     findings = []
     for kind, (text, fix) in words.items():
-        for path in files.get(kind) or []:
+        for path in host.then.files.get(kind) or []:
             says = f"{fix}; what is wanted of it belongs into the inventory."
             findings.append(_found(f"file_{kind}", "warning", f"{path} {text}", says, owner(path, names)))
     return findings
@@ -392,20 +511,22 @@ def owner(path: str, names: set[str]) -> str:
 def check_host(host: Host) -> list[Finding]:
     """The host itself: its generation, and what updates change."""
     findings = []
-    recorded = host.recorded
-    if host.compared is not None and not recorded and host.facts.get("services"):
+    then = host.then
+    if then.unrecorded and host.now.services:
         text = "no state of this host was recorded, so changes by hand and by updates cannot be detected."
         findings.append(_found("unrecorded", "info", text, f"{DEPLOY}, which records one."))
-    if recorded.get("restoring") is not None:
-        text = f"a rollback to generation {recorded['restoring']} was interrupted."
+    if then.restoring is not None:
+        text = f"a rollback to generation {then.restoring} was interrupted."
         findings.append(_found("restoring", "error", text, "Run rollback.yml again, which finishes it."))
-    elif recorded.get("from") is not None and recorded["from"] != recorded.get("number"):
-        text = f"it was rolled back from generation {recorded['from']} to {recorded['number']}; the plan may be of the newer one."
+    elif then.came_from is not None and then.came_from != then.number:
+        text = (
+            f"it was rolled back from generation {then.came_from} to {then.number}; the plan may be of the newer one."
+        )
         findings.append(_found("taken_back", "info", text, f"{DEPLOY} once the cause is mended."))
-    now, then = generations.facts_of(host.facts), recorded.get("facts") or {}
     for name, word in FACTS.items():
-        if then.get(name) and now.get(name) and then[name] != now[name]:
-            text = f"{word} {now[name]}; it was {then[name]} at the last proof of this state."
+        now, was = host.now.versions.get(name), then.facts.get(name)
+        if was and now and was != now:
+            text = f"{word} {now}; it was {was} at the last proof of this state."
             findings.append(_found(name, "info", text, f"{DEPLOY}, which proves it with this one."))
     return findings
 
@@ -423,9 +544,9 @@ CHECKS: tuple[Callable[[Host], list[Finding]], ...] = (
 )
 
 
-def check_lock(findings: Sequence[Mapping[str, Any]], services: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def check_lock(findings: Sequence[Mapping[str, Any]], services: Sequence[PlannedService]) -> list[dict[str, Any]]:
     """Return what the plan of a host says about the lock file, in words that are the same on all hosts."""
-    keys = {service["name"]: str((service.get("lock") or {}).get("key") or "") for service in services}
+    keys = {service.name: str(service.lock.get("key") or "") for service in services}
     told = []
     for finding in findings:
         if not finding["rule"].startswith("lock.") or finding["rule"] in NO_DRIFT:

@@ -3,13 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How a fleet is: every service and host judged, alike ones in one line, the worst first. Pure functions.
 
-Rows are those of C(tables.status_rows). A judged row also has C(state) and C(notes).
+Rows are those of C(tables.status_rows); what is judged of them is C(state) and C(notes).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .._common import tables
@@ -71,95 +72,133 @@ def short(text: Any) -> str:
     return line if len(line) <= MOST_TEXT else line[: MOST_TEXT - 1] + "…"
 
 
-def judge_host(asked: Mapping[str, Any], answer: str) -> dict[str, Any]:
-    """Judge what M(dgxspark.vllm.ask) brought of a host; C(answer) names the one of M(dgxspark.vllm.service_info).
+@dataclass(frozen=True)
+class HostState:
+    """How a host is: C(state), of which C(well) and C(look) are those of one that answered, and why it is not known. guard: of
+    C(guard_account.account), with C(unit) and C(line); None without one."""
 
-    Returns C({state, why, notes, available_gib, total_gib, guard}); state is C(well) or C(look) for a host that answered. guard: of
-    C(guard_account.account), with C(unit) and C(line); None without one.
-    """
-    blank: dict[str, Any] = {"why": "", "notes": [], "available_gib": None, "total_gib": None, "guard": None}
+    state: str
+    why: str = ""
+    notes: Sequence[str] = field(default_factory=list)
+    available_gib: float | None = None
+    total_gib: float | None = None
+    guard: Mapping[str, Any] | None = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether it said nothing of itself."""
+        return self.state in ("unreachable", "unknown")
+
+
+@dataclass(frozen=True)
+class Status:
+    """How a fleet is; services: the worst first. reason: why it is not well, in one line."""
+
+    at: str
+    reason: str
+    counts: Mapping[str, int]
+    hosts: Mapping[str, HostState]
+    services: Sequence[tables.Row] = field(default_factory=list)
+
+    @property
+    def well(self) -> bool:
+        """Whether there is no reason that it is not."""
+        return not self.reason
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as M(dgxspark.vllm.status) does."""
+        return {
+            "schema": SCHEMA,
+            "at": self.at,
+            "well": self.well,
+            "reason": self.reason,
+            "counts": dict(self.counts),
+            "hosts": {host: asdict(body) for host, body in self.hosts.items()},
+            "services": [row.plain() for row in self.services],
+        }
+
+
+def judge_host(asked: Mapping[str, Any], answer: str) -> HostState:
+    """Judge what M(dgxspark.vllm.ask) brought of a host; C(answer) names the one of M(dgxspark.vllm.service_info)."""
     if not asked.get("reached"):
-        return {**blank, "state": "unreachable", "why": asked.get("why") or "it was not asked"}
+        return HostState("unreachable", asked.get("why") or "it was not asked")
     said = (asked.get("answers") or {}).get(answer) or {}
     if said.get("failed") or not said:
-        return {**blank, "state": "unknown", "why": short(said.get("msg") or "it was not asked")}
-    memory = (said.get("host") or {}).get("memory") or {}
-    available, notes = memory.get("available_gib"), []
+        return HostState("unknown", short(said.get("msg") or "it was not asked"))
+    host = said.get("host") or {}
+    memory, guard, notes = host.get("memory") or {}, host.get("guard"), []
+    available = memory.get("available_gib")
     if isinstance(available, (int, float)) and available < LOW_GIB:
         notes.append(f"{available:.1f} GiB of memory available")
-    notes += list(((said.get("host") or {}).get("unknown") or {}).values())
-    figures = {"available_gib": available, "total_gib": memory.get("total_gib")}
-    guard = (said.get("host") or {}).get("guard")
+    notes += list((host.get("unknown") or {}).values())
     if guard:
-        unit = guard_account.runs((said.get("host") or {}).get("units") or [])
+        unit = guard_account.runs(host.get("units") or [])
         notes += [short(note) for note in guard_account.notes(guard, unit)]
-        figures["guard"] = {**guard, "unit": unit, "line": guard_account.line(guard, unit)}
-    return {**blank, **figures, "state": "look" if notes else "well", "notes": notes}
+        guard = {**guard, "unit": unit, "line": guard_account.line(guard, unit)}
+    return HostState("look" if notes else "well", "", notes, available, memory.get("total_gib"), guard or None)
 
 
-def judge_row(row: dict[str, Any], host: Mapping[str, Any]) -> None:
+def judge_row(row: tables.Row, host: HostState) -> None:
     """Give a row its C(state) and C(notes), in place."""
-    row["notes"] = []
-    if host["state"] in ("unreachable", "unknown"):
-        row.update(state=host["state"], unit=host["state"], error=host["why"], ready=False)
+    row.notes = []
+    if host.silent:
+        row.state, row.unit, row.error, row.ready = host.state, host.state, host.why, False
         return
-    if not row["ready"] and row["meant"] == "stopped" and row["unit"] in ("inactive", "absent"):
-        row.update(state="stopped", error="")
+    if not row.ready and row.meant == "stopped" and row.unit in ("inactive", "absent"):
+        row.state, row.error = "stopped", ""
         return
-    if not row["ready"] and row["meant"] == "on_demand" and row["unit"] == "inactive" and row["kept_down"]:
-        row.update(state="down", error="")
+    if not row.ready and row.meant == "on_demand" and row.unit == "inactive" and row.kept_down:
+        row.state, row.error = "down", ""
         return
-    if not row["ready"] and row["meant"] == "on_demand" and row["unit"] in ("inactive", "deactivating"):
-        row.update(state="cold", error="")
+    if not row.ready and row.meant == "on_demand" and row.unit in ("inactive", "deactivating"):
+        row.state, row.error = "cold", ""
         return
-    if not row["ready"] and row["unit"] == tables.NOT_KNOWN and (row["rank"] or not row["error"]):
-        row["state"] = "unknown"
+    if not row.ready and row.unit == tables.NOT_KNOWN and (row.rank or not row.error):
+        row.state = "unknown"
         return
-    if not row["ready"]:
-        row["state"] = "starting" if row["unit"] in ("activating", "reloading") else "down"
+    if not row.ready:
+        row.state = "starting" if row.unit in ("activating", "reloading") else "down"
         return
-    notes = row["notes"]
-    if row["unit"] not in ("active", tables.NOT_KNOWN):
-        notes.append(f"it answers, but its unit is {row['unit']}")
-    if row["restarts"] and not row["rank"] and not row["cluster"] and (row["uptime_seconds"] or 0) < YOUNG_SECONDS:
-        count = row["restarts"]
-        notes.append(f"{count} restart{'s'[: count != 1]}, up {tables.uptime(row['uptime_seconds'])}")
-    if row["fast_path"] and row["fast_path"] not in ("ok", "-"):
-        notes.append(f"fast path: {row['fast_path']}")
-    if isinstance(row["decode_ratio"], (int, float)) and row["decode_ratio"] < SLOWER:
+    notes = row.notes
+    if row.unit not in ("active", tables.NOT_KNOWN):
+        notes.append(f"it answers, but its unit is {row.unit}")
+    if row.restarts and not row.rank and not row.cluster and (row.uptime_seconds or 0) < YOUNG_SECONDS:
+        count = row.restarts
+        notes.append(f"{count} restart{'s'[: count != 1]}, up {tables.uptime(row.uptime_seconds)}")
+    if row.fast_path and row.fast_path not in ("ok", "-"):
+        notes.append(f"fast path: {row.fast_path}")
+    if isinstance(row.decode_ratio, (int, float)) and row.decode_ratio < SLOWER:
         notes.append(f"{tables.decode(row)} tok/s when it was measured last")
-    held, planned = row["residency_gib"], row["planned_gib"]
+    held, planned = row.residency_gib, row.planned_gib
     if held and planned and held > planned * OVER:
         notes.append(f"holds {held:.1f} GiB, planned {planned:.1f}")
-    row["state"] = "look" if notes else "well"
+    row.state = "look" if notes else "well"
 
 
-def report(
-    rows: list[dict[str, Any]], hosts: Mapping[str, Mapping[str, Any]], at: str, fail_on: str = "down"
-) -> dict[str, Any]:
-    """Judge a fleet: C({schema, at, well, reason, counts, hosts, services}), services the worst first.
+def report(rows: list[tables.Row], hosts: Mapping[str, HostState], at: str, fail_on: str = "down") -> Status:
+    """Judge a fleet.
 
     rows: of all hosts, ranks not joined yet. hosts: of C(judge_host). fail_on: C(down), or C(look) to take what is worth a
     look for a failure too.
     """
     for row in rows:
-        if hosts[row["host"]]["state"] in ("unreachable", "unknown"):
-            judge_row(row, hosts[row["host"]])
+        if hosts[row.host].silent:
+            judge_row(row, hosts[row.host])
     tables.join_ranks(rows)
     _keep_one_per_set(rows)
     for row in rows:
-        judge_row(row, hosts[row["host"]])
-    rows.sort(key=lambda row: (STATES.index(row["state"]), natural(row["host"]), row["service"]))
+        judge_row(row, hosts[row.host])
+    rows.sort(key=lambda row: (STATES.index(row.state), natural(row.host), row.service))
     services: dict[str, str] = {}
     for row in rows:  # the worst rank comes first
-        services.setdefault(f"{row['cluster'] or row['host']}/{row['service']}", row["state"])
+        services.setdefault(row.name, row.state)
     counts = {state: sum(found == state for found in services.values()) for state in STATES}
-    silent = [host for host, body in hosts.items() if body["state"] in ("unreachable", "unknown")]
+    silent = [host for host, body in hosts.items() if body.silent]
     # Those of silent hosts last: the hosts themselves are named before.
     bad = [name for name, state in services.items() if state in BAD]
     bad.sort(key=lambda name: services[name] in ("unreachable", "unknown"))
     looks = [name for name, state in services.items() if state == "look"]
-    looks += [host for host, body in hosts.items() if body["state"] == "look"]
+    looks += [host for host, body in hosts.items() if body.state == "look"]
     parts = []
     if silent:
         parts.append(f"{len(silent)} of {len(hosts)} hosts did not answer: {names_text(silent)}")
@@ -167,23 +206,21 @@ def report(
         parts.append(f"{len(bad)} of {len(services)} services are not ready: {_some(bad)}")
     if looks and fail_on == "look":
         parts.append(f"{len(looks)} worth a look: {_some(looks)}")
-    return {
-        "schema": SCHEMA,
-        "at": at,
-        "well": not parts,
-        "reason": "; ".join(parts),
-        "counts": {"hosts": len(hosts), "silent": len(silent), "services": len(services), **counts},
-        "hosts": {host: dict(hosts[host]) for host in sorted(hosts, key=natural)},
-        "services": rows,
-    }
+    return Status(
+        at=at,
+        reason="; ".join(parts),
+        counts={"hosts": len(hosts), "silent": len(silent), "services": len(services), **counts},
+        hosts={host: hosts[host] for host in sorted(hosts, key=natural)},
+        services=rows,
+    )
 
 
-def _keep_one_per_set(rows: Sequence[dict[str, Any]]) -> None:
+def _keep_one_per_set(rows: Sequence[tables.Row]) -> None:
     """Of an exclusive set one service runs; the others of its host are stopped on purpose, whichever the inventory has first."""
-    serving = {(row["host"], row["exclusive"]) for row in rows if row["exclusive"] and row["ready"]}
+    serving = {(row.host, row.exclusive) for row in rows if row.exclusive and row.ready}
     for row in rows:
-        if not row["ready"] and row["meant"] == "started" and (row["host"], row["exclusive"]) in serving:
-            row["meant"] = "stopped"
+        if not row.ready and row.meant == "started" and (row.host, row.exclusive) in serving:
+            row.meant = "stopped"
 
 
 def _some(names: Sequence[str], most: int = 8) -> str:
@@ -191,9 +228,9 @@ def _some(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def head(found: Mapping[str, Any]) -> str:
+def head(found: Status) -> str:
     """Say in one line how the fleet is."""
-    counts = found["counts"]
+    counts = found.counts
     parts = [f"{counts[state]} {word}" for state, word in WORDS.items() if counts[state]]
     lost = counts["unreachable"] + counts["unknown"]
     parts[:0] = [f"{lost} on hosts that did not answer"] if lost else []
@@ -202,35 +239,35 @@ def head(found: Mapping[str, Any]) -> str:
     return f"{hosts} host{'s'[: hosts != 1]}{silent}, {services} service{'s'[: services != 1]}: {', '.join(parts) or 'none planned'}."
 
 
-def groups(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def groups(found: Status) -> list[tuple[str, str]]:
     """Put what is alike together: C([(state, line)]), the worst first, and within a state what concerns the most."""
     lines: list[tuple[str, int, str]] = []
     silent: dict[tuple[str, str], list[str]] = {}
-    for host, body in found["hosts"].items():
-        if body["state"] in ("unreachable", "unknown"):
-            silent.setdefault((body["state"], body["why"]), []).append(host)
-        elif body["notes"]:
-            lines.append(("look", 1, f"{host}: {'; '.join(body['notes'])}"))
+    for host, body in found.hosts.items():
+        if body.silent:
+            silent.setdefault((body.state, body.why), []).append(host)
+        elif body.notes:
+            lines.append(("look", 1, f"{host}: {'; '.join(body.notes)}"))
     for (state, why), hosts in silent.items():
         lines.append((state, len(hosts), f"{_counted(hosts)}: {why}"))
-    alike: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-    for row in found["services"]:
-        if row["state"] in ("unreachable", "unknown"):
+    alike: dict[tuple[str, ...], list[tables.Row]] = {}
+    for row in found.services:
+        if row.state in ("unreachable", "unknown"):
             continue
-        part = f" ({tables.part(row)})" if row["cluster"] else ""
-        said = dict.fromkeys(short(text) for text in (row["status"], row["error"]) if text)
-        reason = "" if row["state"] in BELOW else "; ".join(said) or f"no ({row['stage']})"
-        notes = "; ".join(row["notes"])
-        key = (row["state"], row["service"], str(row["model"] or "-"), part, row["unit"], reason, notes)
+        part = f" ({tables.part(row)})" if row.cluster else ""
+        said = dict.fromkeys(short(text) for text in (row.status, row.error) if text)
+        reason = "" if row.state in BELOW else "; ".join(said) or f"no ({row.stage})"
+        notes = "; ".join(row.notes)
+        key = (row.state, row.service, str(row.model or "-"), part, row.unit, reason, notes)
         alike.setdefault(key, []).append(row)
     for (state, service, model, part, unit, reason, notes), rows in alike.items():
-        hosts = [row["host"] for row in rows]
+        hosts = [row.host for row in rows]
         says = notes or (well_text(rows) if state == "well" else f"unit {unit}{f': {reason}' if reason else ''}")
         of = f" {model}," if state == "well" else ""
         lines.append((state, len(hosts), f"{service}{part} on {_counted(hosts)}:{of} {says}"))
     lines.sort(key=lambda line: (STATES.index(line[0]), -line[1], line[2]))
-    idle = [host for host, body in found["hosts"].items() if body["state"] in ("look", "well")]
-    busy = {row["host"] for row in found["services"]}
+    idle = [host for host, body in found.hosts.items() if body.state in ("look", "well")]
+    busy = {row.host for row in found.services}
     idle = [host for host in idle if host not in busy]
     if idle:
         lines.append(("well", len(idle), f"no services planned on {_counted(idle)}"))
@@ -241,11 +278,12 @@ def _counted(hosts: Sequence[str]) -> str:
     return f"{names_text(hosts)} ({len(hosts)})" if len(hosts) > 1 else names_text(hosts)
 
 
-def well_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def well_text(rows: Sequence[tables.Row]) -> str:
     """Sum up rows that are well: memory, requests, KV use at most, uptime at least."""
 
     def known(name: str) -> list[float]:
-        return [row[name] for row in rows if isinstance(row[name], (int, float))]
+        values = [getattr(row, name) for row in rows]
+        return [value for value in values if isinstance(value, (int, float))]
 
     parts = []
     held, planned = known("residency_gib"), known("planned_gib")
@@ -270,22 +308,20 @@ def well_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(parts) or "ready"
 
 
-def text(found: Mapping[str, Any], show: str = "auto") -> str:
+def text(found: Status, show: str = "auto") -> str:
     """Return what a person sees. show: C(table) (a line a service), C(groups), or C(auto), by how many services there are."""
-    many = len(found["services"]) > MOST_ROWS or (show == "auto" and len(found["hosts"]) > MOST_ROWS)
+    many = len(found.services) > MOST_ROWS or (show == "auto" and len(found.hosts) > MOST_ROWS)
     if show == "table" or (show == "auto" and not many):
-        lines = [tables.status_text(found["services"])]
+        lines = [tables.status_text(found.services)]
         # Hosts without services have no row there.
-        busy = {row["host"] for row in found["services"]}
+        busy = {row.host for row in found.services}
         lines += [
-            f"{host}: {body['why'] or '; '.join(body['notes'])}"
-            for host, body in found["hosts"].items()
-            if (body["why"] and host not in busy) or body["notes"]
+            f"{host}: {body.why or '; '.join(body.notes)}"
+            for host, body in found.hosts.items()
+            if (body.why and host not in busy) or body.notes
         ]
-        lines += [f"{host}: {body['guard']['line']}" for host, body in found["hosts"].items() if body.get("guard")]
-        lines += [
-            f"{row['host']}/{row['service']}: {'; '.join(row['notes'])}" for row in found["services"] if row["notes"]
-        ]
+        lines += [f"{host}: {body.guard['line']}" for host, body in found.hosts.items() if body.guard]
+        lines += [f"{row.host}/{row.service}: {'; '.join(row.notes)}" for row in found.services if row.notes]
         return "\n".join([*lines, head(found)])
     lines = [f"{state.upper():11}  {line}" for state, line in groups(found)]
     if len(lines) > MOST_LINES:

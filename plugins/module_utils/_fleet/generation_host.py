@@ -15,6 +15,7 @@ import os
 import pwd
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class Host:
         """Where a path of the host is."""
         return self.root / path.lstrip("/")
 
-    def read_state(self) -> dict[str, Any]:
+    def read_state(self) -> engine.State:
         """Return what the host is now."""
         files: dict[str, Any] = {}
         folders: dict[str, Any] = {}
@@ -76,9 +77,7 @@ class Host:
             for name in (path.rpartition("/")[2] for path in files if path.rpartition("/")[0] == engine.SYSTEM)
             if name.endswith((".service", ".timer", ".socket", ".path")) and "@." not in name
         }
-        state: dict[str, Any] = {"files": files, "folders": folders, "units": self.read_units()}
-        state["images"] = self.read_images(engine.service_names(files))
-        return state
+        return engine.State(files, folders, self.read_units(), self.read_images(engine.service_names(files)))
 
     def read_tree(self, tree: str, files: dict[str, Any], folders: dict[str, Any]) -> None:
         """Note all that lies below a folder."""
@@ -213,7 +212,7 @@ class Host:
     def services_of_receipts(self) -> list[dict[str, Any]]:
         """Return the services that have a receipt and settings, as far as a plan would say of them."""
         found = []
-        for name in sorted(engine.service_names(self.state["files"])):
+        for name in sorted(engine.service_names(self.state.files)):
             receipt = self.read_json(f"{engine.RECEIPTS}/{name}.json")
             settings = self.read_json(f"/etc/dgxspark/services/{name}.json")
             deployed = receipt.get("deployed") or {}
@@ -241,7 +240,7 @@ class Host:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def read_manifests(self) -> dict[int, dict[str, Any]]:
+    def read_manifests(self) -> dict[int, engine.Generation]:
         """Return the generations that are kept, by number."""
         found = {}
         for path in sorted(self.folder.glob("[0-9]*.json")):
@@ -250,20 +249,19 @@ class Host:
             except (OSError, ValueError) as error:
                 self.warn(f"{path} is no generation that can be read ({error}); it is left out")
                 continue
-            found[manifest["number"]] = manifest
+            found[manifest.number] = manifest
         return found
 
-    def read_current(self) -> dict[str, Any]:
+    def read_current(self) -> engine.Current:
         """Return which generation the host is."""
         try:
-            found = json.loads((self.folder / "current.json").read_text(encoding="utf-8"))
+            return engine.Current.read(json.loads((self.folder / "current.json").read_text(encoding="utf-8")))
         except (OSError, ValueError):
-            return {"number": max(self.manifests, default=None), "from": None, "restoring": None}
-        return {"number": None, "from": None, "restoring": None, **found}
+            return engine.Current(max(self.manifests, default=None))
 
-    def now(self) -> dict[str, Any] | None:
+    def now(self) -> engine.Generation | None:
         """Return the current generation."""
-        return self.manifests.get(self.current["number"] or 0)
+        return self.manifests.get(self.current.number or 0)
 
     def leave_out(self, paths: Collection[str], models: bool) -> None:
         """Forget what a look is not about: files, folders and units here and in the current generation.
@@ -273,20 +271,20 @@ class Host:
         folder, gone = f"{engine.SYSTEM}/", set(paths)
         units = {path[len(folder) :] for path in gone if path.startswith(folder)}
 
-        def without(entries: Mapping[str, Any] | None, names: Collection[str]) -> dict[str, Any]:
-            return {name: entry for name, entry in (entries or {}).items() if name not in names}
+        def without(entries: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+            return {name: entry for name, entry in entries.items() if name not in names}
 
-        def part(state: Mapping[str, Any]) -> dict[str, Any]:
-            kept = {name: without(state.get(name), gone) for name in ("files", "folders")}
-            kept |= {name: without(state.get(name), units) for name in ("units", "images")}
-            return {**state, **kept, **({"models": {}} if models else {})}
+        def part(state: engine.State) -> engine.State:
+            files, folders = without(state.files, gone), without(state.folders, gone)
+            own = without(state.units, units), without(state.images, units)
+            return engine.State(files, folders, *own, {} if models else state.models)
 
         self.state, self.secrets = part(self.state), without(self.secrets, gone)
         self.texts, self.began = without(self.texts, units), without(self.began, units)
         current = self.now()
         if current is not None:
-            left = {"state": part(current["state"]), "secrets": without(current["secrets"], gone)}
-            self.manifests[current["number"]] = {**current, **left}
+            secrets = without(current.secrets, gone)
+            self.manifests[current.number] = replace(current, state=part(current.state), secrets=secrets)
 
     def same(self) -> bool:
         """Whether the host is what its generation says."""
@@ -296,9 +294,9 @@ class Host:
         # The same services at the same place, which may have another commit by now.
         models = {
             name: self.model(entry["repo"], entry["revision"], None) if entry.get("repo") else entry
-            for name, entry in (current["state"].get("models") or {}).items()
+            for name, entry in current.state.models.items()
         }
-        return engine.identity({**self.state, "models": models}) == engine.identity(current["state"])
+        return replace(self.state, models=models).identity == current.state.identity
 
     def kept(self, entry: dict[str, Any]) -> bytes | None:
         """Return what was kept of a file, None when it is gone or damaged."""
@@ -313,16 +311,16 @@ class Host:
             raise Refused(f"Docker does not say which images are there: {err.strip() or f'exit code {rc}'}")
         return {f"{engine.TAG}:{tag}" for tag in out.split() if tag != "<none>"}
 
-    def steps_to(self, manifest: dict[str, Any]) -> engine.Steps:
+    def steps_to(self, manifest: engine.Generation) -> engine.Steps:
         """Return what brings the host to a generation."""
-        then = manifest["state"]
+        then = manifest.state
         texts = {}
-        for name in then["units"]:
-            entry = then["files"].get(f"{engine.SYSTEM}/{name}") or {}
+        for name in then.units:
+            entry = then.files.get(f"{engine.SYSTEM}/{name}") or {}
             place = self.folder / "store" / str(entry.get("sha256"))
             texts[name] = place.read_text(encoding="utf-8", errors="replace") if place.is_file() else ""
         # A link has no date of its own that counts: what it leads to is another file of the host.
-        known = (*self.state["files"], *self.secrets)
+        known = (*self.state.files, *self.secrets)
         files = [path for path in known if self.at(path).is_file() and not self.at(path).is_symlink()]
         times = {path: file_times.written_at(self.at(path), *self.clocks) for path in files}
         outdated = [
@@ -333,8 +331,8 @@ class Host:
         ]
         retagged = [
             name
-            for name, entry in then["images"].items()
-            if (self.state["images"].get(name) or {}).get("id") != entry.get("id")
+            for name, entry in then.images.items()
+            if (self.state.images.get(name) or {}).get("id") != entry.get("id")
         ]
         return engine.steps(self.state, then, texts, outdated, retagged)
 

@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def look(host: Host) -> dict[str, Any]:
     number, why = engine.target(host.manifests, host.current, same, host.params["generation"])
     manifest = host.manifests.get(number or 0)
     todo = host.steps_to(manifest) if manifest else engine.Steps()
-    units = (current or {"state": {}})["state"].get("units") or {}
+    units = current.state.units if current else {}
     receipts = {}
     for path in host.receipts:
         receipt = host.read_json(path)
@@ -47,13 +48,13 @@ def look(host: Host) -> dict[str, Any]:
         }
     return {
         "same": same,
-        "restoring": host.current["restoring"],
+        "restoring": host.current.restoring,
         "running": all(
-            (host.state["units"].get(name) or {}).get("active") == "active"
+            (host.state.units.get(name) or {}).get("active") == "active"
             for name, unit in units.items()
             if unit["enabled"]
         ),
-        "safe": engine.restorable(host.manifests, host.current["number"]),
+        "safe": engine.restorable(host.manifests, host.current.number),
         "target": number,
         "problems": [why] if manifest is None else missing(host, manifest),
         "key_changes": other_keys(host, manifest) if manifest else [],
@@ -61,7 +62,7 @@ def look(host: Host) -> dict[str, Any]:
         "touched": sorted({*todo.start, *todo.restart, *todo.stop}),
         "gateways": engine.gateways([current, manifest]),
         "clusters": engine.clusters([current, manifest]),
-        "plan": (manifest or {}).get("plan") or {},
+        "plan": manifest.plan if manifest else {},
         "receipts": receipts,
     }
 
@@ -71,19 +72,21 @@ def compare(host: Host) -> dict[str, Any]:
     if host.silent:
         raise Refused(f"what differs is not known: Docker does not say which images run: {host.silent}")
     current = host.now()
-    state = (current or {}).get("state") or {}
-    there, then = host.state["files"], state.get("files") or {}
+    state = current.state if current else engine.State()
+    there, then = host.state.files, state.files
     written, attributes, added = engine.differences(there, then) if current else ([], [], [])
-    keys = engine.secret_changes(host.secrets, (current or {}).get("secrets") or {}) if current else ([],) * 4
+    keys = engine.secret_changes(host.secrets, current.secrets) if current else ([],) * 4
     recorded = None
     if current is not None:
         recorded = {
-            **{key: current.get(key) for key in ("number", "at", "proven", "wanted", "facts")},
-            **{key: host.current[key] for key in ("from", "restoring")},
-            **{key: state.get(key) or {} for key in ("units", "images")},
+            **{key: getattr(current, key) for key in ("number", "at", "proven", "wanted", "facts")},
+            "from": host.current.came_from,
+            "restoring": host.current.restoring,
+            "units": state.units,
+            "images": state.images,
         }
     moved = {}
-    for name, entry in (state.get("models") or {}).items():
+    for name, entry in state.models.items():
         now = host.model(entry["repo"], entry["revision"], None)["commit"] if entry.get("repo") else None
         if now != entry.get("commit"):
             moved[name] = {**{key: entry[key] for key in ("repo", "revision")}, "was": entry["commit"], "is": now}
@@ -96,7 +99,7 @@ def compare(host: Host) -> dict[str, Any]:
             "added": sorted([*added, *keys[2]]),
             "attributes": sorted([*attributes, *keys[3]]),
         },
-        "units": host.state["units"],
+        "units": host.state.units,
         "moved": moved,
         "models": [whole(host, entry) for entry in host.params["models"]],
         "receipts": {
@@ -117,24 +120,24 @@ def up_to_date(host: Host) -> list[str]:
         return [*why, f"Docker does not say which images run: {host.silent}"]
     if current is None:
         return [*why, "nothing was recorded yet"]
-    number = current["number"]
-    state = current["state"]
-    if not current["proven"] or host.current["restoring"] is not None:
+    number = current.number
+    state = current.state
+    if not current.proven or host.current.restoring is not None:
         why.append(f"generation {number} is not proven")
-    if current["wanted"] != params["wanted"]:
-        why += other_wishes(number, current.get("parts") or {}, parts)
-    if (parts is None or "prove" in parts) and params["facts"] != current.get("facts"):
+    if current.wanted != params["wanted"]:
+        why += other_wishes(number, current.parts, parts)
+    if (parts is None or "prove" in parts) and params["facts"] != current.facts:
         why.append("kernel, driver or DGX OS are others than at the last proof")
     if not host.same():
         why.append(f"files, units, images or models are not those of generation {number}")
-    if any(engine.secret_changes(host.secrets, current["secrets"])):
+    if any(engine.secret_changes(host.secrets, current.secrets)):
         why.append(f"key files are not those of generation {number}")
-    if host.state["folders"] != state.get("folders"):
+    if host.state.folders != state.folders:
         why.append(f"folders are not those of generation {number}")
     why += engine.lines_of(host.steps_to(current))
     why += [
         f"{name} is {seen['active']}"
-        for name, seen in sorted(host.state["units"].items())
+        for name, seen in sorted(host.state.units.items())
         if seen["enabled"] and seen["active"] != "active"
     ]
     why += firewall(host) + generation_asks.lying(host)
@@ -153,7 +156,7 @@ def up_to_date(host: Host) -> list[str]:
     return why
 
 
-def other_wishes(number: int, recorded: dict[str, str], parts: dict[str, str] | None) -> list[str]:
+def other_wishes(number: int, recorded: Mapping[str, str], parts: dict[str, str] | None) -> list[str]:
     """Say what is wanted otherwise than a generation, of which the whole is.
 
     number: of the generation. recorded: the sums of what single tags had put there. parts: those of the tags of this run, None without tags.
@@ -169,7 +172,7 @@ def other_wishes(number: int, recorded: dict[str, str], parts: dict[str, str] | 
 
 def firewall(host: Host) -> list[str]:
     """Say whether the kernel's table is not what the role firewall loaded; somebody may have flushed it, or changed the ephemeral ports."""
-    if FIREWALL not in host.state["files"]:
+    if FIREWALL not in host.state.files:
         return []
     rc, out, err = host.run([NFT, "--stateless", "list", "table", "inet", "dgxspark"])
     if rc:
@@ -286,27 +289,27 @@ def whole(host: Host, asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def missing(host: Host, manifest: dict[str, Any]) -> list[str]:
+def missing(host: Host, manifest: engine.Generation) -> list[str]:
     """Say what a generation needs that is not there: images, weights, kept files, accounts."""
-    state = manifest["state"]
-    problems = missing_images(host, state["images"])
-    for name, entry in sorted((state.get("models") or {}).items()):
+    state = manifest.state
+    problems = missing_images(host, state.images)
+    for name, entry in sorted(state.models.items()):
         lost = lost_weights(host, entry)
         if lost:
             problems.append(f"{name}: {lost}; fetch it again (site.yml --tags models with that revision) and run again")
-    for path, entry in [*state["files"].items(), *manifest["receipts"].items()]:
+    for path, entry in [*state.files.items(), *manifest.receipts.items()]:
         if entry.get("sha256") and host.kept(entry) is None:
             problems.append(
-                f"{path}: what generation {manifest['number']} kept of it is gone or damaged "
+                f"{path}: what generation {manifest.number} kept of it is gone or damaged "
                 f"({host.folder}/store/{entry['sha256']}); name another generation"
             )
     problems += [
         f"{path}: this key is not on the host any more, and generations keep none; put it there (root, mode 0600), or name a "
         "generation that does without"
-        for path in engine.secret_changes(host.secrets, manifest["secrets"])[1]
+        for path in engine.secret_changes(host.secrets, manifest.secrets)[1]
     ]
     if os.geteuid() == 0:
-        for path, entry in [*state["files"].items(), *state["folders"].items()]:
+        for path, entry in [*state.files.items(), *state.folders.items()]:
             if "owner" in entry and not (
                 account(pwd.getpwnam, entry["owner"]) and account(grp.getgrnam, entry["group"])
             ):
@@ -341,10 +344,10 @@ def missing_images(host: Host, images: dict[str, Any]) -> list[str]:
     return problems
 
 
-def other_keys(host: Host, manifest: dict[str, Any]) -> list[str]:
+def other_keys(host: Host, manifest: engine.Generation) -> list[str]:
     """Say which key files are others than at the time of a generation."""
-    changed, _gone, come, _attributes = engine.secret_changes(host.secrets, manifest["secrets"])
-    number = manifest["number"]
+    changed, _gone, come, _attributes = engine.secret_changes(host.secrets, manifest.secrets)
+    number = manifest.number
     return [f"{path} changed since generation {number}; it stays as it is now" for path in changed] + [
         f"{path} is newer than generation {number}; it stays" for path in come
     ]

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -38,33 +39,34 @@ def chown(path: Path, owner: str, group: str) -> None:
         shutil.chown(path, number_or_name(owner), number_or_name(group))
 
 
-def set_current(host: Host, **values: Any) -> None:
+def set_current(host: Host, current: engine.Current) -> None:
     """Keep which generation the host is."""
-    host.current = {**host.current, **values}
-    put(host.folder / "current.json", (json.dumps(host.current, indent=1) + "\n").encode())
+    host.current = current
+    put(host.folder / "current.json", (json.dumps(current.plain(), indent=1) + "\n").encode())
 
 
-def store(host: Host, manifest: dict[str, Any]) -> None:
+def store(host: Host, manifest: engine.Generation) -> None:
     """Keep a generation: its files first, so that there is none without them."""
     for folder in (host.folder, host.folder / "store"):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
-    for path, entry in [*manifest["state"]["files"].items(), *manifest["receipts"].items()]:
+    for path, entry in [*manifest.state.files.items(), *manifest.receipts.items()]:
         if not entry.get("sha256") or (host.folder / "store" / entry["sha256"]).exists():
             continue
         content = host.at(path).read_bytes()
         if hashlib.sha256(content).hexdigest() != entry["sha256"]:
             raise Refused(f"{path} changed while it was recorded; run again when nothing else writes it")
         put(host.folder / "store" / entry["sha256"], content)
-    put(host.folder / f"{manifest['number']}.json", engine.dump(manifest).encode())
-    host.manifests[manifest["number"]] = manifest
+    put(host.folder / f"{manifest.number}.json", engine.dump(manifest).encode())
+    host.manifests[manifest.number] = manifest
 
 
 def scrub(host: Host) -> None:
     """Take the keys out of what an earlier release has kept."""
-    held = [manifest for manifest in host.manifests.values() if manifest.pop("held_secrets", False)]
+    held = [manifest for manifest in host.manifests.values() if manifest.held_secrets]
     for manifest in held:
-        put(host.folder / f"{manifest['number']}.json", engine.dump(manifest).encode())
+        host.manifests[manifest.number] = replace(manifest, held_secrets=False)
+        put(host.folder / f"{manifest.number}.json", engine.dump(manifest).encode())
     if held:
         drop_unused(host)
 
@@ -79,15 +81,15 @@ def drop_unused(host: Host) -> None:
 
 def drop_keys(host: Host) -> None:
     """Remove the key files of services that are gone: until now, the state before could have come back."""
-    known = {name for manifest in host.manifests.values() for name in engine.service_names(manifest["state"]["files"])}
-    gone = {f"{engine.SECRETS}/{name}" for name in known - engine.service_names(host.state["files"])}
+    known = {name for manifest in host.manifests.values() for name in engine.service_names(manifest.state.files)}
+    gone = {f"{engine.SECRETS}/{name}" for name in known - engine.service_names(host.state.files)}
     for path in [path for path in host.secrets if path.rpartition("/")[0] in gone]:
         host.at(path).unlink(missing_ok=True)
         host.secrets.pop(path)
-    for folder in sorted(gone & set(host.state["folders"])):
+    for folder in sorted(gone & set(host.state.folders)):
         if not any(host.at(folder).iterdir()):
             host.at(folder).rmdir()
-            host.state["folders"].pop(folder)
+            host.state.folders.pop(folder)
 
 
 def baseline(host: Host) -> None:
@@ -95,10 +97,10 @@ def baseline(host: Host) -> None:
 
     It counts as proven when every service has a receipt and its unit is active.
     """
-    names = engine.service_names(host.state["files"])
+    names = engine.service_names(host.state.files)
     if host.manifests or not names or host.check:
         return
-    active = all((host.state["units"].get(f"spark-{name}.service") or {}).get("active") == "active" for name in names)
+    active = all((host.state.units.get(f"spark-{name}.service") or {}).get("active") == "active" for name in names)
     record(host, active and all(f"{engine.RECEIPTS}/{name}.json" in host.receipts for name in names))
 
 
@@ -123,57 +125,63 @@ def record(host: Host, proven: bool | None) -> dict[str, Any]:
         )
     services = host.params["services"]
     services = host.services_of_receipts() if services is None else services
-    host.state["models"] = host.models(services)
+    host.state.models = host.models(services)
     plan = {"services": service_views.view(services, "record"), "settings": host.params["settings"]}
     current = host.now()
-    if current is not None and engine.identity(host.state) == engine.identity(current["state"]):
+    if current is not None and host.state.identity == current.state.identity:
         return {"recorded": False, "removed": [], "changed": again(host, current, bool(proven), plan)}
-    manifest = engine.build(
-        max(host.manifests, default=0) + 1,
-        host.current["number"] if current is not None else None,
-        datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        host.state,
-        host.receipts,
-        bool(proven),
-        plan,
-        host.params["wanted"],
-        "" if proven else host.params["reason"],
-        host.params["facts"],
-        host.secrets,
+    manifest = engine.Generation(
+        number=max(host.manifests, default=0) + 1,
+        parent=host.current.number if current is not None else None,
+        at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        state=host.state,
+        receipts=host.receipts,
+        proven=bool(proven),
+        plan=plan,
+        wanted=host.params["wanted"],
+        reason="" if proven else host.params["reason"],
+        facts=host.params["facts"] or {},
+        secrets=host.secrets,
         # Of others nobody has seen to it that they are what was wanted once.
-        host.params["parts"],
+        parts=host.params["parts"] or {},
     )
     if host.check:
         return {"recorded": True, "removed": [], "changed": True}
     store(host, manifest)
-    set_current(host, number=manifest["number"], **{"from": None, "restoring": None})
+    set_current(host, engine.Current(manifest.number))
     return {"recorded": True, "removed": prune(host), "changed": True}
 
 
-def again(host: Host, current: dict[str, Any], proven: bool, plan: dict[str, Any]) -> bool:
+def again(host: Host, current: engine.Generation, proven: bool, plan: dict[str, Any]) -> bool:
     """Note in the current generation what was proved of the same state once more; returns whether it is proven by that."""
     facts = host.params["facts"]
     # Another kernel or driver makes no other state; it is noted once the state was proved with it.
-    moved = bool(facts) and facts != current.get("facts")
-    moved = moved or host.secrets != current["secrets"] or host.state["folders"] != current["state"].get("folders")
-    changed = proven and not current["proven"]
+    moved = bool(facts) and facts != current.facts
+    moved = moved or host.secrets != current.secrets or host.state.folders != current.state.folders
+    changed = proven and not current.proven
     # A run with tags has applied a part: what was wanted as a whole stays what a whole run has proved.
-    wanted = host.params["wanted"] or ("" if changed else current["wanted"])
-    parts = {**(current.get("parts") or {}), **(host.params["parts"] or {})}
-    moved = moved or parts != (current.get("parts") or {})
-    if proven and (changed or wanted != current["wanted"] or moved):
-        current.update(proven=True, reason="", plan=plan, wanted=wanted, parts=parts, receipts=host.receipts)
-        current["secrets"] = host.secrets
-        current["state"]["folders"] = host.state["folders"]
-        current.update({"facts": facts} if facts else {})
-        if not host.check:
-            store(host, current)
+    wanted = host.params["wanted"] or ("" if changed else current.wanted)
+    parts = {**current.parts, **(host.params["parts"] or {})}
+    moved = moved or parts != current.parts
+    if proven and (changed or wanted != current.wanted or moved):
+        state = replace(current.state, folders=host.state.folders)
+        known = replace(
+            current, state=state, receipts=host.receipts, secrets=host.secrets, facts=facts or current.facts
+        )
+        note(host, replace(known, proven=True, reason="", plan=plan, wanted=wanted, parts=parts))
     if not host.check:
-        if host.current["restoring"] is not None:
-            set_current(host, restoring=None)
+        if host.current.restoring is not None:
+            set_current(host, replace(host.current, restoring=None))
         # The run that recorded it may have been cut off before, or Docker with it.
         name_images(host, engine.used(host.manifests.values())[1], set())
     return changed
+
+
+def note(host: Host, current: engine.Generation) -> None:
+    """Have the current generation say what is known of it by now."""
+    host.manifests[current.number] = current
+    if not host.check:
+        store(host, current)
 
 
 def confirm(host: Host) -> bool:
@@ -182,23 +190,21 @@ def confirm(host: Host) -> bool:
     Never makes one proven: services that were stopped, or failed when it was recorded, may not have been tried.
     """
     current, facts = host.now(), host.params["facts"]
-    if current is None or not current["proven"] or not facts or facts == current.get("facts") or not host.same():
+    if current is None or not current.proven or not facts or facts == current.facts or not host.same():
         return False
-    current["facts"] = facts
-    if not host.check:
-        store(host, current)
+    note(host, replace(current, facts=facts))
     return True
 
 
 def prune(host: Host) -> list[str]:
     """Remove what is not kept, and give the images of what is kept a name; returns what was removed."""
-    keep = engine.kept(host.manifests, host.current["number"], host.params["keep"])
+    keep = engine.kept(host.manifests, host.current.number, host.params["keep"])
     gone = [host.manifests.pop(number) for number in sorted(set(host.manifests) - keep)]
     for manifest in gone:
-        (host.folder / f"{manifest['number']}.json").unlink(missing_ok=True)
+        (host.folder / f"{manifest.number}.json").unlink(missing_ok=True)
     images = engine.used(host.manifests.values())[1]
     drop_unused(host)
-    removed = [f"generation {manifest['number']}" for manifest in gone]
+    removed = [f"generation {manifest.number}" for manifest in gone]
     return removed + name_images(host, images, engine.used(gone)[1] - images)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,49 +33,47 @@ def restore(host: Host) -> dict[str, Any]:
         "steps": engine.lines_of(todo) + [f"sets {entry['repo']}@{entry['revision']} back" for entry in models],
         "touched": sorted({*todo.start, *todo.restart, *todo.stop}),
         "key_changes": generation_looks.other_keys(host, manifest),
-        "plan": manifest["plan"],
-        "changed": todo.any() or bool(models) or host.current["number"] != number,
+        "plan": manifest.plan,
+        "changed": todo.any() or bool(models) or host.current.number != number,
     }
     if host.check or not result["changed"]:
-        if host.current["restoring"] is not None and not host.check:
-            generation_records.set_current(host, restoring=None)
+        if host.current.restoring is not None and not host.check:
+            generation_records.set_current(host, replace(host.current, restoring=None))
         return result
-    came = host.current["from"] if host.current["number"] == number else host.current["number"]
+    came = host.current.came_from if host.current.number == number else host.current.number
     staged: dict[str, Path] = {}
     try:
         stage(host, manifest, todo, staged)
         # Noted first, so that a run that is cut off is finished by the next one.
-        generation_records.set_current(host, restoring=number)
+        generation_records.set_current(host, replace(host.current, restoring=number))
         systemctl(host, "stop", todo.stop)
-        systemctl(host, "disable", [name for name in todo.stop if name not in manifest["state"]["units"]], allowed=True)
+        systemctl(host, "disable", [name for name in todo.stop if name not in manifest.state.units], allowed=True)
         write_back(host, manifest, todo, staged)
     finally:
         for beside in staged.values():
             beside.unlink(missing_ok=True)
     for entry in models:
         set_model(host, entry)
-    retag(host, manifest["state"]["images"])
+    retag(host, manifest.state.images)
     must(host, ["systemctl", "daemon-reload"])
     systemctl(host, "disable", todo.disable)
     systemctl(host, "enable", todo.enable)
     start(host, manifest, todo)
-    generation_records.set_current(
-        host, number=number, **{"from": came if came is not None else number, "restoring": None}
-    )
+    generation_records.set_current(host, engine.Current(number, came if came is not None else number))
     return result
 
 
-def stage(host: Host, manifest: dict[str, Any], todo: engine.Steps, staged: dict[str, Path]) -> None:
+def stage(host: Host, manifest: engine.Generation, todo: engine.Steps, staged: dict[str, Path]) -> None:
     """Write what comes back beside its place, so that a disk that is full leaves all files as they are."""
-    for path, entry in sorted(manifest["state"]["folders"].items()):
+    for path, entry in sorted(manifest.state.folders.items()):
         place = host.at(path)
         if place.is_symlink() or (place.exists() and not place.is_dir()):
             place.unlink()
         place.mkdir(parents=True, exist_ok=True)
         generation_records.chown(place, entry["owner"], entry["group"])
         place.chmod(int(entry["mode"], 8))
-    wanted = {**manifest["receipts"], **manifest["state"]["files"]}
-    for path in [*engine.differences(host.receipts, manifest["receipts"])[0], *todo.write]:
+    wanted = {**manifest.receipts, **manifest.state.files}
+    for path in [*engine.differences(host.receipts, manifest.receipts)[0], *todo.write]:
         entry, place = wanted[path], host.at(path)
         place.parent.mkdir(parents=True, exist_ok=True)
         if "link" in entry:
@@ -85,18 +84,18 @@ def stage(host: Host, manifest: dict[str, Any], todo: engine.Steps, staged: dict
         staged[path] = generation_records.beside(place, content, int(entry["mode"], 8), entry["owner"], entry["group"])
 
 
-def write_back(host: Host, manifest: dict[str, Any], todo: engine.Steps, staged: dict[str, Path]) -> None:
+def write_back(host: Host, manifest: engine.Generation, todo: engine.Steps, staged: dict[str, Path]) -> None:
     """Put in place, remove and hand over files and folders."""
-    state = manifest["state"]
+    state = manifest.state
     for path in todo.remove:
         host.at(path).unlink(missing_ok=True)
-    for path in sorted(set(host.state["folders"]) - set(state["folders"]), reverse=True):
+    for path in sorted(set(host.state.folders) - set(state.folders), reverse=True):
         if host.at(path).is_dir() and not any(host.at(path).iterdir()):
             host.at(path).rmdir()
-    receipts = engine.differences(host.receipts, manifest["receipts"])
+    receipts = engine.differences(host.receipts, manifest.receipts)
     for path in receipts[2]:
         host.at(path).unlink(missing_ok=True)
-    wanted = {**manifest["receipts"], **state["files"]}
+    wanted = {**manifest.receipts, **state.files}
     for path in [*receipts[0], *todo.write]:
         entry, place = wanted[path], host.at(path)
         if "link" in entry:
@@ -113,10 +112,10 @@ def write_back(host: Host, manifest: dict[str, Any], todo: engine.Steps, staged:
             host.at(path).chmod(int(wanted[path]["mode"], 8))
 
 
-def models_to_set(host: Host, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+def models_to_set(host: Host, manifest: engine.Generation) -> list[dict[str, Any]]:
     """Return the models whose revision is another commit by now, or whose link leads elsewhere."""
     found = []
-    for entry in (manifest["state"].get("models") or {}).values():
+    for entry in manifest.state.models.values():
         if not entry.get("repo") or entry["commit"] == entry["revision"]:
             continue
         now = host.model(entry["repo"], entry["revision"], None)
@@ -151,9 +150,9 @@ def retag(host: Host, images: dict[str, Any]) -> None:
             must(host, ["docker", "tag", entry["id"], entry["ref"]])
 
 
-def start(host: Host, manifest: dict[str, Any], todo: engine.Steps) -> None:
+def start(host: Host, manifest: engine.Generation, todo: engine.Steps) -> None:
     """Bring units along. systemd holds engines back until those before them answer; the caller waits for that."""
-    services = {f"spark-{name}.service" for name in engine.service_names(manifest["state"]["files"])}
+    services = {f"spark-{name}.service" for name in engine.service_names(manifest.state.files)}
     again = [*todo.start, *todo.restart]
     if again:
         # Earlier failures count against a start; 1: there is nothing to forget.
@@ -164,7 +163,7 @@ def start(host: Host, manifest: dict[str, Any], todo: engine.Steps) -> None:
         if name not in services
         and f"{engine.SYSTEM}/{name}" not in todo.write
         and "\nExecReload=" in host.texts.get(name, "")
-        and (host.state["images"].get(name) or {}).get("id") == (manifest["state"]["images"].get(name) or {}).get("id")
+        and (host.state.images.get(name) or {}).get("id") == (manifest.state.images.get(name) or {}).get("id")
     ]
     systemctl(host, "restart", [name for name in todo.restart if name in services], "--no-block")
     systemctl(host, "start", [name for name in todo.start if name in services], "--no-block")

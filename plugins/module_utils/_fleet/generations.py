@@ -3,13 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Generations: the numbered states of a host, and what follows when one is to come back. Decisions, without doing anything.
 
-A manifest is C({schema, number, parent, at, proven, reason, state, receipts, plan, wanted, facts}). C(state) is what a host is by:
-C({files: {path: {sha256, owner, group, mode} | {link}}, units: {name: {enabled, active}}, images: {unit: {ref, id}},
-models: {service: {repo, revision, commit, path}}}). Receipts change with every proof and are kept beside it, and whether a unit
-was active at the time makes no other state. Of key files C(secrets) has owner, mode and a slow hash, C({path: {mark, owner, group,
-mode}}), by which it can be said that one changed; their contents are nowhere. C(plan) is what the services of this state are proved
-by; C(wanted) the mark of the plan that it came from; C(facts) kernel, driver and DGX OS as they were when it was proved last (missing
-in old ones).
+A C(Generation) is what a host is by, its C(State), with what was known of it then. Receipts change with every proof and are kept beside
+the state, and whether a unit was active at the time makes no other state.
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .._common.docker_run import read_docker_run, read_unit
@@ -52,47 +47,68 @@ def keeps(path: str) -> bool:
     return inside.startswith(UNIT_PATTERN.rstrip("*"))
 
 
-def identity(state: Mapping[str, Any]) -> str:
-    """Return what two states are equal by: files, what starts at boot, images and models."""
-    units = {name: bool(unit["enabled"]) for name, unit in (state.get("units") or {}).items()}
-    images = {name: entry.get("id") for name, entry in (state.get("images") or {}).items()}
-    models = {
-        name: [entry.get("repo"), entry.get("commit"), entry.get("path")]
-        for name, entry in (state.get("models") or {}).items()
-    }
-    return checksum([state.get("files") or {}, units, images, models])
+@dataclass
+class State:
+    """What a host is by: files by path, C({sha256, owner, group, mode}) or C({link}); folders, C({owner, group, mode}); units, C({enabled,
+    active}); images by unit, C({ref, id}); models by service, C({repo, revision, commit}) or C({path})."""
+
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    folders: dict[str, dict[str, Any]] = field(default_factory=dict)
+    units: dict[str, dict[str, Any]] = field(default_factory=dict)
+    images: dict[str, dict[str, Any]] = field(default_factory=dict)
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        """What two states are equal by: files, what starts at boot, images and models."""
+        units = {name: bool(unit["enabled"]) for name, unit in self.units.items()}
+        images = {name: entry.get("id") for name, entry in self.images.items()}
+        models = {
+            name: [entry.get("repo"), entry.get("commit"), entry.get("path")] for name, entry in self.models.items()
+        }
+        return checksum([self.files, units, images, models])
 
 
-def build(
-    number: int,
-    parent: int | None,
-    at: str,
-    state: Mapping[str, Any],
-    receipts: Mapping[str, Any],
-    proven: bool,
-    plan: Mapping[str, Any] | None,
-    wanted: str,
-    reason: str = "",
-    facts: Mapping[str, Any] | None = None,
-    secrets: Mapping[str, Any] | None = None,
-    parts: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Return a manifest."""
-    return {
-        "schema": SCHEMA,
-        "number": number,
-        "parent": parent,
-        "at": at,
-        "proven": proven,
-        "reason": reason,
-        "state": dict(state),
-        "receipts": dict(receipts),
-        "secrets": dict(secrets or {}),
-        "plan": dict(plan or {}),
-        "wanted": wanted,
-        "parts": dict(parts or {}),
-        "facts": dict(facts or {}),
-    }
+@dataclass(frozen=True)
+class Generation:
+    """A numbered state of a host, as its file has it.
+
+    receipts: files. secrets: of key files owner, mode and a slow hash, C({mark, owner, group, mode}), by which it can be said that one changed;
+    their contents are nowhere. plan: what the services of this state are proved by. wanted: the mark of the plan that it came from; parts: those
+    of single tags. facts: kernel, driver and DGX OS as they were when it was proved last. held_secrets: it was read from a file with keys.
+    """
+
+    number: int
+    parent: int | None
+    at: str
+    state: State
+    receipts: Mapping[str, Any] = field(default_factory=dict)
+    proven: bool = False
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    wanted: str = ""
+    reason: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)
+    held_secrets: bool = False
+
+
+@dataclass(frozen=True)
+class Current:
+    """Which generation a host is, None without one, from which it was taken back, and to which it is being."""
+
+    number: int | None = None
+    came_from: int | None = None
+    restoring: int | None = None
+
+    @classmethod
+    def read(cls, found: Mapping[str, Any]) -> Current:
+        """Return what the file of a host says."""
+        return cls(found.get("number"), found.get("from"), found.get("restoring"))
+
+    def plain(self) -> dict[str, int | None]:
+        """Return it as the file has it."""
+        return {"number": self.number, "from": self.came_from, "restoring": self.restoring}
 
 
 def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
@@ -106,8 +122,8 @@ def facts_of(spark: Mapping[str, Any] | None) -> dict[str, str]:
     return {name: str(value) for name, value in found.items() if value}
 
 
-def load(text: str) -> dict[str, Any]:
-    """Parse a manifest. Raises ValueError saying what is wrong with it."""
+def load(text: str) -> Generation:
+    """Parse the file of a generation. Raises ValueError saying what is wrong with it."""
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
@@ -115,13 +131,16 @@ def load(text: str) -> dict[str, Any]:
         raise ValueError(f"its schema is {found.get('schema')!r}, expected {SCHEMA}")
     if not isinstance(found.get("number"), int) or not isinstance(found.get("state"), dict):
         raise ValueError("it has no number or no state")
-    if not isinstance(found.get("secrets"), dict):
+    state = State(**{each.name: found["state"].get(each.name) or {} for each in fields(State)})
+    secrets, held = found.get("secrets"), False
+    if not isinstance(secrets, dict):
         # Of a release whose generations held keys: that there were some is all that is taken over of them.
-        files = found["state"].get("files") or {}
-        found["secrets"] = {path: {"mark": None} for path in files if is_secret(path)}
-        found["state"]["files"] = {path: entry for path, entry in files.items() if not is_secret(path)}
-        found["held_secrets"] = bool(found["secrets"])
-    return found
+        secrets = {path: {"mark": None} for path in state.files if is_secret(path)}
+        state.files = {path: entry for path, entry in state.files.items() if path not in secrets}
+        held = bool(secrets)
+    kept: dict[str, Any] = {each.name: found[each.name] for each in fields(Generation) if found.get(each.name)}
+    own = {"parent": None, "at": "", **kept, "state": state, "secrets": secrets, "held_secrets": held}
+    return Generation(**own)
 
 
 def is_secret(path: str) -> bool:
@@ -147,38 +166,37 @@ def secret_changes(
     return changed, sorted(set(then) - set(now)), sorted(set(now) - set(then)), attributes
 
 
-def dump(manifest: Mapping[str, Any]) -> str:
-    """Return the text of a manifest."""
-    manifest = {key: value for key, value in manifest.items() if key != "held_secrets"}
-    return json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+def dump(manifest: Generation) -> str:
+    """Return the text of its file."""
+    found = {"schema": SCHEMA, **asdict(manifest)}
+    found.pop("held_secrets")
+    return json.dumps(found, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 # --- which one ---------------------------------------------------------------------------------------------------------
 
 
-def ancestors(manifests: Mapping[int, Mapping[str, Any]], number: int | None) -> list[int]:
+def ancestors(manifests: Mapping[int, Generation], number: int | None) -> list[int]:
     """Return a generation and those it came from, as far as they are kept; nearest first."""
     found: list[int] = []
     while number is not None and number in manifests and number not in found:
         found.append(number)
-        number = manifests[number].get("parent")
+        number = manifests[number].parent
     if number is not None and number not in manifests:
         # What it came from is not kept any more: those before that by number are what is left.
         found += sorted((each for each in manifests if each < number and each not in found), reverse=True)
     return found
 
 
-def restorable(manifests: Mapping[int, Mapping[str, Any]], number: int | None) -> int | None:
+def restorable(manifests: Mapping[int, Generation], number: int | None) -> int | None:
     """Return the nearest proven generation, the one asked about first."""
-    return next((each for each in ancestors(manifests, number) if manifests[each].get("proven")), None)
+    return next((each for each in ancestors(manifests, number) if manifests[each].proven), None)
 
 
-def target(
-    manifests: Mapping[int, Mapping[str, Any]], current: Mapping[str, Any], same: bool, asked: int = 0
-) -> tuple[int | None, str]:
+def target(manifests: Mapping[int, Generation], current: Current, same: bool, asked: int = 0) -> tuple[int | None, str]:
     """Return the generation to go back to, and why there is none.
 
-    current: C({number, from, restoring}); same: whether the host still is what that generation says. What is on a host and was
+    same: whether the host still is what that generation says. What is on a host and was
     never recorded comes after the current generation, so that one is the one before it. A host that was taken back stays where
     it is unless a number says otherwise: the same command twice goes back once.
     """
@@ -189,44 +207,44 @@ def target(
         return None, f"generation {asked} is not kept on this host (kept: {kept}); name one of these"
     if not manifests:
         return None, "this host has no generation yet; site.yml or rollout.yml records the first one"
-    number = current.get("number")
-    if current.get("restoring") in manifests:
-        return current["restoring"], ""
+    number = current.number
+    if current.restoring in manifests:
+        return current.restoring, ""
     if not same:
         found = restorable(manifests, number)
-    elif current.get("from") is not None:
+    elif current.came_from is not None:
         return number, ""
     else:
-        found = restorable(manifests, (manifests.get(number) or {}).get("parent")) if number is not None else None
+        found = restorable(manifests, manifests[number].parent) if number is not None and number in manifests else None
     if found is None:
         return None, (
             f"no proven generation before the present one is kept (kept: {kept}; "
-            f"proven: {', '.join(str(each) for each in sorted(manifests) if manifests[each].get('proven')) or 'none'}); "
+            f"proven: {', '.join(str(each) for each in sorted(manifests) if manifests[each].proven) or 'none'}); "
             "name one by -e generation=N, or deploy with site.yml"
         )
     return found, ""
 
 
-def kept(manifests: Mapping[int, Mapping[str, Any]], current: int | None, keep: int) -> set[int]:
+def kept(manifests: Mapping[int, Generation], current: int | None, keep: int) -> set[int]:
     """Return the generations that stay: the newest, the current one, and the one to go back to from there."""
     found = set(sorted(manifests, reverse=True)[: max(keep, 1)])
     if current in manifests:
         found.add(int(current or 0))
-        before = restorable(manifests, manifests[int(current or 0)].get("parent"))
+        before = restorable(manifests, manifests[int(current or 0)].parent)
         if before is not None:
             found.add(before)
     return found
 
 
-def used(manifests: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
+def used(manifests: Iterable[Generation]) -> tuple[set[str], set[str]]:
     """Return the sums of the files and the ids of the images that generations name."""
     sums: set[str] = set()
     images: set[str] = set()
     for manifest in manifests:
-        state = manifest["state"]
-        for entry in [*(state.get("files") or {}).values(), *(manifest.get("receipts") or {}).values()]:
+        state = manifest.state
+        for entry in [*state.files.values(), *manifest.receipts.values()]:
             sums |= {entry["sha256"]} if entry.get("sha256") else set()
-        images |= {entry["id"] for entry in (state.get("images") or {}).values() if entry.get("id")}
+        images |= {entry["id"] for entry in state.images.values() if entry.get("id")}
     return sums, images
 
 
@@ -321,8 +339,8 @@ def service_names(files: Iterable[str]) -> set[str]:
 
 
 def steps(
-    now: Mapping[str, Any],
-    then: Mapping[str, Any],
+    now: State,
+    then: State,
     texts: Mapping[str, str],
     outdated: Iterable[str] = (),
     retagged: Iterable[str] = (),
@@ -333,14 +351,14 @@ def steps(
     that was cut off. retagged: units whose image is another by the same name.
     """
     todo = Steps()
-    todo.write, todo.attributes, todo.remove = differences(now["files"], then["files"])
+    todo.write, todo.attributes, todo.remove = differences(now.files, then.files)
     changed = {*todo.write, *todo.remove}
-    services = service_names(then["files"])
+    services = service_names(then.files)
     # Units are stopped before their files go, the last that was started first.
-    todo.stop = [name for name in sorted(now["units"], reverse=True) if name not in then["units"]]
+    todo.stop = [name for name in sorted(now.units, reverse=True) if name not in then.units]
     again = {*outdated, *retagged}
-    for name in sorted(then["units"]):
-        unit, seen = then["units"][name], now["units"].get(name) or {"enabled": False, "active": "inactive"}
+    for name in sorted(then.units):
+        unit, seen = then.units[name], now.units.get(name) or {"enabled": False, "active": "inactive"}
         if bool(unit["enabled"]) != bool(seen["enabled"]):
             (todo.enable if unit["enabled"] else todo.disable).append(name)
         running = seen["active"] in RUNNING
@@ -372,11 +390,11 @@ def lines_of(todo: Steps) -> list[str]:
     return [f"{word} {', '.join(getattr(todo, name))}" for name, word in words.items() if getattr(todo, name)]
 
 
-def gateways(manifests: Iterable[Mapping[str, Any] | None]) -> list[dict[str, str]]:
+def gateways(manifests: Iterable[Generation | None]) -> list[dict[str, str]]:
     """Return by what names gateways know the services of generations: C([{name, unit, host, backend}])."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     for manifest in manifests:
-        for service in ((manifest or {}).get("plan") or {}).get("services") or []:
+        for service in (manifest.plan.get("services") or []) if manifest else []:
             known = service.get("gateway")
             if known:
                 found[known["host"], known["backend"]] = {
@@ -388,11 +406,11 @@ def gateways(manifests: Iterable[Mapping[str, Any] | None]) -> list[dict[str, st
     return [found[key] for key in sorted(found)]
 
 
-def clusters(manifests: Iterable[Mapping[str, Any] | None]) -> dict[str, list[str]]:
+def clusters(manifests: Iterable[Generation | None]) -> dict[str, list[str]]:
     """Return the hosts of each cluster that generations have a part of."""
     found: dict[str, list[str]] = {}
     for manifest in manifests:
-        for service in ((manifest or {}).get("plan") or {}).get("services") or []:
+        for service in (manifest.plan.get("services") or []) if manifest else []:
             cluster = service.get("cluster")
             if cluster:
                 known = found.setdefault(cluster["name"], [])
@@ -400,14 +418,14 @@ def clusters(manifests: Iterable[Mapping[str, Any] | None]) -> dict[str, list[st
     return found
 
 
-def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def summary(manifest: Generation) -> dict[str, Any]:
     """Return what people want to know of a generation: which service runs what."""
-    state = manifest["state"]
+    state = manifest.state
     services = {}
-    named = {service.get("name"): service for service in (manifest.get("plan") or {}).get("services") or []}
-    for name in sorted(service_names(state.get("files") or {})):
-        model = (state.get("models") or {}).get(name) or {}
-        image = (state.get("images") or {}).get(f"spark-{name}.service") or {}
+    named = {service.get("name"): service for service in manifest.plan.get("services") or []}
+    for name in sorted(service_names(state.files)):
+        model = state.models.get(name) or {}
+        image = state.images.get(f"spark-{name}.service") or {}
         planned = named.get(name) or {}
         services[name] = {
             # The name that people know, where the unit has the digest alone.
@@ -417,11 +435,6 @@ def summary(manifest: Mapping[str, Any]) -> dict[str, Any]:
             "commit": model.get("commit"),
         }
     return {
-        "number": manifest["number"],
-        "parent": manifest.get("parent"),
-        "at": manifest.get("at"),
-        "proven": bool(manifest.get("proven")),
-        "reason": manifest.get("reason") or "",
-        "wanted": manifest.get("wanted") or "",
+        **{key: getattr(manifest, key) for key in ("number", "parent", "at", "proven", "reason", "wanted")},
         "services": services,
     }

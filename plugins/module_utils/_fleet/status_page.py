@@ -10,10 +10,12 @@ escaped, in one bounded line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 from .._common import tables
+from .._common.tables import Row, Watched
 from .._plan import page_parts, picture
 from . import fleet_status
 
@@ -28,6 +30,20 @@ SHADES = {
     "stopped": "",
 }
 """The colour of each state; its word always stands beside it."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An endpoint that is no service of the plan, and what its check said. where: its host and port."""
+
+    key: str
+    where: str
+    ok: bool
+    error: str = ""
+    hint: str = ""
+    note: str = ""
+
+
 MOST_OPEN = picture.MOST_TABLES
 STYLE = """
 .pair{display:grid;grid-template-columns:3rem 1fr 7.5rem;gap:.3rem .8rem;align-items:center;margin:.5rem 0}
@@ -47,9 +63,9 @@ FIXES = {
 
 
 def page(
-    found: Mapping[str, Any],
+    found: fleet_status.Status,
     planned: Mapping[str, Mapping[str, Any]],
-    others: Sequence[Mapping[str, Any]] = (),
+    others: Sequence[Endpoint] = (),
     note: str = "",
 ) -> str:
     """Return the page.
@@ -59,10 +75,10 @@ def page(
     moment of the page, plain text.
     """
     hosts = sorted(
-        found["hosts"], key=lambda host: (fleet_status.STATES.index(_worst(found, host)), picture.natural(host))
+        found.hosts, key=lambda host: (fleet_status.STATES.index(_worst(found, host)), picture.natural(host))
     )
     sections = [
-        f'<p class="soft">{escape(fleet_status.head(found))} As of {escape(str(found["at"]))}.{escape(f" {note}" if note else "")}</p>',
+        f'<p class="soft">{escape(fleet_status.head(found))} As of {escape(str(found.at))}.{escape(f" {note}" if note else "")}</p>',
         _tiles(found),
         _attention(found, planned, others),
         "<section>",
@@ -75,21 +91,21 @@ def page(
     return page_parts.document("Status of DGX Sparks", [section for section in sections if section], STYLE)
 
 
-def _rows(found: Mapping[str, Any], host: str) -> list[Mapping[str, Any]]:
-    return [row for row in found["services"] if row["host"] == host]
+def _rows(found: fleet_status.Status, host: str) -> list[Row]:
+    return [row for row in found.services if row.host == host]
 
 
-def _worst(found: Mapping[str, Any], host: str) -> str:
+def _worst(found: fleet_status.Status, host: str) -> str:
     """The state of a host with its services: the worst of them."""
     states = [
-        found["hosts"][host]["state"],
-        *(row["state"] for row in _rows(found, host) if row["state"] not in fleet_status.MEANT_IDLE),
+        found.hosts[host].state,
+        *(row.state for row in _rows(found, host) if row.state not in fleet_status.MEANT_IDLE),
     ]
     return str(min(states, key=fleet_status.STATES.index))
 
 
-def _tiles(found: Mapping[str, Any]) -> str:
-    counts = found["counts"]
+def _tiles(found: fleet_status.Status) -> str:
+    counts = found.counts
     items = [(str(counts["hosts"]), "hosts" if counts["hosts"] != 1 else "host", "")]
     items += [(str(counts["silent"]), "not answering", "fails")] if counts["silent"] else []
     items += [
@@ -97,27 +113,26 @@ def _tiles(found: Mapping[str, Any]) -> str:
         for state, word in fleet_status.WORDS.items()
         if counts[state]
     ]
-    running = [row["requests_running"] for row in found["services"] if _figure(row["requests_running"])]
+    running = [each for row in found.services if (each := _figure(row.requests_running)) is not None]
     items += [(str(int(sum(running))), "requests now", "")] if running else []
     return page_parts.tiles(items)
 
 
-def _figure(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+def _figure(value: Any) -> float | None:
+    """What a host said, as far as it is a number."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 # --- what needs attention ---------------------------------------------------------------------------------------------
 
 
-def _attention(
-    found: Mapping[str, Any], planned: Mapping[str, Mapping[str, Any]], others: Sequence[Mapping[str, Any]]
-) -> str:
+def _attention(found: fleet_status.Status, planned: Mapping[str, Mapping[str, Any]], others: Sequence[Endpoint]) -> str:
     """What is not well, the worst first, each with its fix; then errors and warnings of the plan."""
     lines = [*_silent(found), *_troubled(found)]
     lines += [
-        _item(str(each["key"]), "down", str(each["error"]), str(each["hint"] or "See its log."), "fails")
+        _item(str(each.key), "down", str(each.error), str(each.hint or "See its log."), "fails")
         for each in others
-        if not each["ok"]
+        if not each.ok
     ]
     lines += _of_plan(found, planned)
     if not lines:
@@ -133,41 +148,41 @@ def _item(where: str, word: str, text: str, fix: str, shade: str) -> str:
     )
 
 
-def _silent(found: Mapping[str, Any]) -> list[str]:
+def _silent(found: fleet_status.Status) -> list[str]:
     groups: dict[tuple[str, str, str], list[str]] = {}
-    for host, body in found["hosts"].items():
-        if body["state"] in ("unreachable", "unknown"):
-            groups.setdefault((body["state"], body["why"], FIXES[body["state"]]), []).append(host)
-        elif body["notes"]:
-            groups.setdefault(("look", "; ".join(body["notes"]), FIXES["look"].format(host=host)), []).append(host)
+    for host, body in found.hosts.items():
+        if body.silent:
+            groups.setdefault((body.state, body.why, FIXES[body.state]), []).append(host)
+        elif body.notes:
+            groups.setdefault(("look", "; ".join(body.notes), FIXES["look"].format(host=host)), []).append(host)
     ordered = sorted(groups.items(), key=lambda item: fleet_status.STATES.index(item[0][0]))
     return [_item(picture.names_text(hosts), key[0], key[1], key[2], SHADES[key[0]]) for key, hosts in ordered]
 
 
-def _troubled(found: Mapping[str, Any]) -> list[str]:
+def _troubled(found: fleet_status.Status) -> list[str]:
     lines = []
-    for row in found["services"]:
-        state = row["state"]
+    for row in found.services:
+        state = row.state
         if state not in ("down", "starting", "look"):
             continue
-        said = dict.fromkeys(str(text) for text in (row["status"], row["error"], *row["notes"]) if text)
+        said = dict.fromkeys(str(text) for text in (row.status, row.error, *row.notes) if text)
         fix = FIXES.get(state, "On {host}: journalctl -eu spark-{service}; doctor.yml --limit {host} explains it.")
         lines.append(
             _item(
-                f"{row['host']}/{row['service']}",
+                f"{row.host}/{row.service}",
                 state,
-                "; ".join(said) or f"no answer ({row['stage']})",
-                fix.format(host=row["host"], service=row["service"]),
+                "; ".join(said) or f"no answer ({row.stage})",
+                fix.format(host=row.host, service=row.service),
                 SHADES[state],
             )
         )
     return lines
 
 
-def _of_plan(found: Mapping[str, Any], planned: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _of_plan(found: fleet_status.Status, planned: Mapping[str, Mapping[str, Any]]) -> list[str]:
     findings = [
         {"host": host, **finding}
-        for host in found["hosts"]
+        for host in found.hosts
         for finding in (planned.get(host) or {}).get("findings") or []
         if finding["severity"] != "info"
     ]
@@ -186,9 +201,9 @@ def _of_plan(found: Mapping[str, Any], planned: Mapping[str, Mapping[str, Any]])
 # --- hosts ------------------------------------------------------------------------------------------------------------
 
 
-def _host(host: str, found: Mapping[str, Any], body: Mapping[str, Any], unfolded: bool) -> str:
+def _host(host: str, found: fleet_status.Status, body: Mapping[str, Any], unfolded: bool) -> str:
     """One host: memory as it is beside the planned, and its services."""
-    rows, said, state = _rows(found, host), found["hosts"][host], _worst(found, host)
+    rows, said, state = _rows(found, host), found.hosts[host], _worst(found, host)
     live = live_map(said, rows, body)
     shade = SHADES[state]
     lines = [
@@ -201,7 +216,7 @@ def _host(host: str, found: Mapping[str, Any], body: Mapping[str, Any], unfolded
     if body.get("memory_map"):
         lines.append(_pair("plan", {"memory_map": body["memory_map"], "total_gib": body["total_gib"]}))
     if not live:
-        lines.append(f"<p>Its memory is not known: {escape(fleet_status.short(said['why'] or 'it did not say'))}.</p>")
+        lines.append(f"<p>Its memory is not known: {escape(fleet_status.short(said.why or 'it did not say'))}.</p>")
     lines += [_services(rows, host), "</div></details>"]
     return "\n".join(lines)
 
@@ -213,19 +228,15 @@ def _pair(word: str, body: Mapping[str, Any]) -> str:
     )
 
 
-def live_map(
-    said: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], body: Mapping[str, Any]
-) -> dict[str, Any] | None:
+def live_map(said: fleet_status.HostState, rows: Iterable[Row], body: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the memory of a host as it is: what services hold, all else, what is available. None where it is not known.
 
     said: the host of C(fleet_status.report). rows: its services. body: its plan, for the order, and so the colours, of services.
     """
-    if not _figure(said.get("total_gib")) or not _figure(said.get("available_gib")):
+    total, available = _figure(said.total_gib), _figure(said.available_gib)
+    if total is None or available is None or not 0 <= available <= total:
         return None
-    total, available = float(said["total_gib"]), float(said["available_gib"])
-    if not 0 <= available <= total:
-        return None
-    held = {row["service"]: float(row["residency_gib"]) for row in rows if _figure(row["residency_gib"])}
+    held = {row.service: each for row in rows if (each := _figure(row.residency_gib)) is not None}
     order = dict.fromkeys([part["service"] for part in body.get("memory_map") or [] if part["service"]] + [*held])
     parts = [
         {"label": name, "gib": max(held.get(name, 0.0), 0.0), "kind": "weights", "service": name} for name in order
@@ -247,10 +258,10 @@ WATCHED = ("served tok/s", "last proof")
 """Columns of what the fleet monitor knows beside the others."""
 
 
-def _services(rows: Sequence[Mapping[str, Any]], host: str) -> str:
+def _services(rows: Sequence[Row], host: str) -> str:
     if not rows:
         return "<p>No services planned.</p>"
-    watched = any("tokens_per_second" in row for row in rows)
+    watched = any(row.watched for row in rows)
     heads = [*HEADS, *(WATCHED if watched else ())]
     return _table(f"services of {host}", heads, [_service(row, watched) for row in rows])
 
@@ -267,51 +278,50 @@ def _table(label: str, heads: Iterable[str], rows: Iterable[str]) -> str:
     return "".join([*lines, "</tbody></table></div>"])
 
 
-def _others(others: Sequence[Mapping[str, Any]]) -> str:
+def _others(others: Sequence[Endpoint]) -> str:
     """Return what else is checked: gateway, speech, Ollama, further endpoints."""
     if not others:
         return ""
     rows = []
     for each in others:
-        shade, word = ("fits", "up") if each["ok"] else ("fails", "down")
-        said = fleet_status.short(each["error"] or each.get("note") or "")
+        shade, word = ("fits", "up") if each.ok else ("fails", "down")
+        said = fleet_status.short(each.error or each.note or "")
         rows.append(
-            f"<tr><td>{escape(str(each['key']))}</td><td>{escape(str(each['where']))}</td>"
+            f"<tr><td>{escape(str(each.key))}</td><td>{escape(str(each.where))}</td>"
             f'<td><span class="word {shade}">{word}</span></td><td>{escape(said)}</td></tr>'
         )
     table = _table("other endpoints", ("endpoint", "address", "state", "said"), rows)
     return f'<section><h2>Other endpoints</h2><div class="open inside">{table}</div></section>'
 
 
-def _proof(row: Mapping[str, Any]) -> str:
+def _proof(watched: Watched) -> str:
     """Say when a service was proved last, and how fast it was."""
-    measured = f", {row['proved_rate']:.1f} tok/s" if _figure(row.get("proved_rate")) else ""
-    return f"{row['proved']}{measured}" if row.get("proved") else "-"
+    measured = f", {watched.proved_rate:.1f} tok/s" if watched.proved_rate is not None else ""
+    return f"{watched.proved}{measured}" if watched.proved else "-"
 
 
-def _service(row: Mapping[str, Any], watched: bool) -> str:
-    use, running = row["kv_cache_usage"], row["requests_running"]
-    shade = SHADES[row["state"]]
+def _service(row: Row, watched: bool) -> str:
+    use, running = _figure(row.kv_cache_usage), _figure(row.requests_running)
+    shade = SHADES[row.state]
     stage = (
-        ""
-        if row["state"] in ("well", "look", *fleet_status.MEANT_IDLE)
-        else f"<small>{escape(str(row['stage']))}</small>"
+        "" if row.state in ("well", "look", *fleet_status.MEANT_IDLE) else f"<small>{escape(str(row.stage))}</small>"
     )
-    part = f"<small>{escape(tables.part(row))}</small>" if row["cluster"] else ""
+    part = f"<small>{escape(tables.part(row))}</small>" if row.cluster else ""
     cells = [
-        f"<td>{escape(str(row['service']))}{part}</td>",
-        f"<td>{escape(str(row['model'] or '-'))}</td>",
-        f'<td><span class="word {shade}">{escape(row["state"])}</span>{stage}</td>',
-        page_parts.cell("requests", f"{int(running)}+{int(row['requests_waiting'] or 0)}" if _figure(running) else "-"),
-        page_parts.cell("KV use", f"{100 * use:.0f} %" if _figure(use) else "-"),
-        page_parts.cell("GiB", tables.gib(row["residency_gib"], already_gib=True)),
-        page_parts.cell("planned", tables.gib(row["planned_gib"], already_gib=True)),
+        f"<td>{escape(str(row.service))}{part}</td>",
+        f"<td>{escape(str(row.model or '-'))}</td>",
+        f'<td><span class="word {shade}">{escape(row.state)}</span>{stage}</td>',
+        page_parts.cell("requests", "-" if running is None else f"{int(running)}+{int(row.requests_waiting or 0)}"),
+        page_parts.cell("KV use", "-" if use is None else f"{100 * use:.0f} %"),
+        page_parts.cell("GiB", tables.gib(row.residency_gib, already_gib=True)),
+        page_parts.cell("planned", tables.gib(row.planned_gib, already_gib=True)),
         page_parts.cell("tok/s", tables.decode(row)),
-        f"<td>{escape(str(row['fast_path'] or '-'))}</td>",
-        f'<td class="v">{escape(tables.uptime(row["uptime_seconds"]))}</td>',
+        f"<td>{escape(str(row.fast_path or '-'))}</td>",
+        f'<td class="v">{escape(tables.uptime(row.uptime_seconds))}</td>',
     ]
     if watched:
-        served = row.get("tokens_per_second")
-        cells.append(page_parts.cell("served tok/s", f"{served:.1f}" if _figure(served) else "-"))
-        cells.append(f'<td class="v">{escape(_proof(row))}</td>')
+        known = row.watched or Watched(None, None, None)
+        served = known.tokens_per_second
+        cells.append(page_parts.cell("served tok/s", "-" if served is None else f"{served:.1f}"))
+        cells.append(f'<td class="v">{escape(_proof(known))}</td>')
     return f"<tr>{''.join(cells)}</tr>"

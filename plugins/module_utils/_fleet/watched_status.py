@@ -10,6 +10,7 @@ a Spark without exporters has no memory and no units here, a service that the mo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, Optional
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ from .._common import tables
 from .._common.sizes import GIB
 from .._runtime import metrics
 from . import fleet_status
+from .status_page import Endpoint
 
 READ = ("dgxspark_", "node_time_seconds")
 """How the names of metrics begin that are read."""
@@ -83,7 +85,7 @@ def report(
     figures: Mapping[str, Mapping[str, Any]],
     exporters: Mapping[str, Exporter],
     now: float,
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+) -> tuple[fleet_status.Status, list[Endpoint]]:
     """Return the status as C(fleet_status.report) makes it, and the checks of what is no engine of the plan.
 
     :param plans: of C(planned), by host
@@ -92,8 +94,8 @@ def report(
     :param exporters: Spark to what its exporter said
     :param now: seconds since 1970
     """
-    rows: list[dict[str, Any]] = []
-    hosts: dict[str, dict[str, Any]] = {}
+    rows: list[tables.Row] = []
+    hosts: dict[str, fleet_status.HostState] = {}
     engines: set[str] = set()
     for host, body in plans.items():
         keys = {service["name"]: key(host, service) for service in body["services"]}
@@ -105,8 +107,12 @@ def report(
         rows += own
     moment = datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds")
     found = fleet_status.report(rows, hosts, moment)
-    others = [{"key": name, **check} for name, check in checks.items() if name not in engines]
-    return found, [{**each, "where": urlsplit(str(each["url"])).netloc} for each in others]
+    return found, [_other(name, check) for name, check in checks.items() if name not in engines]
+
+
+def _other(name: str, check: Mapping[str, Any]) -> Endpoint:
+    said = {key: str(check.get(key) or "") for key in ("error", "hint", "note")}
+    return Endpoint(name, urlsplit(str(check["url"])).netloc, bool(check["ok"]), **said)
 
 
 def key(host: str, service: Mapping[str, Any]) -> str:
@@ -214,7 +220,7 @@ def _of_host(
     figures: Mapping[str, Mapping[str, Any]],
     seen: _Host,
     why: str,
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+) -> tuple[list[tables.Row], fleet_status.HostState]:
     """Return the rows of a host, and the host as it was judged."""
     services = body["services"]
     measured = seen.measured(services)
@@ -233,12 +239,12 @@ def _of_host(
     if not silent:
         # Said where the memory would be drawn; no exporters at all are the owner's choice, and nothing to look at.
         broken = [] if seen.told or why == NO_EXPORTERS else [why]
-        judged["notes"] = [*judged["notes"], *broken, *seen.notes()]
-        judged["state"] = "look" if judged["notes"] else "well"
-        judged["why"] = "" if seen.fresh else why or "its collector has stopped"
+        notes = [*judged.notes, *broken, *seen.notes()]
+        told = "" if seen.fresh else why or "its collector has stopped"
+        judged = replace(judged, notes=notes, state="look" if notes else "well", why=told)
     rows = tables.status_rows(host, body, measured, answers)
     for row, answer in zip(rows, answers):
-        row.update({name: answer[name] for name in ("tokens_per_second", "proved", "proved_rate")})
+        row.watched = tables.Watched(answer["tokens_per_second"], answer["proved"], answer["proved_rate"])
     return rows, judged
 
 

@@ -1,24 +1,25 @@
 # Copyright: (c) 2026, dgxspark.vllm contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Views of a planned service: the keys of it that a module is given, or that a generation keeps. No other place lists them."""
+"""Views of a planned service: the keys of it that a module is given, which are its arguments, or that a generation keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_ENGINE = ("name", "unit", "container", "rank", "cluster", "memory", "fast_path", "probe")
-_QUESTION = ("url", "served_model_name", "settings", "checks")
-_DEPLOYED = ("image", "model", "vllm_version")
+from .._proof import engines, host_proof
+
+_PROOF = tuple(host_proof.ARGUMENTS["services"]["options"])
+_STARTED = ("argv", "env", "parts", "fingerprint")
 
 VIEWS: dict[str, tuple[str, ...]] = {
     # M(dgxspark.vllm.engine_info) compares with it what an engine took and runs.
-    "engine": _ENGINE,
+    "engine": tuple(engines.SERVICE),
     # M(dgxspark.vllm.service_proof) asks for an answer too, and says in the receipt how the engine was started.
-    "proof": (*_ENGINE, *_QUESTION, *_DEPLOYED, "argv", "env", "parts", "fingerprint", "on_demand"),
+    "proof": _PROOF,
     # A generation keeps what proves and drains a service; its units, which it keeps as files, say how it is started.
-    "record": (*_ENGINE, *_QUESTION, *_DEPLOYED, "start_timeout", "gateway", "state", "lock", "on_demand"),
+    "record": (*(key for key in _PROOF if key not in _STARTED), "start_timeout", "gateway", "state", "lock"),
     # M(dgxspark.vllm.doctor_info) reads logs and caches, and asks a question.
     "doctor": ("name", "unit", "container", "cache_dir", "probe"),
     # M(dgxspark.vllm.support_bundle) reads logs and metrics.

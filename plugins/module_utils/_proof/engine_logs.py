@@ -105,23 +105,18 @@ def read_units(run: Any, names: list[str]) -> dict[str, str | None]:
     return {unit["name"]: unit["active_since"] for unit in shown if unit["active_state"] == "active"}
 
 
-def under_ray(service: dict[str, Any]) -> bool:
-    return (service["cluster"] or {}).get("executor") == "ray"
+def containers_of(name: str, container: str, containers: list[dict[str, Any]]) -> list[str]:
+    """Name the running containers of a service.
 
-
-def main_container(service: dict[str, Any]) -> str:
-    """Name the container in which the rank of this host works."""
-    name: str = service["container"]
-    return ray_cluster.container_name(name) if under_ray(service) and service["rank"] else name
-
-
-def containers_of(service: dict[str, Any], containers: list[dict[str, Any]]) -> list[str]:
-    """Name the running containers of a service."""
+    :param name: of the service, which their labels have
+    :param container: its own one
+    :param containers: of C(gb10.read_containers)
+    :returns: their names
+    """
     return [
-        container["name"]
-        for container in containers
-        if container["state"] == "running"
-        and (container["name"] == service["container"] or container["service"] == service["name"])
+        found["name"]
+        for found in containers
+        if found["state"] == "running" and (found["name"] == container or found["service"] == name)
     ]
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from .._cluster import ray_cluster
 from .._common.findings import Finding
 from .._host import gb10
 from .._runtime import endpoint
@@ -28,127 +29,180 @@ SERVICE: dict[str, dict[str, Any]] = {
     "fast_path": {"type": "dict", "default": {}},
     "probe": {"type": "dict", "default": {}},
 }
-"""What modules are told of a service that C(look) is asked about, as Ansible has arguments."""
+"""What modules are told of a service that C(look) is asked about, as Ansible has arguments; C(Engine.read) reads it."""
+Self = TypeVar("Self", bound="Engine")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A service whose engine is looked at. url, api_key_file: where its C(/metrics) are. memory, fast_path: what its plan says of them.
+
+    cluster: None for a service of this host alone. fingerprint: of what its containers have to run from, None where that is not compared.
+    """
+
+    name: str
+    unit: str
+    container: str
+    rank: int
+    cluster: Mapping[str, Any] | None
+    memory: Mapping[str, Any]
+    fast_path: Mapping[str, Any]
+    metrics_url: str | None
+    api_key_file: str | None
+    fingerprint: str | None
+
+    @classmethod
+    def read(cls: type[Self], given: Mapping[str, Any]) -> Self:
+        """Return a service of the arguments of a module, with its unit and its container."""
+        probe = given["probe"] or {}
+        more: dict[str, Any] = {
+            **given,
+            "unit": given["unit"] or f"spark-{given['name']}.service",
+            "container": given["container"] or f"spark-{given['name']}",
+            "metrics_url": probe.get("url"),
+            "api_key_file": probe.get("api_key_file"),
+        }
+        own: dict[str, Any] = {field.name: more.get(field.name) for field in fields(cls)}
+        return cls(**own)
+
+    @property
+    def under_ray(self) -> bool:
+        """Whether its ranks work in containers of Ray."""
+        return (self.cluster or {}).get("executor") == "ray"
+
+    @property
+    def main_container(self) -> str:
+        """The container in which the rank of this host works."""
+        return ray_cluster.container_name(self.container) if self.under_ray and self.rank else self.container
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What an engine took and what it runs, beside its plan; C(plain) is one of C(services) of M(dgxspark.vllm.engine_info).
+
+    record: what a receipt keeps of the fast path. start: what one keeps of its start, None where it cannot be told.
+    """
+
+    terms: Mapping[str, residency.Term]
+    measured: Mapping[str, Any]
+    start: Mapping[str, Any] | None
+    log: residency.StartLog
+    checks: Mapping[str, fast_path.Check]
+    runs: fast_path.Running
+    counted: fast_path.Counted
+    record: Mapping[str, Any]
+    findings: Sequence[Finding]
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as the module does."""
+        return {
+            "terms": {name: asdict(term) for name, term in self.terms.items()},
+            "override": residency.merged_override(self.terms),
+            "measured": self.measured,
+            "start": self.start,
+            "log": self.log.to_dict(),
+            "checks": {name: asdict(check) for name, check in self.checks.items()},
+            "runs": self.runs.to_dict(),
+            "counted": self.counted.to_dict(),
+            "fast_path": self.record,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
 
 
 def look(
-    run: Run,
-    asked: Sequence[Mapping[str, Any]],
-    os_reserve_gib: float | None,
-    timeout: float,
-    root: str,
-    run_dir: Path,
-) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    run: Run, services: Sequence[Engine], os_reserve_gib: float | None, timeout: float, root: str, run_dir: Path
+) -> tuple[dict[str, Looked], residency.Term, list[Finding]]:
     """Look at all engines of a host, as M(dgxspark.vllm.engine_info) does.
 
     :param run: runs docker and systemctl
-    :param asked: C({name, unit, container, rank, cluster, memory, fast_path, probe}) of each service
+    :param services: that are asked about
     :param os_reserve_gib: what the plan keeps for everything else, GiB, None where it is not known
     :param timeout: seconds for each C(/metrics)
     :param root: where C(/proc) is read
     :param run_dir: where the helper of the units keeps its records
-    :returns: the services by name, the term of everything else, and all findings
+    :returns: the services by name, the term of everything else, and all findings, of the host and then of each service
     """
-    services = [
-        {
-            **service,
-            "unit": service["unit"] or f"spark-{service['name']}.service",
-            "container": service["container"] or f"spark-{service['name']}",
-        }
-        for service in asked
-    ]
-    active_since = engine_logs.read_units(run, [service["unit"] for service in services])
+    active_since = engine_logs.read_units(run, [service.unit for service in services])
     containers = gb10.read_containers(run)
     gpu = gb10.read_gpu(run, root, containers)
     held = gpu_memory(gpu)
 
-    results: dict[str, Any] = {}
-    findings: list[Finding] = []
+    results: dict[str, Looked] = {}
     uses: list[residency.HostUse] = []
     for service in services:
-        names = engine_logs.containers_of(service, containers)
-        lines, reason = engine_logs.read_logs(run, names, active_since.get(service["unit"]))
+        names = engine_logs.containers_of(service.name, service.container, containers)
+        lines, reason = engine_logs.read_logs(run, names, active_since.get(service.unit))
         if not names:
-            reason = f"the container {engine_logs.main_container(service)} is not running"
+            reason = f"the container {service.main_container} is not running"
         workers: list[str] = []
-        if engine_logs.under_ray(service) and names:
-            workers, missing = engine_logs.read_session(run_dir, service["name"])
+        if service.under_ray and names:
+            workers, missing = engine_logs.read_session(run_dir, service.name)
             reason = reason or missing
         held_gib = [held[name] for name in names if name in held]
-        use = read_record(run_dir, service["unit"], round(sum(held_gib), 2) if held_gib else None)
-        counted, silent = read_metrics(service["probe"], timeout)
-        memory, of_memory = compare_memory(service, lines, workers, use, reason, gpu)
-        path, of_path = compare_path(service, workers + lines, counted, reason, silent)
-        own = [*of_memory, *of_path]
+        use = read_record(run_dir, service.unit, round(sum(held_gib), 2) if held_gib else None)
+        counted, silent = read_metrics(service, timeout)
+        log, terms, of_memory = compare_memory(service, lines, workers, use, reason)
+        runs, checks, of_path = compare_path(service, workers + lines, counted, reason, silent)
         marks = {container["fingerprint"] for container in containers if container["name"] in names}
-        if service.get("fingerprint") and marks != {service["fingerprint"]}:
-            memory["start"] = None  # it runs from what an earlier plan said
-        results[service["name"]] = {**memory, **path, "findings": [finding.to_dict() for finding in own]}
-        findings += own
+        other = service.fingerprint and marks != {service.fingerprint}  # it runs from what an earlier plan said
+        results[service.name] = Looked(
+            terms=terms,
+            measured=residency.figures(terms, log, use),
+            start=None if other else residency.start(service.memory, terms, log, gpu),
+            log=log,
+            checks=checks,
+            runs=runs,
+            counted=counted,
+            record=fast_path.record(checks, runs, counted, of_path),
+            findings=[*of_memory, *of_path],
+        )
         uses.append(use)
     system, of_host = residency.compare_system(os_reserve_gib, uses)
-    return results, asdict(system), [finding.to_dict() for finding in [*of_host, *findings]]
+    return results, system, [*of_host, *(finding for found in results.values() for finding in found.findings)]
 
 
 def compare_memory(
-    service: dict[str, Any],
-    lines: list[str],
-    workers: list[str],
-    use: residency.HostUse,
-    reason: str,
-    gpu: Mapping[str, Any] | None = None,
-) -> tuple[dict[str, Any], list[Finding]]:
+    service: Engine, lines: list[str], workers: list[str], use: residency.HostUse, reason: str
+) -> tuple[residency.StartLog, dict[str, residency.Term], list[Finding]]:
     """Compare what a service took with its plan.
 
-    :param service: C({name, memory, rank})
+    :param service: that is asked about
     :param lines: start-up lines of its engine
     :param workers: those that Ray's workers of this host wrote
     :param use: what the host says of it
     :param reason: why its log is not whole, or an empty text
-    :param gpu: of C(gb10.read_gpu)
-    :returns: C({terms, override, measured, start, log}), and findings
+    :returns: what the lines say, the terms of its memory, and findings
     """
     log = residency.parse_log(lines, workers)
-    terms, findings = residency.compare(service["name"], service["memory"], log, use, service["rank"])
-    if not log.complete(service["rank"]):
+    terms, findings = residency.compare(service.name, service.memory, log, use, service.rank)
+    if not log.complete(service.rank):
         reason = reason or "its log no longer has the lines of the start"
     for term in terms.values():
         if reason and term.verdict == "unknown" and term.reason == residency.NOT_SAID:
             term.reason = reason
-    return {
-        "terms": {name: asdict(term) for name, term in terms.items()},
-        "override": residency.merged_override(terms),
-        "measured": residency.figures(terms, log, use),
-        "start": residency.start(service["memory"], terms, log, gpu),
-        "log": log.to_dict(),
-    }, findings
+    return log, terms, findings
 
 
 def compare_path(
-    service: dict[str, Any], lines: list[str], counted: fast_path.Counted, reason: str, silent: str
-) -> tuple[dict[str, Any], list[Finding]]:
+    service: Engine, lines: list[str], counted: fast_path.Counted, reason: str, silent: str
+) -> tuple[fast_path.Running, dict[str, fast_path.Check], list[Finding]]:
     """Compare what a service runs with what was meant.
 
-    :param service: C({name, fast_path, rank})
+    :param service: that is asked about
     :param lines: start-up lines of its engine
     :param counted: what it counted since
     :param reason: why its log is not whole, or an empty text
     :param silent: why nothing was counted, or an empty text
-    :returns: C({checks, runs, counted, fast_path}), and findings
+    :returns: what runs, that beside what was meant, and findings
     """
     runs = fast_path.parse_log(lines)
-    checks, findings = fast_path.compare(service["name"], service["fast_path"], runs, counted, service["rank"])
+    checks, findings = fast_path.compare(service.name, service.fast_path, runs, counted, service.rank)
     for name, check in checks.items():
         if check.verdict == "unknown" and check.reason == fast_path.NOT_SAID and reason:
             check.reason = reason
-        if check.verdict == "unknown" and name == "acceptance" and silent and not service["rank"]:
+        if check.verdict == "unknown" and name == "acceptance" and silent and not service.rank:
             check.reason = silent
-    return {
-        "checks": {name: asdict(check) for name, check in checks.items()},
-        "runs": runs.to_dict(),
-        "counted": counted.to_dict(),
-        "fast_path": fast_path.record(checks, runs, counted, findings),
-    }, findings
+    return runs, checks, findings
 
 
 def gpu_memory(gpu: dict[str, Any] | None) -> dict[str, float]:
@@ -177,13 +231,13 @@ def read_record(run_dir: Path, unit: str, gpu_gib: float | None) -> residency.Ho
     return residency.read_start(record, gpu_gib)
 
 
-def read_metrics(probe: dict[str, Any], timeout: float) -> tuple[fast_path.Counted, str]:
+def read_metrics(service: Engine, timeout: float) -> tuple[fast_path.Counted, str]:
     """What a service counts, or a reason why that is not known."""
-    if not probe.get("url"):
+    if not service.metrics_url:
         return fast_path.Counted(), "it answers no requests"
     try:
-        key = endpoint.read_api_key(probe.get("api_key_file"))
-        client = endpoint.Client(probe["url"], key, probe.get("api_key_file") or "")
+        key = endpoint.read_api_key(service.api_key_file)
+        client = endpoint.Client(service.metrics_url, key, service.api_key_file or "")
         status, text = client.metrics(timeout)
     except endpoint.Problem as problem:
         return fast_path.Counted(), f"/metrics: {problem.message}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from .._host import units
@@ -20,26 +21,100 @@ LOOK_SECONDS = 10.0
 # vLLM's own reason stands 60 to 100 lines above the end of its log with one process, and more with each further one.
 READ_LINES = 2000
 STATE = ("active_state", "sub_state", "result", "n_restarts", "active_since", "status_text")
-DEFAULTS: dict[str, Any] = {
-    "url": None,
-    "model": None,
-    "api_key_file": None,
-    "timeout": 600.0,  # s
-    "interval": 2.0,  # s
-    "request_timeout": 10.0,  # s
-    "completion_timeout": 300.0,  # s
-    "unit": None,
-    "container": None,
-    "on_demand": False,
-    "checks": {},
-    "prompt": endpoint.DEFAULT_PROMPT,
-    "max_tokens": 64,
-    "log_lines": 20,
-    "look_seconds": 0.0,  # s
-    "waited_seconds": 0.0,  # s
-    "restarts_before": None,
-}
-"""The options of M(dgxspark.vllm.endpoint_ready), where they are documented."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a server, or without C(url) a unit, is asked: the options of M(dgxspark.vllm.endpoint_ready), where they are documented."""
+
+    url: str | None
+    model: str | None
+    api_key_file: str | None
+    unit: str | None
+    container: str | None
+    on_demand: bool
+    timeout: float  # s
+    interval: float  # s
+    requests: endpoint.Requests
+    log_lines: int = 20
+    look_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    restarts_before: int | None = None
+
+    @classmethod
+    def read(cls, params: Mapping[str, Any]) -> Question:
+        """Return the question of the options of the module."""
+        more = {key: params[key] for key in ("completion_timeout", "prompt", "max_tokens")}
+        own: dict[str, Any] = {each.name: params.get(each.name) for each in fields(cls)}
+        return cls(**{**own, "requests": requests_of(params["checks"], timeout=params["request_timeout"], **more)})
+
+
+def requests_of(checks: Mapping[str, Any] | None, **more: Any) -> endpoint.Requests:
+    """Return what a server is asked.
+
+    :param checks: further stages, as the option C(checks) of M(dgxspark.vllm.endpoint_ready) has them
+    :param more: what else differs in C(endpoint.Requests)
+    :returns: the requests
+    """
+    checks = checks or {}
+    return endpoint.Requests(
+        tools=bool(checks.get("tools")),
+        reasoning=bool(checks.get("reasoning")),
+        check_tokens=checks.get("max_tokens") or endpoint.CHECK_TOKENS,
+        check_temperature=checks.get("temperature") or 0.0,
+        adapters=tuple(checks.get("adapters") or ()),
+        **more,
+    )
+
+
+@dataclass(frozen=True)
+class HowFar:
+    """How far a start is, for who asks again: the restarts before, and by its log, None where that is not known, the stage and its percentage."""
+
+    restarts_before: int | None
+    log_stage: str | None
+    log_percent: int | None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a question; C(plain) is the result of M(dgxspark.vllm.endpoint_ready).
+
+    ready: None for what was not contacted. figures: what a server said of itself and how fast it was, empty for a unit. log: the last lines of
+    what is not ready, with C(log_stage) and C(log_error), None where it was not read. starting: of a start that is still going on.
+    """
+
+    ready: bool | None
+    stage: str
+    elapsed_seconds: float = 0.0
+    error: str = ""
+    fix: str = ""
+    figures: Mapping[str, Any] = field(default_factory=dict)
+    unit_state: Mapping[str, Any] | None = None
+    log: list[str] | None = None
+    log_stage: str | None = None
+    log_error: str = ""
+    starting: HowFar | None = None
+
+    @classmethod
+    def read(cls, found: dict[str, Any]) -> Answer:
+        """Return what C(endpoint.wait_ready) or C(units.wait_active) found."""
+        own = {key: found.pop(key) for key in ("ready", "stage", "elapsed_seconds", "error", "fix")}
+        return cls(**own, figures=found)
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as the module does, without what was not looked at."""
+        if self.ready is None:
+            return {"ready": None, "stage": self.stage, "msg": self.error}
+        if self.starting:
+            return {"ready": False, "waiting": True, "stage": self.stage, **asdict(self.starting)}
+        found: dict[str, Any] = {key: getattr(self, key) for key in ("ready", "stage", "elapsed_seconds")}
+        found.update(**self.figures, error=self.error, fix=self.fix)
+        if self.unit_state is not None:
+            found["unit_state"] = self.unit_state
+        if self.log is not None:
+            found.update(log=self.log, log_stage=self.log_stage, log_error=self.log_error)
+        return found
 
 
 class _Behind:
@@ -91,162 +166,139 @@ class _Behind:
             return f"the container {self.container} is not running ({state})"
         return None
 
-    def note_state(self, result: dict[str, Any]) -> None:
-        """Put the state of the unit into the result of a wait, and what it waits for into the fix."""
+    def with_state(self, answer: Answer) -> Answer:
+        """Return the answer with the state of the unit, and in its fix what that waits for."""
         last = self.unit_now() or {}
-        result["unit_state"] = {key: last.get(key) for key in STATE}
-        if not last and not result["ready"]:
-            result["error"] += f" ({self.unknown['systemctl']}, so the state of the unit is not known)"
+        answer = replace(answer, unit_state={key: last.get(key) for key in STATE})
+        if not last and not answer.ready:
+            unknown = f" ({self.unknown['systemctl']}, so the state of the unit is not known)"
+            return replace(answer, error=answer.error + unknown)
         waits = last.get("active_state") == "activating" and last.get("status_text")
-        if waits and result["stage"] in ("health", "unit"):
-            result["fix"] = (
-                f"see to what the unit waits for; on the other hosts too, systemctl status {self.unit} says it"
-            )
+        if waits and answer.stage in ("health", "unit"):
+            fix = f"see to what the unit waits for; on the other hosts too, systemctl status {self.unit} says it"
+            return replace(answer, fix=fix)
+        return answer
 
 
-def wait(run: Run, params: Mapping[str, Any], check: bool = False) -> tuple[dict[str, Any], str]:
+def wait(run: Run, asked: Question, check: bool = False) -> tuple[Answer, str]:
     """Wait until a server answers, or its unit is active.
 
     :param run: as C(command.reader) makes it; systemctl and docker that are silent are asked again until the deadline
-    :param params: as C(DEFAULTS), with C(url) or C(unit)
+    :param asked: with C(url) or C(unit)
     :param check: do not wait for what does not run
-    :returns: the result of M(dgxspark.vllm.endpoint_ready), and why it failed, or an empty text
+    :returns: the answer, and why it failed, or an empty text
     """
-    behind = _Behind(run, params["unit"], params["container"], params["on_demand"])
-    if params["restarts_before"] is not None:
-        behind.restarts_before = params["restarts_before"]
+    behind = _Behind(run, asked.unit, asked.container, asked.on_demand)
+    if asked.restarts_before is not None:
+        behind.restarts_before = asked.restarts_before
     if check and (behind.unit or behind.container):
         reason = behind.why_gone()
         if reason:
-            stage = "health" if params["url"] else "unit"
-            return {"ready": None, "stage": stage, "msg": f"not contacted: {reason}"}, ""
-    if params["look_seconds"] and not _something_to_ask(params, behind):
-        return _how_far(run, params, behind), ""
-    if params["url"]:
-        result = _wait_url(params, behind)
+            return Answer(None, "health" if asked.url else "unit", error=f"not contacted: {reason}"), ""
+    if asked.look_seconds and not _something_to_ask(asked, behind):
+        return _how_far(run, asked, behind), ""
+    if asked.url:
+        answer = _wait_url(asked.url, asked, behind)
     else:
-        result = units.wait_active(
+        found = units.wait_active(
             behind.unit_now,
-            params["unit"],
-            timeout=params["timeout"],
-            interval=params["interval"],
+            str(asked.unit),
+            timeout=asked.timeout,
+            interval=asked.interval,
             clock=time.monotonic,
             sleep=time.sleep,
-            waited=params["waited_seconds"],
+            waited=asked.waited_seconds,
             # The program that starts it may have to make room first.
-            grace=params["timeout"] if params["on_demand"] else 0.0,
+            grace=asked.timeout if asked.on_demand else 0.0,
         )
+        answer = Answer.read(found)
     if behind.unit:
-        behind.note_state(result)
-    if result["ready"]:
-        return result, ""
-    whole = _log_without_key(run, params)
-    result["log"] = whole[-params["log_lines"] :] if whole else []
-    result["log_stage"] = start_stages.stage_of(whole) if whole else None
-    result["log_error"] = engine_logs.error_of(whole)
-    return result, failure_text(params, result, whole)
+        answer = behind.with_state(answer)
+    if answer.ready:
+        return answer, ""
+    whole = _log_without_key(run, asked, asked.log_lines)
+    answer = replace(
+        answer,
+        log=whole[-asked.log_lines :] if whole else [],
+        log_stage=start_stages.stage_of(whole) if whole else None,
+        log_error=engine_logs.error_of(whole),
+    )
+    return answer, failure_text(asked, answer, whole)
 
 
-def _something_to_ask(params: Mapping[str, Any], behind: _Behind) -> bool:
+def _something_to_ask(asked: Question, behind: _Behind) -> bool:
     """Wait a moment for the end of a start: whether the server listens, its unit is active, or neither will ever be."""
     try:
-        client = endpoint.Client(params["url"]) if params["url"] else None
+        client = endpoint.Client(asked.url) if asked.url else None
     except endpoint.Problem:  # which the wait says
         return True
-    end = time.monotonic() + params["look_seconds"]
+    end = time.monotonic() + asked.look_seconds
     while not behind.why_gone():
         if client:
             with contextlib.suppress(endpoint.Problem):
-                client.call("GET", "/health", timeout=min(params["request_timeout"], params["look_seconds"]))
+                client.call("GET", "/health", timeout=min(asked.requests.timeout, asked.look_seconds))
                 return True
         else:
             unit = behind.unit_now()
             if unit is not None and unit["active_state"] in units.UP and not unit["queued"]:
                 return True
-        if time.monotonic() + params["interval"] >= end:
+        if time.monotonic() + asked.interval >= end:
             return False
-        time.sleep(params["interval"])
+        time.sleep(asked.interval)
     return True
 
 
-def _how_far(run: Run, params: Mapping[str, Any], behind: _Behind) -> dict[str, Any]:
+def _how_far(run: Run, asked: Question, behind: _Behind) -> Answer:
     """Say how far a start is, for who asks again."""
-    log = _log_without_key(run, {**params, "log_lines": READ_LINES})
-    return {
-        "ready": False,
-        "waiting": True,
-        "stage": "health" if params["url"] else "unit",
-        "restarts_before": behind.restarts_before,
-        "log_stage": start_stages.stage_of(log) if log else None,
-        "log_percent": start_stages.percent_of(log) if log else None,
-    }
+    log = _log_without_key(run, asked, READ_LINES)
+    stage, percent = (start_stages.stage_of(log), start_stages.percent_of(log)) if log else (None, None)
+    return Answer(False, "health" if asked.url else "unit", starting=HowFar(behind.restarts_before, stage, percent))
 
 
-def _wait_url(params: Mapping[str, Any], behind: _Behind) -> dict[str, Any]:
+def _wait_url(url: str, asked: Question, behind: _Behind) -> Answer:
     """Wait for an answer, once more for as long as the unit takes a lost rank's engine down and comes back."""
-    result = wait_for_answer(params, behind.why_gone, params["timeout"], params["waited_seconds"])
-    left = params["timeout"] - result["elapsed_seconds"]
-    while left > params["interval"] and behind.unit and exited(result, behind.unit_now):
-        before = result["elapsed_seconds"]
-        result = wait_for_answer(params, behind.why_gone, left)
-        result["elapsed_seconds"] = round(before + result["elapsed_seconds"], 2)
-        left = params["timeout"] - result["elapsed_seconds"]
-    return result
+
+    def once(timeout: float, waited: float = 0.0) -> Answer:
+        return Answer.read(
+            endpoint.wait_ready(
+                url,
+                asked.model,
+                asked.requests,
+                api_key_file=asked.api_key_file,
+                timeout=timeout,
+                interval=asked.interval,
+                alive=behind.why_gone,
+                waited=waited,
+            )
+        )
+
+    answer = once(asked.timeout, asked.waited_seconds)
+    left = asked.timeout - answer.elapsed_seconds
+    while left > asked.interval and behind.unit and exited(answer, behind.unit_now):
+        before, answer = answer.elapsed_seconds, once(left)
+        answer = replace(answer, elapsed_seconds=round(before + answer.elapsed_seconds, 2))
+        left = asked.timeout - answer.elapsed_seconds
+    return answer
 
 
-def _log_without_key(run: Run, params: Mapping[str, Any]) -> list[str]:
+def _log_without_key(run: Run, asked: Question, shown: int) -> list[str]:
     """Last lines of the log, more than what is shown: the reason stands above them, as the server's own traceback comes last."""
-    if params["log_lines"] <= 0:
+    if shown <= 0:
         return []
-    whole = read_log(run, params["unit"], params["container"], max(params["log_lines"], READ_LINES))
+    whole = read_log(run, asked.unit, asked.container, max(shown, READ_LINES))
     try:
-        key = endpoint.read_api_key(params["api_key_file"])
+        key = endpoint.read_api_key(asked.api_key_file)
     except endpoint.Problem:
         key = ""
     return [line.replace(key, "********") for line in whole] if key else whole
 
 
-def exited(result: dict[str, Any], show: Callable[[], dict[str, Any] | None]) -> bool:
+def exited(answer: Answer, show: Callable[[], dict[str, Any] | None]) -> bool:
     """Whether an engine that failed requests did so because a rank was lost: its unit takes it down and comes back."""
-    if result["ready"] or result["stage"] in ("health", "models"):
+    if answer.ready or answer.stage in ("health", "models"):
         return False
     unit = show()
     return unit is not None and units.comes_back(unit) and unit["active_state"] in ("activating", "deactivating")
-
-
-def wait_for_answer(
-    params: Mapping[str, Any], alive: Callable[[], str | None], timeout: float, waited: float = 0.0
-) -> dict[str, Any]:
-    """Ask the server until it has passed all stages.
-
-    :param params: as C(DEFAULTS), with C(url)
-    :param alive: says why the server is gone for good, or None
-    :param timeout: seconds
-    :param waited: seconds of them that have passed
-    :returns: as C(endpoint.wait_ready)
-    """
-    checks = params["checks"] or {}
-    requests = endpoint.Requests(
-        timeout=params["request_timeout"],
-        completion_timeout=params["completion_timeout"],
-        prompt=params["prompt"],
-        max_tokens=params["max_tokens"],
-        tools=bool(checks.get("tools")),
-        reasoning=bool(checks.get("reasoning")),
-        check_tokens=checks.get("max_tokens") or endpoint.CHECK_TOKENS,
-        check_temperature=checks.get("temperature") or 0.0,
-        adapters=tuple(checks.get("adapters") or ()),
-    )
-    return endpoint.wait_ready(
-        params["url"],
-        params["model"],
-        requests,
-        api_key_file=params["api_key_file"],
-        timeout=timeout,
-        interval=params["interval"],
-        alive=alive,
-        waited=waited,
-    )
 
 
 def read_log(run: Run, unit: str | None, container: str | None, lines: int) -> list[str]:
@@ -278,33 +330,33 @@ def read_log(run: Run, unit: str | None, container: str | None, lines: int) -> l
     return silent
 
 
-def failure_text(params: Mapping[str, Any], result: dict[str, Any], whole: list[str]) -> str:
+def failure_text(asked: Question, answer: Answer, whole: list[str]) -> str:
     """Say in one message all that a person needs: who, stage, reason, fix, unit, log.
 
-    :param params: as C(DEFAULTS), with C(url) or C(unit)
-    :param result: of a wait that failed, with C(log), C(log_stage) and C(log_error)
+    :param asked: with C(url) or C(unit)
+    :param answer: of a wait that failed, with what is shown of its log
     :param whole: what was read of the log, more than what is shown of it
     :returns: the message
     """
-    where = params["url"] or params["unit"]
-    who = params["model"] or params["unit"] or params["url"]
-    text = f"{who} at {where} is not ready; stage: {result['stage']}. {result['error']}."
-    if result["fix"]:
-        text += f" Fix: {result['fix']}."
-    state = result.get("unit_state")
+    where = asked.url or asked.unit
+    who = asked.model or asked.unit or asked.url
+    text = f"{who} at {where} is not ready; stage: {answer.stage}. {answer.error}."
+    if answer.fix:
+        text += f" Fix: {answer.fix}."
+    state = answer.unit_state
     if state and state["active_state"]:
         text += (
-            f" Unit {params['unit']}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
+            f" Unit {asked.unit}: {state['active_state']} ({state['sub_state']}), result {state['result']}, "
             f"{state['n_restarts']} restarts"
         )
         text += f"; it says: {state['status_text']}." if state["status_text"] else "."
-    if result["log_stage"] and result["stage"] in ("health", "unit"):
-        text += f" By its log the start had come to the stage {result['log_stage']}."
+    if answer.log_stage and answer.stage in ("health", "unit"):
+        text += f" By its log the start had come to the stage {answer.log_stage}."
     cause, fix = engine_logs.known(whole)
     if cause:
         text += f" Its log says why: {cause}. Fix: {fix}."
-    if result["log_error"]:
-        text += "\nIts own words:\n" + "\n".join(f"  {line}" for line in result["log_error"].splitlines())
-    if result["log"]:
-        text += "\nLast lines of its log:\n" + "\n".join(f"  {line}" for line in result["log"])
+    if answer.log_error:
+        text += "\nIts own words:\n" + "\n".join(f"  {line}" for line in answer.log_error.splitlines())
+    if answer.log:
+        text += "\nLast lines of its log:\n" + "\n".join(f"  {line}" for line in answer.log)
     return text

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .._common.findings import Finding
 from .._host import host_lock, staging
 from . import receipts
 
 MODE = 0o644
-Make = Callable[["dict[str, Any] | None"], "tuple[dict[str, Any], list[dict[str, Any]]]"]
+Make = Callable[["receipts.Receipt | None"], "tuple[receipts.Receipt, list[Finding]]"]
 
 
 def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
     """
     previous, old_text = read_previous(module, path)
     receipt, findings = make(previous)
-    changed = previous is None or receipts.subject(previous) != receipts.subject(receipt)
+    changed = previous is None or previous.subject != receipt.subject
 
     text = receipts.dump(receipt)
     if not module.check_mode and text != old_text:
@@ -35,20 +36,25 @@ def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
         changed = module.set_mode_if_different(path, MODE, changed)
 
     for finding in findings:
-        if finding["severity"] == "warning":
-            module.warn(f"{finding['message']}; {finding['fix']}")
-    result = {"changed": changed, "receipt": receipt, "previous": previous, "findings": findings}
+        if finding.severity == "warning":
+            module.warn(f"{finding.message}; {finding.fix}")
+    result = {
+        "changed": changed,
+        "receipt": receipt.plain(),
+        "previous": previous.plain() if previous else None,
+        "findings": [finding.to_dict() for finding in findings],
+    }
     if module._diff:
         result["diff"] = {
             "before_header": path,
             "after_header": path,
-            "before": receipts.dump(receipts.subject(previous)) if previous else "",
-            "after": receipts.dump(receipts.subject(receipt)),
+            "before": receipts.text_of(previous.subject) if previous else "",
+            "after": receipts.text_of(receipt.subject),
         }
     return result
 
 
-def read_previous(module: Any, path: str) -> tuple[dict[str, Any] | None, str | None]:
+def read_previous(module: Any, path: str) -> tuple[receipts.Receipt | None, str | None]:
     """The receipt on disk and its text; a damaged one is reported and counts as none."""
     try:
         text = Path(path).read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .._common.findings import Finding
@@ -70,24 +71,46 @@ FIGURES: dict[str, tuple[str, float, float, str, str]] = {
 }
 
 
-def subject(receipt: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of a receipt that counts as a change. Receipts from before there were ranks are of whole services."""
-    subject = dict(receipt["deployed"])
-    if receipt.get("cluster"):
-        subject.update({"cluster": receipt["cluster"], "rank": receipt.get("rank", 0)})
-    return subject
+@dataclass(frozen=True)
+class Receipt:
+    """A receipt; C(plain) is its file. rank: None in one from before there were ranks, which names no cluster either."""
+
+    service: str
+    cluster: Mapping[str, Any] | None
+    rank: int | None
+    deployed: Mapping[str, Any]
+    measured: Mapping[str, Any]
+    baseline: Mapping[str, Any]
+    fast_path: Mapping[str, Any] | None = None
+    start: Mapping[str, Any] | None = None
+    benchmark: Mapping[str, Any] | None = None
+
+    @property
+    def subject(self) -> dict[str, Any]:
+        """The part of it that counts as a change."""
+        of = {"cluster": self.cluster, "rank": self.rank or 0} if self.cluster else {}
+        return {**self.deployed, **of}
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as its file has it, and as modules return it."""
+        found = {"schema": SCHEMA, "service": self.service, "cluster": self.cluster, "rank": self.rank}
+        found.update(deployed=self.deployed, measured=self.measured, baseline=self.baseline)
+        if self.rank is None:
+            found = {key: value for key, value in found.items() if key not in ("cluster", "rank")}
+        more = {"fast_path": self.fast_path, "start": self.start, "benchmark": self.benchmark}
+        return {**found, **{key: value for key, value in more.items() if value is not None}}
 
 
 def build(
     service: str,
-    deployed: dict[str, Any],
-    measured: dict[str, Any],
-    previous: dict[str, Any] | None,
-    cluster: dict[str, Any] | None = None,
+    deployed: Mapping[str, Any],
+    measured: Mapping[str, Any],
+    previous: Receipt | None,
+    cluster: Mapping[str, Any] | None = None,
     rank: int = 0,
-    fast_path: dict[str, Any] | None = None,
-    start: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+    fast_path: Mapping[str, Any] | None = None,
+    start: Mapping[str, Any] | None = None,
+) -> Receipt:
     """Return the receipt to write; the baseline of the one before is kept while what is deployed is the same.
 
     :param service: its name
@@ -100,49 +123,57 @@ def build(
     :param start: of C(residency.start); where this proof could not tell, that of the one before is kept while nothing else is deployed
     :returns: the receipt
     """
-    receipt = {"schema": SCHEMA, "service": service, "cluster": cluster, "rank": rank, "deployed": deployed}
-    same = previous is not None and subject(previous) == subject(receipt)
-    baseline = dict(previous["baseline"]) if same and previous is not None else {}
-    for name in FIGURES:
-        if isinstance(measured.get(name), (int, float)) and name not in baseline:
-            baseline[name] = measured[name]
-    receipt.update(measured=measured, baseline=baseline)
-    if fast_path:
-        receipt["fast_path"] = fast_path
-    start = start or ((previous or {}).get("start") if same else None)
-    if start:
-        receipt["start"] = start
-    benchmark = (previous or {}).get("benchmark")
-    if isinstance(benchmark, dict):
+    receipt = Receipt(service, cluster, rank, deployed, measured, {}, fast_path or None, start or None)
+    if previous is None:
+        return replace(receipt, baseline=_figures(measured))
+    same = previous.subject == receipt.subject
+    benchmark = previous.benchmark
+    if benchmark is not None and (not same or benchmark.get("stale")):
         # What is deployed now was not what was measured: the ratio says nothing about it until it is measured.
-        stale = not same or bool(benchmark.get("stale"))
-        receipt["benchmark"] = {**benchmark, "ratio": None, "stale": True} if stale else benchmark
-    return receipt
+        benchmark = {**benchmark, "ratio": None, "stale": True}
+    return replace(
+        receipt,
+        baseline={**_figures(measured), **(previous.baseline if same else {})},
+        start=receipt.start or (previous.start if same else None) or None,
+        benchmark=benchmark,
+    )
 
 
-def with_benchmark(previous: dict[str, Any], benchmark: dict[str, Any]) -> dict[str, Any]:
+def _figures(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the figures a baseline has."""
+    return {name: measured[name] for name in FIGURES if isinstance(measured.get(name), (int, float))}
+
+
+def with_benchmark(previous: Receipt, benchmark: Mapping[str, Any]) -> Receipt:
     """Return a receipt with what bench.yml measured; everything else stays."""
-    return {**previous, "benchmark": {**benchmark, "stale": False}}
+    return replace(previous, benchmark={**benchmark, "stale": False})
 
 
-def dump(receipt: dict[str, Any]) -> str:
-    """Return the text of a receipt file: sorted keys, so that equal receipts are equal files."""
-    return json.dumps(receipt, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+def dump(receipt: Receipt) -> str:
+    """Return the text of a receipt file."""
+    return text_of(receipt.plain())
 
 
-def load(text: str) -> dict[str, Any]:
+def text_of(value: Mapping[str, Any]) -> str:
+    """Return a part of a receipt as text: sorted keys, so that equal receipts are equal files."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def load(text: str) -> Receipt:
     """Parse the text of a receipt file. Raises ValueError saying what is wrong with it."""
-    receipt = json.loads(text)
-    if not isinstance(receipt, dict):
+    found = json.loads(text)
+    if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")
-    if receipt.get("schema") != SCHEMA:
-        raise ValueError(f"its schema is {receipt.get('schema')!r}, expected {SCHEMA}")
-    for part in ("deployed", "measured", "baseline"):
-        if not isinstance(receipt.setdefault(part, {}), dict):
+    if found.get("schema") != SCHEMA:
+        raise ValueError(f"its schema is {found.get('schema')!r}, expected {SCHEMA}")
+    parts: dict[str, Any] = {part: found.get(part, {}) for part in ("deployed", "measured", "baseline")}
+    for part, value in parts.items():
+        if not isinstance(value, dict):
             raise ValueError(f"its {part} is not an object")
-    if not isinstance(receipt.get("benchmark", {}), dict):
+    if not isinstance(found.get("benchmark", {}), dict):
         raise ValueError("its benchmark is not an object")
-    return receipt
+    more: dict[str, Any] = {key: found.get(key) for key in ("cluster", "rank", "fast_path", "start", "benchmark")}
+    return Receipt(service=found.get("service", ""), **parts, **more)
 
 
 def differences(before: Any, after: Any, path: str = "") -> list[str]:
@@ -165,45 +196,39 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
     return [] if before == after else [path]
 
 
-def drift(previous: dict[str, Any] | None, receipt: dict[str, Any]) -> list[dict[str, Any]]:
+def drift(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     """Return a finding when what is deployed is not what the last receipt says, naming every key that differs."""
-    if previous is None:
-        return []
-    service = receipt["service"]
-    keys = differences(subject(previous), subject(receipt))
+    keys = differences(previous.subject, receipt.subject) if previous else []
     if not keys:
         return []
     return [
         Finding(
             rule="receipt.drift",
             severity="info",
-            service=service,
-            message=f"{service} is deployed differently than its last receipt says: {', '.join(keys)}",
+            service=receipt.service,
+            message=f"{receipt.service} is deployed differently than its last receipt says: {', '.join(keys)}",
             fix="nothing, if the change was meant; else compare the inventory with the receipt",
             basis="measured",
-        ).to_dict()
+        )
     ]
 
 
-def regressions(
-    previous: dict[str, Any] | None, measured: dict[str, Any], service: str, same: bool
-) -> list[dict[str, Any]]:
+def regressions(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     """Return a warning for every figure that is worse than the baseline by more than its noise.
 
-    :param previous: the receipt before, None for the first
-    :param measured: figures by name
-    :param service: its name
-    :param same: whether what is deployed is unchanged; if not, the comparison is with the last measurement and
-        says so
-    :returns: findings as plain dicts
+    :param previous: the receipt before, None for the first; where something else was deployed then, the comparison is with its last measurement,
+        and says so
+    :param receipt: the new one
+    :returns: findings
     """
     if previous is None:
         return []
-    reference = previous["baseline"] if same else previous["measured"]
+    same, service = previous.subject == receipt.subject, receipt.service
+    reference = previous.baseline if same else previous.measured
     since = "when this deployment was first proved" if same else "before the deployment was changed"
     found = []
     for name, (worse, share, absolute, unit, fix) in FIGURES.items():
-        old, new = reference.get(name), measured.get(name)
+        old, new = reference.get(name), receipt.measured.get(name)
         if not isinstance(old, (int, float)) or not isinstance(new, (int, float)):
             continue
         loss = old - new if worse == "lower" else new - old
@@ -217,15 +242,14 @@ def regressions(
                     message=f"{name} of {service} is {new:g} {unit}; it was {old:g} {unit} {since}{percent}",
                     fix=fix,
                     basis="measured",
-                ).to_dict()
+                )
             )
     return found
 
 
-def compare(previous: dict[str, Any] | None, receipt: dict[str, Any]) -> list[dict[str, Any]]:
+def compare(previous: Receipt | None, receipt: Receipt) -> list[Finding]:
     """Return all findings of a new receipt against the previous one: C(drift) and C(regressions).
 
     What the plan expects is compared elsewhere (C(residency.py)).
     """
-    same = previous is not None and subject(previous) == subject(receipt)
-    return drift(previous, receipt) + regressions(previous, receipt["measured"], receipt["service"], same)
+    return drift(previous, receipt) + regressions(previous, receipt)

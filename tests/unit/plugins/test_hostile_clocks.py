@@ -16,12 +16,14 @@ import time
 import types
 from pathlib import Path
 
+import planned_fixture
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots, spread_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import file_times, host_lock, units
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage, plain
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import receipts
 from ansible_collections.dgxspark.vllm.plugins.modules import doctor_info
 
@@ -147,7 +149,7 @@ def test_the_uptime_of_a_service_is_the_hosts(wall: Wall, step: float) -> None:
         "services": [{"name": "a", "unit": "spark-a.service", "recipe": "r", "model": {"repo": "O/M"}, "memory": {}}]
     }
     (row,) = tables.status_rows("spark-1", planned, measured, [])
-    assert row["uptime_seconds"] == 60
+    assert row.uptime_seconds == 60
 
 
 @both_ways
@@ -157,6 +159,6 @@ def test_a_receipt_of_an_hour_ahead_or_back_is_no_old_one(wall: Wall, step: floa
     wall.write(tmp_path / "heavy.json", receipts.dump(receipt))
     wall.step = 0.0
     found = doctor_info.read_receipts(tmp_path)
-    planned = {"services": [{"name": "heavy", "unit": "spark-heavy.service", "image": {"ref": "vllm:1"}}]}
-    report = doctor.HostReport(planned, looked={"receipts": found})
+    planned = {"services": [plain(planned_fixture.service(name="heavy", image=PlannedImage("vllm:1", None, None, "")))]}
+    report = doctor.HostReport.read(planned, {}, {"receipts": found}, {}, {}, {})
     assert "error" not in found["heavy"] and doctor.check_receipts(report) == []

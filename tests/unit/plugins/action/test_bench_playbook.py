@@ -150,8 +150,8 @@ def test_figures_are_kept_and_compared(fleet: Fleet) -> None:
         code, text = fleet.bench({})
     assert code == 0, text
     kept = receipts.load(path.read_text())
-    first = kept["benchmark"]
-    assert kept["deployed"] == {"image": "a"} and kept["measured"] == {"ttft_seconds": 0.2}
+    first = kept.benchmark
+    assert kept.deployed == {"image": "a"} and kept.measured == {"ttft_seconds": 0.2}
     assert first["ratio"] == 1.0 and first["decode_tokens_per_second"] == first["baseline_decode_tokens_per_second"]
     assert fleet.out()["services"][0]["where"] == "spark-1/heavy" and fleet.out()["not_measured"] == []
     # As if it had been much faster: how fast it is here depends on what else this machine does.
@@ -162,11 +162,11 @@ def test_figures_are_kept_and_compared(fleet: Fleet) -> None:
         code, text = fleet.bench({"repeats": 1})
     assert code == 0, text
     assert "WARNING spark-1/heavy: decode at 64 tokens of heavy is" in text and "[bench.decode]" in text
-    second = receipts.load(path.read_text())["benchmark"]
+    second = receipts.load(path.read_text()).benchmark
     assert second["baseline_decode_tokens_per_second"] == 1e6
     assert second["ratio"] < 0.9 and second["comparable"] is True
     proved = receipts.build("heavy", {"image": "a"}, {"ttft_seconds": 0.3}, receipts.load(path.read_text()))
-    assert proved["benchmark"] == {**second, "stale": False}
+    assert proved.benchmark == {**second, "stale": False}
 
 
 def test_a_service_in_use_is_left_alone(fleet: Fleet) -> None:

@@ -10,11 +10,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import planned_fixture
 import pytest
 import yaml
 from playbook_runs import LOST_SSH, ansible_playbook
 
 from ansible_collections.dgxspark.vllm.plugins.action.doctor import differences
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import plain
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +96,7 @@ def test_a_fleet_that_is_silent_as_a_whole_is_reported(tmp_path: Path, engine: A
 
 
 def test_what_was_changed_since_it_was_deployed_is_said_once() -> None:
-    service = {"name": "fast", "unit": "spark-fast.service", "container": "spark-fast", "image": {"ref": "x:1"}}
+    service = plain(planned_fixture.service())
     facts = {"services": ["fast", "left"], "units": [], "containers": []}
     deployed = {"recorded": {"number": 3, "units": {"spark-gateway.service": {"enabled": True, "active": "active"}}}}
     deployed["units"] = {"spark-gateway.service": {"enabled": True, "active": "failed"}}

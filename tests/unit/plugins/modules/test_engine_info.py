@@ -287,18 +287,9 @@ def test_what_a_start_took_is_kept_of_the_planned_launch_alone(spark: Any, fake_
         labels = {"dgxspark.managed": "true", **({"dgxspark.fingerprint": label} if label else {})}
         containers = [{**each, "Config": {"Image": "vllm", "Labels": labels}} for each in CONTAINERS]
         fake_run.on("docker container inspect", json.dumps(containers))
-        service = {
-            "name": "heavy",
-            "unit": None,
-            "container": None,
-            "rank": 0,
-            "cluster": None,
-            "memory": memory,
-            "fast_path": {},
-        }
-        asked = [{**service, "probe": {}, "fingerprint": mark}]
+        asked = [engines.Engine("heavy", "spark-heavy.service", "spark-heavy", 0, None, memory, {}, None, None, mark)]
         found, _system, _findings = engines.look(fake_run, asked, 5.2, 1.0, str(spark), spark.root / "run")
-        return found["heavy"]["start"]
+        return found["heavy"].start
 
     took = start("abc", "abc")
     assert (

@@ -18,6 +18,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import snapshots
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
     generation_asks,
@@ -28,7 +29,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import (
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock, made
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof, readiness
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import NoAnswer
 from ansible_collections.dgxspark.vllm.plugins.modules import generation
 
@@ -742,7 +743,7 @@ def proved(
 ) -> Callable[..., dict[str, Any]]:
     """The same question, with the proof of a service; its receipt lies apart from those of the host."""
     (tmp_path / "receipts").mkdir()
-    monkeypatch.setitem(readiness.DEFAULTS, "interval", 999.0)
+    monkeypatch.setattr(host_proof, "INTERVAL", 999.0)
 
     def ask(url: str, service: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         entry = {"name": "heavy", "url": url, "served_model_name": "heavy", "argv": ["docker"], **(service or {})}
@@ -797,8 +798,8 @@ def test_who_does_not_answer_soon_is_left_to_the_whole_proof(
 def test_a_finding_that_is_an_error_leaves_no_receipt(
     proved: Callable[..., dict[str, Any]], served: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = {"rule": "fast_path.x", "severity": "error", "message": "heavy runs another kernel.", "fix": "Do."}
-    monkeypatch.setattr(host_proof.engines, "look", lambda *_args: ({"heavy": {}}, {}, [wrong]))
+    wrong = Finding("fast_path.moe_backend", "error", "heavy runs another kernel.", "Do.")
+    monkeypatch.setattr(host_proof.engines, "look", lambda *_args: ({}, {}, [wrong]))
     found = proved(served.url)
     assert (found["proved"], found["unproved"]) == (False, "heavy runs another kernel.")
     assert receipts(tmp_path) == []

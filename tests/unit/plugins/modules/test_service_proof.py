@@ -19,7 +19,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.testing import patch_module_args
 from programs_fixture import play
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import readiness
+from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import host_proof
 from ansible_collections.dgxspark.vllm.plugins.modules import service_proof
 
 SHOWN = "Id={name}\nLoadState=loaded\nActiveState={state}\nSubState=x\nResult=success\nNRestarts=0\n"
@@ -92,7 +92,7 @@ def test_who_does_not_answer_is_told_with_all_others_and_leaves_no_receipt(
     call: Call, engine: Any, closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than the timeout: who does not answer is asked once.
-    monkeypatch.setitem(readiness.DEFAULTS, "interval", 999.0)
+    monkeypatch.setattr(host_proof, "INTERVAL", 999.0)
     silent = f"http://127.0.0.1:{closed_port}"
     result = call(
         {"name": "one", "url": silent, "served_model_name": "one", "unit": "spark-heavy.service", **DEPLOYED},
@@ -176,7 +176,7 @@ def test_what_requests_start_is_not_started_again_for_a_proof(
 def test_a_rank_on_demand_goes_with_the_first_one(
     call: Call, fake_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(readiness.DEFAULTS, "interval", 0.1)
+    monkeypatch.setattr(host_proof, "INTERVAL", 0.1)
     cluster = {"name": "pair", "executor": "mp", "hosts": ["a", "b"]}
     service = {"name": "heavy", "url": "", "rank": 1, "cluster": cluster, "on_demand": {"set": None}, **DEPLOYED}
     fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="inactive"))
@@ -193,7 +193,7 @@ def test_a_rank_on_demand_goes_with_the_first_one(
 def test_a_start_on_demand_that_failed_is_told_at_once(
     call: Call, closed_port: int, fake_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(readiness.DEFAULTS, "interval", 0.1)
+    monkeypatch.setattr(host_proof, "INTERVAL", 0.1)
     fake_run.on("systemctl show", SHOWN.format(name="spark-heavy.service", state="failed"))
     url = f"http://127.0.0.1:{closed_port}"
     result = call(

@@ -9,7 +9,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import endp
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import register, register_texts
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import Finding
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat.compat import RULES
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor_signs, drift
 from ansible_collections.dgxspark.vllm.plugins.module_utils._proof import fast_path, receipts
 
 
@@ -48,7 +48,7 @@ def test_each_figure_of_a_receipt_may_get_worse() -> None:
 
 
 def test_each_sign_of_a_log_is_registered_with_its_severity() -> None:
-    signs = [*doctor.KERNEL_SIGNS, *doctor.ENGINE_SIGNS]
+    signs = [*doctor_signs.KERNEL_SIGNS, *doctor_signs.ENGINE_SIGNS]
     assert [sign.rule for sign in signs if sign.severity not in register.REGISTER.get(sign.rule, ())] == []
 
 

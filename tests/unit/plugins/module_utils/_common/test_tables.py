@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import tables
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.fleet_status import judge_row
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.fleet_status import HostState, judge_row
 
 PLANNED: dict[str, Any] = {
     "services": [
@@ -76,20 +76,18 @@ def test_a_service_that_loads_says_how_far_it_is() -> None:
     answers = [{**ANSWERS[0], "ready": False, "stage": "health", "error": ""}]
     (row,) = tables.status_rows("spark-1", PLANNED, measured, answers)
     said = "load 45 %, after 61 s; about 95 s left by its last starts"
-    assert row["status"] == f"{said}; load guard: caches dropped once"
+    assert row.status == f"{said}; load guard: caches dropped once"
     assert f"spark-1/heavy: {said}" in tables.status_text([row])
     # Once it is active, what was said of its start is over.
-    assert (
-        tables.status_rows("spark-1", PLANNED, {**MEASURED, "starting": {"heavy": found}}, answers)[0]["status"] == ""
-    )
+    assert tables.status_rows("spark-1", PLANNED, {**MEASURED, "starting": {"heavy": found}}, answers)[0].status == ""
 
 
 @pytest.mark.parametrize(("measured", "unit"), [(None, "unreachable"), ({"units": []}, "absent")])
 def test_a_host_that_said_nothing(measured: Any, unit: str) -> None:
     row = tables.status_rows("spark-1", PLANNED, measured, None)[0]
-    assert row["unit"] == unit
-    assert row["ready"] is False
-    assert row["uptime_seconds"] is None
+    assert row.unit == unit
+    assert row.ready is False
+    assert row.uptime_seconds is None
 
 
 def test_no_services_at_all() -> None:
@@ -131,8 +129,8 @@ def ranks(
 
 def test_a_model_that_all_ranks_serve() -> None:
     rows = ranks()
-    assert [row["ready"] for row in rows] == [True, True]
-    assert tables.services(rows) == {"pair_a/heavy": True}
+    assert [row.ready for row in rows] == [True, True]
+    assert all(row.ready for row in rows)
     text = tables.status_text(rows)
     assert "rank 0 of 2 (mp)" in text and "rank 1 of 2 (mp)" in text
     assert "serving with" not in text  # what an active unit says is no news
@@ -140,8 +138,8 @@ def test_a_model_that_all_ranks_serve() -> None:
 
 def test_a_rank_that_waits_says_for_what_and_the_model_is_not_ready() -> None:
     rows = ranks(("active", "activating"), says=WAITS)
-    assert [row["ready"] for row in rows] == [False, False]
-    assert tables.services(rows) == {"pair_a/heavy": False}
+    assert [row.ready for row in rows] == [False, False]
+    assert not all(row.ready for row in rows)
     text = tables.status_text(rows)
     assert "no (rank 1)" in text and "no (unit)" in text
     assert f"spark-2/heavy (rank 1 of 2 (mp)): {WAITS}; its unit is activating" in text
@@ -149,7 +147,7 @@ def test_a_rank_that_waits_says_for_what_and_the_model_is_not_ready() -> None:
 
 def test_a_first_rank_that_does_not_answer() -> None:
     rows = ranks(answers=False)
-    assert [row["ready"] for row in rows] == [False, False]
+    assert [row.ready for row in rows] == [False, False]
     text = tables.status_text(rows)
     assert "no (health)" in text and "no (rank 0)" in text
     assert "spark-1/heavy (rank 0 of 2 (mp)): connection refused" in text
@@ -157,20 +155,20 @@ def test_a_first_rank_that_does_not_answer() -> None:
 
 def test_a_first_rank_that_answers_while_its_unit_is_on_its_way_down() -> None:
     rows = ranks(("deactivating", "active"))
-    assert tables.services(rows) == {"pair_a/heavy": False}
-    assert rows[0]["error"] == "it answers, but its unit is deactivating"
+    assert not all(row.ready for row in rows)
+    assert rows[0].error == "it answers, but its unit is deactivating"
 
 
 def test_only_the_hosts_of_the_play_count() -> None:
-    assert tables.services(ranks(("active", "activating"), hosts=["spark-1"])) == {"pair_a/heavy": True}
-    assert tables.services(ranks(("activating", "active"), answers=False, hosts=["spark-2"])) == {"pair_a/heavy": True}
+    assert all(row.ready for row in ranks(("active", "activating"), hosts=["spark-1"]))
+    assert all(row.ready for row in ranks(("activating", "active"), answers=False, hosts=["spark-2"]))
 
 
 def test_a_host_of_a_pair_that_said_nothing() -> None:
     service = {**PLANNED["services"][0], "rank": 1, "cluster": SPAN}
     rows = [*ranks(hosts=["spark-1"]), *tables.status_rows("spark-2", {"services": [service]}, None, None)]
     tables.join_ranks(rows)
-    assert [row["ready"] for row in rows] == [False, False]
+    assert [row.ready for row in rows] == [False, False]
     assert "spark-2/heavy (rank 1 of 2 (mp)): its unit is unreachable" in tables.status_text(rows)
 
 
@@ -178,7 +176,7 @@ def test_services_of_one_name_on_two_hosts_are_two_services() -> None:
     rows = tables.status_rows("spark-1", PLANNED, MEASURED, ANSWERS)
     rows += tables.status_rows("spark-2", PLANNED, MEASURED, None)
     tables.join_ranks(rows)
-    assert tables.services(rows) == {"spark-1/heavy": True, "spark-2/heavy": False}
+    assert {row.name: row.ready for row in rows} == {"spark-1/heavy": True, "spark-2/heavy": False}
     assert "rank" not in tables.status_text(rows)
 
 
@@ -210,11 +208,11 @@ def test_a_speech_server_on_demand_is_as_its_unit_is(unit: str, state: str) -> N
         "on_demand": {"ears": {"state": "ready", "idle_seconds": 9}},
     }
     (row,) = tables.status_rows("spark-1", planned, measured, [{"name": "ears", "ready": None, "stage": "unit"}])
-    assert (row["service"], row["meant"], row["planned_gib"], row["ready"]) == (
+    assert (row.service, row.meant, row.planned_gib, row.ready) == (
         "ears",
         "on_demand",
         4.0,
         unit == "active",
     )
-    judge_row(row, {"state": "well"})
-    assert row["state"] == state and row["idle_seconds"] == (9 if unit == "active" else None)
+    judge_row(row, HostState("well"))
+    assert row.state == state and row.idle_seconds == (9 if unit == "active" else None)

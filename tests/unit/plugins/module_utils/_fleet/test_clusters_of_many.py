@@ -89,8 +89,8 @@ def said(host: str, state: str = "active", ready: bool = True) -> dict[str, Any]
     return {"host": {**body, "resident": []}, "services": [answer] if host == "s1" else []}
 
 
-def status(size: int, **answers: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    rows: list[dict[str, Any]] = []
+def status(size: int, **answers: dict[str, Any]) -> tuple[fleet_status.Status, list[tables.Row]]:
+    rows: list[tables.Row] = []
     asked = {host: answers.get(host) or said(host) for host in names(size)}
     for host, body in plan_of(size)["hosts"].items():
         rows += tables.status_rows(host, body, asked[host]["host"], asked[host]["services"])
@@ -102,11 +102,11 @@ def status(size: int, **answers: dict[str, Any]) -> tuple[dict[str, Any], list[d
 @pytest.mark.parametrize("size", SIZES)
 def test_the_status_of_a_model_is_that_of_its_worst_rank(size: int) -> None:
     found, rows = status(size)
-    assert found["well"] and [tables.part(row) for row in rows] == [f"rank {n} of {size} (mp)" for n in range(size)]
+    assert found.well and [tables.part(row) for row in rows] == [f"rank {n} of {size} (mp)" for n in range(size)]
     for number, host in list(enumerate(names(size)))[1:]:
         found, rows = status(size, **{host: said(host, "failed")})
-        assert not found["well"] and "many/big" in found["reason"]
-        assert {row["stage"] for row in rows if row["host"] != host} == {f"rank {number}"}
+        assert not found.well and "many/big" in found.reason
+        assert {row.stage for row in rows if row.host != host} == {f"rank {number}"}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -120,7 +120,7 @@ def test_each_rank_drifts_by_its_own_launch_and_only_where_all_were_asked(size: 
             facts: dict[str, Any], at: dict[str, Any], whole: bool = True, host: str = host
         ) -> list[dict[str, Any]]:
             planned = plan_of(size)["hosts"][host]
-            known = drift.Host(planned=planned, facts=facts, compared={"receipts": {"big": at}}, ranks=whole)
+            known = drift.Host.read(planned, ranks=whole).heard(facts, compared={"receipts": {"big": at}})
             return [each.to_dict() for each in drift.check_launches(known)]
 
         assert launches(facts, at) == []
@@ -138,13 +138,13 @@ def test_a_receipt_of_each_rank_and_a_cluster_that_loses_a_host_is_another_deplo
         receipts.build("big", {"image": "a"}, {"residency_gib": 9.0}, None, each["cluster"], each["rank"])
         for each in ranks(size).values()
     ]
-    assert [each["rank"] for each in written] == list(range(size))
-    assert {each["cluster"]["size"] for each in written} == {size}
-    smaller = {**written[0]["cluster"], "size": size - 1, "hosts": names(size - 1)}
+    assert [each.rank for each in written] == list(range(size))
+    assert {each.cluster["size"] for each in written} == {size}
+    smaller = {**written[0].cluster, "size": size - 1, "hosts": names(size - 1)}
     (finding,) = receipts.compare(
         written[0], receipts.build("big", {"image": "a"}, {"residency_gib": 9.0}, written[0], smaller, 0)
     )
-    assert finding["rule"] == "receipt.drift" and finding["message"].endswith("cluster.hosts, cluster.size")
+    assert finding.rule == "receipt.drift" and finding.message.endswith("cluster.hosts, cluster.size")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -153,7 +153,8 @@ def test_the_doctor_looks_at_each_rank(size: int) -> None:
     stopped = {"name": UNIT, "active_state": "inactive", "n_restarts": 0, "enabled": True, "queued": False}
     for body in plan_of(size)["hosts"].values():
         facts = {"units": [{**stopped, "type": "notify", "managed": True, "result": "success"}], "services": ["big"]}
-        found = {each.rule for each in doctor.check(doctor.HostReport(planned=body, facts=facts, looked=earlyoom))}
+        report = doctor.HostReport.read(body, facts, earlyoom, {}, {}, {})
+        found = {each.rule for each in doctor.check(report)}
         assert {"doctor.earlyoom", "doctor.unit_stopped"} <= found
 
 

@@ -10,12 +10,17 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import planned_fixture
 import pytest
 
-from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import doctor, doctor_signs
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import ClusterOf, PlannedImage, plain
 
 UNIT = "spark-heavy.service"
 REF = "nvcr.io/nvidia/vllm:26.04-py3"
+PLANNED = planned_fixture.service(image=PlannedImage(REF, None, None, REF), vllm_version=None)
+
+SPAN = plain(ClusterOf("pair", 2, "a", ["a", "b"], "mp"))
 
 
 def healthy() -> dict[str, Any]:
@@ -23,10 +28,10 @@ def healthy() -> dict[str, Any]:
         "planned": {
             "services": [
                 {
+                    **plain(PLANNED),
                     "name": "heavy",
                     "unit": UNIT,
                     "container": "spark-heavy",
-                    "image": {"ref": REF},
                     "args": {},
                     "cluster": None,
                 }
@@ -80,7 +85,7 @@ def healthy() -> dict[str, Any]:
 
 
 def found(given: dict[str, Any]) -> dict[str, str]:
-    findings = doctor.check(doctor.HostReport(**given))
+    findings = doctor.check(doctor.HostReport.read(**given))
     assert all(finding.fix for finding in findings)
     return {finding.rule.removeprefix("doctor."): finding.severity for finding in findings}
 
@@ -90,7 +95,7 @@ def test_a_healthy_host_has_no_findings() -> None:
 
 
 def test_a_host_of_which_nothing_is_known_has_none_either() -> None:
-    assert found({"planned": healthy()["planned"]}) == {}
+    assert found({**{part: {} for part in healthy()}, "planned": healthy()["planned"]}) == {}
 
 
 def unit(**values: Any) -> Callable[[dict[str, Any]], None]:
@@ -187,7 +192,7 @@ CASES: list[tuple[Callable[[dict[str, Any]], None], dict[str, str]]] = [
     (went_off(hours=24 * 15), {}),
     (looked(last_boot={}), {}),
     (looked(helpers={"docker.service": {"active": True, "enabled": False}}), {"docker_disabled": "warning"}),
-    (both(looked(helpers={"earlyoom.service": {"active": True, "enabled": True}}), service(cluster={"name": "pair"})), {"earlyoom": "warning"}),
+    (both(looked(helpers={"earlyoom.service": {"active": True, "enabled": True}}), service(cluster=SPAN)), {"earlyoom": "warning"}),
     (looked(receipts={}), {"no_receipt": "warning"}),
     (looked(receipts={"heavy": {"path": "/r", "error": "its schema is 9"}}), {"receipt_broken": "warning"}),
     (looked(receipts={"heavy": {"path": "/r", "age_days": 120.0, "image": REF}}), {"receipt_old": "info"}),
@@ -259,13 +264,13 @@ def test_what_the_guard_sees_and_did() -> None:
     given = healthy()
     given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-guard.service", "managed": False})
     given["facts"]["guard"] = guarded(level="short", available_gib=2.5, who="python3 (pid 7) 8.0 GiB")
-    (finding,) = doctor.check(doctor.HostReport(**given))
+    (finding,) = doctor.check(doctor.HostReport.read(**given))
     assert (
         finding.rule == "doctor.guard_short" and "2.50 GiB available. python3 (pid 7) 8.0 GiB hold" in finding.message
     )
     last = {"at": 900.0, "what": "restart", "whom": "heavy", "why": "4.0 GiB above its plan"}
     given["facts"]["guard"] = guarded(last=last)
-    (finding,) = doctor.check(doctor.HostReport(**given))
+    (finding,) = doctor.check(doctor.HostReport.read(**given))
     assert finding.rule == "doctor.guard_acted" and "restarted heavy (4.0 GiB above its plan)" in finding.message
     last["at"] = 1000.0 - 90000
     assert found(given) == {}
@@ -276,7 +281,7 @@ def test_a_service_that_the_guard_stopped_says_so() -> None:
     unit(active_state="inactive")(given)
     given["facts"]["guard"] = guarded(stopped={"heavy": "0.80 GiB available, nothing milder is left"})
     given["facts"]["units"].append({**given["facts"]["units"][0], "name": "spark-guard.service", "managed": False})
-    findings = doctor.check(doctor.HostReport(**given))
+    findings = doctor.check(doctor.HostReport.read(**given))
     (finding,) = [each for each in findings if each.rule == "doctor.unit_stopped"]
     assert finding.message == (
         "spark-heavy.service was stopped by the guard of the memory: 0.80 GiB available, nothing milder is left."
@@ -306,11 +311,11 @@ LINES = {
 @pytest.mark.parametrize("rule", LINES)
 def test_each_sign_is_seen_and_said_once(rule: str) -> None:
     known = (
-        doctor.KERNEL_SIGNS
-        if any(sign.rule == f"doctor.{rule}" for sign in doctor.KERNEL_SIGNS)
-        else doctor.ENGINE_SIGNS
+        doctor_signs.KERNEL_SIGNS
+        if any(sign.rule == f"doctor.{rule}" for sign in doctor_signs.KERNEL_SIGNS)
+        else doctor_signs.ENGINE_SIGNS
     )
-    counted = doctor.count_signs(["quiet", LINES[rule], LINES[rule], "quiet"], known)
+    counted = doctor_signs.count_signs(["quiet", LINES[rule], LINES[rule], "quiet"], known)
     assert {name: entry["count"] for name, entry in counted.items()} == {f"doctor.{rule}": 2}
     findings = doctor.signs(counted, known, "heavy")
     assert [finding.rule for finding in findings] == [f"doctor.{rule}"]
@@ -318,7 +323,9 @@ def test_each_sign_is_seen_and_said_once(rule: str) -> None:
 
 
 def test_all_signs_are_tried() -> None:
-    assert {f"doctor.{rule}" for rule in LINES} == {sign.rule for sign in (*doctor.KERNEL_SIGNS, *doctor.ENGINE_SIGNS)}
+    assert {f"doctor.{rule}" for rule in LINES} == {
+        sign.rule for sign in (*doctor_signs.KERNEL_SIGNS, *doctor_signs.ENGINE_SIGNS)
+    }
 
 
 @pytest.mark.parametrize(
@@ -331,7 +338,7 @@ def test_all_signs_are_tried() -> None:
     ],
 )
 def test_ordinary_lines_are_no_signs(line: str) -> None:
-    assert doctor.count_signs([line], (*doctor.KERNEL_SIGNS, *doctor.ENGINE_SIGNS)) == {}
+    assert doctor_signs.count_signs([line], (*doctor_signs.KERNEL_SIGNS, *doctor_signs.ENGINE_SIGNS)) == {}
 
 
 @pytest.mark.parametrize(
@@ -357,7 +364,7 @@ def test_answers_that_repeat(text: str) -> None:
 def test_signs_of_a_log_come_with_their_service() -> None:
     given = healthy()
     given["looked"]["services"]["heavy"]["log"] = {"doctor.no_space": {"count": 1, "last": "No space left on device"}}
-    findings = doctor.check(doctor.HostReport(**given))
+    findings = doctor.check(doctor.HostReport.read(**given))
     assert [(finding.rule, finding.service) for finding in findings] == [("doctor.no_space", "heavy")]
     assert re.search(r"\(No space left on device\)\.$", findings[0].message)
 

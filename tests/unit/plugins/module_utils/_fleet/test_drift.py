@@ -8,11 +8,14 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import planned_fixture
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import drift
+from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedImage, plain
 
 UNIT, GATEWAY, TIMER = "spark-heavy.service", "spark-gateway.service", "spark-load-guard.service"
 REF = "vllm/vllm-openai:v0.24.0-ubuntu2404"
@@ -20,6 +23,7 @@ RUNS, OTHER, THIRD = (f"sha256:{sign * 64}" for sign in "abc")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "Qwen/Qwen3-8B"
 MARK = "1f" * 8
+PLANNED = planned_fixture.service()
 
 
 def argv(image: str = REF, *words: str, mark: str = MARK) -> list[str]:
@@ -37,17 +41,22 @@ def argv(image: str = REF, *words: str, mark: str = MARK) -> list[str]:
     return [*docker, image, "vllm", "serve", REPO, "--max-model-len", "4096", *words]
 
 
+def image(found: str | None, ref: str = REF) -> dict[str, Any]:
+    """A planned image, by its id on the host."""
+    return plain(PlannedImage(ref, found, None, ref))
+
+
 def clean() -> dict[str, Any]:
     """A host that is what was deployed, and what is planned."""
     service = {
+        **plain(PLANNED),
         "name": "heavy",
         "unit": UNIT,
         "container": "spark-heavy",
         "state": "started",
         "cluster": None,
-        "image": {"ref": REF, "id": RUNS},
-        "ray_image": None,
-        "model": {"repo": REPO, "revision": "main", "path": None, "extra": []},
+        "image": image(RUNS),
+        "model": plain(replace(PLANNED.model, repo=REPO, revision="main")),
         "argv": argv(),
         "env": {"A": "1", "TOKEN": "hush"},
         "fingerprint": MARK,
@@ -103,7 +112,9 @@ def clean() -> dict[str, Any]:
 
 
 def findings(known: dict[str, Any]) -> list[dict[str, Any]]:
-    return [finding.to_dict() for finding in drift.check(drift.Host(**known))]
+    host = drift.Host.read(known["planned"], known["wanted"], known.get("ranks", True))
+    heard = host.heard(known["facts"], known["images"], known["compared"])
+    return [finding.to_dict() for finding in drift.check(heard)]
 
 
 def only(known: dict[str, Any]) -> dict[str, Any]:
@@ -197,12 +208,12 @@ CASES: tuple[Case, ...] = (
         "dgxspark-fabric-relay.service",
     ),
     ("another image", lambda k: container(k, image_id=OTHER), "image", "error", "bbbbbbbbbbbb, and aaaaaaaaaaaa was deployed"),
-    ("tag moved", lambda k: service(k, image={"ref": REF, "id": OTHER}), "image_moved", "warning", "is bbbbbbbbbbbb on this host"),
-    ("image to come", lambda k: service(k, image={"ref": REF, "id": None}), "image_planned", "warning", "not on this host"),
+    ("tag moved", lambda k: service(k, image=image(OTHER)), "image_moved", "warning", "is bbbbbbbbbbbb on this host"),
+    ("image to come", lambda k: service(k, image=image(None)), "image_planned", "warning", "not on this host"),
     (
         "another one is locked",
         lambda k: (
-            service(k, image={"ref": REF, "id": OTHER}),
+            service(k, image=image(OTHER)),
             k["planned"].update(images_locked={REF: {"name": REF, "ids": [OTHER]}}),
         ),
         "image_planned",
@@ -316,19 +327,19 @@ def test_what_requests_start_may_run_or_not() -> None:
 def test_an_image_that_no_run_put_there_is_an_error_also_when_it_is_planned_otherwise() -> None:
     known = clean()
     container(known, image_id=OTHER)
-    service(known, image={"ref": REF, "id": THIRD})
+    service(known, image=image(THIRD))
     assert only(known)["message"].endswith(f"aaaaaaaaaaaa was deployed; cccccccccccc is planned ({REF}).")
 
 
 def test_a_digest_is_named_by_its_beginning() -> None:
     known = clean()
-    service(known, image={"ref": f"{REF}@{THIRD}", "id": None})
+    service(known, image=image(None, f"{REF}@{THIRD}"))
     assert only(known)["message"].startswith(f"{REF}@sha256:cccccccccccc is planned, ")
 
 
 def test_an_image_with_ray_is_compared_with_what_was_recorded() -> None:
     known = clean()
-    service(known, ray_image={"tag": "dgxspark/ray:1"}, image={"ref": REF, "id": THIRD})
+    service(known, ray_image={"base": REF, "version": "2.49", "tag": "dgxspark/ray:1"}, image=image(THIRD))
     assert findings(known) == []
     container(known, image_id=OTHER)
     assert only(known)["rule"] == "drift.image"
@@ -336,14 +347,14 @@ def test_an_image_with_ray_is_compared_with_what_was_recorded() -> None:
 
 def test_a_locked_id_is_right_by_whatever_name() -> None:
     known = clean()
-    service(known, image={"ref": REF, "id": THIRD})
+    service(known, image=image(THIRD))
     known["planned"]["images_locked"] = {REF: {"name": REF, "ids": [RUNS, OTHER]}}
     assert findings(known) == []
 
 
 def test_ranks_are_compared_with_the_plan_where_all_hosts_had_a_say() -> None:
     known = clean()
-    cluster = {"name": "pair", "hosts": ["spark-1", "spark-2"]}
+    cluster = {"name": "pair", "size": 2, "head": "spark-1", "hosts": ["spark-1", "spark-2"], "executor": "mp"}
     service(known, cluster=cluster, fingerprint="2f" * 8, argv=argv(REF, "--seed", "1"), env={"NCCL_IB_HCA": "x"})
     assert [each["rule"] for each in findings({**known, "ranks": True})] == ["drift.launch"]
     assert findings(known)[0]["message"].endswith(": --seed.")
@@ -355,7 +366,7 @@ def test_ranks_are_compared_with_the_plan_where_all_hosts_had_a_say() -> None:
 
 def test_only_the_image_of_a_launch_is_said_once() -> None:
     known = clean()
-    service(known, argv=argv(f"{REF}@{OTHER}"), fingerprint="2f" * 8, image={"ref": REF, "id": OTHER})
+    service(known, argv=argv(f"{REF}@{OTHER}"), fingerprint="2f" * 8, image=image(OTHER))
     assert only(known)["rule"] == "drift.image_moved"
 
 
@@ -382,7 +393,7 @@ def test_names_of_launches_have_no_values() -> None:
 def test_parts_that_could_not_be_asked_are_no_differences() -> None:
     known = clean()
     assert findings({**known, "compared": None}) == []
-    service(known, image={"ref": REF, "id": None})
+    service(known, image=image(None))
     container(known, image_id=OTHER)
     assert findings({**known, "compared": None, "images": None}) == []
 
@@ -400,7 +411,7 @@ def lock(message: str, rule: str = "lock.recipe", host: str = "spark-1") -> dict
 def test_plan_and_lock_are_compared_once_for_all_hosts() -> None:
     said = []
     for host in ("spark-1", "spark-2", "spark-3"):
-        services = [{"name": "heavy", "lock": {"key": f"{host}/heavy"}}]
+        services = [replace(PLANNED, name="heavy", lock={"key": f"{host}/heavy"})]
         told = [lock("the recipe of {key} is not what it was", host=host), lock("moves", "lock.moving", host)]
         told.append(lock("too large", "memory.fit", host))
         said += [{"host": host, **finding} for finding in drift.check_lock(told, services)]

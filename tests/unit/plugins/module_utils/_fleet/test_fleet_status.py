@@ -42,7 +42,7 @@ def asked(*names: str, unit: dict[str, Any] | None = None, ready: bool = True, *
     return {"reached": True, "why": "", "answers": {"services": {"host": host, "services": services}}}
 
 
-def judged(plans: dict[str, Any], said: dict[str, Any], fail_on: str = "down") -> dict[str, Any]:
+def judged(plans: dict[str, Any], said: dict[str, Any], fail_on: str = "down") -> fleet_status.Status:
     hosts = {host: fleet_status.judge_host(said.get(host) or {}, "services") for host in plans}
     rows = []
     for host, plan in plans.items():
@@ -58,7 +58,7 @@ def fleet(count: int = 100) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def test_a_hundred_hosts_that_are_well_take_three_lines() -> None:
     found = judged(*fleet())
-    assert found["well"] and found["reason"] == ""
+    assert found.well and found.reason == ""
     text = fleet_status.text(found)
     assert text.splitlines()[0] == "100 hosts, 200 services: 200 well."
     assert len(text.splitlines()) == 4
@@ -89,12 +89,12 @@ def test_what_is_wrong_comes_first_and_silent_hosts_are_rows() -> None:
     assert lines[0].startswith(
         "100 hosts (5 silent), 200 services: 10 on hosts that did not answer, 2 down, 2 starting, 2 "
     )
-    assert not found["well"] and "\n" not in found["reason"]
-    assert found["reason"].startswith(
+    assert not found.well and "\n" not in found.reason
+    assert found.reason.startswith(
         "5 of 100 hosts did not answer: spark-003..004, spark-009, spark-050, spark-099; 14 of 200"
     )
-    assert found["services"][0]["host"] == "spark-003"
-    assert json.loads(json.dumps(found)) == found
+    assert found.services[0].host == "spark-003"
+    assert json.loads(json.dumps(found.plain())) == found.plain()
 
 
 def test_any_fleet_fits_on_a_screen() -> None:
@@ -109,17 +109,17 @@ def test_any_fleet_fits_on_a_screen() -> None:
 
 def test_a_silent_host_without_services_is_not_well() -> None:
     found = judged({"spark-1": planned(), "spark-2": planned()}, {"spark-1": asked()})
-    assert not found["well"]
-    assert "1 of 2 hosts did not answer: spark-2" in found["reason"]
+    assert not found.well
+    assert "1 of 2 hosts did not answer: spark-2" in found.reason
     assert "spark-2: it was not asked" in fleet_status.text(found, "table")
 
 
 def test_what_is_worth_a_look_fails_only_when_told() -> None:
     restarted = {"n_restarts": 2, "active_seconds": 720}
     plans, said = {"spark-1": planned("heavy")}, {"spark-1": asked("heavy", unit=restarted)}
-    assert judged(plans, said)["well"]
+    assert judged(plans, said).well
     found = judged(plans, said, "look")
-    assert (found["well"], found["reason"]) == (False, "1 worth a look: spark-1/heavy")
+    assert (found.well, found.reason) == (False, "1 worth a look: spark-1/heavy")
     assert "spark-1/heavy: 2 restarts, up 12m 0s" in fleet_status.text(found)
 
 
@@ -132,14 +132,14 @@ def test_what_is_worth_a_look_fails_only_when_told() -> None:
 )
 def test_notes_of_a_service(change: dict[str, Any], note: str) -> None:
     found = judged({"spark-1": planned("heavy")}, {"spark-1": asked("heavy", **change)})
-    assert found["services"][0]["notes"] == [note]
+    assert found.services[0].notes == [note]
 
 
 def test_a_host_without_memory_is_worth_a_look() -> None:
     said = asked("heavy")
     said["answers"]["services"]["host"]["memory"]["available_gib"] = 0.8
     found = judged({"spark-1": planned("heavy")}, {"spark-1": said})
-    assert found["hosts"]["spark-1"]["state"] == "look"
+    assert found.hosts["spark-1"].state == "look"
     assert "spark-1: 0.8 GiB of memory available" in fleet_status.text(found, "groups")
 
 
@@ -168,15 +168,15 @@ def test_the_guard_of_a_host_is_one_line() -> None:
     assert lines == [
         "a: guard runs, floors 3.0 GiB, 5.0 GiB at a start; memory calm, 20.0 GiB available, lowest 4.0 GiB; it had nothing to do so far"
     ]
-    assert found["hosts"]["a"]["state"] == "well" and found["hosts"]["b"]["guard"] is None
+    assert found.hosts["a"].state == "well" and found.hosts["b"].guard is None
     assert "guard" not in fleet_status.text(found, "groups")  # a hundred that are well take no hundred lines
     # What it stopped is down, and says who stopped it and why.
     host["guard"].update(stopped={"fast": "0.80 GiB available"}, level="short")
     host["units"][1].update(active_state="inactive")
     said["answers"]["services"]["services"][1].update(ready=False, stage="health", error="refused")
     found = judged(plans, answers)
-    down = found["services"][0]
-    assert (down["service"], down["state"], down["status"]) == (
+    down = found.services[0]
+    assert (down.service, down.state, down.status) == (
         "fast",
         "down",
         "the guard of the memory stopped it: 0.80 GiB available",
@@ -194,23 +194,23 @@ def test_the_guard_of_a_host_is_one_line() -> None:
 
 def test_what_is_stopped_on_purpose_is_not_down() -> None:
     said = asked("heavy", ready=False, unit={"active_state": "inactive"})
-    assert not judged({"spark-1": planned("heavy")}, {"spark-1": said})["well"]
+    assert not judged({"spark-1": planned("heavy")}, {"spark-1": said}).well
     found = judged({"spark-1": planned("heavy", state="stopped")}, {"spark-1": said})
-    assert found["well"] and found["counts"]["stopped"] == 1
+    assert found.well and found.counts["stopped"] == 1
 
 
 def test_what_waits_for_its_first_request_is_cold() -> None:
     said = asked("heavy", ready=False, unit={"active_state": "inactive"})
     found = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": said})
-    assert found["well"] and found["counts"]["cold"] == 1
+    assert found.well and found.counts["cold"] == 1
     said = asked("heavy", ready=False, unit={"active_state": "failed"})
-    assert not judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": said})["well"]
+    assert not judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": said}).well
     # Its set has one that serves: still cold, not stopped.
     said = asked("heavy", "fast")
     said["answers"]["services"]["services"][0].update(ready=False)
     said["answers"]["services"]["host"]["units"][0].update(active_state="inactive")
     both = judged({"spark-1": planned("heavy", "fast", exclusive="day", state="on_demand")}, {"spark-1": said})
-    assert sorted(row["state"] for row in both["services"]) == ["cold", "well"]
+    assert sorted(row.state for row in both.services) == ["cold", "well"]
 
 
 def test_the_other_one_of_an_exclusive_set_is_stopped() -> None:
@@ -219,16 +219,16 @@ def test_the_other_one_of_an_exclusive_set_is_stopped() -> None:
     services["services"][0].update(ready=False)
     services["host"]["units"][0].update(active_state="inactive")
     found = judged({"spark-1": planned("heavy", "fast", exclusive="day")}, {"spark-1": said})
-    assert found["well"] and [row["state"] for row in found["services"]] == ["well", "stopped"]
-    assert not judged({"spark-1": planned("heavy", "fast")}, {"spark-1": said})["well"]
+    assert found.well and [row.state for row in found.services] == ["well", "stopped"]
+    assert not judged({"spark-1": planned("heavy", "fast")}, {"spark-1": said}).well
 
 
 def test_a_rank_on_a_silent_host_takes_its_service_down() -> None:
     span = {"name": "pair_a", "size": 2, "executor": "mp"}
     plans = {f"spark-{rank + 1}": planned("big", cluster=span, rank=rank) for rank in (0, 1)}
     found = judged(plans, {"spark-1": asked("big")})
-    assert [row["state"] for row in found["services"]] == ["unreachable", "down"]
-    assert "1 of 1 services are not ready: pair_a/big" in found["reason"]
+    assert [row.state for row in found.services] == ["unreachable", "down"]
+    assert "1 of 1 services are not ready: pair_a/big" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -257,15 +257,15 @@ def unasked(**answer: Any) -> dict[str, Any]:
 
 def test_a_systemctl_that_is_silent_takes_no_service_down() -> None:
     found = judged({"a": planned("heavy")}, {"a": unasked()})
-    row = found["services"][0]
-    assert row["ready"] is True and row["unit"] == "not known" and row["state"] == "well"
-    assert found["well"] is True and found["hosts"]["a"]["notes"] == [SILENT]
+    row = found.services[0]
+    assert row.ready is True and row.unit == "not known" and row.state == "well"
+    assert found.well is True and found.hosts["a"].notes == [SILENT]
     assert SILENT in fleet_status.text(found)
     found = judged({"a": planned("heavy")}, {"a": unasked(ready=False)})
-    assert found["services"][0]["state"] == "down" and found["services"][0]["error"] == "refused"
+    assert found.services[0].state == "down" and found.services[0].error == "refused"
     cluster = {"name": "pair", "size": 2, "executor": "mp"}
     found = judged({"a": planned("heavy", rank=1, cluster=cluster)}, {"a": unasked(ready=False)})
-    assert found["services"][0]["state"] == "unknown" and found["services"][0]["error"] == SILENT
+    assert found.services[0].state == "unknown" and found.services[0].error == SILENT
 
 
 def demanded(said: dict[str, Any], **known: Any) -> dict[str, Any]:
@@ -277,11 +277,11 @@ def demanded(said: dict[str, Any], **known: Any) -> dict[str, Any]:
 def test_since_when_a_service_on_demand_is_idle_is_told() -> None:
     plans = {"spark-1": planned("heavy", state="on_demand")}
     found = judged(plans, {"spark-1": demanded(asked("heavy"), state="ready", idle_seconds=250)})
-    assert found["services"][0]["idle_seconds"] == 250 and found["services"][0]["state"] == "well"
+    assert found.services[0].idle_seconds == 250 and found.services[0].state == "well"
     assert "spark-1/heavy: idle for 4m 10s" in fleet_status.text(found, "table")
     assert "idle for 4m 10s" in fleet_status.text(found, "groups")
     busy = judged(plans, {"spark-1": demanded(asked("heavy"), state="ready", idle_seconds=None)})
-    assert "idle" not in fleet_status.text(busy, "table") and busy["services"][0]["idle_seconds"] is None
+    assert "idle" not in fleet_status.text(busy, "table") and busy.services[0].idle_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_what_keeps_a_service_on_demand_down_is_told(known: dict[str, Any], stat
     """What its owner keeps cold is well; what the guard does answers nobody, so it is down."""
     off = demanded(asked("heavy", unit={"active_state": "inactive"}, ready=False), **known)
     found = judged({"spark-1": planned("heavy", state="on_demand")}, {"spark-1": off})
-    assert found["services"][0]["state"] == state and found["well"] is (state == "cold")
+    assert found.services[0].state == state and found.well is (state == "cold")
     assert says in fleet_status.text(found, "table")
 
 
@@ -309,4 +309,4 @@ def test_a_start_on_demand_that_failed_says_why() -> None:
     found = judged(
         {"spark-1": planned("heavy", state="on_demand")}, {"spark-1": demanded(off, state="failed", why="no room")}
     )
-    assert found["services"][0]["state"] == "down" and "no room" in fleet_status.text(found, "table")
+    assert found.services[0].state == "down" and "no room" in fleet_status.text(found, "table")

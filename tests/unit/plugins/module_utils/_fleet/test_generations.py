@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import generations
+from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet.generations import Generation, State
 
 
-def made(*proven: bool, parents: dict[int, int | None] | None = None) -> dict[int, dict[str, Any]]:
+def made(*proven: bool, parents: dict[int, int | None] | None = None) -> dict[int, Generation]:
     return {
-        number: {
-            "number": number,
-            "parent": (parents or {}).get(number, number - 1 or None),
-            "proven": good,
-            "state": {},
-        }
+        number: Generation(number, (parents or {}).get(number, number - 1 or None), "", State(), proven=good)
         for number, good in enumerate(proven, start=1)
     }
 
 
-def at(number: int | None, came: int | None = None, restoring: int | None = None) -> dict[str, Any]:
-    return {"number": number, "from": came, "restoring": restoring}
+def at(number: int | None, came: int | None = None, restoring: int | None = None) -> generations.Current:
+    return generations.Current(number, came, restoring)
 
 
 @pytest.mark.parametrize(
@@ -96,18 +93,14 @@ def test_the_image_of_a_unit() -> None:
 
 def test_states_are_equal_by_what_was_put_there() -> None:
     entry = {"sha256": "0", "owner": "root", "group": "root", "mode": "0644"}
-    state = {
-        "files": {"/etc/dgxspark/a": entry},
-        "units": {"spark-a.service": {"enabled": True, "active": "active"}},
-        "images": {"spark-a.service": {"ref": "x:1", "id": "i"}},
-        "models": {"a": {"repo": "Org/M", "revision": "main", "commit": "1"}},
-    }
-    same = {
-        **state,
-        "units": {"spark-a.service": {"enabled": True, "active": "failed"}},
-        "folders": {"/etc/dgxspark": {}},
-    }
-    assert generations.identity(state) == generations.identity(same)
+    state = State(
+        files={"/etc/dgxspark/a": entry},
+        units={"spark-a.service": {"enabled": True, "active": "active"}},
+        images={"spark-a.service": {"ref": "x:1", "id": "i"}},
+        models={"a": {"repo": "Org/M", "revision": "main", "commit": "1"}},
+    )
+    units: dict[str, dict[str, Any]] = {"spark-a.service": {"enabled": True, "active": "failed"}}
+    assert state.identity == replace(state, units=units, folders={"/etc/dgxspark": {}}).identity
     changes: tuple[dict[str, Any], ...] = (
         {"files": {"/etc/dgxspark/a": {**entry, "mode": "0600"}}},
         {"files": {}},
@@ -116,7 +109,7 @@ def test_states_are_equal_by_what_was_put_there() -> None:
         {"models": {"a": {"repo": "Org/M", "revision": "main", "commit": "2"}}},
     )
     for change in changes:
-        assert generations.identity({**state, **change}) != generations.identity(state)
+        assert replace(state, **change).identity != state.identity
 
 
 @pytest.mark.parametrize(
@@ -126,11 +119,11 @@ def test_a_server_that_is_on_demand_again_does_not_go_on_from_other_files(
     changed: bool, enabled: bool, found: str
 ) -> None:
     unit = "/etc/systemd/system/spark-ears.service"
-    now = {"files": {unit: {"sha256": "b"}}, "units": {"spark-ears.service": {"enabled": enabled, "active": "active"}}}
-    then = {
-        "files": {unit: {"sha256": "a" if changed else "b"}},
-        "units": {"spark-ears.service": {"enabled": enabled, "active": "inactive"}},
-    }
+    now = State({unit: {"sha256": "b"}}, units={"spark-ears.service": {"enabled": enabled, "active": "active"}})
+    then = State(
+        {unit: {"sha256": "a" if changed else "b"}},
+        units={"spark-ears.service": {"enabled": enabled, "active": "inactive"}},
+    )
     todo = generations.steps(now, then, {})
     assert (todo.stop, todo.restart) == (
         ["spark-ears.service"] * (found == "stop"),
@@ -139,7 +132,7 @@ def test_a_server_that_is_on_demand_again_does_not_go_on_from_other_files(
 
 
 def test_a_manifest_of_another_kind_is_refused() -> None:
-    manifest = generations.build(1, None, "now", {"files": {}}, {}, True, None, "m")
+    manifest = Generation(1, None, "now", State(), proven=True, wanted="m")
     assert generations.load(generations.dump(manifest)) == manifest
     for text in ("[]", "{}", '{"schema": 2}', '{"schema": 1, "number": "x", "state": {}}'):
         with pytest.raises(ValueError, match=r"not a JSON object|schema|no number"):

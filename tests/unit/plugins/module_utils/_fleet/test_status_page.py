@@ -181,7 +181,7 @@ def test_memory_now_and_planned() -> None:
     ],
 )
 def test_memory_that_is_not_known_is_not_drawn(memory: dict[str, Any]) -> None:
-    assert status_page.live_map(memory, [], {}) is None
+    assert status_page.live_map(fleet_status.HostState("well", **memory), [], {}) is None
 
 
 def test_names_cannot_become_markup() -> None:

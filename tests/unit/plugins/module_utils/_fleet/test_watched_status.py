@@ -78,7 +78,7 @@ def seen(
     json.dumps(given)
     found, others = watched_status.report(given, checks or {}, figures or {}, exporters or {}, NOW)
     text = Reader(status_page.page(found, given, others, "Made anew.")).text
-    return {f"{row['host']}/{row['service']}": row for row in found["services"]}, found, text
+    return {f"{row.host}/{row.service}": row for row in found.services}, found, text
 
 
 def whole_page() -> str:
@@ -123,17 +123,17 @@ def test_a_service_with_all_that_is_known_of_it() -> None:
         {"s1": exporter("heavy")},
         {"s1/heavy": FIGURES},
     )
-    assert rows["s1/heavy"]["state"] == "well" and found["well"] and found["hosts"]["s1"]["why"] == ""
+    assert rows["s1/heavy"].state == "well" and found.well and found.hosts["s1"].why == ""
     assert "heavy Org/heavy well 3+0 12 % 39.5 40.0 41.5 - 3d 2h 12.3 2026-11-1" in text and "UTC, 40.2 tok/s" in text
     assert "Nothing: all that was asked is well" in text and "Made anew." in text
 
 
 def test_without_exporters_nothing_is_known_of_memory_and_units_and_that_is_no_trouble() -> None:
     rows, found, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check()})
-    assert rows["s1/heavy"]["state"] == "well" and found["well"]
+    assert rows["s1/heavy"].state == "well" and found.well
     assert f"Its memory is not known: {watched_status.NO_EXPORTERS}" in text and "Nothing: all that was asked" in text
     rows, _found, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check(False, "Connection refused")})
-    assert rows["s1/heavy"]["state"] == "down" and "s1/heavy down Connection refused Fix: On s1: journalctl" in text
+    assert rows["s1/heavy"].state == "down" and "s1/heavy down Connection refused Fix: On s1: journalctl" in text
 
 
 @pytest.mark.parametrize(
@@ -145,19 +145,19 @@ def test_a_service_that_does_not_answer_by_its_unit(unit: str, state: str) -> No
         {"s1/heavy": check(False, "HTTP 503")},
         {"s1": exporter("heavy", state=unit)},
     )
-    assert (rows["s1/heavy"]["state"], rows["s1/heavy"]["unit"]) == (state, unit)
+    assert (rows["s1/heavy"].state, rows["s1/heavy"].unit) == (state, unit)
 
 
 def test_a_service_that_the_monitor_may_not_ask_goes_by_its_unit() -> None:
     plans = {"s1": plan(service("hidden"))}
-    assert seen(plans, {}, {"s1": exporter("hidden")})[0]["s1/hidden"]["state"] == "well"
-    assert seen(plans)[0]["s1/hidden"]["state"] == "unknown"
+    assert seen(plans, {}, {"s1": exporter("hidden")})[0]["s1/hidden"].state == "well"
+    assert seen(plans)[0]["s1/hidden"].state == "unknown"
 
 
 def test_one_on_demand_is_cold_though_its_socket_answers() -> None:
     plans = {"s1": plan(service("late", state="on_demand"))}
     rows, _found, text = seen(plans, {"s1/late": check()}, {"s1": exporter("late", state="inactive")})
-    assert rows["s1/late"]["state"] == "cold" and "Nothing: all that was asked is well" in text
+    assert rows["s1/late"].state == "cold" and "Nothing: all that was asked is well" in text
 
 
 def test_ranks_without_exporters_run_when_the_model_answers() -> None:
@@ -167,9 +167,9 @@ def test_ranks_without_exporters_run_when_the_model_answers() -> None:
         "s2": plan(service("big", rank=1, cluster=span)),
     }
     rows, found, _text = seen(plans, {"pair/big": check()})
-    assert {row["state"] for row in rows.values()} == {"well"} and found["counts"]["services"] == 1
+    assert {row.state for row in rows.values()} == {"well"} and found.counts["services"] == 1
     rows, _found, _text = seen(plans, {"pair/big": check(False, "no answer")})
-    assert rows["s1/big"]["state"] == "down" and rows["s2/big"]["state"] == "unknown"
+    assert rows["s1/big"].state == "down" and rows["s2/big"].state == "unknown"
 
 
 def test_a_cold_cluster_on_demand_is_well_with_exporters_and_without() -> None:
@@ -180,39 +180,39 @@ def test_a_cold_cluster_on_demand_is_well_with_exporters_and_without() -> None:
     }
     known = {host: exporter("big", state="inactive") for host in plans}
     rows, _found, text = seen(plans, {"pair/big": check()}, known)
-    assert {row["state"] for row in rows.values()} == {"cold"} and "Nothing: all that was asked is well" in text
+    assert {row.state for row in rows.values()} == {"cold"} and "Nothing: all that was asked is well" in text
     rows, _found, _text = seen(plans, {"pair/big": check()})
-    assert {row["state"] for row in rows.values()} == {"well"}  # its socket answers, and no more is known
+    assert {row.state for row in rows.values()} == {"well"}  # its socket answers, and no more is known
     rows, _found, _text = seen(plans, {"pair/big": check()}, {**known, "s2": exporter("big", state="failed")})
-    assert rows["s2/big"]["state"] == "down"
+    assert rows["s2/big"].state == "down"
 
 
 def test_an_exporter_that_is_gone() -> None:
     gone = {"s1": (None, "its exporter does not answer: timed out")}
     rows, found, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check(False, "refused")}, gone)
-    assert rows["s1/heavy"]["state"] == "unreachable" and "s1 unreachable its exporter does not answer" in text
+    assert rows["s1/heavy"].state == "unreachable" and "s1 unreachable its exporter does not answer" in text
     # The engine answers: the host is there, and somebody looks after the exporter.
     rows, found, text = seen({"s1": plan(service("heavy"))}, {"s1/heavy": check()}, gone)
-    assert rows["s1/heavy"]["state"] == "well" and found["hosts"]["s1"]["state"] == "look"
+    assert rows["s1/heavy"].state == "well" and found.hosts["s1"].state == "look"
     assert "s1 look its exporter does not answer: timed out Fix: doctor.yml --limit s1" in text
 
 
 def test_figures_that_are_old_or_not_there_are_not_shown() -> None:
     plans, checks = {"s1": plan(service("heavy"))}, {"s1/heavy": check()}
     rows, found, text = seen(plans, checks, {"s1": exporter("heavy", age=900)})
-    assert found["hosts"]["s1"]["notes"] == ["its collector has written nothing for 15m 0s"]
-    assert rows["s1/heavy"]["residency_gib"] is None and "Its memory is not known: its collector has stopped" in text
+    assert found.hosts["s1"].notes == ["its collector has written nothing for 15m 0s"]
+    assert rows["s1/heavy"].residency_gib is None and "Its memory is not known: its collector has stopped" in text
     # By the clock of that host, which is another than the monitor's.
     late = exporter("heavy", age=900, more=f"node_time_seconds {NOW - 890}")
-    assert seen(plans, checks, {"s1": late})[1]["hosts"]["s1"]["state"] == "well"
+    assert seen(plans, checks, {"s1": late})[1].hosts["s1"].state == "well"
     _rows, found, _text = seen(plans, checks, {"s1": ("node_load1 1\n", "")})
-    assert found["hosts"]["s1"]["notes"] == [watched_status.NO_COLLECTOR]
+    assert found.hosts["s1"].notes == [watched_status.NO_COLLECTOR]
 
 
 def test_the_guard_is_heard() -> None:
     more = 'dgxspark_guard_level{level="short"} 1\ndgxspark_guard_stopped{service="fast"} 1'
     _rows, found, _text = seen({"s1": plan(service("heavy"))}, {}, {"s1": exporter("heavy", more=more)})
-    assert found["hosts"]["s1"]["notes"] == ["the guard finds memory short", "the guard of the memory stopped fast"]
+    assert found.hosts["s1"].notes == ["the guard finds memory short", "the guard of the memory stopped fast"]
 
 
 def test_endpoints_beside_the_plan_are_on_the_page() -> None:
@@ -223,7 +223,7 @@ def test_endpoints_beside_the_plan_are_on_the_page() -> None:
 
 def test_no_plan_yet() -> None:
     _rows, found, text = seen({}, {"s1/heavy": check()})
-    assert found["services"] == [] and "s1/heavy 192.168.1.11:8001 up" in text
+    assert found.services == [] and "s1/heavy 192.168.1.11:8001 up" in text
 
 
 def test_what_travels_of_a_plan() -> None:
@@ -265,4 +265,4 @@ def test_what_a_host_says_cannot_become_markup() -> None:
 def test_a_time_that_no_calendar_has() -> None:
     more = 'dgxspark_receipt_timestamp_seconds{service="late"} 1e300'
     rows, _found, _text = seen({"s1": plan(service("late"))}, {}, {"s1": exporter(more=more)})
-    assert rows["s1/late"]["proved"] is None
+    assert rows["s1/late"].watched.proved is None

@@ -203,8 +203,8 @@ def test_requests_that_failed_are_told() -> None:
 def test_a_section_survives_the_receipt() -> None:
     receipt = receipts.build("heavy", {"image": "a"}, {}, None)
     kept = receipts.load(receipts.dump(receipts.with_benchmark(receipt, first())))
-    assert kept["benchmark"] == {**first(), "stale": False}
-    assert compare(kept["benchmark"], slower(0.9))[0]["ratio"] == pytest.approx(0.9)
+    assert kept.benchmark == {**first(), "stale": False}
+    assert compare(kept.benchmark, slower(0.9))[0]["ratio"] == pytest.approx(0.9)
 
 
 # --- published ---

@@ -36,10 +36,7 @@ def test_containers_by_name_and_by_label() -> None:
         {"name": "spark-heavy-old", "service": "heavy", "state": "exited"},
         {"name": "spark-fast", "service": "fast", "state": "running"},
     ]
-    service = {"name": "heavy", "container": "spark-heavy", "cluster": {"executor": "ray"}, "rank": 1}
-    assert engine_logs.containers_of(service, containers) == ["spark-heavy", "spark-heavy-ray"]
-    assert engine_logs.main_container(service) == "spark-heavy-ray"
-    assert engine_logs.main_container({**service, "cluster": None}) == "spark-heavy"
+    assert engine_logs.containers_of("heavy", "spark-heavy", containers) == ["spark-heavy", "spark-heavy-ray"]
 
 
 def test_units_that_are_not_active_have_no_moment(fake_run: Any) -> None:

@@ -80,10 +80,10 @@ def test_what_is_not_known_or_of_another_launch_is_not_kept() -> None:
 def test_a_receipt_keeps_what_the_start_took() -> None:
     took = start(planned("q4-graphs-8192"), lines("healthy_fa3_graphs_then_sigterm.log"))
     first = receipts.build("a", {"image": "1"}, {}, None, start=took)
-    assert first["start"] == took and receipts.load(receipts.dump(first)) == first
+    assert first.start == took and receipts.load(receipts.dump(first)) == first
     # The log of a start that is long ago is gone; a new deployment has none yet.
-    assert receipts.build("a", {"image": "1"}, {}, first)["start"] == took
-    assert "start" not in receipts.build("a", {"image": "2"}, {}, first)
+    assert receipts.build("a", {"image": "1"}, {}, first).start == took
+    assert "start" not in receipts.build("a", {"image": "2"}, {}, first).plain()
     assert (
         receipts.drift(first, receipts.build("a", {"image": "1"}, {}, first, start={**(took or {}), "inside_gib": 9}))
         == []
