@@ -139,7 +139,7 @@ def main() -> None:
     def make(previous: receipts.Receipt | None) -> tuple[receipts.Receipt, list[Finding]]:
         if params["benchmark"] is not None:
             if previous is None:
-                module.fail_json(
+                return module.fail_json(
                     msg=f"there is no receipt {path} to keep the figures in; site.yml --tags prove writes it"
                 )
             return receipts.with_benchmark(previous, params["benchmark"]), []

@@ -23,7 +23,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -442,14 +442,14 @@ class Collector:
                 self.complain(str(path), str(error))
                 continue
             page.add("dgxspark_receipt_timestamp_seconds", round(written), service=path.stem)
-            for metric, part in (("measured", "measured"), ("baseline", "baseline")):
+            for metric, figures in (("measured", receipt.measured), ("baseline", receipt.baseline)):
                 for figure in receipts.FIGURES:
-                    value = receipt[part].get(figure)
+                    value = figures.get(figure)
                     if isinstance(value, (int, float)):
                         page.add(f"dgxspark_receipt_{metric}", value, service=path.stem, figure=figure)
-            self.benchmark(page, path.stem, receipt.get("benchmark") or {})
+            self.benchmark(page, path.stem, receipt.benchmark or {})
 
-    def benchmark(self, page: Page, service: str, section: dict[str, Any]) -> None:
+    def benchmark(self, page: Page, service: str, section: Mapping[str, Any]) -> None:
         """What bench.yml measured; a section that is stale has no ratio, which keeps its alert silent."""
         for metric, figure in BENCHMARK.items():
             page.add(metric, _plain(section.get(figure)), service=service)

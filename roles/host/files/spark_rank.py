@@ -42,7 +42,7 @@ from typing import Any
 sys.dont_write_bytecode = True  # as in spark_unit.py, which also finds the libraries
 
 import spark_unit
-from spark_unit import Stop, notify, say
+from spark_unit import Stop, say
 
 from dgxspark_vllm._runtime import command  # isort: skip  (spark_unit knows where it is)
 from dgxspark_vllm._runtime import endpoint  # isort: skip
@@ -50,7 +50,7 @@ from dgxspark_vllm._runtime import hostmem  # isort: skip
 from dgxspark_vllm._runtime import pins  # isort: skip
 from dgxspark_vllm._runtime import ranks  # isort: skip
 from dgxspark_vllm._runtime import state_file  # isort: skip
-from dgxspark_vllm._runtime.systemd import handed_over  # isort: skip
+from dgxspark_vllm._runtime.systemd import handed_over, notify  # isort: skip
 
 RAY_NODES = Path(endpoint.__file__).with_name("ray_nodes.py")
 

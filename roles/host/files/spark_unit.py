@@ -342,8 +342,8 @@ class LoadGuard:
                 guard.dropped(time.monotonic(), freed * load_guard.MIB)
                 if first:
                     say(
-                        f"{self.unit}: load guard: MemFree was {look.free / load_guard.GIB:.2f} GiB, below the floor of "
-                        f"{guard.floor / load_guard.GIB:g}; dropped caches, {freed} MiB given back; goes on until it is ready"
+                        f"{self.unit}: load guard: MemFree was {look.free / hostmem.GIB:.2f} GiB, below the floor of "
+                        f"{guard.floor / hostmem.GIB:g}; dropped caches, {freed} MiB given back; goes on until it is ready"
                     )
                 self.tell(self.status())
             except OSError as error:
@@ -405,7 +405,7 @@ def gate_memory(service: dict[str, Any], poll: float) -> None:
             said = True
 
     try:
-        grace = {"free_grace_seconds": 0.0} if on_cpu else {}
+        grace: dict[str, Any] = {"free_grace_seconds": 0.0} if on_cpu else {}
         found = hostmem.wait_for_memory(float(need), root, limit, poll, on_wait=on_wait, **grace)
     except OSError as error:
         raise Stop(f"{unit}: the memory of this host cannot be read: {error}") from error

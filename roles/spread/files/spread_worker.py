@@ -230,7 +230,7 @@ class Model:
             with beneath.open_file(self.home, f"hub/{entry['store']}") as handle:
                 verified = self.record.get(entry["store"]) or {}
                 now = stat_key(handle)
-                same = now[0] == entry["size"] and (
+                same = now[0] == int(entry["size"]) and bool(
                     (verified.get("mark") == now and verified.get("sha256") == entry["sha256"])
                     or digests(handle)[0] == entry["sha256"]
                 )
