@@ -877,8 +877,8 @@ STAGES: dict[str, Callable[..., list[Result]]] = {
     "programs": programs,
     "molecule": molecule,
 }
-# Stages of a line run side by side, since alone each leaves a core idle at times. `unit-quick` and `core` are part of others.
-EVERY = [["lint", "docs-lint", "unit"], ["sanity", "programs", "artifact"], ["molecule"]]
+# Stages of a line run side by side: of each of them most of the time one core does the work. `unit-quick` and `core` are part of others.
+EVERY = [["lint", "docs-lint"], ["unit"], ["sanity", "programs", "artifact"], ["molecule"]]
 # What runs on each change proves every feature once. The rest (older cores, other programs, faults at random, rates) is for the night.
 SUITES = {"test": EVERY, "all": EVERY, "quick": [["lint", "docs-lint"], ["unit-quick"]]}
 THOROUGH = ("all", "sanity", "artifact", "programs", "molecule")
