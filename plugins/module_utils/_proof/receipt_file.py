@@ -14,7 +14,7 @@ from .._host import host_lock, staging
 from . import receipts
 
 MODE = 0o644
-Make = Callable[["receipts.Receipt | None"], "tuple[receipts.Receipt, list[Finding]]"]
+Make = Callable[["receipts.Receipt | None"], tuple[receipts.Receipt, list[Finding]]]
 
 
 def keep(module: Any, path: str, make: Make) -> dict[str, Any]:
