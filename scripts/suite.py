@@ -229,7 +229,8 @@ def lint(thorough: bool) -> list[Result]:
     libraries = CACHE / "host-libraries"
     libraries.mkdir(parents=True, exist_ok=True)
     if not (libraries / "dgxspark_vllm").is_symlink():
-        (libraries / "dgxspark_vllm").symlink_to(ROOT / "plugins" / "module_utils")  # as roles install it
+        # As roles install it; relative, so that a copied clone reads its own.
+        (libraries / "dgxspark_vllm").symlink_to(os.path.relpath(ROOT / "plugins" / "module_utils", libraries))
     search = os.pathsep.join([str(libraries), *sorted({str(Path(name).parent) for name in programs})])
     return together(
         [
