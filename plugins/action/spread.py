@@ -142,4 +142,9 @@ class ActionModule(ActionBase):
                     }
                 )
         images = [spreading.name_at(looks[host], ref) for ref in looks[host]["images"]]
-        return {"peers": peers, "addresses": spreading.addresses(looks[host]), "images": images}
+        return {
+            "peers": peers,
+            "addresses": spreading.addresses(looks[host]),
+            "fabric": spreading.fabric_addresses(looks[host]),
+            "images": images,
+        }

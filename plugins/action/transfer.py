@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import untrusted
@@ -76,6 +77,7 @@ def job(args: dict[str, Any]) -> list[dict[str, Any]]:
         "port": int(args.get("port", 8722)),
         "streams": int(args.get("streams", 4)),
         "limit_mbs": float(args.get("limit_mbs", 0)),
+        "clear": not boolean(args.get("encrypt_fabric", False)),
     }
     things = args.get("things") or {}
     return [{**things.get(task["key"], {}), **common, **task} for task in args.get("tasks") or []]

@@ -12,7 +12,8 @@ version_added: 0.1.0
 description:
   - Runs an SSH server of its own, in a transient unit, with keys that were made for this run. It listens on the addresses
     of the nodes' networks, accepts the keys of the peers from their addresses alone, and gives them rsync that reads the
-    hub folder and C(docker save) of the images of this run, and nothing else.
+    hub folder and C(docker save) of the images of this run, and nothing else. On addresses of O(clear) a peer may also take files of the
+    hub folder by a TCP connection that is not encrypted, which it asks for by SSH.
   - Everything that belongs to it is in C(/run/dgxspark/spread), in memory, and goes with the unit, however that ends. Nothing is
     written to a home folder, to the host's own SSH settings or to its C(authorized_keys).
   - O(state=prepared) and O(state=closed) also end what a run that was cut off left behind.
@@ -34,6 +35,11 @@ options:
     default: []
   addresses:
     description: Addresses to listen on.
+    type: list
+    elements: str
+    default: []
+  clear:
+    description: Those of O(addresses) on which files may leave the host without encryption, on a port that the kernel chooses.
     type: list
     elements: str
     default: []
@@ -110,9 +116,9 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_layers, image_stream
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import file_stream, image_layers, image_stream
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
-from ansible_collections.dgxspark.vllm.plugins.module_utils._host import host_lock
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, host_lock
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import runner
 
 RUN_DIR = Path(access.RUN_DIR)
@@ -196,6 +202,8 @@ def open_server(module: AnsibleModule, run: Run) -> None:
     put("serve", access.serve_script(python=sys.executable))
     put("image_layers.py", program_text.program(image_layers, image_stream))
     put("rsyncd.conf", access.rsyncd_conf(str(hub)))
+    put("file_stream.py", program_text.program(file_stream, beneath))
+    put("clear", "".join(f"{address} {hub}\n" for address in params["clear"] if address in params["addresses"]))
     put("images", "".join(f"{ref}\n" for ref in params["images"]))
     put("authorized_keys", access.authorized_keys(params["peers"]))
     put("known_hosts", access.known_hosts(params["peers"]))
@@ -241,6 +249,7 @@ def main() -> None:
             "name": {"type": "str", "default": ""},
             "peers": {"type": "list", "elements": "dict", "default": []},
             "addresses": {"type": "list", "elements": "str", "default": []},
+            "clear": {"type": "list", "elements": "str", "default": []},
             "port": {"type": "int", "default": 8722},
             "images": {"type": "list", "elements": "str", "default": []},
             "hf_home": {"type": "path", "default": "/srv/huggingface"},

@@ -11,7 +11,7 @@ short_description: Fetch images and models from other nodes, or verify files aga
 version_added: 0.1.0
 description:
   - Runs a job in the background on the host, which takes what M(dgxspark.vllm.spread) says from the nodes that it names,
-    with rsync in several streams for models and C(docker save) into C(docker load) for images.
+    in several streams for models (rsync over SSH, and on a fabric TCP without encryption) and C(docker save) into C(docker load) for images.
   - Files come into a staging folder below O(hf_home). Each is compared with its SHA-256 before it is renamed into the
     layout of the hub. What was cut off goes on where it stopped; what is damaged comes anew.
   - A companion action plugin prints bytes, rate and time left while it lasts.
@@ -43,6 +43,10 @@ options:
     description: Megabytes a second that the host takes at most; 0 is no limit.
     type: float
     default: 0
+  encrypt_fabric:
+    description: Whether models are encrypted on a fabric, too; else only on a LAN.
+    type: bool
+    default: false
   timeout:
     description: Seconds that the job may take.
     type: int
@@ -84,7 +88,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 got:
-  description: By the name of each thing whether it is there now (C(ok)), else C(why) not, with C(bytes), C(seconds) and C(link).
+  description: By the name of each thing whether it is there now (C(ok)), else C(why) not, with C(bytes), C(seconds), C(link), and of a model
+    whether all of it came C(encrypted).
   returned: when the job has ended
   type: dict
   sample:
@@ -118,7 +123,12 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
-from ansible_collections.dgxspark.vllm.plugins.module_utils._content import image_layers, image_stream, spread_files
+from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
+    file_stream,
+    image_layers,
+    image_stream,
+    spread_files,
+)
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
 from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath, file_times, host_lock, made
 from ansible_collections.dgxspark.vllm.plugins.module_utils._runtime.command import noted, reader, runner
@@ -141,7 +151,7 @@ def start(module: AnsibleModule, run: Run) -> None:
         made.note(home, name, paths)
     run(["systemctl", "reset-failed", f"{access.WORKER_UNIT}.service"])
     (RUN_DIR / "state.json").unlink(missing_ok=True)
-    library: tuple[Any, ...] = (beneath, file_times, image_layers, image_stream, spread_files)
+    library: tuple[Any, ...] = (beneath, file_stream, file_times, image_layers, image_stream, spread_files)
     for name, text in {
         "spread_worker.py": module.params["program"],
         # What the worker imports, as the package that it has on hosts.
@@ -225,6 +235,7 @@ def main() -> None:
             "port": {"type": "int", "default": 8722},
             "streams": {"type": "int", "default": 4},
             "limit_mbs": {"type": "float", "default": 0},
+            "encrypt_fabric": {"type": "bool", "default": False},
             "timeout": {"type": "int", "default": 14400},
             "poll": {"type": "int", "default": 15},
             "step": {"type": "str", "choices": ["start", "look"], "default": "start"},

@@ -80,7 +80,7 @@ def spread(folder: Path, kind: str, **given: Any) -> dict[str, Any]:
         json.dumps([{"name": "Distribute", "hosts": "sparks", "become": True, "gather_facts": False, "tasks": tasks}]),
         encoding="utf-8",
     )
-    variables = {"spread_kinds": [kind], "spread_fabric": "bench", "spread_poll": 1, "spread_reserve_gb": 1, **given}
+    variables = {"spread_kinds": [kind], "spread_fabric": "bench", "spread_reserve_gb": 1, **given}
     argv = [
         str(ROOT / ".venv/bin/ansible-playbook"), "-i", str(ROOT / "inventories/demo"), "-e", json.dumps(variables), str(playbook)
     ]  # fmt: skip
@@ -146,8 +146,13 @@ def main() -> None:
                 "image": "vllm/vllm-openai:v0.24.0-ubuntu2404",
                 "link": "",
             }
-            sent = spread(folder, "models", spread_models=[model])
-            rows.append((f"model, {sent['link']}, encrypted and verified", sent["bytes"], sent["seconds"]))
+            for encrypted in (False, True):
+                sent = spread(folder, "models", spread_models=[model], spread_encrypt_fabric=encrypted)
+                if (sent["link"], sent["encrypted"]) != ("fabric", encrypted):
+                    sys.exit(f"the model came otherwise than it was to: {sent}")
+                label = "model, fabric, verified" + (", encrypted" if encrypted else "")
+                rows.append((label, sent["bytes"], sent["seconds"]))
+                node(TO, "rm", "-rf", REPO)
             began = time.monotonic()
             node(FROM, "sh", "-c", f"docker save {IMAGE} > /dev/null")
             rows.append(("docker save alone, of the image", size, time.monotonic() - began))

@@ -170,11 +170,11 @@ def test_both_rails_carried_a_share():
 
 def test_two_rounds_were_enough():
     state = json.loads(node("spark-1", "cat", "/run/spread-state.json"))
-    told = [(send["round"], send["source"], send["host"], send["link"]) for send in state["sent"]]
+    told = [(send["round"], send["source"], send["host"], send["link"], send["encrypted"]) for send in state["sent"]]
     assert sorted(told) == [
-        (1, "spark-1", "spark-3", "lan"),
-        (2, "spark-1", "spark-2", "fabric"),
-        (2, "spark-3", "spark-4", "fabric"),
+        (1, "spark-1", "spark-3", "lan", True),
+        (2, "spark-1", "spark-2", "fabric", False),
+        (2, "spark-3", "spark-4", "fabric", False),
     ]
     assert state["failed"] == [] and all(send["bytes"] > MODEL for send in state["sent"])
 

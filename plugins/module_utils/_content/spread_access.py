@@ -16,10 +16,10 @@ CIPHERS = "aes128-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr"
 
 
 def serve_script(folder: str = RUN_DIR, python: str = "python3") -> str:
-    """Return what a peer's key runs, whatever it asks for: rsync that reads the hub folder, or an image of the list.
+    """Return what a peer's key runs, whatever it asks for: rsync that reads the hub folder, the same over a fabric, or an image of the list.
 
-    :param folder: where keys, programs and the list lie
-    :param python: the interpreter of C(image_layers.py)
+    :param folder: where keys, programs, the settings of rsync, and the lists lie
+    :param python: the interpreter of C(image_layers.py) and C(file_stream.py)
     :returns: the text of the script
     """
     return f"""\
@@ -27,6 +27,13 @@ def serve_script(folder: str = RUN_DIR, python: str = "python3") -> str:
 case "$SSH_ORIGINAL_COMMAND" in
   "rsync --server --daemon "*)
     exec rsync --server --daemon --config={folder}/rsyncd.conf .
+    ;;
+  "files "*)
+    while read -r allowed hub; do
+      if [ "$SSH_ORIGINAL_COMMAND" = "files $allowed" ]; then
+        exec {python} {folder}/file_stream.py "$hub" "$allowed"
+      fi
+    done < {folder}/clear
     ;;
   "image "* | "layers "*)
     set -f

@@ -367,8 +367,12 @@ def islands(looks: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> dic
 
 def addresses(look: Mapping[str, Any]) -> list[str]:
     """Return the addresses on which a source listens."""
-    own = [look["address"], *(entry["address"] for entry in look["interfaces"] if look["fabric"])]
-    return list(dict.fromkeys(address for address in own if address))
+    return list(dict.fromkeys(address for address in [look["address"], *fabric_addresses(look)] if address))
+
+
+def fabric_addresses(look: Mapping[str, Any]) -> list[str]:
+    """Return those of a source on a fabric that it shares with others."""
+    return [entry["address"] for entry in look["interfaces"] if look["fabric"]]
 
 
 # --- rounds -----------------------------------------------------------------------------------------------------------
@@ -427,7 +431,9 @@ def fold(
         if said["ok"]:
             after["holders"][key].append(host)
             after["lacking"][key].remove(host)
-            after["sent"].append({**send, **{name: said.get(name) for name in ("bytes", "seconds", "link")}})
+            after["sent"].append(
+                {**send, **{name: said.get(name) for name in ("bytes", "seconds", "link", "encrypted")}}
+            )
             continue
         after["failed"].append({**send, "why": said["why"]})
         doubt = {"host": send["source"], "key": key}

@@ -457,6 +457,7 @@ GOT = record(
         "bytes": maybe(size),
         "seconds": maybe(number),
         "link": maybe(one_of("fabric", "lan"), ""),
+        "encrypted": flag,
         "damaged": listing(relative),
         "files": size,
         "wrong": flag,

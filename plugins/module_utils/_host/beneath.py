@@ -25,6 +25,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # A pipe that nobody writes to would hold whoever opens it.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 FRESH = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+END = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 MOST_LINKS = 8
 CHUNK = 4 * 2**20
 
@@ -166,6 +167,30 @@ def open_file(root: Root, relative: str) -> IO[bytes]:
         os.close(descriptor)
         raise Refused(f"{_where(root, [relative])} is no regular file")
     return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def open_end(root: Root, relative: str, mode: int = 0o644) -> IO[bytes]:
+    """Open a regular file for writing behind its end, without following a link; it is made where it is missing.
+
+    :param root: that it lies below, with the folders above it
+    :param relative: its path there
+    :param mode: of the file
+    :returns: the open file
+    :raises Refused: where there is a link, or no regular file
+    """
+    above, name = _split(relative)
+    with folder(root, above) as at:
+        try:
+            descriptor = os.open(name, END, mode, dir_fd=at)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise Refused(f"{_where(root, [relative])} is a link, or no regular file") from error
+            raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Refused(f"{_where(root, [relative])} is no regular file")
+    os.fchmod(descriptor, mode)  # whatever the umask is
+    return os.fdopen(descriptor, "ab")
 
 
 def read(root: Root, relative: str, most: int) -> bytes:

@@ -10,6 +10,7 @@ renames files into the layout of the hub. The standard library alone, Python 3.9
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ from typing import Any, NoReturn
 
 sys.dont_write_bytecode = True
 
-from dgxspark_vllm._content import image_layers, image_stream, spread_files
+from dgxspark_vllm._content import file_stream, image_layers, image_stream, spread_files
 from dgxspark_vllm._content.spread_files import (
     CHUNK,
     STAGING,
@@ -173,6 +174,8 @@ class Model:
         self.lock = threading.Lock()
         self.files = {safe(entry["store"]): entry for entry in task["files"]}
         self.links: list[Mapping[str, Any]] = []
+        self.clear = False
+        """Whether files come without encryption, which a fabric alone does, and each of them is hashed as it comes."""
         self.staging = -1
         """Descriptor of the folder that files come into: root's alone, whatever the folders around it become."""
         self.again = 0
@@ -204,6 +207,7 @@ class Model:
         missing = [entry for entry in self.files.values() if not self.whole(entry)]
         self.progress.state["total"] += sum(int(entry["size"]) for entry in missing) - int(self.task["bytes"])
         self.links = choose_links(self.task) if missing else []
+        self.clear = bool(self.task.get("clear") and self.links and self.links[0]["kind"] == "fabric")
         staged_before = sum(min(self.staged(entry), int(entry["size"])) for entry in missing)
         # What came earlier is counted, and is no rate.
         self.progress.state["before"] += staged_before
@@ -221,6 +225,7 @@ class Model:
             "bytes": received - staged_before + self.again,
             "files": len(missing),
             "link": self.links[0]["kind"] if self.links else "",
+            "encrypted": not self.clear,
             "seconds": round(time.monotonic() - began, 3),
         }
 
@@ -253,14 +258,9 @@ class Model:
         why = ""
         for _attempt in range(TRIES):
             right: dict[str, bool] = {}
-            with ThreadPoolExecutor(max_workers=1) as pool:
-                coming = pool.submit(self.rsync, number, wanted)
-                while not wait([coming], timeout=LOOK_SECONDS).done:
-                    self.read_what_came(wanted, right)
-                why = coming.result()
+            why = self.fetch(number, wanted, right)
             if why:
                 return why
-            self.read_what_came(wanted, right)
             bad = [entry for entry in wanted if not right.get(entry["store"])]
             if not bad:
                 return ""
@@ -276,6 +276,73 @@ class Model:
             wanted = bad
         self.wrong = True
         return why
+
+    def fetch(self, number: int, files: Sequence[Mapping[str, Any]], right: dict[str, bool]) -> str:
+        """Have a stream's files come, and compare each with what it should be.
+
+        :param number: of the stream
+        :param files: its files
+        :param right: takes, by their names, whether they are
+        :returns: why they did not come, or an empty text
+        """
+        if self.clear:
+            try:
+                return self.stream(number, files, right)
+            except file_stream.NoWay:  # a firewall, say: SSH has a port that is open
+                self.clear = False
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            coming = pool.submit(self.rsync, number, files)
+            while not wait([coming], timeout=LOOK_SECONDS).done:
+                self.read_what_came(files, right)
+            why = coming.result()
+        if not why:
+            self.read_what_came(files, right)
+        return why
+
+    def stream(self, number: int, files: Sequence[Mapping[str, Any]], right: dict[str, bool]) -> str:
+        """Take a stream's files over a fabric, as C(fetch) does; raises C(file_stream.NoWay) before anything has come."""
+        link = self.links[number % len(self.links)]
+        argv = [*ssh_argv(self.task, link, self.folder), link["source"], f"files {link['source']}"]
+        limit = float(self.task.get("limit_mbs") or 0) * 1e6 / int(self.task["streams"])
+        # It ends when the connection does.
+        with subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as asking:
+            try:
+                told = asking.stdout.readline().decode("ascii", "replace") if asking.stdout else ""
+                with file_stream.Receiver(link["own"], link["source"], told, limit) as receiver:
+                    for entry in files:
+                        right[entry["store"]] = self.received(receiver, entry)
+            except file_stream.NoWay:
+                asking.terminate()
+                raise
+            except OSError as error:
+                asking.terminate()
+                return f"taking files from {self.task['source']} failed: {error}"
+        return ""
+
+    def received(self, receiver: file_stream.Receiver, entry: Mapping[str, Any]) -> bool:
+        """Take the rest of a file, and tell whether it is what it should be."""
+        size, digest = int(entry["size"]), hashlib.sha256()
+        self.make_room(entry)
+        with beneath.open_end(self.staging, entry["store"]) as target:
+            begin = os.fstat(target.fileno()).st_size
+            if begin:
+                with beneath.open_file(self.staging, entry["store"]) as part:
+                    while piece := part.read(CHUNK):
+                        digest.update(piece)
+            if begin < size:
+                receiver.take(entry["store"], begin, size, target, digest)
+                target.flush()
+            beneath.drop_pages(target.fileno())
+        return f"sha256:{digest.hexdigest()}" == entry["sha256"]
+
+    def make_room(self, entry: Mapping[str, Any]) -> None:
+        """Make the folder that a file comes into; what is longer than the file is no part of it."""
+        with beneath.folder(self.staging, str(Path(entry["store"]).parent), make=True):
+            pass
+        if self.staged(entry) > int(entry["size"]):
+            beneath.remove(self.staging, entry["store"])
 
     def read_what_came(self, files: Iterable[Mapping[str, Any]], right: dict[str, bool]) -> None:
         """Compare files that have come with what they should be, each once: rsync writes a file from its beginning to its end.
@@ -295,10 +362,7 @@ class Model:
     def rsync(self, number: int, files: Sequence[Mapping[str, Any]]) -> str:
         """Run rsync for a stream's files. A part that is there is not sent again: the digest tells whether it was right."""
         for entry in files:
-            with beneath.folder(self.staging, str(Path(entry["store"]).parent), make=True):
-                pass
-            if self.staged(entry) > int(entry["size"]):
-                beneath.remove(self.staging, entry["store"])
+            self.make_room(entry)
         names = self.folder / f"files.{number}"
         names.write_text("".join(f"{entry['store']}\0" for entry in files), encoding="utf-8")
         link = self.links[number % len(self.links)]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import socket
@@ -23,12 +24,14 @@ from spread_fixture import HASH, saved
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common import program_text
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import (
+    file_stream,
     image_layers,
     image_stream,
     spread_files,
     spreading,
 )
 from ansible_collections.dgxspark.vllm.plugins.module_utils._content import spread_access as access
+from ansible_collections.dgxspark.vllm.plugins.module_utils._host import beneath
 from ansible_collections.dgxspark.vllm.plugins.modules import spread_access, spread_info, transfer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -225,12 +228,22 @@ def test_the_server_takes_the_peers_and_nobody_else(run: Any, call: Any, tmp_pat
     (line,) = written["authorized_keys"].splitlines()
     assert line.startswith('restrict,command="/bin/sh /run/dgxspark/spread/serve",from="192.0.2.12,10.0.0.12" ')
     assert line.endswith(KEY) and written["known_hosts"] == f"spark-2 {KEY}\n" and written["images"] == "an/image:1\n"
+    assert written["clear"] == ""  # what is not said to be a fabric is encrypted
     assert f"path = {tmp_path}/hub" in written["rsyncd.conf"] and "read only = yes" in written["rsyncd.conf"]
     # A node that asks nobody for names need not wait for an answer.
     assert "reverse lookup = no" in written["rsyncd.conf"]
     (started,) = [argv for argv in run.calls if argv[0] == "systemd-run"]
     assert "--property=RuntimeMaxSec=14400" in started
     assert "--property=ExecStopPost=/bin/rm -rf /run/dgxspark/spread" in started
+
+
+def test_only_an_address_of_a_fabric_gives_files_in_clear(run: Any, call: Any, tmp_path: Path) -> None:
+    run.on("/usr/bin/sshd -t").on("systemd-run")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=speak, args=(server,), daemon=True).start()
+        opened(call, tmp_path, port=server.getsockname()[1], clear=["127.0.0.1", "10.0.0.9"])
+    assert (tmp_path / "run/clear").read_text() == f"127.0.0.1 {tmp_path}/hub\n"
+    compile((tmp_path / "run/file_stream.py").read_text(), "file_stream.py", "exec")
 
 
 def test_a_port_that_is_taken_is_told_and_the_keys_go(run: Any, call: Any, tmp_path: Path, closed_port: int) -> None:
@@ -273,17 +286,21 @@ def test_what_systemd_does_not_end_is_not_called_closed(run: Any, call: Any, tmp
     assert call(spread_access, state="closed")["changed"] is True
 
 
-def serve(tmp_path: Path, wanted: str, docker: str = 'echo docker "$@"') -> subprocess.CompletedProcess[str]:
-    """Run the command that every key is bound to, with programs that say what they were called with."""
+def bound(tmp_path: Path, wanted: str, docker: str = 'echo docker "$@"') -> dict[str, Any]:
+    """The command that every key is bound to, for subprocess, with programs that say what they were called with."""
     for name, does in (("rsync", 'echo rsync "$@"'), ("docker", docker)):
         (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
         (tmp_path / name).chmod(0o755)
     (tmp_path / "serve").write_text(access.serve_script(str(tmp_path)))
     (tmp_path / "images").write_text("an/image:1\n")
+    (tmp_path / "clear").write_text(f"127.0.0.1 {tmp_path}/h u b\n")
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SSH_ORIGINAL_COMMAND": wanted}
-    return subprocess.run(
-        ["/bin/sh", str(tmp_path / "serve")], env=environment, capture_output=True, text=True, check=False
-    )
+    return {"args": ["/bin/sh", str(tmp_path / "serve")], "env": environment, "text": True}
+
+
+def serve(tmp_path: Path, wanted: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run it."""
+    return subprocess.run(**bound(tmp_path, wanted, **more), capture_output=True, check=False)
 
 
 def test_a_key_gives_rsync_with_our_settings_and_the_images_of_the_run(tmp_path: Path) -> None:
@@ -305,11 +322,29 @@ def test_an_image_is_sent_without_the_layers_that_the_receiver_names(tmp_path: P
         assert set(whole.getnames()) - set(sent.getnames()) == {f"blobs/sha256/{HASH}"}
 
 
+def test_on_an_address_of_the_fabric_a_key_gives_files_of_the_hub(tmp_path: Path) -> None:
+    (tmp_path / "file_stream.py").write_text(program_text.program(file_stream, beneath))
+    (tmp_path / "h u b").mkdir()
+    (tmp_path / "h u b/file").write_bytes(b"weights")
+    target = io.BytesIO()
+    with subprocess.Popen(**bound(tmp_path, "files 127.0.0.1"), stdout=subprocess.PIPE) as asking:
+        assert asking.stdout is not None
+        with file_stream.Receiver("127.0.0.1", "127.0.0.1", asking.stdout.readline()) as receiver:
+            receiver.take("file", 0, 7, target, hashlib.sha256())
+    assert (target.getvalue(), asking.returncode) == (b"weights", 0)
+
+
 @pytest.mark.parametrize(
     "wanted",
     [
         "",
         "id",
+        "files",
+        "files ",
+        "files 127.0.0.2",
+        "files 127.0.0.1 /",
+        "files 127.0.0.1;id",
+        "files *",
         "image other:1",
         "image an/image:",
         "image an.image:1",

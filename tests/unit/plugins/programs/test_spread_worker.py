@@ -235,6 +235,98 @@ def test_names_that_lead_elsewhere_are_refused(site: Site, tmp_path: Path, chang
     assert not site.snapshot.exists()
 
 
+# --- over a fabric
+
+
+@pytest.fixture
+def fabric(site: Site, worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """A fabric on loopback, whose source runs its own program where SSH would; the commands that it got."""
+    program = tmp_path / "file_stream.py"
+    library = tmp_path / "library" / "dgxspark_vllm"
+    library.parent.mkdir()
+    library.symlink_to(REPOSITORY / "plugins/module_utils")
+    program.write_text(
+        f"import sys\nsys.path.insert(0, {str(library.parent)!r})\n"
+        "from dgxspark_vllm._content import file_stream\n"
+        "what, address = sys.argv[-1].split()\nassert what == 'files'\n"
+        f"sys.argv[1:] = [{str(site.source)!r}, address]\nfile_stream.main()\n"
+    )
+    asked: list[list[str]] = []
+
+    def ssh_argv(task: Any, link: Any, folder: Path) -> list[str]:
+        asked.append([task["source"], link["source"]])
+        return [sys.executable, str(program)]
+
+    monkeypatch.setattr(worker, "ssh_argv", ssh_argv)
+    return asked
+
+
+FABRIC = [
+    {"kind": "fabric", "own": "127.0.0.1", "source": "127.0.0.1"},
+    {"kind": "fabric", "own": "127.0.0.2", "source": "127.0.0.2"},
+]
+
+
+def test_over_a_fabric_files_come_without_rsync_by_all_of_its_rails(
+    site: Site, tmp_path: Path, fabric: list[list[str]]
+) -> None:
+    result = site.bring(tmp_path, links=FABRIC, clear=True)
+    assert (result["bytes"], result["files"], result["link"], result["encrypted"]) == (500_006, 7, "fabric", False)
+    assert site.whole() and site.rsync.calls == []
+    assert sorted({address for _source, address in fabric}) == ["127.0.0.1", "127.0.0.2"]
+    assert site.bring(tmp_path, links=FABRIC, clear=True)["bytes"] == 0
+
+
+def test_over_a_fabric_they_go_on_where_they_were(site: Site, tmp_path: Path, fabric: list[list[str]]) -> None:
+    blobs = site.home / site.worker.STAGING / REPO / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / site.blobs[1].name).write_bytes(bytes([1]) * 60_000)
+    (blobs / site.blobs[2].name).write_bytes(bytes([2]) * 100_000)
+    (blobs / site.blobs[3].name).write_bytes(bytes([3]) * 100_001)
+    assert site.bring(tmp_path, links=FABRIC, clear=True)["bytes"] == 240_006
+    assert site.whole() and site.rsync.calls == []
+
+
+def test_over_a_fabric_a_part_that_is_wrong_comes_anew(site: Site, tmp_path: Path, fabric: list[list[str]]) -> None:
+    part = site.home / site.worker.STAGING / REPO / "blobs" / site.blobs[1].name
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes([9]) * 60_000)
+    assert site.bring(tmp_path, links=FABRIC, clear=True)["bytes"] == 540_006
+    assert site.whole()
+
+
+@pytest.mark.parametrize("content", [b"?" * 100_000, b"?" * 99_999])
+def test_over_a_fabric_a_source_that_sends_something_else_is_named(
+    site: Site, tmp_path: Path, fabric: list[list[str]], content: bytes
+) -> None:
+    site.blobs[2].write_bytes(content)
+    with pytest.raises(site.worker.Wrong, match="came from spark-1 2 times with another SHA-256"):
+        site.bring(tmp_path, links=FABRIC, clear=True)
+    assert not site.snapshot.exists()
+
+
+def test_over_a_fabric_a_file_that_is_gone_is_named(site: Site, tmp_path: Path, fabric: list[list[str]]) -> None:
+    site.blobs[2].unlink()
+    with pytest.raises(site.worker.Failed, match=f"taking files from spark-1 failed: .*{site.blobs[2].name}.*No such"):
+        site.bring(tmp_path, links=FABRIC, clear=True)
+
+
+def test_a_fabric_that_lets_nothing_else_through_has_ssh(
+    site: Site, tmp_path: Path, fabric: list[list[str]], worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "ssh_argv", lambda *_task: ["echo", "this key takes images, nothing else"])
+    result = site.bring(tmp_path, links=FABRIC, clear=True)
+    assert site.whole() and result["encrypted"] and len(site.rsync.calls) == 3
+
+
+@pytest.mark.parametrize("more", [{"clear": False, "links": FABRIC}, {"clear": True}])
+def test_a_lan_and_who_wants_it_so_is_encrypted(
+    site: Site, tmp_path: Path, fabric: list[list[str]], more: dict[str, Any]
+) -> None:
+    assert site.bring(tmp_path, **more)["encrypted"]
+    assert len(site.rsync.calls) == 3
+
+
 # --- links
 
 
