@@ -19,6 +19,7 @@ LOOKS_AT = {
     "engine_logs": "what Ray's workers wrote, below a folder that it is given, and programs through the module",
     "engines": "what a host says of its engines, below folders that it is given, over HTTP, and programs through the module",
     "file_times": "when files of a host were put in place, by a mark on them",
+    "file_stream": "files of a folder that it is given, and one connection to another host",
     "generation_asks": "files of a host below a root that it is given, and programs through what it is given",
     "generation_host": "files of a host below a root that it is given, and programs through the module",
     "generation_looks": "files of a host below a root that it is given, and its accounts",
