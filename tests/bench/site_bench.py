@@ -1,8 +1,9 @@
 """Time the playbooks on the running demo, at growing numbers of hosts, each run against as many bare pings.
 
-The demo has two simulated Sparks. Beyond two hosts, several inventory names lead to each of them, with a connection of
-their own: what a controller does for a hundred hosts is real then, what the hosts do at the same time is not. First
-runs are measured on one and two hosts only; of the others each name finds everything in place. Images and models are held by a lock file.
+The demo has two simulated Sparks; C(tests/sim/sparksim up --nodes 10) gives it more, and the odd and even ones serve alike. Beyond as many hosts as
+there are, several inventory names lead to each of them, with a connection of their own: what a controller does for a hundred hosts is real
+then, what the hosts do at the same time is not. First runs are measured where each name has a Spark of its own; of the others each name finds
+everything in place. Images and models are held by a lock file.
 
 The lower bound of a run is the same number of `ansible.builtin.ping` tasks on the same hosts over the same
 connections with the same forks: what is above it is the plan, and work on the hosts, not Ansible's own cost.
@@ -26,6 +27,10 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "sim"))
+
+from simlib.config import Node
+
 INVENTORY = ROOT / "inventories" / "demo"
 SIZES = (1, 2, 10, 50, 100)
 FORKS = 20  # as in ansible.cfg
@@ -50,14 +55,23 @@ class Measured:
         return max((counts[what] for counts in self.hosts.values()), default=0)
 
 
-def fleet(folder: Path, size: int) -> Path:
-    """Write an inventory of so many names beside the demo's variables, and return its folder."""
+def sparks() -> list[str]:
+    """Addresses of the simulated Sparks of the demo that run."""
+    named = ["docker", "ps", "--format", "{{.Names}}"]
+    running = set(subprocess.run(named, text=True, capture_output=True, check=True).stdout.split())
+    nodes = [Node("demo", number) for number in range(1, 11)]
+    return [node.address(0) for node in nodes if node.container in running]
+
+
+def fleet(folder: Path, size: int, addresses: list[str]) -> Path:
+    """Write an inventory of so many names beside the demo's variables, and return its folder. addresses: of the Sparks that they lead to."""
     nodes = yaml.safe_load((INVENTORY / "hosts.yml").read_text(encoding="utf-8"))["sparks"]["hosts"]
     own = list(nodes.values())
-    hosts = {
-        f"spark-{number + 1}": {**own[number % len(own)], "ansible_ssh_control_path": f"{folder}/{number}"}
-        for number in range(size)
-    }
+    hosts = {}
+    for number in range(size):
+        spark = number % len(addresses)
+        address = {"ansible_host": addresses[spark], "ansible_ssh_control_path": f"{folder}/{number}"}
+        hosts[f"spark-{number + 1}"] = {**own[spark % len(own)], **address}
     place = folder / f"fleet-{size}"
     place.mkdir()
     (place / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}), encoding="utf-8")
@@ -164,29 +178,32 @@ def main() -> None:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as temporary:
         folder = Path(temporary)
-        print("Deploying on both Sparks of the demo ...", flush=True)
-        whole = None if 2 in options.hosts else fleet(folder, 2)
-        inventories = {size: fleet(folder, size) for size in options.hosts}
-        both = whole or inventories[2]
-        measure(both, "site.yml")
+        print("Deploying on the Sparks of the demo ...", flush=True)
+        addresses = sparks()
+        if len(addresses) < 2:
+            sys.exit("the demo is not up (make demo)")
+        inventories = {size: fleet(folder, size, addresses) for size in {*options.hosts, 2, len(addresses)}}
+        every = inventories[len(addresses)]
+        measure(inventories[2], "site.yml")
         # As a fleet has it: what moves is refused on more than two Sparks. What is locked is deployed by its digest from then on.
-        measure(both, "playbooks/lock.yml")
-        measure(both, "site.yml")
-        for size, inventory in inventories.items():
+        measure(inventories[2], "playbooks/lock.yml")
+        measure(every, "site.yml")
+        for size in options.hosts:
+            inventory = inventories[size]
             runs = [
                 ("second run", ["site.yml"]),
                 ("check run", ["site.yml", "--check"]),
                 ("status", ["playbooks/status.yml"]),
             ]
-            if size <= 2:
+            if size <= len(addresses):
                 measure(inventory, *RESET)
                 runs.insert(0, ("first run", ["site.yml"]))
             for label, arguments in runs:
                 print(f"Measuring: {size} hosts, {label} ...", flush=True)
                 found = measure(inventory, *arguments)
                 rows.append((size, label, found, pings(inventory, found.most("tasks"))))
-            if size == 1:
-                measure(both, "site.yml")
+            if size < len(addresses):
+                measure(every, "site.yml")
     columns = f"{'hosts':>5}  {'':<11}{'seconds':>9}{'pings':>9}{'ratio':>7}{'tasks/host':>12}{'module runs/host':>18}"
     columns += f"{'changed/host':>14}{'controller':>12}{'hosts':>8}{'of pings':>16}"
     print(f"\n{columns}\n{'-' * len(columns)}")
@@ -199,7 +216,7 @@ def main() -> None:
     print(
         f"controller, hosts: seconds of a processor, of {os.cpu_count()} that they share; of pings: the same two of those."
     )
-    print("Beyond two hosts, several names lead to each of the two simulated Sparks.\n")
+    print(f"Beyond {len(addresses)} hosts, several names lead to each of the {len(addresses)} simulated Sparks.\n")
     print("\n".join(verdicts(rows)))
 
 

@@ -1154,6 +1154,7 @@ class _Attempts:
     sleep: Callable[[float], None]
     alive: Callable[[], str | None]
     on_event: Callable[[str, str], None]
+    answered: bool = False  # in a stage before
 
     def remaining(self) -> float:
         """Seconds to the deadline."""
@@ -1165,12 +1166,14 @@ class _Attempts:
         last: Problem | None = None
         server_errors = 0
         while True:
-            reason = self.alive()
+            # What has just answered need not be looked for.
+            reason = None if self.answered and last is None else self.alive()
             if reason:
                 seen = f"; last seen: {last.message}" if last else ""
                 return Problem(f"{reason}{seen}", "see the log of the engine for why it ended")
             try:
                 ask()
+                self.answered = True
                 return None
             except Problem as problem:
                 failed_inside = problem.kind == "http" and problem.status == 500 and stage not in ("health", "models")
@@ -1207,7 +1210,7 @@ def wait_ready(
     :param api_key_file: file with the key; the key is in no result and no message
     :param timeout: seconds for all stages together
     :param interval: seconds between two attempts
-    :param alive: called before each attempt; says why the server is gone for good, or None
+    :param alive: called before the first attempt, and after each that failed; says why the server is gone for good, or None
     :param on_event: called with stage and text when a stage begins or what is seen changes
     :param clock: monotonic seconds
     :param sleep: waits for seconds

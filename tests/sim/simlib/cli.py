@@ -125,7 +125,7 @@ def parser() -> argparse.ArgumentParser:
         if name == "up":
             sub.add_argument("--set", choices=sorted(SETS), default="demo", help="default: %(default)s")
             sub.add_argument(
-                "--nodes", type=int, choices=range(1, 10), default=2, metavar="N", help="1 to 9, default: %(default)s"
+                "--nodes", type=int, choices=range(1, 11), default=2, metavar="N", help="1 to 10, default: %(default)s"
             )
     sub = add("down", command_down, "remove the nodes of a set with their volumes and networks; images stay")
     sub.add_argument("--set", choices=sorted(SETS), default="demo", help="default: %(default)s")
