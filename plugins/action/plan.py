@@ -196,7 +196,7 @@ class ActionModule(ActionBase):
         if not names:
             messages.append(f"inventory: the group '{args['group']}' is missing or empty; it holds the DGX Sparks.")
         hosts: dict[str, dict[str, Any]] = {}
-        fleet = next(iter(controller_paths.fleet_folders(task_vars, args["group"])), "")
+        fleet = controller_paths.fleet_folder(task_vars, args["group"])
         for name in names:
             hostvars = task_vars["hostvars"][name]
             variables = read_variables(name, hostvars, messages, fleet, UNREADABLE)

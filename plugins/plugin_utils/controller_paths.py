@@ -133,18 +133,26 @@ def of_host(path: str, hostvars: Mapping[str, Any]) -> str:
 
 def fleet_folders(task_vars: Mapping[str, Any], group: str = "sparks") -> list[str]:
     """Return the inventory folders that the Sparks come from, each once; task_vars: as an action has them."""
+    return list(dict.fromkeys(_folders(task_vars, group)))
+
+
+def fleet_folder(task_vars: Mapping[str, Any], group: str = "sparks") -> str:
+    """Return the first of them, an empty one without any; does not read the variables of all hosts, as every host of a run asks for it."""
+    return next(_folders(task_vars, group), "")
+
+
+def _folders(task_vars: Mapping[str, Any], group: str) -> Iterator[str]:
     hostvars = task_vars.get("hostvars") or {}
     names = (task_vars.get("groups") or {}).get(group) or []
     found = (hostvars[name].get("inventory_dir") for name in names if name in hostvars)
-    return list(dict.fromkeys(str(folder) for folder in found if folder))
+    return (str(folder) for folder in found if folder)
 
 
 def of_fleet(path: str, task_vars: Mapping[str, Any]) -> str:
     """Return where a path leads that is the same for all hosts; task_vars: as an action has them."""
     if not path or is_whole(expanded(path)):
         return resolve(path, None)
-    folders = fleet_folders(task_vars) or [str(task_vars.get("inventory_dir") or "")]
-    return resolve(path, folders[0])
+    return resolve(path, fleet_folder(task_vars) or str(task_vars.get("inventory_dir") or ""))
 
 
 def _is_path(value: Any) -> bool:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.errors import AnsibleActionFail
 
 from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import rollout
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_yaml
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
 COLLECTION = Path(__file__).resolve().parents[2]
@@ -117,7 +117,7 @@ def defaults(role: str) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=64)
 def _read(path: Path, _changed: int) -> dict[str, Any]:
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    return dict(load_yaml(path.read_text(encoding="utf-8")) or {})
 
 
 def own_variables(known: Mapping[str, Any], resolve: Callable[[Any], Any] | None = None) -> dict[str, Any]:

@@ -36,8 +36,8 @@ class ImagePlans:
         :param locked: the lock file, None where there is none
         """
         self.locked: Mapping[str, str] = (locked or {}).get("image_plans") or {}
-        folders = controller_paths.fleet_folders(task_vars)
-        self.folder = Path(folders[0], controller_paths.STATE, FOLDER) if folders else None
+        folder = controller_paths.fleet_folder(task_vars)
+        self.folder = Path(folder, controller_paths.STATE, FOLDER) if folder else None
         self.keep = keep
         self.known: dict[str, dict[str, Any] | None] = {}
 

@@ -28,8 +28,8 @@ class MeasuredStarts:
 
     def __init__(self, task_vars: Mapping[str, Any]) -> None:
         """Read nothing yet. task_vars: as an action has them."""
-        folders = controller_paths.fleet_folders(task_vars)
-        self.folder = Path(folders[0], controller_paths.STATE, FOLDER) if folders else None
+        folder = controller_paths.fleet_folder(task_vars)
+        self.folder = Path(folder, controller_paths.STATE, FOLDER) if folder else None
 
     def of_hosts(self, hosts: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
         """Return what is kept of hosts, without those of which nothing is. hosts: their names."""

@@ -81,7 +81,7 @@ def read_others(
     sparks: names of those that are. task_vars: C(groups) and C(hostvars), as an action has them. The rest: see C(read_variables).
     """
     others = {}
-    fleet = next(iter(controller_paths.fleet_folders(task_vars)), "")
+    fleet = controller_paths.fleet_folder(task_vars)
     for name in task_vars.get("groups", {}).get("all") or []:
         if str(name) in sparks:  # whose variables are read, and take a while
             continue

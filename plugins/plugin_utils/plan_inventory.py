@@ -56,7 +56,7 @@ def plan(inventory: str) -> dict[str, Any]:
         raise BadInput(str(error)) from error
     known = {"groups": read.groups, "hostvars": read.hostvars, "ansible_inventory_sources": read.sources}
     messages: list[str] = []
-    fleet = next(iter(controller_paths.fleet_folders(known)), "")
+    fleet = controller_paths.fleet_folder(known)
     hosts = {
         name: {
             "vars": read_variables(name, read.hostvars[name], messages, fleet),

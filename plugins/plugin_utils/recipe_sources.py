@@ -201,8 +201,8 @@ def of_hosts(
                     f"host {name}: the source '{source.name}' of spark_recipe_sources is another one on a host before. "
                     "Set it on the group of all Sparks, or give one of them another name."
                 )
-    folders = controller_paths.fleet_folders(task_vars)
-    return RecipeSources(sources, Path(folders[0], controller_paths.STATE, FOLDER) if folders else None, keep)
+    folder = controller_paths.fleet_folder(task_vars)
+    return RecipeSources(sources, Path(folder, controller_paths.STATE, FOLDER) if folder else None, keep)
 
 
 # --- git ----------------------------------------------------------------------------------------------------------

@@ -46,9 +46,9 @@ def hostvars_of(*sources: Path) -> tuple[HostVars, dict[str, list[str]]]:
 def variables_of(*sources: Path) -> dict[str, dict[str, Any]]:
     """Return the variables of each host of an inventory, as the plan reads them."""
     hostvars, groups = hostvars_of(*sources)
-    fleet = controller_paths.fleet_folders({"hostvars": hostvars, "groups": groups})
+    fleet = controller_paths.fleet_folder({"hostvars": hostvars, "groups": groups})
     wrong: list[str] = []
-    found = {name: read_variables(name, hostvars[name], wrong, fleet[0]) for name in sorted(groups["all"])}
+    found = {name: read_variables(name, hostvars[name], wrong, fleet) for name in sorted(groups["all"])}
     assert not wrong
     return found
 

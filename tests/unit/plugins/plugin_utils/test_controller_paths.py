@@ -240,3 +240,24 @@ def test_a_better_place_is_named_and_is_one(tmp_path: Path, variables: dict[str,
     assert message.startswith(f"host a and 2 more: {next(iter(variables))}")
     assert f"Move it to '{tmp_path / place}'" in message
     assert sources.reads(str(tmp_path / place)) is None
+
+
+class Counted(dict[str, dict[str, str]]):
+    """Variables of hosts, and how many of them were read."""
+
+    read = 0
+
+    def __getitem__(self, name: str) -> dict[str, str]:
+        self.read += 1
+        return super().__getitem__(name)
+
+
+def test_the_folder_of_a_fleet_is_known_without_the_variables_of_all_hosts() -> None:
+    names = [f"spark-{number}" for number in range(1000)]
+    hostvars = Counted({name: {"inventory_dir": "/fleet"} for name in names} | {"spark-0": {}})
+    task_vars = {"hostvars": hostvars, "groups": {"sparks": ["gone", *names]}}
+    assert controller_paths.fleet_folder(task_vars) == "/fleet"
+    assert controller_paths.of_fleet("plan.json", task_vars) == "/fleet/plan.json"
+    assert hostvars.read == 4
+    assert controller_paths.fleet_folders(task_vars) == ["/fleet"]
+    assert controller_paths.fleet_folder({}) == ""
