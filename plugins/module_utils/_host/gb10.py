@@ -307,7 +307,7 @@ def read_gpu(run: Run, root: str, containers: list[dict[str, Any]]) -> dict[str,
     :param run: runs it
     :param root: where C(/proc) is
     :param containers: of C(read_containers)
-    :returns: it with C(cuda_version) and C(processes [{pid, name, used_mib, container}]); None when there is no
+    :returns: it with C(processes [{pid, name, used_mib, container}]); None when there is no
         nvidia-smi or it finds no device (exit 6 on GB10 after a driver update without its firmware)
     :raises NoAnswer: where it fails otherwise
     """
@@ -316,13 +316,18 @@ def read_gpu(run: Run, root: str, containers: list[dict[str, Any]]) -> dict[str,
     gpus = parse_gpu_query(out) if rc == 0 else []
     if not gpus:
         return None
-    _rc, table, _err = run(["nvidia-smi"])
     names = {container["id"]: container["name"] for container in containers}
     processes = []
     for app in read_compute_apps(run):
         container = read_cgroup(app["pid"], root, names)["container"]
         processes.append({**app, "container": names.get(container or "")})
-    return {**gpus[0], "count": len(gpus), "cuda_version": parse_cuda_version(table), "processes": processes}
+    return {**gpus[0], "count": len(gpus), "processes": processes}
+
+
+def read_cuda_version(run: Run) -> str | None:
+    """Return the CUDA version of the driver, which only the table of nvidia-smi tells; None where it does not."""
+    _rc, table, _err = run(["nvidia-smi"])
+    return parse_cuda_version(table)
 
 
 def read_compute_apps(run: Run) -> list[dict[str, Any]]:
@@ -935,6 +940,8 @@ def collect(
     services = read_services(etc)
     managed_units = {f"spark-{name}.service" for name in services}
     gpu = noted(unknown, None, read_gpu, run, root, containers)
+    if gpu:
+        gpu["cuda_version"] = noted(unknown, None, read_cuda_version, run)
     dmi = read_dmi(root)
     dgx = parse_dgx_release(read_text(root, "etc/dgx-release") or "")
     pci = read_pci(root)

@@ -147,7 +147,8 @@ def test_gpu_with_processes_and_their_containers(tree: Any, fake_run: Any) -> No
     tree.write("proc/77/cgroup", f"0::/system.slice/docker-{ID_1}.scope\n")
     containers = [{"id": ID_1, "name": "spark-heavy", "managed": True, "service": "heavy", "state": "running"}]
     gpu = gb10.read_gpu(fake_run, str(tree), containers)
-    assert gpu is not None and gpu["cuda_version"] == "13.0"
+    assert gpu is not None and gb10.read_cuda_version(fake_run) == "13.0"
+    assert gb10.collect(fake_run, str(tree))["gpu"]["cuda_version"] == "13.0"
     assert gpu["processes"] == [{"pid": 77, "name": "VLLM::EngineCore", "used_mib": 31958, "container": "spark-heavy"}]
     assert gb10.resident(gpu, containers) == [{"name": "heavy", "gib": 31.209}]
 
