@@ -649,8 +649,9 @@ LANES = ("test", "test2", "test3")
 # Four nodes in a ring of cables, which no lane has; it takes longest, so it runs every night alone, on nodes of its own.
 RING = "ring4"
 RING_SECONDS = 9000  # an attempt is ended then; alone on two cores it takes a third of it
-# On two nodes as the others, but every night alone: what is cut off at many points, what mostly waits, what applies what others show.
-NIGHTLY = ("document_000", "faults", "guard", "quickstart", "tutorials")
+# On two nodes as the others, but every night alone: what is cut off at many points, what mostly waits, what applies what others show, and
+# the second executor of a model over several hosts.
+NIGHTLY = ("document_000", "faults", "guard", "pair_ray", "quickstart", "tutorials")
 # Modules start as they do on a Spark in all runs of these; others have them forked of a Python that has imported the standard library.
 REAL_PYTHON = ("site",)
 # These come first, so that the lanes end together.

@@ -148,6 +148,7 @@ def reached(address, port):
     return "open"
 
 
+@pytest.mark.nightly
 def test_an_address_that_is_not_named_is_not_answered_and_the_gateway_is_there_for_it():
     plan = json.loads((ROOT / ".cache" / "molecule" / SUBNET / "plan.json").read_text(encoding="utf-8"))
     closed = 0
@@ -262,6 +263,7 @@ def test_no_key_is_to_be_seen():
 # --- nobody notices
 
 
+@pytest.mark.nightly
 def test_a_backend_is_changed_under_200_requests_and_none_fails(tmp_path):
     """It is the only one of its alias: site.yml has it drained first, and who asks meanwhile waits."""
     stop, changed = tmp_path / "stop", tmp_path / "changed.yml"

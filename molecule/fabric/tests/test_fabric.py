@@ -145,6 +145,7 @@ def test_the_bandwidth_of_both_rails_was_measured():
 # --- what goes wrong; each test ends with a network that is right
 
 
+@pytest.mark.nightly
 def test_ours_is_repaired_without_being_asked(play):
     node("spark-2", "ip", "link", "set", "dev", INTERFACES[1], "mtu", "1500")
     time.sleep(1.5)
