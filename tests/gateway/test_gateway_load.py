@@ -78,6 +78,7 @@ def test_what_a_run_left_drained_is_admitted_by_the_next(site: Site) -> None:
     assert not site.helper("ready", site.url, "--admit")["changed"]
 
 
+@pytest.mark.nightly
 def test_with_two_backends_one_is_restarted_and_no_request_fails_or_waits(site: Site) -> None:
     waited = site.waited()
     with site.load("both", "ordered") as result:
@@ -155,6 +156,7 @@ def test_a_stream_that_is_silent_gets_comments_before_its_first_token(site: Site
     assert not [line for _at, line in site.stream("only", "Hello") if line.startswith(":")]
 
 
+@pytest.mark.nightly
 def test_each_model_has_a_limit_of_its_own(site: Site) -> None:
     """A short one of one backend leaves the others as they are: so long prompts of a long context are waited for."""
     site.write(keepalive_seconds=0, retries=0)
@@ -184,6 +186,7 @@ def test_a_backend_that_is_gone_costs_no_request(site: Site) -> None:
     assert result[0]["failed"] == 0, result
 
 
+@pytest.mark.nightly
 def test_who_waits_for_ever_is_told_and_who_has_gone_is_forgotten(site: Site) -> None:
     site.write(queue_seconds=3)
     site.reload()
