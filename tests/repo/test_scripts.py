@@ -269,6 +269,7 @@ QUICK = """
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_quick_ansible_is_the_program_and_ends_with_who_asked(tmp_path: Path) -> None:
     """Its exit code, its output, its environment; started anew where the settings are others; killed with its client."""
