@@ -29,8 +29,9 @@ NIGHTLY_STEPS = {
     "document_002": ("check", "idempotence", "cleanup"),
     "lock": ("idempotence",),
     "on_demand": ("check",),
-    "pair_mp": ("check",),
+    "pair_mp": ("check", "idempotence"),
     "roles": ("check", "idempotence"),
+    "site": ("check",),
 }
 # An inventory with what a scenario has at night alone, and the tag of such plays of its preparation.
 NIGHTLY_INVENTORY, NIGHTLY_TAG = "nightly.yml", "nightly"

@@ -193,6 +193,7 @@ def test_a_layout_of_others_that_is_right_is_adopted(play):
     assert [node(name, "cat", NETPLAN) for name in NODES] == before
 
 
+@pytest.mark.nightly
 def test_twins_in_one_subnet_are_named_and_left_alone(play):
     for index, name in enumerate(NODES):
         foreign(name, [f"192.168.0.{2 * index + 1}/24", f"192.168.0.{2 * index + 2}/24"])
@@ -204,6 +205,7 @@ def test_twins_in_one_subnet_are_named_and_left_alone(play):
     assert [network(name) for name in NODES] == before
 
 
+@pytest.mark.nightly
 def test_they_are_moved_when_asked(play):
     code, text = play(fabric_migrate=True)
     assert code == 0, text

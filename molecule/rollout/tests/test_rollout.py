@@ -164,6 +164,7 @@ def test_run_again_it_costs_a_look():
     assert all(generation(host) == (2, True) for host in HOSTS)
 
 
+@pytest.mark.nightly
 def test_a_bad_image_stops_at_the_canary_and_goes_back_by_itself():
     before = {host: container(host) for host in HOSTS}
     with clients() as (answers, refused):

@@ -329,6 +329,7 @@ def test_a_changed_service_restarts_alone(play):
     assert before[1] != after[1]
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_cut_off_before_its_restart_is_finished_by_the_next(play):
     path = "/etc/systemd/system/spark-fast.service"
     node("spark-1", "sed", "--in-place", "s/dgxspark.fingerprint=/dgxspark.fingerprint=old/", path)

@@ -202,6 +202,7 @@ FLIP = "import sys; f = open(sys.argv[1], 'r+b'); f.seek(5000000); b = f.read(1)
 CUT = "import os, sys; os.truncate(sys.argv[1], 20000000)"
 
 
+@pytest.mark.nightly
 def test_a_flipped_byte_and_a_truncated_file_are_found_and_only_they_come_again():
     wanted = digests("spark-1")
     flipped, both = shards("spark-2")[0], shards("spark-4")[1]
