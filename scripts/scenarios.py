@@ -33,8 +33,8 @@ NIGHTLY_STEPS = {
     "roles": ("check", "idempotence"),
     "site": ("check",),
 }
-# An inventory with what a scenario has at night alone, and the tag of such plays of its preparation.
-NIGHTLY_INVENTORY, NIGHTLY_TAG = "nightly.yml", "nightly"
+# The folder of an inventory with what a scenario has at night alone, and the tag of such plays of its preparation.
+NIGHTLY = "nightly"
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def steps(name: str) -> list[Step]:
     """The commands of a scenario on each change, in order. They run in its folder."""
     settings, folder = config(name), MOLECULE / name
     words = settings["ansible"]["executor"]["args"]["ansible_playbook"]
-    play = ["ansible-playbook", *(word for word in words if Path(word).name != NIGHTLY_INVENTORY)]
+    play = ["ansible-playbook", *(word for word in words if Path(word).parent.name != NIGHTLY)]
     verifier = settings["verifier"]["options"]
     options = [f"--{key}" if value is True else f"--{key}={value}" for key, value in verifier.items()]
     verify = ["pytest", *options, *sorted(str(path.relative_to(folder)) for path in folder.glob("tests/**/test_*.py"))]
@@ -101,8 +101,8 @@ def steps(name: str) -> list[Step]:
         "verify": verify,
         **{step: [*play, f"{step}.yml"] for step in ("prepare", "cleanup") if (folder / f"{step}.yml").exists()},
     }
-    if any(NIGHTLY_TAG in each.get("tags", ()) for each in plays(folder / "prepare.yml")):
-        commands["prepare"] = [*play, "--skip-tags", NIGHTLY_TAG, "prepare.yml"]
+    if any(NIGHTLY in each.get("tags", ()) for each in plays(folder / "prepare.yml")):
+        commands["prepare"] = [*play, "--skip-tags", NIGHTLY, "prepare.yml"]
     wanted = [step for step in settings["scenario"]["test_sequence"] if step not in NIGHTLY_STEPS.get(name, ())]
     return [Step(step, commands[step]) for step in wanted if step in commands]
 

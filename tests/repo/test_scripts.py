@@ -248,10 +248,12 @@ def test_a_scenario_is_what_molecule_makes_of_its_files() -> None:
     roles = scenarios.steps("roles")
     assert [step.name for step in roles] == ["prepare", "converge", "verify", "cleanup"]
     # What of its preparation is for the night, and an inventory that is.
-    assert roles[0].argv[-3:] == ["--skip-tags", "nightly", "prepare.yml"] and "--skip-tags" not in steps["prepare"].argv
+    assert (
+        roles[0].argv[-3:] == ["--skip-tags", "nightly", "prepare.yml"] and "--skip-tags" not in steps["prepare"].argv
+    )
     words = scenarios.config("rollout")["ansible"]["executor"]["args"]["ansible_playbook"]
     left = [word for word in words if word not in scenarios.steps("rollout")[1].argv]
-    assert left == [f"--inventory={ROOT}/molecule/rollout/nightly.yml"]
+    assert left == [f"--inventory={ROOT}/molecule/rollout/nightly/inventory.yml"]
     for name, left_out in scenarios.NIGHTLY_STEPS.items():
         assert set(left_out) <= set(scenarios.config(name)["scenario"]["test_sequence"])
     assert set(suite.SLOWEST) <= set(suite.scenarios_of(False))

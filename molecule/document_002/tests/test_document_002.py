@@ -275,7 +275,7 @@ def test_a_backend_is_changed_under_200_requests_and_none_fails(tmp_path):
     before = node("spark-2", "systemctl", "show", "--property=InvocationID", "spark-gemma4")
     site = ["ansible-playbook"]
     own = ROOT / "molecule/document_002"
-    for inventory in (ROOT / "molecule/inventory.yml", own / "inventory.yml", own / "nightly.yml", changed):
+    for inventory in (ROOT / "molecule/inventory.yml", own / "inventory.yml", own / "nightly/inventory.yml", changed):
         site += ["-i", str(inventory)]
     site += ["dgxspark.vllm.site", "--limit", "spark-2", "--tags", "service"]
     argv = [

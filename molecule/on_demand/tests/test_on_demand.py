@@ -90,7 +90,7 @@ def available_gib(host):
 
 def play(playbook, *options, code=0):
     argv = ["ansible-playbook", f"--inventory={ROOT}/molecule/inventory.yml"]
-    wanted = ("inventory", "nightly") if AT_NIGHT else ("inventory",)
+    wanted = ("inventory", "nightly/inventory") if AT_NIGHT else ("inventory",)
     argv += [f"--inventory={ROOT}/molecule/on_demand/{name}.yml" for name in wanted]
     argv += [f"dgxspark.vllm.{playbook}", *options]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -31,7 +31,10 @@ FIRST = "nvcr.io/nvidia/vllm:26.04-py3"
 SECOND = "vllm/vllm-openai:v0.24.0-ubuntu2404"
 BROKEN = "vllm/vllm-openai:v0.24.0-broken"
 HOSTS = list(FLEET if AT_NIGHT else NODES)
-INVENTORIES = ("inventory", *(("rollout/inventory", "rollout/nightly") if AT_NIGHT else ("rollout/inventory",)))
+INVENTORIES = (
+    "inventory",
+    *(("rollout/inventory", "rollout/nightly/inventory") if AT_NIGHT else ("rollout/inventory",)),
+)
 
 
 def node(host, *argv, check=True):
