@@ -76,8 +76,9 @@ SANITY_PATHS = [
     "roles",
 ]
 UNIT_TESTS = "tests/unit"
-# Takes longer than all other tests of ansible-test; ruff and mypy see most of what it does on each change (docs/testing.md).
-NIGHTLY_SANITY = ("pylint",)
+# pylint takes longer than all other tests of ansible-test. ruff and mypy see most of what it does on each change, ruff and yamllint what
+# pep8 and yamllint do; what imports on the oldest Python of hosts, and in unit tests on that of the controller, imports.
+NIGHTLY_SANITY = ("import", "pep8", "pylint", "yamllint")
 # With which the syntax of playbooks is checked, and which are planned from an empty directory, on each change: services beside engines on
 # a host of their own, and a cluster beside a Spark.
 EXAMPLES_OF_EACH_CHANGE = ("duo", "pair_and_single")
@@ -415,7 +416,7 @@ def copy_collection(target: Path, paths: list[str]) -> Path:
 
 
 def sanity(thorough: bool) -> list[Result]:
-    """ansible-test sanity without pylint, and a syntax check, on the newest core at hand; modules on the oldest Python of hosts.
+    """ansible-test sanity without what lint has (C(NIGHTLY_SANITY)), and a syntax check, on the newest core at hand; modules on the oldest Python of hosts.
 
     When thorough, all of it on each core, with the unit tests, and modules on each Python of hosts.
     """
@@ -663,8 +664,8 @@ NIGHTLY = ("document_000", "faults", "guard", "pair_ray", "quickstart", "tutoria
 REAL_PYTHON = ("site",)
 # These come first, so that the lanes end together.
 SLOWEST = (
-    *("on_demand", "rollout", "site", "document_002", "roles", "spread"),
-    *("pair_mp", "fabric", "verbs", "lock"),
+    *("site", "roles", "document_002", "pair_mp", "on_demand", "verbs"),
+    *("fabric", "spread", "rollout", "lock", "firewall"),
 )
 
 

@@ -116,13 +116,14 @@ def test_with_one_backend_all_requests_wait_while_it_is_restarted_and_none_fails
     assert site.helper("status")["queued"] == 0
 
 
-def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
+def taken_over(site: Site, clients: int, *new: str) -> None:
+    """Give the gateway further aliases while clients ask; each alias is new to it or there already."""
     before = site.helper("status")["supervisor"]
-    with site.load("both", "only") as result:
+    with site.load("both", "only", clients=clients) as result:
         time.sleep(2)
         aliases = {"both": "spark-2/fast", "ordered": ["spark-1/heavy", "spark-2/fast"], "only": "spark-1/heavy"}
         assert site.helper("status")["stale"] == ""
-        site.write(serve="none", aliases={**aliases, "new": "spark-2/fast"}, queue_seconds=3)
+        site.write(serve="none", aliases={**aliases, **dict.fromkeys(new, "spark-2/fast")}, queue_seconds=3)
         assert site.helper("status")["stale"] == "reload"
         done = site.reload()
         assert site.helper("status")["stale"] == ""
@@ -130,9 +131,18 @@ def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
         # The one before goes once its last stream has ended; the load goes on until then.
         until(lambda: not site.helper("status")["supervisor"]["leaving"], "the end of the process before")
     assert result[0]["failed"] == 0, result
-    assert result[0]["most_under_way"] == 200
+    assert result[0]["most_under_way"] == clients
     names = {entry["id"] for entry in json.loads(site.get(f"{site.url}/v1/models", "key of master")[1])["data"]}
-    assert names == {"both", "ordered", "only", "new"}
+    assert names == {"both", "ordered", "only", *new}
+
+
+def test_a_configuration_is_taken_over_while_clients_ask(site: Site) -> None:
+    taken_over(site, 20, "new")
+
+
+@pytest.mark.nightly
+def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
+    taken_over(site, 200, "new", "newer")
 
 
 def test_a_configuration_that_litellm_refuses_changes_nothing(site: Site) -> None:
