@@ -137,7 +137,7 @@ def taken_over(site: Site, clients: int, *new: str) -> None:
 
 
 def test_a_configuration_is_taken_over_while_clients_ask(site: Site) -> None:
-    taken_over(site, 20, "new")
+    taken_over(site, 2, "new")
 
 
 @pytest.mark.nightly
