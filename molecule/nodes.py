@@ -17,4 +17,6 @@ FLEET = {node.hostname: node.container for node in (Node(SET.name, index) for in
 """Those of scenarios that boot four."""
 THIRD = Node(SET.name, 3).container
 """A node that only some scenarios have, for a host that is no Spark."""
+AT_NIGHT = not os.environ.get("SPARKSIM_EACH_CHANGE")
+"""Whether a scenario has all of it: the inventory of its folder nightly, too, where it has one."""
 MANAGEMENT_NETWORK = SET.network("mgmt")

@@ -23,13 +23,18 @@ from playbook_runs import SETTINGS, Server, is_setting
 
 MOLECULE = ROOT / "molecule"
 CHANGED = re.compile(r"changed=[1-9]")
-# Steps that molecule takes every night alone: what they show of check mode and of removal, others show on each change (docs/testing.md).
+# Steps that molecule takes every night alone: what they show of check mode, second runs and removal, others show on each change
+# (docs/testing.md).
 NIGHTLY_STEPS = {
-    "document_002": ("check", "cleanup"),
+    "document_002": ("check", "idempotence", "cleanup"),
+    "lock": ("idempotence",),
     "on_demand": ("check",),
-    "pair_mp": ("check",),
-    "roles": ("check",),
+    "pair_mp": ("check", "idempotence"),
+    "roles": ("check", "idempotence"),
+    "site": ("check",),
 }
+# The folder of an inventory with what a scenario has at night alone, and the tag of such plays of its preparation.
+NIGHTLY = "nightly"
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,16 @@ def environment(name: str) -> dict[str, str]:
         "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
         "ANSIBLE_NOCOLOR": "1",
         "MOLECULE_PROJECT_DIRECTORY": str(ROOT),
+        # For the tests, which run playbooks with the same inventories: molecule/nodes.py.
+        "SPARKSIM_EACH_CHANGE": "1",
     }
 
 
 def steps(name: str) -> list[Step]:
     """The commands of a scenario on each change, in order. They run in its folder."""
     settings, folder = config(name), MOLECULE / name
-    play = ["ansible-playbook", *settings["ansible"]["executor"]["args"]["ansible_playbook"]]
+    words = settings["ansible"]["executor"]["args"]["ansible_playbook"]
+    play = ["ansible-playbook", *(word for word in words if Path(word).parent.name != NIGHTLY)]
     verifier = settings["verifier"]["options"]
     options = [f"--{key}" if value is True else f"--{key}={value}" for key, value in verifier.items()]
     verify = ["pytest", *options, *sorted(str(path.relative_to(folder)) for path in folder.glob("tests/**/test_*.py"))]
@@ -93,8 +101,15 @@ def steps(name: str) -> list[Step]:
         "verify": verify,
         **{step: [*play, f"{step}.yml"] for step in ("prepare", "cleanup") if (folder / f"{step}.yml").exists()},
     }
+    if any(NIGHTLY in each.get("tags", ()) for each in plays(folder / "prepare.yml")):
+        commands["prepare"] = [*play, "--skip-tags", NIGHTLY, "prepare.yml"]
     wanted = [step for step in settings["scenario"]["test_sequence"] if step not in NIGHTLY_STEPS.get(name, ())]
     return [Step(step, commands[step]) for step in wanted if step in commands]
+
+
+def plays(path: Path) -> list[dict[str, Any]]:
+    """The plays of a playbook, none of one that is not there."""
+    return list(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.exists() else []
 
 
 # --- a quick ansible-playbook -----------------------------------------------------------------------------------------

@@ -76,6 +76,12 @@ SANITY_PATHS = [
     "roles",
 ]
 UNIT_TESTS = "tests/unit"
+# pylint takes longer than all other tests of ansible-test. ruff and mypy see most of what it does on each change, ruff and yamllint what
+# pep8 and yamllint do; what imports on the oldest Python of hosts, and in unit tests on that of the controller, imports.
+NIGHTLY_SANITY = ("import", "pep8", "pylint", "yamllint")
+# With which the syntax of playbooks is checked, and which are planned from an empty directory, on each change: services beside engines on
+# a host of their own, and a cluster beside a Spark.
+EXAMPLES_OF_EACH_CHANGE = ("duo", "pair_and_single")
 
 
 @dataclass
@@ -194,9 +200,10 @@ def simple(label: str, *argv: str) -> Check:
     return Check(label, [list(argv)])
 
 
-def inventories() -> list[Path]:
-    """The example inventories that people copy."""
-    return sorted(path for path in ROOT.glob("inventories/*") if path.is_dir())
+def inventories(thorough: bool = True) -> list[Path]:
+    """The example inventories that people copy; unless thorough, a few of them."""
+    found = sorted(path for path in ROOT.glob("inventories/*") if path.is_dir())
+    return [path for path in found if thorough or path.name in EXAMPLES_OF_EACH_CHANGE]
 
 
 def playbooks() -> list[Path]:
@@ -409,9 +416,9 @@ def copy_collection(target: Path, paths: list[str]) -> Path:
 
 
 def sanity(thorough: bool) -> list[Result]:
-    """ansible-test sanity and a syntax check on the newest core at hand, which also imports on the oldest Python of hosts.
+    """ansible-test sanity without what lint has (C(NIGHTLY_SANITY)), and a syntax check, on the newest core at hand; modules on the oldest Python of hosts.
 
-    When thorough, on each core, with the unit tests, and imports on each Python of hosts.
+    When thorough, all of it on each core, with the unit tests, and modules on each Python of hosts.
     """
     paths = [*SANITY_PATHS, UNIT_TESTS] if thorough else SANITY_PATHS
     checks: list[Check] = []
@@ -429,7 +436,8 @@ def sanity(thorough: bool) -> list[Result]:
             tree = copy_collection(Path(temporary) / core, paths)
             minor = next(venv.glob("lib/python*")).name.removeprefix("python")
             ansible_test = [str(venv / "bin" / "ansible-test"), "sanity", "--color", "no"]
-            commands = [[*ansible_test, "--python", minor]]
+            left = [] if thorough else [word for test in NIGHTLY_SANITY for word in ("--skip-test", test)]
+            commands = [[*ansible_test, "--python", minor, *left]]
             checks.append(Check(f"ansible-test sanity, core {core} on Python {minor}", commands, tree, env))
             if not newest:
                 newest = core
@@ -437,19 +445,19 @@ def sanity(thorough: bool) -> list[Result]:
                 left_out += [
                     f"host Python {each}: not on this machine" for each in HOST_PYTHONS if each not in (minor, *at_hand)
                 ]
+                wanted = at_hand if thorough else at_hand[:1]
                 imports = [
-                    [*ansible_test, "--python", each, "--test", "compile"]
-                    + (["--test", "import"] if thorough or each == at_hand[0] else [])
-                    for each in at_hand
+                    [*ansible_test, "--python", each, "--test", "compile", "--test", "import"] for each in wanted
                 ]
                 beside = copy_collection(Path(temporary) / "hosts", SANITY_PATHS)
-                label = f"compile on Python {', '.join(at_hand)}, import on {'each' if thorough else 'the first'}"
+                label = f"compile and import on Python {', '.join(wanted)}"
                 checks.append(Check(label, imports, beside, ansible_test_env("hosts", venv)))
             syntax = [str(venv / "bin" / "ansible-playbook"), "--syntax-check", *map(str, playbooks())]
+            examples = inventories(thorough)
             checks.append(
                 Check(
-                    f"syntax of {len(playbooks())} playbooks with {len(inventories())} inventories, core {core}",
-                    [[*syntax, "-i", str(inventory)] for inventory in inventories()],
+                    f"syntax of {len(playbooks())} playbooks with {len(examples)} inventories, core {core}",
+                    [[*syntax, "-i", str(inventory)] for inventory in examples],
                     env={**env, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
                 )
             )
@@ -529,7 +537,7 @@ def core(thorough: bool, wanted: str = "", minor: str = "") -> list[Result]:
 def artifact(thorough: bool) -> list[Result]:
     """Build, look into the tarball, install it in an empty environment, and use it from an empty directory.
 
-    When thorough, Galaxy's own importer reads it, too.
+    When thorough, with every example, and Galaxy's own importer reads it, too.
     """
     with tempfile.TemporaryDirectory(prefix="artifact-") as temporary:
         place = Path(temporary)
@@ -565,7 +573,7 @@ def artifact(thorough: bool) -> list[Result]:
         for name in ("sim/models/scripted/config.json",):
             (place / ".cache" / name).parent.mkdir(parents=True, exist_ok=True)
             (place / ".cache" / name).write_text("{}\n", encoding="utf-8")
-        for inventory in inventories():
+        for inventory in inventories(thorough):
             copied = place / "inventories" / inventory.name
             shutil.copytree(inventory, copied)
             # By its folder and by its file; keys and plans that lie there then are no hosts of it.
@@ -585,7 +593,7 @@ def artifact(thorough: bool) -> list[Result]:
             )
         )
         results += together(checks)
-        return [*results, *(finish(same_hosts(path, place, env)) for path in inventories())]
+        return [*results, *(finish(same_hosts(path, place, env)) for path in inventories(thorough))]
 
 
 def imported_by_galaxy(place: Path, tarball: Path) -> Check:
@@ -649,14 +657,15 @@ LANES = ("test", "test2", "test3")
 # Four nodes in a ring of cables, which no lane has; it takes longest, so it runs every night alone, on nodes of its own.
 RING = "ring4"
 RING_SECONDS = 9000  # an attempt is ended then; alone on two cores it takes a third of it
-# On two nodes as the others, but every night alone: what is cut off at many points, what mostly waits, what applies what others show.
-NIGHTLY = ("document_000", "faults", "guard", "quickstart", "tutorials")
+# On two nodes as the others, but every night alone: what is cut off at many points, what mostly waits, what applies what others show, and
+# the second executor of a model over several hosts.
+NIGHTLY = ("document_000", "faults", "guard", "pair_ray", "quickstart", "tutorials")
 # Modules start as they do on a Spark in all runs of these; others have them forked of a Python that has imported the standard library.
 REAL_PYTHON = ("site",)
 # These come first, so that the lanes end together.
 SLOWEST = (
-    *("on_demand", "rollout", "site", "document_002", "roles", "spread"),
-    *("pair_mp", "fabric", "verbs", "lock"),
+    *("site", "roles", "document_002", "pair_mp", "on_demand", "verbs"),
+    *("fabric", "spread", "rollout", "lock", "firewall"),
 )
 
 
@@ -841,15 +850,16 @@ def shown(argv: list[str], label: str, cwd: Path, env: dict[str, str], seconds: 
 def programs(thorough: bool) -> list[Result]:
     """Real programs, each in an environment of its own: LiteLLM under load before stand-in engines, and ansible-rulebook.
 
-    When thorough, also Open WebUI and the pages of plan and status in a browser.
+    When thorough, also the tests that are marked C(nightly), Open WebUI, and the pages of plan and status in a browser.
     """
     python = environment("gateway", ROOT / "tests" / "sim" / "gateway" / "requirements.txt")
-    load = Check("LiteLLM under load", [["pytest", "tests/gateway"]], env=tool_env(GATEWAY_PYTHON=str(python)))
+    wanted = [] if thorough else ["-m", "not nightly"]
+    load = Check("LiteLLM under load", [["pytest", *wanted, "tests/gateway"]], env=tool_env(GATEWAY_PYTHON=str(python)))
     checks = [load]
     events = environment("eda", ROOT / "tests" / "eda" / "requirements.txt")
     if shutil.which("java"):
         env = tool_env(EDA_PYTHON=str(events))
-        checks.append(Check("ansible-rulebook and ansible-navigator", [["pytest", "tests/eda"]], env=env))
+        checks.append(Check("ansible-rulebook and ansible-navigator", [["pytest", *wanted, "tests/eda"]], env=env))
     else:
         print("   left out: ansible-rulebook, which needs a Java of this machine")
     if thorough:

@@ -78,6 +78,7 @@ def test_what_a_run_left_drained_is_admitted_by_the_next(site: Site) -> None:
     assert not site.helper("ready", site.url, "--admit")["changed"]
 
 
+@pytest.mark.nightly
 def test_with_two_backends_one_is_restarted_and_no_request_fails_or_waits(site: Site) -> None:
     waited = site.waited()
     with site.load("both", "ordered") as result:
@@ -115,13 +116,14 @@ def test_with_one_backend_all_requests_wait_while_it_is_restarted_and_none_fails
     assert site.helper("status")["queued"] == 0
 
 
-def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
+def taken_over(site: Site, clients: int, *new: str) -> None:
+    """Give the gateway further aliases while clients ask; each alias is new to it or there already."""
     before = site.helper("status")["supervisor"]
-    with site.load("both", "only") as result:
+    with site.load("both", "only", clients=clients) as result:
         time.sleep(2)
         aliases = {"both": "spark-2/fast", "ordered": ["spark-1/heavy", "spark-2/fast"], "only": "spark-1/heavy"}
         assert site.helper("status")["stale"] == ""
-        site.write(serve="none", aliases={**aliases, "new": "spark-2/fast"}, queue_seconds=3)
+        site.write(serve="none", aliases={**aliases, **dict.fromkeys(new, "spark-2/fast")}, queue_seconds=3)
         assert site.helper("status")["stale"] == "reload"
         done = site.reload()
         assert site.helper("status")["stale"] == ""
@@ -129,9 +131,18 @@ def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
         # The one before goes once its last stream has ended; the load goes on until then.
         until(lambda: not site.helper("status")["supervisor"]["leaving"], "the end of the process before")
     assert result[0]["failed"] == 0, result
-    assert result[0]["most_under_way"] == 200
+    assert result[0]["most_under_way"] == clients
     names = {entry["id"] for entry in json.loads(site.get(f"{site.url}/v1/models", "key of master")[1])["data"]}
-    assert names == {"both", "ordered", "only", "new"}
+    assert names == {"both", "ordered", "only", *new}
+
+
+def test_a_configuration_is_taken_over_while_clients_ask(site: Site) -> None:
+    taken_over(site, 2, "new")
+
+
+@pytest.mark.nightly
+def test_a_configuration_is_taken_over_under_load(site: Site) -> None:
+    taken_over(site, 200, "new", "newer")
 
 
 def test_a_configuration_that_litellm_refuses_changes_nothing(site: Site) -> None:
@@ -155,6 +166,7 @@ def test_a_stream_that_is_silent_gets_comments_before_its_first_token(site: Site
     assert not [line for _at, line in site.stream("only", "Hello") if line.startswith(":")]
 
 
+@pytest.mark.nightly
 def test_each_model_has_a_limit_of_its_own(site: Site) -> None:
     """A short one of one backend leaves the others as they are: so long prompts of a long context are waited for."""
     site.write(keepalive_seconds=0, retries=0)
@@ -184,6 +196,7 @@ def test_a_backend_that_is_gone_costs_no_request(site: Site) -> None:
     assert result[0]["failed"] == 0, result
 
 
+@pytest.mark.nightly
 def test_who_waits_for_ever_is_told_and_who_has_gone_is_forgotten(site: Site) -> None:
     site.write(queue_seconds=3)
     site.reload()

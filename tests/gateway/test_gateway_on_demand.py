@@ -76,7 +76,7 @@ def test_a_plain_request_waits_while_its_engine_loads(fleet: Fleet) -> None:
     assert fleet.asks("held") == 1
 
 
-@pytest.mark.parametrize("name", ["held", "told"])
+@pytest.mark.parametrize("name", ["held", pytest.param("told", marks=pytest.mark.nightly)])
 def test_a_stream_hears_something_while_its_engine_loads(fleet: Fleet, name: str) -> None:
     fleet.host.options(name, load=7.0)
     fleet.cold(name)
@@ -94,7 +94,7 @@ def test_one_that_is_told_to_come_again_hears_when_and_is_not_tried_in_vain(flee
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", ["chat/completions", "completions"])
+@pytest.mark.parametrize("path", ["chat/completions", pytest.param("completions", marks=pytest.mark.nightly)])
 def test_a_start_that_failed_is_told_in_its_own_words_and_not_tried_again(
     fleet: Fleet, path: str, stream: bool
 ) -> None:
@@ -105,6 +105,7 @@ def test_a_start_that_failed_is_told_in_its_own_words_and_not_tried_again(
     assert fleet.asks("fails") == 1 and "litellm" not in message.lower()
 
 
+@pytest.mark.nightly
 def test_a_stream_that_began_with_comments_hears_the_reason_too(fleet: Fleet) -> None:
     lines = fleet.site.stream("org/late", "Hello")
     events = [json.loads(line.removeprefix("data: ")) for _at, line in lines if line.startswith("data: {")]

@@ -122,6 +122,7 @@ def test_the_environment_installs_this_version() -> None:
     assert tree.read("execution-environment.yml").count(f"dgxspark-vllm-{release.current()}.tar.gz") == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_ansible_builder_takes_the_definition(tmp_path: Path) -> None:
     """A dry run of the build, and what it finds that the collection asks for."""

@@ -231,21 +231,29 @@ def test_some_scenarios_run_at_night_alone() -> None:
 
 
 def test_a_scenario_is_what_molecule_makes_of_its_files() -> None:
-    steps = {step.name: step for step in scenarios.steps("site")}
-    assert list(steps) == ["prepare", "check", "converge", "verify"]
-    inventories = [f"--inventory={ROOT}/molecule/{name}inventory.yml" for name in ("", "site/")]
+    steps = {step.name: step for step in scenarios.steps("spread")}
+    assert list(steps) == ["prepare", "check", "converge", "idempotence", "verify"]
+    inventories = [f"--inventory={ROOT}/molecule/{name}inventory.yml" for name in ("", "spread/")]
     assert steps["check"].argv == ["ansible-playbook", *inventories, "--diff", "--check", "converge.yml"]
     assert steps["verify"].argv == [
         "pytest",
         "--hosts=ssh://spark-1,ssh://spark-2",
         f"--ssh-config={ROOT}/molecule/ssh_config",
         "--sudo",
-        "tests/test_site.py",
+        "tests/test_spread.py",
     ]
     # One that has no settings of its own, and what only some have.
     sequence = scenarios.config("roles")["scenario"]["test_sequence"]
     assert sequence == ["prepare", "check", "converge", "idempotence", "verify", "cleanup"]
-    assert [step.name for step in scenarios.steps("roles")] == [step for step in sequence if step != "check"]
+    roles = scenarios.steps("roles")
+    assert [step.name for step in roles] == ["prepare", "converge", "verify", "cleanup"]
+    # What of its preparation is for the night, and an inventory that is.
+    assert (
+        roles[0].argv[-3:] == ["--skip-tags", "nightly", "prepare.yml"] and "--skip-tags" not in steps["prepare"].argv
+    )
+    words = scenarios.config("rollout")["ansible"]["executor"]["args"]["ansible_playbook"]
+    left = [word for word in words if word not in scenarios.steps("rollout")[1].argv]
+    assert left == [f"--inventory={ROOT}/molecule/rollout/nightly/inventory.yml"]
     for name, left_out in scenarios.NIGHTLY_STEPS.items():
         assert set(left_out) <= set(scenarios.config(name)["scenario"]["test_sequence"])
     assert set(suite.SLOWEST) <= set(suite.scenarios_of(False))
@@ -269,6 +277,7 @@ QUICK = """
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_quick_ansible_is_the_program_and_ends_with_who_asked(tmp_path: Path) -> None:
     """Its exit code, its output, its environment; started anew where the settings are others; killed with its client."""

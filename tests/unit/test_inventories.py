@@ -91,7 +91,9 @@ def test_a_fleet_by_ranges_is_planned(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "service"), [("ring4", "qwen235"), ("switch4", "qwen397")])
+@pytest.mark.parametrize(
+    ("name", "service"), [pytest.param("ring4", "qwen235", marks=pytest.mark.nightly), ("switch4", "qwen397")]
+)
 def test_four_sparks_are_planned_from_a_copy_elsewhere(tmp_path: Path, name: str, service: str) -> None:
     copied = tmp_path / "sub" / name
     shutil.copytree(ROOT / "inventories" / name, copied, ignore=shutil.ignore_patterns(".*"))
@@ -154,6 +156,7 @@ def of_page(page: str, number: int) -> dict[str, Any]:
 
 # Other places for what the pages keep in .secrets/, as people write them: at home, and by odd names.
 PLACES = {"as written": ".secrets/", "at home": "~/keys/", "odd": "./.keys of Zoë/it's 1+1, really/"}
+ELSEWHERE = {(page, place) for page, _text in BLOCKS if page != "gateway.md" for place in ("at home", "odd")}
 
 
 def moved(value: Any, place: str) -> Any:
@@ -179,7 +182,8 @@ def test_the_pages_have_blocks_that_name_files() -> None:
 @pytest.mark.parametrize(
     ("page", "number", "place"),
     [
-        (page, number, place)
+        # Keys elsewhere on each change for one page.
+        pytest.param(page, number, place, marks=[pytest.mark.nightly] if (page, place) in ELSEWHERE else [])
         for page in sorted({name for name, _text in BLOCKS})
         for number in range([name for name, _text in BLOCKS].count(page))
         for place in (PLACES if number == 0 else ["as written"])
@@ -251,7 +255,9 @@ def write(folder: Path, variables: dict[str, Any], **files: str) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["plan", "keys", "site", "lock"])
+@pytest.mark.parametrize(
+    "verb", ["plan", "site", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("keys", "lock"))]
+)
 def test_a_key_where_ansible_reads_is_refused_and_its_place_named(tmp_path: Path, verb: str) -> None:
     folder = write(
         tmp_path / "fleet", {"spark_defaults": {"api_key_file": "keys/api_key"}, "spark_plan_file": "plan.json"}

@@ -145,6 +145,7 @@ def test_the_bandwidth_of_both_rails_was_measured():
 # --- what goes wrong; each test ends with a network that is right
 
 
+@pytest.mark.nightly
 def test_ours_is_repaired_without_being_asked(play):
     node("spark-2", "ip", "link", "set", "dev", INTERFACES[1], "mtu", "1500")
     time.sleep(1.5)
@@ -192,6 +193,7 @@ def test_a_layout_of_others_that_is_right_is_adopted(play):
     assert [node(name, "cat", NETPLAN) for name in NODES] == before
 
 
+@pytest.mark.nightly
 def test_twins_in_one_subnet_are_named_and_left_alone(play):
     for index, name in enumerate(NODES):
         foreign(name, [f"192.168.0.{2 * index + 1}/24", f"192.168.0.{2 * index + 2}/24"])
@@ -203,6 +205,7 @@ def test_twins_in_one_subnet_are_named_and_left_alone(play):
     assert [network(name) for name in NODES] == before
 
 
+@pytest.mark.nightly
 def test_they_are_moved_when_asked(play):
     code, text = play(fabric_migrate=True)
     assert code == 0, text

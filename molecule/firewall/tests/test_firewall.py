@@ -130,13 +130,17 @@ def test_a_random_port_answers_on_the_fabric_alone(kind):
         assert ask("127.0.0.1", port, kind, "spark-1") == ask(MANAGEMENT, port, kind, "spark-1") == "open"
 
 
-@pytest.mark.parametrize("port", [6379, 8265, 12345, 29450, 8005, 7010])
+@pytest.mark.parametrize(
+    "port", [6379, 29450, 8005, *(pytest.param(each, marks=pytest.mark.nightly) for each in (8265, 12345, 7010))]
+)
 def test_ports_of_ray_torch_and_the_services_are_closed(port):
     with listener(port):
         assert answers(port) == ("dropped", "open")
 
 
-@pytest.mark.parametrize("port", [40001, 22, 9100, 8000, 7011])
+@pytest.mark.parametrize(
+    "port", [40001, 22, 9100, *(pytest.param(each, marks=pytest.mark.nightly) for each in (8000, 7011))]
+)
 def test_what_was_asked_for_and_everything_else_is_left_alone(port):
     with contextlib.nullcontext(port) if port == 22 else listener(port):
         assert answers(port) == ("open", "open")

@@ -106,6 +106,7 @@ def test_nodes_that_are_as_they_were_deployed_are_one_line(drift, options):
     assert all(body["generation"] >= 1 and body["proven"] for body in found["hosts"].values())
 
 
+@pytest.mark.nightly
 def test_a_tag_that_moved_since_it_was_locked_is_said(drift):
     """On the second node by hand, on the first one where the scenario has moved it."""
     was = node("spark-2", "docker", "image", "inspect", "--format", "{{.Id}}", REF).strip()
@@ -211,6 +212,7 @@ def test_a_model_that_lacks_a_file_and_one_that_is_cut_short(drift):
     assert "config.json has 10 bytes instead of " in text and "README.md is missing" in text
 
 
+@pytest.mark.nightly
 def test_a_service_that_the_inventory_names_otherwise_is_said_once(drift):
     service = {"name": "quick", "recipe": "qwen3-4b-instruct-2507", "image": REF, "port": 8001}
     found, text = drift("-e", json.dumps({"spark_services": [service]}), ignore=(MOVED,))
@@ -224,5 +226,6 @@ def test_a_service_that_the_inventory_names_otherwise_is_said_once(drift):
     )
 
 
+@pytest.mark.nightly
 def test_the_nodes_are_as_they_were_found(drift):
     assert drift()[0]["findings"] == []

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 ROOT = Path(os.environ["MOLECULE_PROJECT_DIRECTORY"])
@@ -150,6 +151,7 @@ def test_damaged_weights_are_found_repaired_and_no_longer_served():
     assert container("spark-1")["State"]["StartedAt"] > before["State"]["StartedAt"]
 
 
+@pytest.mark.nightly
 def test_a_tag_that_moved_is_said_and_not_deployed():
     newer = on("spark-1", "docker image inspect --format '{{.Id}}' " + REF)
     assert newer != IMAGE["id"]
@@ -163,6 +165,7 @@ def test_a_tag_that_moved_is_said_and_not_deployed():
     assert (container("spark-1")["Id"], container("spark-1")["Image"]) == (before["Id"], IMAGE["id"])
 
 
+@pytest.mark.nightly
 def test_a_flipped_byte_in_the_bundle_is_refused_by_name():
     file = next(path for path in BUNDLE.rglob(WEIGHTS) if MODEL["commit"] in path.parts)
     whole = file.read_bytes()

@@ -149,6 +149,7 @@ def test_a_cable_that_is_out_for_30_s_is_survived_by_the_same_engines_and_the_re
     assert pair.engines() == before
 
 
+@pytest.mark.nightly
 def test_a_worker_whose_container_is_killed_ends_with_new_engines_on_both_that_serve():
     before = pair.engines()
     node(WORKER, "docker", "kill", "spark-tiny")

@@ -218,6 +218,7 @@ def module(arguments):
     return json.loads(done.stdout.partition("=>")[2])
 
 
+@pytest.mark.nightly
 def test_a_family_that_nobody_wrote_arithmetic_for_is_planned_once_for_two_sparks(tmp_path, docker):
     service = {
         **{"name": "new", "model": {"repo": "org/new"}, "config": UNKNOWN, "port": 8001},

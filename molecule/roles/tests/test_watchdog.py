@@ -76,6 +76,7 @@ def test_a_wedged_engine_is_restarted_once(host):
         assert "wedged" in host.check_output("journalctl --no-pager --output=cat --unit=spark-watchdog")
 
 
+@pytest.mark.nightly
 def test_a_stop_on_purpose_stays_a_stop(host):
     if not is_watched(host):
         return

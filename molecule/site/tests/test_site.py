@@ -119,6 +119,7 @@ def test_a_flushed_firewall_is_found_by_a_run_that_has_nothing_else_to_do(play):
     assert "8001" in node("spark-1", "nft", "list", "table", "inet", "dgxspark")
 
 
+@pytest.mark.nightly
 def test_who_is_not_named_gets_no_answer():
     """The other node is a stranger: only the controller is named."""
     ask = ["curl", "--silent", "--output", "/dev/null", "--max-time", "2", "--write-out", "%{http_code}"]
@@ -228,6 +229,7 @@ def test_doctor_finds_what_is_broken_and_nothing_of_it_before(play, tmp_path):
     wait(lambda: active("fast"), 120, "fast is active again")
 
 
+@pytest.mark.nightly
 def test_a_silent_node_is_a_row_and_has_no_bundle(play, tmp_path):
     """Paused as a whole, as a host is that has frozen: it takes connections and answers nothing."""
     # The connection that an earlier run has kept open would be waited for without an end.
@@ -327,6 +329,7 @@ def test_a_changed_service_restarts_alone(play):
     assert before[1] != after[1]
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_cut_off_before_its_restart_is_finished_by_the_next(play):
     path = "/etc/systemd/system/spark-fast.service"
     node("spark-1", "sed", "--in-place", "s/dgxspark.fingerprint=/dgxspark.fingerprint=old/", path)

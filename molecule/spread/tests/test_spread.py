@@ -133,11 +133,18 @@ def shards(name):
 # --- what converge did
 
 
+@pytest.fixture(scope="module")
+def sent():
+    """What the source has, before anything is damaged."""
+    return digests("spark-1")
+
+
 @pytest.mark.parametrize("name", FLEET)
-def test_every_byte_is_there_in_the_layout_of_the_hub(name):
-    assert digests(name) == digests("spark-1") and len(digests(name)) == 11
-    for blob in shards(name):
-        assert node(name, "sha256sum", blob).split()[0] == Path(blob).name
+def test_every_byte_is_there_in_the_layout_of_the_hub(name, sent):
+    found = digests(name)
+    assert found == sent and len(found) == 11
+    # A blob has its digest as its name: links of the snapshot lead to it.
+    assert {Path(blob).name for blob in shards(name)} <= set(found.values()) and shards(name)
     assert node(name, "docker", "image", "inspect", "--format", "{{.Id}}", "spread/payload:1") == node(
         "spark-1", "docker", "image", "inspect", "--format", "{{.Id}}", "spread/payload:1"
     )
@@ -195,6 +202,7 @@ FLIP = "import sys; f = open(sys.argv[1], 'r+b'); f.seek(5000000); b = f.read(1)
 CUT = "import os, sys; os.truncate(sys.argv[1], 20000000)"
 
 
+@pytest.mark.nightly
 def test_a_flipped_byte_and_a_truncated_file_are_found_and_only_they_come_again():
     wanted = digests("spark-1")
     flipped, both = shards("spark-2")[0], shards("spark-4")[1]
@@ -281,6 +289,7 @@ def slowly(log):
         yield process, staged
 
 
+@pytest.mark.nightly
 def test_a_transfer_that_is_killed_goes_on_where_it_was(tmp_path):
     before, log = counters(), tmp_path / "log"
     with slowly(log) as (process, _staged):
@@ -319,6 +328,7 @@ def test_a_run_that_is_cut_off_leaves_off_where_the_next_goes_on(tmp_path):
         node(name, "sh", "-c", TOUCHED)
 
 
+@pytest.mark.nightly
 def test_a_run_that_fails_says_why_and_leaves_no_key_anywhere():
     """The source's port is shut while it is open by our own account; what is told is looked through at full length."""
     forget("spark-4")
@@ -487,6 +497,7 @@ docker commit next spread/payload:2 && docker rm next && rm /root/more
 """
 
 
+@pytest.mark.nightly
 def test_of_a_changed_image_the_layers_that_are_there_are_not_sent():
     """One of 1 MiB on top of one of 48 MiB, which each host has."""
     code, text = play(kinds=["images"])
@@ -603,18 +614,26 @@ def test_site_with_one_host_spreads_nothing(nobody_asks):
     nobody_asks.clear()
 
 
-@pytest.mark.nightly
-def test_site_with_a_tag_spreads_what_the_tag_is_about(nobody_asks):
-    pair = ("--limit", "spark-1,spark-2")
-    code, text = site("--tags", "images", *pair)
+PAIR = ("--limit", "spark-1,spark-2")
+
+
+def test_site_spreads_images_of_a_host_that_has_them(nobody_asks):
+    bare("spark-2")
+    code, text = site("--tags", "images", *PAIR)
     assert code == 0, text
-    assert has_engine("spark-2") == has_engine("spark-1") and not has_model("spark-2")
+    assert has_engine("spark-2") == has_engine("spark-1") != "" and not has_model("spark-2")
     assert f"round 1: spark-1 to spark-2 (fabric): {ENGINE}," in text
-    code, text = site("--tags", "models", *pair)
+    assert nobody_asks == [], "a hub was asked for what another node has"
+
+
+def test_site_spreads_models_of_a_host_that_has_them(nobody_asks):
+    code, text = site("--tags", "models", *PAIR)
     assert code == 0, text
-    assert has_model("spark-2") == has_model("spark-1") and nobody_asks == []
+    assert has_model("spark-2") == has_model("spark-1") != [] and nobody_asks == []
+    node("spark-2", "sh", "-c", TOUCHED)
 
 
+@pytest.mark.nightly
 def test_site_brings_all_hosts_what_one_has_and_serves_it(nobody_asks):
     bare("spark-2", "spark-3", "spark-4")
     code, text = site()

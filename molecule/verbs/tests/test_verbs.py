@@ -172,6 +172,7 @@ def test_an_update_has_the_service_stopped_meanwhile_and_proved_again(updates):
     assert asks(updates, 8001)
 
 
+@pytest.mark.nightly
 def test_a_second_update_passes_the_host_over(updates):
     updates.check_output("touch /run/molecule-updated")
     before = started_at(updates, "heavy")
@@ -189,6 +190,7 @@ CHECKED = {
 }
 
 
+@pytest.mark.nightly
 def test_a_check_of_every_verb_changes_nothing(updates):
     def state():
         listed = updates.check_output("docker ps --all --no-trunc --format '{{.ID}} {{.Status}}' | cut -c -67")
@@ -412,6 +414,7 @@ def test_a_container_made_by_hand_is_adopted_and_can_have_its_place_back(contain
     assert "changed=0" in run("adopt", *UNDO)
 
 
+@pytest.mark.nightly
 def test_a_unit_made_by_hand_is_adopted_without_a_gap_and_can_have_its_place_back(unit):
     assert "service fast can take its place (same model), beside it: ports differ" in flat(run("adopt", *CONFIRM))
     until(lambda: "8001" in unit.file("/run/molecule-asked").content_string, lambda: "nobody asked the service")

@@ -4,7 +4,7 @@
 """Whatever text stands in C(spark_gateway), C(spark_clients), C(spark_exporters), C(spark_monitoring) or C(spark_fleet_monitor).
 
 It is refused by the plan, or it stands in the files of the roles where it belongs: no further line, argument or setting, no
-template of its own. Each key is given three hostile texts, and all of them where HOSTILE_CASES is 10,000 or more.
+template of its own. Each key is given a hostile text, and all of them where HOSTILE_CASES is 10,000 or more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import 
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.recipe_files import load_recipes
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.values import plain
 
-EACH = 1000 if int(os.environ.get("HOSTILE_CASES", "500")) >= 10_000 else 3
+EACH = 1000 if int(os.environ.get("HOSTILE_CASES", "500")) >= 10_000 else 1
 TEXTS = [text for text in hostile.TEXTS if len(text) < 1000] + [
     "x\nExecStart=/bin/sh",
     "x\n[Service]\nUser=root",
@@ -86,7 +86,7 @@ def test_a_text_stays_in_its_place(name: str) -> None:
         was = hostile.at(hostile.BASES["duo"]()[part][host]["vars"][name], path)
         values = NUMBERS if isinstance(was, (int, float)) and not isinstance(was, bool) else TEXTS
         for step in range(min(EACH, len(values))):
-            value = values[(index * EACH + step) % len(values)]
+            value = values[(index * max(EACH, 3) + step) % len(values)]
             found = planned(part, host, name, path, value)
             outcomes[found is not None] += 1
             try:
@@ -95,7 +95,7 @@ def test_a_text_stays_in_its_place(name: str) -> None:
             except Exception as error:
                 failed.append(f"{host}: {name} {path} = {value!a}: {type(error).__name__}: {ascii(str(error))[:160]}")
     assert not failed, f"{len(failed)} of {outcomes.total()}:\n" + "\n".join(failed)
-    assert outcomes[True] > 1 and outcomes[False] > 1, outcomes
+    assert min(outcomes[True], outcomes[False]) >= min(EACH, 2), outcomes
 
 
 def test_the_example_is_made_as_it_is_planned() -> None:

@@ -169,6 +169,7 @@ def test_two_variants_are_measured_one_after_the_other_and_what_ran_runs_again(h
     assert "a: spark-1/plain" in text and "b: spark-1/mtp" in text
 
 
+@pytest.mark.nightly
 def test_what_does_not_start_leaves_what_ran_running(host: Host) -> None:
     with standin(0.001) as (one, _first), standin(0.001) as (two, _second):
         host.has({"plain": port(one), "mtp": port(two)}, ["plain"])
@@ -194,6 +195,7 @@ def test_what_cannot_be_compared_touches_no_host(host: Host, variables: dict[str
     assert host.log() == []
 
 
+@pytest.mark.nightly
 def test_a_variant_that_is_not_deployed_stops_nothing(host: Host) -> None:
     host.has({"plain": 8001, "mtp": 8002}, ["plain"], deployed=["plain"])
     code, text = host.play("bench_ab", a="plain", b="mtp")
@@ -202,7 +204,11 @@ def test_a_variant_that_is_not_deployed_stops_nothing(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("playbook", "given"), [("bench_ab", {"a": "plain", "b": "mtp"}), ("bench_offline", {"services": "plain"})]
+    ("playbook", "given"),
+    [
+        pytest.param("bench_ab", {"a": "plain", "b": "mtp"}, marks=pytest.mark.nightly),
+        ("bench_offline", {"services": "plain"}),
+    ],
 )
 def test_in_check_mode_nothing_stops(host: Host, playbook: str, given: dict[str, str]) -> None:
     host.has({"plain": 8001, "mtp": 8002}, ["plain"])
@@ -223,6 +229,7 @@ def test_a_model_is_measured_without_its_server(host: Host) -> None:
     assert "--port" not in asked
 
 
+@pytest.mark.nightly
 def test_a_model_that_does_not_load_is_named_and_its_service_runs_again(host: Host) -> None:
     host.has({"plain": 8001, "mtp": 8002}, ["plain"])
     (host.folder / "broken").write_text("")

@@ -110,6 +110,7 @@ def test_the_playbook(fleet: Fleet) -> None:
     assert state.generated == 4 * 256 + (2 + 4 + 16) * (16 + 2 * 256)
 
 
+@pytest.mark.nightly
 def test_the_table_of_a_report_can_be_repeated(fleet: Fleet) -> None:
     """Answers of four contents, three requests at once, a shared system prompt, and a rate: one command."""
     fleet.receipt()
@@ -143,6 +144,7 @@ def test_check_mode_asks_nothing(fleet: Fleet) -> None:
     assert state.generated == 0
 
 
+@pytest.mark.nightly
 def test_figures_are_kept_and_compared(fleet: Fleet) -> None:
     path = fleet.receipt()
     with standin(0.005) as (url, _state):
@@ -183,6 +185,7 @@ def test_a_service_in_use_is_left_alone(fleet: Fleet) -> None:
     assert state.generated == 2 * 32
 
 
+@pytest.mark.nightly
 def test_services_are_picked(fleet: Fleet) -> None:
     with standin(0.0005) as (one, first), standin(0.0005) as (two, second):
         fleet.host("spark-1", one)

@@ -444,6 +444,7 @@ def test_there_and_back_every_byte_is_the_same(packed: Packed) -> None:
     assert (code, "changed=0" in text) == (0, True), text
 
 
+@pytest.mark.nightly
 def test_packing_again_changes_nothing(packed: Packed) -> None:
     fleet, _image, _files = packed
     before = {path: path.stat().st_mtime_ns for path in fleet.bundle.rglob("*")}
@@ -466,6 +467,7 @@ def test_a_run_that_was_cut_off_fetches_the_rest(packed: Packed) -> None:
     assert not (model / ".config.json.part").exists()
 
 
+@pytest.mark.nightly
 def test_a_check_run_packs_and_brings_nothing(fleet: Fleet) -> None:
     fleet.image("source"), fleet.model("source")
     code, text = fleet.pack("--check")
@@ -486,6 +488,7 @@ def test_no_room_is_said_with_the_numbers(fleet: Fleet) -> None:
     assert not fleet.bundle.exists()
 
 
+@pytest.mark.nightly
 def test_an_image_with_ray_comes_with_its_base(fleet: Fleet) -> None:
     fleet.image("source"), fleet.image("source", RAY_ID), fleet.model("source")
     assert fleet.pack(ray=True)[0] == 0
@@ -497,6 +500,7 @@ def test_an_image_with_ray_comes_with_its_base(fleet: Fleet) -> None:
     assert text.index("loading dgxspark/ray:x") < text.index(f"loading {REF}")
 
 
+@pytest.mark.nightly
 def test_names_stand_for_what_was_packed_last(packed: Packed) -> None:
     fleet, image, _files = packed
     # Sorted by commit, the newer one comes first or last: both ways are tried, since it moves back again.

@@ -194,6 +194,7 @@ def test_a_machine_that_hangs_is_given_up(lan: Lan) -> None:
     assert "127.0.0.25" in (lan.folder / "my-sparks" / "hosts.yml").read_text()
 
 
+@pytest.mark.nightly
 def test_what_is_there_is_never_overwritten(lan: Lan) -> None:
     lan.machine("127.0.0.31")
     hosts = f"me@127.0.0.31:{lan.port}"

@@ -245,6 +245,7 @@ def test_lock_and_plan_are_compared_once(controller: Controller) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_the_playbook_reaches_each_host_once_and_changes_nothing(controller: Controller) -> None:
     """Hosts that never had anything, one of them silent; in check mode the same."""
     controller.script("docker", "case $1 in info) echo '{\"ServerVersion\": \"29.0\"}' ;; image) echo '[]' ;; esac")

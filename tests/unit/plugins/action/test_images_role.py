@@ -81,20 +81,22 @@ def add_on(folder: Path, image: str, says: str = "", built: str = ARCHITECTURE) 
             "Error response from daemon: unauthorized: <html> <head><title>401 Authorization Required</title></head>",
             'docker login nvcr.io\\" on that host, with $oauthtoken as the user',
         ),
-        (
+        pytest.param(
             "nvcr.io/nvidia/vllm:26.04-py3",
             'Error response from daemon: Head "https://nvcr.io/v2/nvidia/vllm/manifests/26.04-py3": denied: denied',
             "docker login nvcr.io",
+            marks=pytest.mark.nightly,
         ),
         (
             "vllm/vlm-openai:v0.24.0",
             "Error response from daemon: pull access denied for vllm/vlm-openai, repository does not exist or may require 'docker login'",
             "correct the name if it is misspelt",
         ),
-        (
+        pytest.param(
             "registry.lan:5000/team/vllm:1",
             'Error response from daemon: Get "https://registry.lan:5000/v2/": no basic auth credentials',
             "docker login registry.lan:5000",
+            marks=pytest.mark.nightly,
         ),
     ],
 )
@@ -111,8 +113,13 @@ def test_a_registry_that_refuses_is_named_with_the_login_at_once(
     "says",
     [
         'Get "https://nvcr.io/v2/": dial tcp: lookup nvcr.io: no such host',
-        "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
-        "manifest for nvcr.io/nvidia/vllm:26.04-py3 not found: manifest unknown",
+        *(
+            pytest.param(says, marks=pytest.mark.nightly)
+            for says in (
+                "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock",
+                "manifest for nvcr.io/nvidia/vllm:26.04-py3 not found: manifest unknown",
+            )
+        ),
     ],
 )
 def test_other_failures_are_tried_again_and_say_nothing_of_accounts(tmp_path: Path, says: str) -> None:
@@ -155,8 +162,15 @@ def test_an_image_of_another_architecture_is_refused_and_can_be_cleaned_up(tmp_p
             4,
             "spark-1, spark_gateway.image: cannot pull ghcr.io/a/b:1: dial tcp",
         ),
-        ("no matching manifest for linux/arm64/v8", 4, "It is not built for this host's architecture"),
-        ("denied: denied\nError response from daemon: denied", 1, "docker login ghcr.io"),
+        pytest.param(
+            "no matching manifest for linux/arm64/v8",
+            4,
+            "It is not built for this host's architecture",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            "denied: denied\nError response from daemon: denied", 1, "docker login ghcr.io", marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_an_add_on_image_that_cannot_be_had_is_said_with_its_variable(

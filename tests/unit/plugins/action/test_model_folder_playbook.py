@@ -86,6 +86,7 @@ def test_only_what_differs_travels(bringing: Bringing) -> None:
     assert bringing.there() == {**bringing.contents, "config.json": b"{ }", "new.bin": b"new", "of_the_host": b"stays"}
 
 
+@pytest.mark.nightly
 def test_the_same_content_of_another_time_does_not_travel(bringing: Bringing) -> None:
     bringing.play()
     os.utime(bringing.source / "model.safetensors", (1, 1))
@@ -105,6 +106,7 @@ def test_other_content_of_the_same_size_is_found_by_its_time(bringing: Bringing)
     assert bringing.there() == bringing.contents
 
 
+@pytest.mark.nightly
 def test_decay_that_leaves_size_and_time_is_found_by_a_full_look(bringing: Bringing) -> None:
     bringing.play()
     there = bringing.path / "model.safetensors"
@@ -132,6 +134,7 @@ def test_check_mode_says_what_would_come_and_brings_nothing(bringing: Bringing) 
     assert "+ model.safetensors" in told and not bringing.path.parent.exists()
 
 
+@pytest.mark.nightly
 def test_what_a_run_that_was_cut_off_has_brought_is_not_sent_again(bringing: Bringing) -> None:
     bringing.play()
     # As it is when a run is killed after the last file was sent, and before it was placed.

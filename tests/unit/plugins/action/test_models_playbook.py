@@ -46,6 +46,7 @@ def recipe(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.nightly
 def test_the_models_need_no_inventory(tmp_path: Path) -> None:
     code, text = run(tmp_path, "--tags", "models")
     assert code == 0, text

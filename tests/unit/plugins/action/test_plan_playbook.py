@@ -92,8 +92,8 @@ def test_notes_are_counted_unless_they_are_wanted(plan: Plan) -> None:
     [
         ({}, False),  # into a pipe
         ({"ANSIBLE_FORCE_COLOR": "1"}, True),
-        ({"ANSIBLE_NOCOLOR": "1"}, False),
-        ({"NO_COLOR": "1"}, False),
+        pytest.param({"ANSIBLE_NOCOLOR": "1"}, False, marks=pytest.mark.nightly),
+        pytest.param({"NO_COLOR": "1"}, False, marks=pytest.mark.nightly),
     ],
 )
 def test_the_bar_has_the_colours_that_ansible_has(plan: Plan, settings: dict[str, str], colored: bool) -> None:
@@ -175,7 +175,13 @@ def test_recipes_of_ones_own(plan: Plan, tmp_path: Path) -> None:
     assert "recipe broken.yml: cannot be read" in text
 
 
-@pytest.mark.parametrize("engine", [None, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock."])
+@pytest.mark.parametrize(
+    "engine",
+    [
+        None,
+        pytest.param("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_host_may_be_the_controller_itself(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str | None
 ) -> None:
@@ -246,6 +252,7 @@ def test_a_limit_that_cuts_a_cluster_is_refused_before_any_host_is_contacted(
     assert plan.run(pair(), "--limit", limit, "-e", f"spark_plan_file={plan.file}")[0] == 0
 
 
+@pytest.mark.nightly
 def test_keys_that_are_missing_are_made_once_and_those_of_others_are_not(plan: Plan) -> None:
     """Engines and gateway check their own keys; a bot's token is somebody else's."""
     secrets = plan.folder / "secrets"

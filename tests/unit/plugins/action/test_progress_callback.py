@@ -39,6 +39,7 @@ def play(folder: Path, seconds: float, style: str, file: str = "") -> str:
     return ran.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_log_has_a_line_a_host_when_a_task_is_silent_for_long(tmp_path: Path) -> None:
     text = play(tmp_path, 12, "lines")

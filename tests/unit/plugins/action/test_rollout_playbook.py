@@ -48,8 +48,12 @@ def test_a_change_goes_through_in_its_order_and_a_second_run_looks_and_leaves(fl
     assert text.count("dgxspark/vllm-cpu:0.32.0 ") >= 5
 
 
-def test_a_canary_that_fails_goes_back_and_nobody_else_is_touched(fleet: Fleet) -> None:
+def test_check_mode_touches_nobody_and_a_canary_that_fails_goes_back_alone(fleet: Fleet) -> None:
     fleet.begin(OLD)
+    code, text = fleet.play("rollout", "--check", image=NEW)
+    assert code == 0 and set(fleet.runs().values()) == {"0.32.0"}, text
+    for name in HOSTS:
+        fleet.log(name)
     code, text = fleet.play("rollout", image=BROKEN, spark_rollout_canary="pair")
     assert code != 0
     assert set(fleet.runs().values()) == {"0.32.0"}
@@ -81,6 +85,7 @@ def test_failures_that_are_allowed_go_back_alone_and_the_rest_goes_on(fleet: Fle
     assert "failed, back at 1" in flat(text)
 
 
+@pytest.mark.nightly
 def test_a_host_that_does_not_come_back_is_said_to_be_so(fleet: Fleet) -> None:
     fleet.begin(OLD)
     (fleet.folder / "spark-1" / "stuck").touch()
@@ -88,6 +93,7 @@ def test_a_host_that_does_not_come_back_is_said_to_be_so(fleet: Fleet) -> None:
     assert code != 0 and "failed, NOT back: the disk is full" in flat(text), text
 
 
+@pytest.mark.nightly
 def test_a_first_rollout_that_fails_has_nothing_to_go_back_to(fleet: Fleet) -> None:
     code, text = fleet.play("rollout", image=BROKEN)
     assert code != 0 and "never had a proven generation" in flat(text), text
@@ -104,12 +110,7 @@ def test_two_controllers_at_once_refuse_each_other_and_the_next_run_ends_right(f
     assert code == 0 and set(fleet.runs().values()) == {NEW.rpartition(":")[2]}, text
 
 
-def test_check_mode_touches_nobody(fleet: Fleet) -> None:
-    fleet.begin(OLD)
-    code, text = fleet.play("rollout", "--check", image=NEW)
-    assert code == 0 and set(fleet.runs().values()) == {"0.32.0"}, text
-
-
+@pytest.mark.nightly
 def test_the_fleet_goes_back_and_part_of_a_cluster_does_not(fleet: Fleet) -> None:
     fleet.begin(OLD)
     assert fleet.play("rollout", image=NEW, spark_rollout_canary="none", spark_rollout_batch="100%")[0] == 0

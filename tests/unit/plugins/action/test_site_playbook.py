@@ -281,13 +281,19 @@ def test_a_host_that_is_not_proved_by_the_look_is_proved_as_a_whole(tmp_path: Pa
     ("options", "reached"),
     [
         (("--check",), ["spark_info", "generation up_to_date"]),
-        (("--tags", "fabric,service"), ["spark_info", "applied", "generation record"]),
+        pytest.param(
+            ("--tags", "fabric,service"), ["spark_info", "applied", "generation record"], marks=pytest.mark.nightly
+        ),
         pytest.param(
             ("--skip-tags", "firewall"),
             ["spark_info", "applied", "proved", "generation record"],
             marks=pytest.mark.nightly,
         ),
-        (("-e", "spark_apply_all=true"), ["spark_info", "applied", "proved", "generation record"]),
+        pytest.param(
+            ("-e", "spark_apply_all=true"),
+            ["spark_info", "applied", "proved", "generation record"],
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_only_a_whole_run_that_may_change_something_proves_by_a_look(
@@ -334,7 +340,9 @@ def test_hosts_of_a_cluster_that_are_what_they_are_to_be_take_two_round_trips_to
 
 
 @pytest.mark.parametrize(
-    ("up_to_date", "reached"), [(False, CHANGED), (True, [*SETTLED, "proved"])], ids=["changed", "unproved"]
+    ("up_to_date", "reached"),
+    [pytest.param(False, CHANGED, marks=pytest.mark.nightly), (True, [*SETTLED, "proved"])],
+    ids=["changed", "unproved"],
 )
 def test_a_cluster_is_up_to_date_and_proved_when_all_of_its_hosts_are(
     tmp_path: Path, collections: Path, up_to_date: bool, reached: list[str]
@@ -346,11 +354,12 @@ def test_a_cluster_is_up_to_date_and_proved_when_all_of_its_hosts_are(
     assert [fleet.log(name) for name in fleet.names] == [reached, reached, SETTLED]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("tags", "parts"),
     [
-        pytest.param("service", ["service"], marks=pytest.mark.nightly),
-        pytest.param("host,watchdog,gateway", ["host", "watchdog"], marks=pytest.mark.nightly),
+        ("service", ["service"]),
+        ("host,watchdog,gateway", ["host", "watchdog"]),
         ("service,prove", ["prove", "service"]),
     ],
 )
@@ -375,6 +384,7 @@ def test_with_tags_a_host_is_asked_about_what_these_apply_in_two_round_trips_too
     assert fleet.log("spark-02") == [*SETTLED, *applied, *proved, "generation record"]
 
 
+@pytest.mark.nightly
 def test_a_ring_that_is_what_it_is_to_be_takes_two_round_trips_and_another_one_all_roles(
     tmp_path: Path, collections: Path
 ) -> None:
@@ -393,6 +403,7 @@ def test_a_ring_that_is_what_it_is_to_be_takes_two_round_trips_and_another_one_a
     assert [fleet.log(name) for name in fleet.names] == [CHANGED] * 4
 
 
+@pytest.mark.nightly
 def test_services_on_demand_of_a_cluster_are_proved_one_after_another_first_their_first_ranks(
     tmp_path: Path, collections: Path
 ) -> None:
@@ -433,6 +444,7 @@ def test_speech_servers_and_ollama_are_asked_by_the_look(tmp_path: Path, collect
     assert asked["differs"] == [] and asked["firewall"] == ""
 
 
+@pytest.mark.nightly
 def test_the_first_run_of_a_single_spark_reaches_it_with_few_tasks(tmp_path: Path) -> None:
     own = with_played(tmp_path / "collections", ["spark_info", "generation", *ROLES_PLAYED])
     (own / "roles").symlink_to(ROOT / "roles")

@@ -179,6 +179,7 @@ def test_one_task_reaches_the_hosts(pair: Pair) -> None:
     assert [len((pair.folder / f"calls-{host}").read_text().split()) for host in ("spark-1", "spark-2")] == [1, 1]
 
 
+@pytest.mark.nightly
 def test_it_looks_again_until_the_last_look_which_decides(pair: Pair) -> None:
     pair.unit("spark-1", "active")
     pair.unit("spark-2", "activating", WAITS)

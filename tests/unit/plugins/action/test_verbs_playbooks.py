@@ -49,7 +49,7 @@ def fleet(tmp_path: Path) -> Fleet:
     return Fleet(tmp_path)
 
 
-@pytest.mark.parametrize("verb", ["stop", "restart"])
+@pytest.mark.parametrize("verb", ["stop", pytest.param("restart", marks=pytest.mark.nightly)])
 def test_wrong_names_are_refused_before_any_host_is_contacted(fleet: Fleet, verb: str) -> None:
     code, text = fleet.run(f"dgxspark.vllm.{verb}", "-e", "services=fats,big", "--limit", "spark-1,spark-2")
     assert code != 0 and "CONTACTED" not in text
@@ -60,8 +60,8 @@ def test_wrong_names_are_refused_before_any_host_is_contacted(fleet: Fleet, verb
     ("options", "said"),
     [
         (["-e", "out=fast"], "name the service: -e in=NAME"),
-        (["-e", "in=fast"], "name the service: -e out=NAME"),
-        (["-e", "out=fast", "-e", "in=fast"], "fast is named as out and as in"),
+        pytest.param(["-e", "in=fast"], "name the service: -e out=NAME", marks=pytest.mark.nightly),
+        pytest.param(["-e", "out=fast", "-e", "in=fast"], "fast is named as out and as in", marks=pytest.mark.nightly),
         (["-e", "out=fast", "-e", "in=bigg"], "did you mean 'big'?"),
     ],
 )
@@ -70,7 +70,9 @@ def test_a_swap_needs_both_and_two_of_them(fleet: Fleet, options: list[str], sai
     assert code != 0 and said in text and "CONTACTED" not in text
 
 
-@pytest.mark.parametrize("verb", ["start", "restart", "adopt", "update_host"])
+@pytest.mark.parametrize(
+    "verb", ["start", *(pytest.param(verb, marks=pytest.mark.nightly) for verb in ("restart", "adopt", "update_host"))]
+)
 def test_a_check_of_a_verb_contacts_the_hosts_of_its_limit_alone(fleet: Fleet, verb: str) -> None:
     code, text = fleet.run(f"dgxspark.vllm.{verb}", "--check", "--diff", "--limit", "spark-1")
     assert code == 4, text  # unreachable, and nothing else is wrong
@@ -78,6 +80,7 @@ def test_a_check_of_a_verb_contacts_the_hosts_of_its_limit_alone(fleet: Fleet, v
     assert "[spark-2]" not in text and "[spark-3]" not in text
 
 
+@pytest.mark.nightly
 def test_with_tags_a_verb_does_not_touch_a_host(fleet: Fleet) -> None:
     verbs = [f"dgxspark.vllm.{verb}" for verb in ("stop", "start", "restart", "swap", "adopt", "clean")]
     code, text = fleet.run(*verbs, "--tags", "service", "-e", "out=fast", "-e", "in=other")
@@ -143,6 +146,7 @@ def test_a_cluster_of_which_one_does_not_answer_is_not_updated(fleet: Fleet, mon
     assert "PLAY [Update the hosts]" not in text and "--assume-yes" not in (fleet.folder / "log").read_text()
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may look at the locks of dpkg")
 def test_an_update_brings_packages_and_firmware_once_and_says_what_is_left(fleet: Fleet, monkeypatch: Any) -> None:
     """The host is this machine; what installs packages is played by scripts."""

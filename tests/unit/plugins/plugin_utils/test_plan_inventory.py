@@ -27,6 +27,8 @@ COLLECTIONS = Path(plan_inventory.__file__).parents[4].parent
 EXAMPLES = Path(__file__).resolve().parents[4] / "inventories"
 TEMPLATES = {"demo", "rack"}
 """Examples with templates, which are Ansible's."""
+EACH_CHANGE = {"duo", "pair_and_single"}
+"""Those whose plans are compared with the playbook's not at night alone: services beside engines, a cluster and a host of its own."""
 # A program that has no Ansible, whatever is installed beside it.
 ALONE = f"""
 import importlib.abc, runpy, sys
@@ -142,7 +144,13 @@ def test_an_example_is_read_as_ansible_does_or_refused(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted({path.name for path in EXAMPLES.glob("*") if path.is_dir()} - TEMPLATES))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in EACH_CHANGE else [pytest.mark.nightly])
+        for name in sorted({path.name for path in EXAMPLES.glob("*") if path.is_dir()} - TEMPLATES)
+    ],
+)
 def test_the_plan_is_that_of_the_playbook(tmp_path: Path, name: str) -> None:
     copied = tmp_path / name
     shutil.copytree(EXAMPLES / name, copied)

@@ -195,6 +195,7 @@ def hook(servers: list[Server]) -> Server:
     return made
 
 
+@pytest.mark.nightly
 def test_exactly_one_message_when_it_goes_and_one_when_it_is_back(monitor: Monitor, model: Model, hook: Server) -> None:
     monitor.given["failures"] = 2
     monitor.watch("spark-1/heavy", model.url, models=["heavy"])

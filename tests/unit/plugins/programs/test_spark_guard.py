@@ -416,6 +416,7 @@ def test_an_engine_on_demand_without_requests_goes_first(host: Host, requests: i
     assert host.told["stopped"] == {} and not host.calls("spark_gateway.py")
 
 
+@pytest.mark.nightly
 def test_nobody_is_asked_anything_while_there_is_memory(host: Host) -> None:
     """What a look costs is so what it takes to read four files; names of containers are asked for once a start of an engine."""
     host.settings(interval_seconds=0.02)

@@ -133,7 +133,12 @@ def test_a_server_on_demand_that_was_proved_and_is_cold_is_left_alone(tmp_path: 
 
 @pytest.mark.parametrize(
     ("state", "room", "asked"),
-    [("starting", 0, 2), ("cold", 60, 2), ("cold", 0, 1), ("failed", 60, 1)],
+    [
+        ("starting", 0, 2),
+        pytest.param("cold", 60, 2, marks=pytest.mark.nightly),
+        pytest.param("cold", 0, 1, marks=pytest.mark.nightly),
+        ("failed", 60, 1),
+    ],
 )
 def test_a_server_on_demand_is_asked_again_while_it_starts(tmp_path: Path, state: str, room: int, asked: int) -> None:
     """Where its start has failed, the reason is the answer of the first request."""

@@ -50,6 +50,7 @@ def shared(host: Host, keep: int = 2) -> Host:
     return host
 
 
+@pytest.mark.nightly
 def test_requests_of_eight_clients_for_three_models_of_which_two_fit(hosts: Hosts) -> None:
     host = shared(hosts("abc", poll=0.2, minimum_seconds=0.4)).start()
     rng = random.Random(18)
@@ -85,6 +86,7 @@ def test_requests_of_eight_clients_for_three_models_of_which_two_fit(hosts: Host
     )
 
 
+@pytest.mark.nightly
 def test_a_storm_over_two_models_of_which_one_fits(hosts: Hosts) -> None:
     """Never a moment without requests: each has its turn, what runs is not cut, and engines change once a minimum stay."""
     host = shared(hosts("ab", poll=0.2, minimum_seconds=1.0), keep=1).start()
@@ -292,6 +294,7 @@ def test_what_waits_is_served_before_it_ends(hosts: Hosts) -> None:
         assert asked.result(1)[0] == 200
 
 
+@pytest.mark.nightly
 def test_an_engine_is_not_idle_since_before_the_program_began(hosts: Hosts) -> None:
     host = hosts(idle_seconds=3.0, minimum_seconds=0).start()
     assert host.ask("a")[0] == 200
@@ -486,6 +489,7 @@ def test_a_speech_server_is_idle_by_its_own_requests(hosts: Hosts) -> None:
     assert len(host.calls("stop")) == 1 and host.ask("a", "/api/health", "GET")[0] == 200
 
 
+@pytest.mark.nightly
 def test_a_server_that_ends_with_an_error_when_it_is_stopped_has_not_failed(hosts: Hosts) -> None:
     host = hosts(idle_seconds=0.5, minimum_seconds=0, kind="asr")
     host.options("a", stopped="failed")

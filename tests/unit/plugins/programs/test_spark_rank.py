@@ -487,6 +487,7 @@ def test_on_demand_a_start_that_fails_ends_with_its_reason_and_is_not_tried_agai
     assert not pair.head.container()
 
 
+@pytest.mark.nightly
 def test_on_demand_a_host_that_is_not_there_is_the_reason(hosts: Callable[..., Pair]) -> None:
     pair = hosts(kind=DemandUnit)
     stale = pair.head.run_dir / "freed/big.json"
@@ -499,6 +500,7 @@ def test_on_demand_a_host_that_is_not_there_is_the_reason(hosts: Callable[..., P
     assert not pair.head.container() and not pair.head.log.count("run --name")
 
 
+@pytest.mark.nightly
 def test_on_demand_a_host_without_its_address_is_the_reason(hosts: Callable[..., Pair]) -> None:
     """A head whose cable is out has no address on the fabric: it gives up as it does for a host that is not there."""
     pair = hosts(kind=DemandUnit)
@@ -510,6 +512,7 @@ def test_on_demand_a_host_without_its_address_is_the_reason(hosts: Callable[...,
     assert "no heartbeat" not in pair.head.text and not pair.head.log.count("run --name")
 
 
+@pytest.mark.nightly
 def test_on_demand_a_rank_that_its_guard_stopped_is_the_reason_at_once(hosts: Callable[..., Pair]) -> None:
     """The next request wakes it by a datagram; it says that it is kept cold, and the first rank gives up."""
     pair = hosts(kind=DemandUnit)
@@ -527,6 +530,7 @@ def test_on_demand_a_rank_that_its_guard_stopped_is_the_reason_at_once(hosts: Ca
     pair.serving()
 
 
+@pytest.mark.nightly
 def test_a_socket_of_another_address_is_said(hosts: Callable[..., Pair]) -> None:
     pair = hosts(kind=DemandUnit)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
@@ -564,7 +568,7 @@ def test_both_come_up_and_are_active_when_the_model_has_answered(pair: Pair) -> 
         assert (unit.root / "proc/sys/vm/drop_caches").read_text() == "3\n"
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_an_engine_that_ends_takes_all_down_and_all_come_up_again(pair: Pair, victim: int) -> None:
     pair.start().serving()
     ends, other = pair.units[victim], pair.units[1 - victim]
@@ -581,7 +585,7 @@ def test_an_engine_that_ends_takes_all_down_and_all_come_up_again(pair: Pair, vi
     assert not set(first) & {unit.container() for unit in pair.units}
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_supervisor_that_is_killed_is_noticed(pair: Pair, victim: int) -> None:
     pair.start().serving()
     pair.units[victim].signal(signal.SIGKILL)
@@ -590,7 +594,7 @@ def test_a_supervisor_that_is_killed_is_noticed(pair: Pair, victim: int) -> None
     pair.serving()
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_stop_on_purpose_frees_the_other_host_until_it_is_started(pair: Pair, victim: int) -> None:
     pair.start().serving()
     stops, other = pair.units[victim], pair.units[1 - victim]
@@ -604,6 +608,7 @@ def test_a_stop_on_purpose_frees_the_other_host_until_it_is_started(pair: Pair, 
     pair.serving()
 
 
+@pytest.mark.nightly
 def test_both_restarted_at_once_come_up(pair: Pair) -> None:
     pair.start().serving()
     for unit in pair.units:
@@ -612,6 +617,7 @@ def test_both_restarted_at_once_come_up(pair: Pair) -> None:
     pair.serving()
 
 
+@pytest.mark.nightly
 def test_three_hosts_live_and_die_together(hosts: Callable[..., Pair]) -> None:
     three = hosts(3).start().serving()
     three.head.tells("serving with spark-2, spark-3")
@@ -660,6 +666,7 @@ def test_a_cable_that_is_out_is_noticed_where_signs_of_life_go_another_way(hosts
     pair.serving()
 
 
+@pytest.mark.nightly
 def test_a_short_silence_changes_nothing(pair: Pair) -> None:
     pair.start().serving()
     pair.worker.signal(signal.SIGSTOP)
@@ -722,6 +729,7 @@ def test_other_weights_wait(pair: Pair) -> None:
     pair.serving()
 
 
+@pytest.mark.nightly
 def test_three_starts_that_fail_are_the_end_and_the_other_side_says_why(pair: Pair) -> None:
     pair.worker.order("fails")
     pair.start()
@@ -739,6 +747,7 @@ def test_three_starts_that_fail_are_the_end_and_the_other_side_says_why(pair: Pa
     pair.serving()
 
 
+@pytest.mark.nightly
 def test_an_answer_that_never_comes_is_a_failed_start(pair: Pair) -> None:
     pair.head.settings["start_deadline_seconds"] = 1
     pair.head.order("silent")
@@ -751,6 +760,7 @@ def test_an_answer_that_never_comes_is_a_failed_start(pair: Pair) -> None:
     pair.down()
 
 
+@pytest.mark.nightly
 def test_too_little_memory_is_tried_again_and_then_given_up(pair: Pair) -> None:
     pair.worker.settings["memory_gib"] = 95.0
     pair.start()
@@ -762,6 +772,7 @@ def test_too_little_memory_is_tried_again_and_then_given_up(pair: Pair) -> None:
     pair.serving()
 
 
+@pytest.mark.nightly
 def test_an_engine_that_does_not_stop_is_killed(pair: Pair) -> None:
     for unit in pair.units:
         unit.order("stubborn")
@@ -796,6 +807,7 @@ def test_a_container_whose_client_is_killed_does_not_stay(pair: Pair) -> None:
     assert not Path(f"/proc/{container}/cmdline").exists() or pair.worker.container() != container
 
 
+@pytest.mark.nightly
 def test_a_stop_before_docker_has_made_the_container_leaves_none(pair: Pair) -> None:
     (pair.worker.state / "slow").write_text("3")
     pair.start()
@@ -887,6 +899,7 @@ def test_ray_starts_on_all_hosts_and_the_engine_when_it_has_its_nodes(pair: Pair
     assert stops[:2] == ["spark-big", "spark-big-ray"]
 
 
+@pytest.mark.nightly
 def test_ray_that_does_not_get_its_nodes_is_a_failed_start(pair: Pair) -> None:
     head = pair.head
     for unit in pair.units:

@@ -321,7 +321,13 @@ def test_a_gpu_that_works_is_left_to_work(host: Host, engine: Engine) -> None:
     assert engine.probes == 0
 
 
-@pytest.mark.parametrize("what", ["activating", "inactive", "deactivating", "record", "lock", "young"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("activating", "inactive", "record"),
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in ("deactivating", "lock", "young")),
+    ],
+)
 def test_an_engine_that_starts_or_is_stopped_is_left_alone(host: Host, engine: Engine, what: str) -> None:
     engine.mode = "hangs"
     host.service("heavy", engine.url)
@@ -353,6 +359,7 @@ def test_an_engine_that_wants_another_key_is_left_alone(host: Host, engine: Engi
     assert "HTTP 401" in host.stop()
 
 
+@pytest.mark.nightly
 def test_a_key_that_cannot_be_read_is_no_reason(host: Host, engine: Engine) -> None:
     engine.mode = "hangs"
     host.service("heavy", engine.url, api_key_file="/nonexistent/key")
@@ -392,6 +399,7 @@ def test_an_engine_that_comes_back_meanwhile_is_left_alone(host: Host, engine: E
     assert "makes tokens again" in host.stop()
 
 
+@pytest.mark.nightly
 def test_ranks_behind_the_head_and_what_is_left_out_are_not_watched(host: Host, engine: Engine) -> None:
     engine.mode = "hangs"
     host.settings(leave_out=["fast"])
@@ -405,6 +413,7 @@ def test_ranks_behind_the_head_and_what_is_left_out_are_not_watched(host: Host, 
     assert set(json.loads((host.state / "state.json").read_text())["services"]) == {"head"}
 
 
+@pytest.mark.nightly
 def test_one_wedged_engine_of_two(host: Host, engine: Engine) -> None:
     """The other one keeps the GPU busy, so power says nothing."""
     other = Engine()
@@ -419,6 +428,7 @@ def test_one_wedged_engine_of_two(host: Host, engine: Engine) -> None:
     other.close()
 
 
+@pytest.mark.nightly
 def test_restarts_are_counted_across_processes(host: Host, engine: Engine) -> None:
     engine.mode = "hangs"
     host.settings(cooldown_minutes=0.001, max_restarts=2)
@@ -440,7 +450,7 @@ def test_restarts_are_counted_across_processes(host: Host, engine: Engine) -> No
         pytest.param("print('false')", True, marks=pytest.mark.nightly),
         ("sys.exit('Error response from daemon: No such container')", True),
         pytest.param("print('true')", False, marks=pytest.mark.nightly),
-        ("sys.exit('Cannot connect to the Docker daemon')", False),
+        pytest.param("sys.exit('Cannot connect to the Docker daemon')", False, marks=pytest.mark.nightly),
     ],
 )
 def test_what_of_a_wedged_engine_does_not_end_is_killed(host: Host, engine: Engine, state: str, ends: bool) -> None:
