@@ -31,7 +31,6 @@ NIGHTLY_STEPS = {
     "on_demand": ("check",),
     "pair_mp": ("check", "idempotence"),
     "roles": ("check", "idempotence"),
-    "site": ("check",),
 }
 # The folder of an inventory with what a scenario has at night alone, and the tag of such plays of its preparation.
 NIGHTLY = "nightly"
