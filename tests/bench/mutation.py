@@ -189,7 +189,18 @@ def copy(folder: Path) -> Path:
 
 def run(copied: Path, tests: list[str], seconds: float) -> str:
     """Run tests in the copy: C(passed), C(failed), or C(took too long) where they do not end in time."""
-    argv = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow and not nightly", *tests]
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow and not nightly",
+        *tests,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(copied / "collections"), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(

@@ -172,4 +172,4 @@ def main() -> None:
     try:
         serve(Path(sys.argv[1]), sys.argv[2], say)
     except OSError as error:
-        sys.exit(str(error))
+        raise SystemExit(str(error)) from error

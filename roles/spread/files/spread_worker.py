@@ -335,7 +335,7 @@ class Model:
                 receiver.take(entry["store"], begin, size, target, digest)
                 target.flush()
             beneath.drop_pages(target.fileno())
-        return f"sha256:{digest.hexdigest()}" == entry["sha256"]
+        return f"sha256:{digest.hexdigest()}" == str(entry["sha256"])
 
     def make_room(self, entry: Mapping[str, Any]) -> None:
         """Make the folder that a file comes into; what is longer than the file is no part of it."""
