@@ -120,6 +120,7 @@ def test_programs_are_all_looked_at() -> None:
     assert worker == {
         "_host/beneath",
         "_host/file_times",
+        "_content/file_stream",
         "_content/image_layers",
         "_content/image_stream",
         "_content/spread_files",
