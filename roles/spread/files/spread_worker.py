@@ -176,6 +176,8 @@ class Model:
         self.links: list[Mapping[str, Any]] = []
         self.clear = False
         """Whether files come without encryption, which a fabric alone does, and each of them is hashed as it comes."""
+        self.encrypted = True
+        """Whether all that has come was encrypted."""
         self.staging = -1
         """Descriptor of the folder that files come into: root's alone, whatever the folders around it become."""
         self.again = 0
@@ -225,7 +227,7 @@ class Model:
             "bytes": received - staged_before + self.again,
             "files": len(missing),
             "link": self.links[0]["kind"] if self.links else "",
-            "encrypted": not self.clear,
+            "encrypted": self.encrypted,
             "seconds": round(time.monotonic() - began, 3),
         }
 
@@ -311,6 +313,7 @@ class Model:
             try:
                 told = asking.stdout.readline().decode("ascii", "replace") if asking.stdout else ""
                 with file_stream.Receiver(link["own"], link["source"], told, limit) as receiver:
+                    self.encrypted = False
                     for entry in files:
                         right[entry["store"]] = self.received(receiver, entry)
             except file_stream.NoWay:

@@ -319,6 +319,15 @@ def test_a_fabric_that_lets_nothing_else_through_has_ssh(
     assert site.whole() and result["encrypted"] and len(site.rsync.calls) == 3
 
 
+def test_what_came_in_clear_before_a_way_was_lost_is_not_called_encrypted(
+    site: Site, tmp_path: Path, fabric: list[list[str]], worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_way, asked = worker.ssh_argv, iter(range(100))
+    monkeypatch.setattr(worker, "ssh_argv", lambda *task: ["false"] if next(asked) else open_way(*task))
+    result = site.bring(tmp_path, links=FABRIC, clear=True, streams=2)
+    assert site.whole() and len(site.rsync.calls) == 1 and not result["encrypted"]
+
+
 @pytest.mark.parametrize("more", [{"clear": False, "links": FABRIC}, {"clear": True}])
 def test_a_lan_and_who_wants_it_so_is_encrypted(
     site: Site, tmp_path: Path, fabric: list[list[str]], more: dict[str, Any]
