@@ -113,7 +113,7 @@ def plays(path: Path) -> list[dict[str, Any]]:
 
 # --- a quick ansible-playbook -----------------------------------------------------------------------------------------
 
-# It asks the server to be the program, and ends when that ends. What has settings of its own starts the program itself.
+# It asks the server to be the program, and ends when that ends. What has settings of its own starts the program itself, unless any will do.
 CLIENT = """#!{python} -IS
 import _socket
 import marshal
@@ -122,7 +122,7 @@ import sys
 
 settings = {{name: value for name, value in os.environ.items() if name.startswith({prefixes!r})}}
 asked = _socket.socket(_socket.AF_UNIX)
-if settings != {settings!r} or asked.connect_ex({path!r}):
+if {own} and settings != {settings!r} or asked.connect_ex({path!r}):
     os.execv({program!r}, [{program!r}, *sys.argv[1:]])
 mask = os.umask(0)
 os.umask(mask)
@@ -136,11 +136,12 @@ os._exit(code[0] if code else 137)
 
 
 @contextmanager
-def quick_ansible(env: Mapping[str, str], folder: Path) -> Iterator[Path]:
+def quick_ansible(env: Mapping[str, str], folder: Path, own: bool = True) -> Iterator[Path]:
     """Yield a folder for the front of PATH, whose ansible-playbook need not import Ansible first.
 
-    :param env: the environment of the commands; those with other settings of Ansible or Python start the program itself
+    :param env: the environment of the commands
     :param folder: where to make it
+    :param own: whether commands with other settings of Ansible or Python than these are to have them, and so start the program itself
     """
     settings = {name: value for name, value in env.items() if is_setting(name)}
     server = Server("playbooks", {**settings, "PATH": env["PATH"], "HOME": env.get("HOME", str(Path.home()))})
@@ -149,6 +150,7 @@ def quick_ansible(env: Mapping[str, str], folder: Path) -> Iterator[Path]:
         client = folder / "ansible-playbook"
         words = {
             "python": sys.executable,
+            "own": own,
             "prefixes": SETTINGS,
             "settings": settings,
             "path": server.path,

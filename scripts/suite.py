@@ -62,6 +62,8 @@ CORES = {
 }
 # Pythons a managed host may have; modules are compiled and imported on each of them that is at hand.
 HOST_PYTHONS = ("3.9", "3.10", "3.11", "3.12")
+# What pytest reads of this repository; scenarios and real programs have stages of their own.
+TESTS = ("tests/unit", "tests/repo", "tests/monitoring")
 # What ansible-test sees: the collection as shipped. Its unit tests, of which pylint takes longer than of all else, are for the night.
 SANITY_PATHS = [
     "galaxy.yml",
@@ -239,19 +241,30 @@ def lint(thorough: bool) -> list[Result]:
         # As roles install it; relative, so that a copied clone reads its own.
         (libraries / "dgxspark_vllm").symlink_to(os.path.relpath(ROOT / "plugins" / "module_utils", libraries))
     search = os.pathsep.join([str(libraries), *sorted({str(Path(name).parent) for name in programs})])
-    return together(
-        [
-            simple("ansible-lint", "ansible-lint", "--offline", "--strict", "--nocolor", "-q"),
-            Check("mypy", [["mypy", *code], ["mypy", "--explicit-package-bases", *python]]),
-            Check("mypy of programs of hosts", [["mypy", *programs]], env=tool_env(MYPYPATH=search)),
-            simple("ruff check", "ruff", "check", "."),
-            simple("ruff format (make format)", "ruff", "format", "--check", "--output-format", "concise", "."),
-            simple("yamllint", "yamllint", "--strict", *yaml_files()),
-            simple("shellcheck", "shellcheck", *shell_files(), *workflow_scripts(CACHE / "workflow-scripts")),
-            # What an action may do, and what of a pull request becomes a part of a script; nothing is asked of the network.
-            simple("zizmor", "zizmor", "--offline", "--quiet", "--no-progress", ".github"),
-        ]
+    ansible_lint = simple("ansible-lint", "ansible-lint", "--offline", "--strict", "--nocolor", "-q")
+    # It has ansible-playbook read the syntax of a hundred playbooks, each in a process of its own.
+    settings = tool_env(
+        ANSIBLE_CONFIG=str(ROOT / "ansible.cfg"),
+        ANSIBLE_COLLECTIONS_PATH=str(ROOT / "collections"),
+        ANSIBLE_ROLES_PATH=str(ROOT / "roles"),
     )
+    with scenarios.quick_ansible(settings, CACHE / "quick-lint", own=False) as quick:
+        ansible_lint.env["PATH"] = f"{quick}{os.pathsep}{ansible_lint.env['PATH']}"
+        return together(
+            [
+                ansible_lint,
+                Check("mypy", [["mypy", *code], ["mypy", "--explicit-package-bases", *python]]),
+                Check("mypy of programs of hosts", [["mypy", *programs]], env=tool_env(MYPYPATH=search)),
+                # Pytest keeps the tests as it compiled them; otherwise each of its workers would do that by itself.
+                simple("tests can be collected", "pytest", "--collect-only", "-qq", *TESTS),
+                simple("ruff check", "ruff", "check", "."),
+                simple("ruff format (make format)", "ruff", "format", "--check", "--output-format", "concise", "."),
+                simple("yamllint", "yamllint", "--strict", *yaml_files()),
+                simple("shellcheck", "shellcheck", *shell_files(), *workflow_scripts(CACHE / "workflow-scripts")),
+                # What an action may do, and what of a pull request becomes a part of a script; nothing is asked of the network.
+                simple("zizmor", "zizmor", "--offline", "--quiet", "--no-progress", ".github"),
+            ]
+        )
 
 
 def shell_files() -> list[str]:
@@ -324,7 +337,7 @@ def unit(thorough: bool, *options: str) -> list[Result]:
     # More than there are cores: the tests of the supervisors mostly wait. Who has none left takes some of the others'.
     spread = ("-n", str((os.cpu_count() or 1) + 2), "--dist", "worksteal")
     wanted = options if thorough or options else ("-m", "not nightly")
-    paths = (*wanted, "tests/unit", "tests/repo", "tests/monitoring")
+    paths = (*wanted, *TESTS)
     check = simple("pytest", "pytest", *spread, *paths)
     if thorough:
         check.env["HOSTILE_CASES"] = HOSTILE_CASES
@@ -653,7 +666,7 @@ def shipped_files(installed: Path) -> Result:
 # --- molecule -------------------------------------------------------------------------------------------------------
 
 # Sets of nodes, each with scenarios of its own under way: half of what a scenario takes is waiting.
-LANES = ("test", "test2", "test3")
+LANES = ("test", "test2", "test3", "test4")
 # Four nodes in a ring of cables, which no lane has; it takes longest, so it runs every night alone, on nodes of its own.
 RING = "ring4"
 RING_SECONDS = 9000  # an attempt is ended then; alone on two cores it takes a third of it
@@ -671,7 +684,7 @@ SLOWEST = (
 
 def lane_env(lane: str) -> dict[str, str]:
     """What keeps the runs of lanes apart."""
-    subnet = {"test": "10.88", "test2": "10.86", "test3": "10.85", "ring": "10.84"}[lane]
+    subnet = {"test": "10.88", "test2": "10.86", "test3": "10.85", "test4": "10.83", "ring": "10.84"}[lane]
     return tool_env(
         MOLECULE_GLOB="molecule/*/molecule.yml",
         MOLECULE_EPHEMERAL_DIRECTORY=str(CACHE / "molecule" / lane),

@@ -9,12 +9,11 @@ import copy
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cluster_fixture import network
+from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._compat import compat
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import container_argv, judging, recipes
@@ -29,10 +28,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.model_table im
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import catalogue, image_catalogue
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm.versions import version
 
-FOLDER = Path(__file__).parents[2] / "playbooks" / "recipes"
-RECIPES: dict[str, Any] = {
-    path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.yml"))
-}
 GIB = 2**30
 
 # What is not meant to be served, and the finding that says so.
@@ -482,6 +477,5 @@ def test_weights_of_the_table_are_those_of_the_documents() -> None:
 )
 def test_the_kind_of_a_model_is_that_of_its_config(recipe: str, kind: str) -> None:
     """What a source calls pure MoE may be a hybrid: its layers say so."""
-    path = Path(__file__).parents[2] / "playbooks" / "recipes" / f"{recipe}.yml"
-    assert architecture(yaml.safe_load(path.read_text(encoding="utf-8"))["config"]) == kind
+    assert architecture(RECIPES[recipe]["config"]) == kind
     assert architecture({}) == ""

@@ -198,11 +198,15 @@ def load_ansible() -> None:
     """Import ansible-core and what of the collection its processes import."""
     # To have them imported is all that is wanted.
     from ansible.cli import inventory, playbook  # noqa: F401
-    from ansible.plugins.loader import init_plugin_loader
+    from ansible.plugins import loader
 
     load(*PLUGINS.split())
-    init_plugin_loader()
+    loader.init_plugin_loader()
     warnings.filterwarnings("ignore", "AnsibleCollectionFinder has already been configured")
+    # Each run reads what these are called and what their documentation says of their options, in Python's own YAML.
+    load("ansible_collections.ansible.builtin")
+    for kind in ("become", "callback", "connection", "inventory", "shell"):
+        list(getattr(loader, f"{kind}_loader").all(class_only=True))
     for kind in ("action", "filter", "lookup", "module_utils", "plugin_utils"):
         with contextlib.suppress(ImportError):
             package = importlib.import_module(f"{COLLECTION}.{kind}")

@@ -16,6 +16,9 @@ CACHE_DIR = REPO_DIR / ".cache" / "sim"
 LABEL = "dgxspark.sim"  # on every container, volume, network and image made here
 IMAGE_PREFIX = "dgxspark-sim"
 STORE_PREFIX = "dgxspark-sim-store"
+COMPILED = (
+    "dgxspark-sim-compiled"  # a volume that all nodes have: what Python compiled of the archives that Ansible sends
+)
 
 # Networks of a node, in the order in which they are attached. The management network sorts first by name, so it
 # provides the default route.
@@ -94,6 +97,7 @@ SETS: dict[str, NodeSet] = {
     "test": NodeSet("test", "sparktest-", "sparktest", "10.88"),
     "test2": NodeSet("test2", "sparktest2-", "sparktest2", "10.86"),
     "test3": NodeSet("test3", "sparktest3-", "sparktest3", "10.85"),
+    "test4": NodeSet("test4", "sparktest4-", "sparktest4", "10.83"),
     "ring": NodeSet("ring", "sparkring-", "sparkring", "10.84", cabled=True),
 }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from . import cables
 from .build import NODE_FLAGS, Plan, copy_store, wait_inner_engine
-from .config import CACHE_DIR, LABEL, SETS, Node, NodeSet, content_hash
+from .config import CACHE_DIR, COMPILED, LABEL, SETS, Node, NodeSet, content_hash
 from .engine import Docker, SimError, ensure_commands, say
 
 KEY = CACHE_DIR / "id_ed25519"
@@ -115,11 +115,13 @@ def boot(docker: Docker, plan: Plan, store: str, node: Node) -> str:
         remove(docker, node)
         docker.run("volume", "create", "--label", f"{LABEL}={group.name}", node.volume)
         copy_store(docker, plan, store, node.volume)
+        docker.run("volume", "create", "--label", f"{LABEL}=compiled", COMPILED)  # or it is there
         docker.run(
             "create", "--name", node.container, "--hostname", node.hostname,
             "--label", f"{LABEL}={group.name}", "--label", f"dgxspark.sim.spec={spec}",
             *NODE_FLAGS,
             "--volume", f"{node.volume}:/var/lib/docker",
+            "--volume", f"{COMPILED}:/var/cache/spark-sim/compiled",
             "--volume", f"{node.config_dir}:/etc/spark-sim:ro",
             "--network", group.network(group.links[0][0]), "--ip", node.address(0), "--network-alias", node.hostname,
             plan.node,

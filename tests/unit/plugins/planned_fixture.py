@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import yaml
+from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
     inventory,
@@ -20,8 +19,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.planned import PlannedService
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.service import Host, Sources
 
-FOLDER = Path(__file__).parents[3] / "playbooks" / "recipes"
-RECIPES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yml")}
 SOURCES = Sources(RECIPES, lambda _path: None, None, True, None, 1)
 FAST = {
     "name": "fast",

@@ -34,7 +34,7 @@ RAY_ID = "sha256:" + "2" * 64
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "Org/Model"
 DOCKER = """\
-#!{python}
+#!{python} -SE
 import io, json, sys, tarfile
 from pathlib import Path
 store = Path({store!r})

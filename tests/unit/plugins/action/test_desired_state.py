@@ -16,16 +16,13 @@ from typing import Any
 
 import pytest
 import yaml
+from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.action import generation
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils import desired_state
 
 ROOT = Path(__file__).parents[4]
-RECIPES: dict[str, Any] = {
-    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
-    for path in sorted((ROOT / "playbooks" / "recipes").glob("qwen3-4b*.yml"))
-}
 # Works out the checksum anew, with the collection's code as it lies there now, for each change: [file, old text, new text].
 CHECKSUMS = r"""
 import json, pathlib, sys

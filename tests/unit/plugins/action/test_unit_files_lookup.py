@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from playbook_runs import ansible_playbook
+from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.lookup.unit_files import located
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
@@ -20,10 +20,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_fi
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[4]
-RECIPES: dict[str, Any] = {
-    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
-    for path in sorted((ROOT / "playbooks" / "recipes").glob("qwen3-4b*.yml"))
-}
 TEXT = "😀 \u2028 \\ \" ' %n $HOME {{ 7 * 7 }} {% raw %} #: - !unsafe"
 JOB = {"name": "node", "path": "/metrics", "targets": [{"targets": ["192.0.2.1:9100"], "labels": {"host": TEXT}}]}
 RECEIVER = {"name": "us", "type": "webhook", "severities": ["critical"], "url": "", "url_file": f"/keys/{TEXT}"}

@@ -22,7 +22,7 @@ REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/exporters/files/spark_collector.py"
 HEAVY, OTHER = "a" * 64, "b" * 64
 
-PROGRAM = """#!{python}
+PROGRAM = """#!{python} -SE
 import pathlib, sys
 asked = pathlib.Path({calls!r})
 asked.write_text(asked.read_text() + " ".join(sys.argv[:3]).replace(sys.argv[0], {name!r}) + "\\n" if asked.exists() else {name!r} + "\\n")

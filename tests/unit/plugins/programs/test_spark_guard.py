@@ -29,7 +29,7 @@ REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/guard/files/spark_guard.py"
 
 # What each program was asked is noted, with the time; what it answers is in a file.
-PROGRAM = """#!{python}
+PROGRAM = """#!{python} -SE
 import json, pathlib, sys
 home = pathlib.Path({home!r})
 name = pathlib.Path(sys.argv[0]).name

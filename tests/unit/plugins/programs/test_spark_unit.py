@@ -20,15 +20,15 @@ pytestmark = pytest.mark.slow
 REPO = Path(__file__).resolve().parents[4]
 SCRIPT = REPO / "roles/host/files/spark_unit.py"
 
-SYSTEMCTL = """#!{python}
+SYSTEMCTL = """#!{python} -SE
 import pathlib, sys
 state = pathlib.Path({state!r}) / sys.argv[-1]
 print(state.read_text() if state.exists() else "ActiveState=inactive\\nSubState=dead\\nInvocationID=\\nMainPID=0")
 """
-NVIDIA_SMI = """#!{python}
+NVIDIA_SMI = """#!{python} -SE
 print("197277, VLLM::EngineCore, 102625")
 """
-DOCKER = """#!{python}
+DOCKER = """#!{python} -SE
 import pathlib, sys
 image = pathlib.Path({state!r}) / "image"
 if sys.argv[1:3] == ["image", "inspect"] and image.exists():
@@ -380,7 +380,7 @@ def test_a_start_that_cannot_be_recorded_goes_on(host: Host) -> None:
     assert rc == 0 and "warning: the start is not recorded" in text
 
 
-JOURNALCTL = """#!{python}
+JOURNALCTL = """#!{python} -SE
 import json, pathlib, sys
 said = pathlib.Path({state!r}) / "journal"
 if "_SYSTEMD_INVOCATION_ID=a1" in sys.argv and said.exists():

@@ -30,7 +30,7 @@ SCRIPT = REPO / "roles/watchdog/files/spark_watchdog.py"
 KEY = "sk-not-to-be-seen-456"
 
 # Every program that the watchdog runs: what it was asked is noted, what it answers is in a file.
-PROGRAM = """#!{python}
+PROGRAM = """#!{python} -SE
 import json, os, pathlib, sys
 home = pathlib.Path({home!r})
 name = pathlib.Path(sys.argv[0]).name

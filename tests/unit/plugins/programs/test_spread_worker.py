@@ -394,7 +394,7 @@ def test_damage_of_a_plain_file_is_found_by_what_it_was(site: Site, tmp_path: Pa
 # --- images and the job
 
 
-PROGRAM = """#!{python}
+PROGRAM = """#!{python} -SE
 import pathlib, sys
 home = pathlib.Path({home!r})
 name, words = pathlib.Path(sys.argv[0]).name, sys.argv[1:]

@@ -11,16 +11,13 @@ from typing import Any
 import pytest
 import yaml
 from cluster_fixture import network
+from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files, verbs
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 
 ROOT = Path(__file__).parents[5]
-RECIPES = {
-    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
-    for path in (ROOT / "playbooks" / "recipes").glob("*.yml")
-}
 HOSTS = ["s1", "s2", "s3", "s4"]
 MODEL = {"recipe": "qwen3-4b-instruct-2507", "exclusive": "shape", "args": {"gpu-memory-utilization": 0.3}}
 BIG = {"name": "big", "port": 8000, **MODEL}

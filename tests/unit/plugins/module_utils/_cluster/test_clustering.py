@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster_fixture import fabric_facts
+from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._cluster import clustering, firewall
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
@@ -17,10 +18,6 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory impo
 from ansible_collections.dgxspark.vllm.plugins.module_utils._vllm import nccl_data
 
 ROOT = Path(__file__).parents[5]
-RECIPES = {
-    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
-    for path in (ROOT / "playbooks" / "recipes").glob("*.yml")
-}
 LARGE = {"name": "large", "recipe": "qwen3-235b-a22b-gptq-int4", "port": 8000}
 FAST = {
     "name": "fast",

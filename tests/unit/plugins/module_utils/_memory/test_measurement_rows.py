@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows as rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import memory_budget
@@ -57,9 +57,8 @@ START: dict[str, Any] = {
 
 def configs() -> list[tuple[str, dict[str, Any]]]:
     found = []
-    for path in sorted((ROOT / "playbooks/recipes").glob("*.yml")):
-        recipe = yaml.safe_load(path.read_text(encoding="utf-8"))
-        found.append((path.stem, {key: recipe[key] for key in ("config", "quant_config") if recipe.get(key)}))
+    for name, recipe in RECIPES.items():
+        found.append((name, {key: recipe[key] for key in ("config", "quant_config") if recipe.get(key)}))
     more = json.loads((FIXTURES / "memory_rows_2026_11.json").read_text(encoding="utf-8"))
     return found + [(name, {"config": config}) for name, config in more["configs"].items()]
 

@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import lock
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 
-FOLDER = Path(__file__).parents[5] / "playbooks" / "recipes"
-RECIPES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yml")}
 REF = "vllm/vllm-openai:v0.24.0-ubuntu2404"
 DIGEST, ID = f"sha256:{'d' * 64}", f"sha256:{'1' * 64}"
 OTHER = f"sha256:{'2' * 64}"

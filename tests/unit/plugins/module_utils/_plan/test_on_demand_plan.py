@@ -5,23 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.validation import Problems
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory.budget import AtOnce, memory_budget
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import on_demand, picture, unit_files
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
-
-FOLDER = Path(__file__).resolve().parents[5] / "playbooks" / "recipes"
-RECIPES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yml")}
 
 
 def service(name: str, port: int, share: float | None = None, **more: Any) -> dict[str, Any]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from planned_fixture import MEASURED
+from recipes_fixture import FOLDER, RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._addons import addons
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.variables import VARIABLES
 
-FOLDER = Path(__file__).parents[5] / "playbooks" / "recipes"
-RECIPES = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.yml")}
 HEAVY = {
     "name": "heavy",
     "recipe": "qwen3-next-80b-a3b-instruct-fp8",

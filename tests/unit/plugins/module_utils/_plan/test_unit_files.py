@@ -17,15 +17,12 @@ from typing import Any
 
 import pytest
 import yaml
+from recipes_fixture import RECIPES
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import unit_files
 
 ROOT = Path(__file__).parents[5]
-RECIPES: dict[str, Any] = {
-    path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
-    for path in sorted((ROOT / "playbooks" / "recipes").glob("*.yml"))
-}
 SYSTEMD = Path("/lib/systemd/systemd")
 NOBODY = "65534"  # systemd's test mode is refused to root
 SEED = 20261122

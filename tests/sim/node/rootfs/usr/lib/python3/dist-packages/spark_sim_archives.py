@@ -30,7 +30,7 @@ def compile_source(path, source):
     if os.geteuid() == 0:  # who is not root could leave something for root to run
         try:
             kept.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            fresh = kept.with_suffix(f".{os.getpid()}")
+            fresh = kept.with_suffix(f".{os.urandom(8).hex()}")  # nodes share the folder
             fresh.write_bytes(marshal.dumps(code))
             fresh.replace(kept)
         except OSError:  # a disk that a test has filled
