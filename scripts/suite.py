@@ -666,7 +666,7 @@ def shipped_files(installed: Path) -> Result:
 # --- molecule -------------------------------------------------------------------------------------------------------
 
 # Sets of nodes, each with scenarios of its own under way: half of what a scenario takes is waiting.
-LANES = ("test", "test2", "test3", "test4")
+LANES = ("test", "test2", "test3")
 # Four nodes in a ring of cables, which no lane has; it takes longest, so it runs every night alone, on nodes of its own.
 RING = "ring4"
 RING_SECONDS = 9000  # an attempt is ended then; alone on two cores it takes a third of it
@@ -684,7 +684,7 @@ SLOWEST = (
 
 def lane_env(lane: str) -> dict[str, str]:
     """What keeps the runs of lanes apart."""
-    subnet = {"test": "10.88", "test2": "10.86", "test3": "10.85", "test4": "10.83", "ring": "10.84"}[lane]
+    subnet = {"test": "10.88", "test2": "10.86", "test3": "10.85", "ring": "10.84"}[lane]
     return tool_env(
         MOLECULE_GLOB="molecule/*/molecule.yml",
         MOLECULE_EPHEMERAL_DIRECTORY=str(CACHE / "molecule" / lane),
@@ -902,7 +902,7 @@ STAGES: dict[str, Callable[..., list[Result]]] = {
     "molecule": molecule,
 }
 # Stages of a line run side by side: of each of them most of the time one core does the work. `unit-quick` and `core` are part of others.
-EVERY = [["lint", "docs-lint"], ["unit"], ["sanity", "programs", "artifact"], ["molecule"]]
+EVERY = [["lint", "docs-lint"], ["unit", "programs"], ["sanity", "artifact"], ["molecule"]]
 # What runs on each change proves every feature once. The rest (older cores, other programs, faults at random, rates) is for the night.
 SUITES = {"test": EVERY, "all": EVERY, "quick": [["lint", "docs-lint"], ["unit-quick"]]}
 THOROUGH = ("all", "sanity", "artifact", "programs", "molecule")

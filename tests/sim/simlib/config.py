@@ -97,7 +97,6 @@ SETS: dict[str, NodeSet] = {
     "test": NodeSet("test", "sparktest-", "sparktest", "10.88"),
     "test2": NodeSet("test2", "sparktest2-", "sparktest2", "10.86"),
     "test3": NodeSet("test3", "sparktest3-", "sparktest3", "10.85"),
-    "test4": NodeSet("test4", "sparktest4-", "sparktest4", "10.83"),
     "ring": NodeSet("ring", "sparkring-", "sparkring", "10.84", cabled=True),
 }
 
