@@ -93,8 +93,10 @@ def steps(name: str) -> list[Step]:
     verifier = settings["verifier"]["options"]
     options = [f"--{key}" if value is True else f"--{key}={value}" for key, value in verifier.items()]
     verify = ["pytest", *options, *sorted(str(path.relative_to(folder)) for path in folder.glob("tests/**/test_*.py"))]
+    # What a run changes is shown line by line in check mode alone: for each file that is one more question to the host.
+    checked, play = play, [word for word in play if word != "--diff"]
     commands = {
-        "check": [*play, "--check", "converge.yml"],
+        "check": [*checked, "--check", "converge.yml"],
         "converge": [*play, "converge.yml"],
         "idempotence": [*play, "converge.yml"],
         "verify": verify,

@@ -673,8 +673,8 @@ RING_SECONDS = 9000  # an attempt is ended then; alone on two cores it takes a t
 # On two nodes as the others, but every night alone: what is cut off at many points, what mostly waits, what applies what others show, and
 # the second executor of a model over several hosts.
 NIGHTLY = ("document_000", "faults", "guard", "pair_ray", "quickstart", "tutorials")
-# Modules start as they do on a Spark in all runs of these; others have them forked of a Python that has imported the standard library.
-REAL_PYTHON = ("site",)
+# Modules start as they do on a Spark in this step; in others they are forked of a Python that has imported the standard library.
+REAL_PYTHON = ("site", "converge")
 # These come first, so that the lanes end together.
 SLOWEST = (
     *("site", "roles", "document_002", "pair_mp", "on_demand", "verbs"),
@@ -791,18 +791,18 @@ def direct_run(quick: Path, name: str, lane: str) -> Result:
     env = {**lane_env(lane), **scenarios.environment(name)}
     env["PATH"] = f"{quick}{os.pathsep}{env['PATH']}"
     env["PYTEST_ADDOPTS"] += " -m 'not nightly'"
-    if name not in REAL_PYTHON:
-        env["SPARKSIM_PYTHON"] = "/usr/local/bin/spark-sim-python"
+    forked = {**env, "SPARKSIM_PYTHON": "/usr/local/bin/spark-sim-python"}
     output, ok = "", True
     Path(env["MOLECULE_EPHEMERAL_DIRECTORY"]).mkdir(parents=True, exist_ok=True)  # molecule makes its own
     with tempfile.TemporaryDirectory(prefix="ssh-") as connections:
-        env["SPARKSIM_SSH"] = connections
+        env["SPARKSIM_SSH"] = forked["SPARKSIM_SSH"] = connections
         for step in scenarios.steps(name):
             # Molecule cleans up behind a failed scenario, too.
             if not ok and step.name != "cleanup":
                 continue
             watch = Stopwatch()
-            code, text = shown(step.argv, f"{lane} {name}", cwd=scenarios.MOLECULE / name, env=env)
+            used = env if (name, step.name) == REAL_PYTHON else forked
+            code, text = shown(step.argv, f"{lane} {name}", cwd=scenarios.MOLECULE / name, env=used)
             print(f"{lane} {name} | -- {step.name} took {watch}", flush=True)
             ok = step.holds(code, text) and ok
             output += text

@@ -235,6 +235,9 @@ def test_a_scenario_is_what_molecule_makes_of_its_files() -> None:
     assert list(steps) == ["prepare", "check", "converge", "idempotence", "verify"]
     inventories = [f"--inventory={ROOT}/molecule/{name}inventory.yml" for name in ("", "spread/")]
     assert steps["check"].argv == ["ansible-playbook", *inventories, "--diff", "--check", "converge.yml"]
+    assert steps["converge"].argv == ["ansible-playbook", *inventories, "converge.yml"], (
+        "no question more for each file"
+    )
     assert steps["verify"].argv == [
         "pytest",
         "--hosts=ssh://spark-1,ssh://spark-2",
