@@ -868,7 +868,7 @@ def all_serve_again(size: int, history: list[tuple[str, int, int]]) -> None:
     hosts.until_serving()
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(histories())
 def test_after_anything_two_to_eight_serve_again(given_history: tuple[int, list[tuple[str, int, int]]]) -> None:
     all_serve_again(*given_history)
