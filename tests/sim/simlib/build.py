@@ -404,7 +404,7 @@ cd "$from"
 cp -a $(ls | grep -vx -e overlay2 -e runtimes -e tmp) "$to/"
 # Layers never change in place, so their files can be shared; small files beside them are copied.
 cp -al overlay2 "$to/" 2>/dev/null || { rm -rf "$to/overlay2"; cp -a overlay2 "$to/"; }
-find "$to/overlay2" -maxdepth 2 -type f -links +1 -exec sh -c 'for f; do cp -a "$f" "$f.n"; mv "$f.n" "$f"; done' _ {} +
+find overlay2 -maxdepth 2 -type f -print0 | tar -c --null -T - | tar -x -p --unlink-first -C "$to"
 """
 
 
