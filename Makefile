@@ -92,7 +92,7 @@ bench-catalogue: bootstrap  ## time the catalogue of vLLM versions and the comma
 
 lock: bootstrap  ## resolve requirements-dev.in into requirements-dev.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
-	  --upgrade requirements-dev.in -o requirements-dev.txt
+	  --generate-hashes --upgrade requirements-dev.in -o requirements-dev.txt
 	@git diff --stat -- requirements-dev.txt
 
 newer: bootstrap  ## say which of the versions that hosts and CI get are not the newest

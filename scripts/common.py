@@ -49,8 +49,19 @@ def environment(name: str, listed: Path) -> Path:
             shutil.rmtree(old)
         uv = str(BIN / "uv")
         subprocess.run([uv, "venv", "--quiet", "--python", "3.11", str(place)], check=True)
-        # All of it is listed: nothing is resolved, and what the packages ask for beyond the list is not wanted.
-        install = [uv, "pip", "install", "--quiet", "--no-deps", "--python", str(python), "-r", str(listed)]
+        # The list is complete; further dependencies of its packages are left out on purpose.
+        install = [
+            uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--require-hashes",
+            "--python",
+            str(python),
+            "-r",
+            str(listed),
+        ]
         subprocess.run(install, check=True, env=tool_env())
         (place / "complete").touch()
     return python

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -34,7 +35,7 @@ def fetch(target: Path) -> None:
     """Install LiteLLM and what it needs into a folder."""
     requirements = SIM_DIR / "gateway" / "requirements.txt"
     try:
-        realengine.uv_install(target, CACHE_DIR / "gateway.log", "--requirement", str(requirements))
+        realengine.uv_install(target, CACHE_DIR / "gateway.log", "--require-hashes", "--requirement", str(requirements))
     except realengine.NotAvailable as error:
         raise SimError(f"the packages of the gateway cannot be had: {error}") from None
     if not (target / "_soundfile_data").is_dir():
@@ -46,12 +47,17 @@ def fetch(target: Path) -> None:
 def fetch_sound(target: Path) -> None:
     """Get the wheel of soundfile that brings its library: an index may have one for every platform too, which does not."""
     text = (SIM_DIR / "gateway" / "requirements.txt").read_text(encoding="utf-8")
-    wanted = next(line for line in text.splitlines() if line.startswith("soundfile=="))
+    requirement = re.search(r"^soundfile==(?:.*\\\n)*.*", text, re.MULTILINE)
+    if not requirement:
+        raise SimError("tests/sim/gateway/requirements.txt does not list soundfile")
     with tempfile.TemporaryDirectory(prefix="sound-", dir=CACHE_DIR) as folder:
+        listed = Path(folder) / "requirements.txt"
+        listed.write_text(requirement[0] + "\n", encoding="utf-8")
         done = subprocess.run(
             [
                 *realengine.pip(), "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest", folder,
-                "--python-version", "3.11", "--platform", f"manylinux_2_28_{platform.machine()}", wanted,
+                "--python-version", "3.11", "--platform", f"manylinux_2_28_{platform.machine()}",
+                "--require-hashes", "--requirement", str(listed),
             ],
             capture_output=True,
             text=True,

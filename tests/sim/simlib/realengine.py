@@ -209,7 +209,8 @@ def fetch(suite: str, real_hash: str, step: Callable[[str, float | None], None])
 def fetch_hub_client(target: Path) -> None:
     """The Hugging Face client for the stand-in image, so that its download path is the real one."""
     try:
-        uv_install(target, CACHE_DIR / "hub-client.log", "--requirement", str(SIM_DIR / "engine" / "requirements.txt"))
+        requirements = SIM_DIR / "engine" / "requirements.txt"
+        uv_install(target, CACHE_DIR / "hub-client.log", "--require-hashes", "--requirement", str(requirements))
     except NotAvailable as error:
         raise SimError(f"the packages of the stand-in engine cannot be had: {error}") from None
 
