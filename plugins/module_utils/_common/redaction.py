@@ -14,10 +14,12 @@ import contextlib
 import html
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 from typing import Any
 from urllib.parse import quote, quote_plus
+
+from . import secret_rules
 
 MARK = "<redacted>"
 SHORTEST = 4
@@ -28,18 +30,21 @@ SHORTEST_PATH = 8
 
 MOST_NESTED = 4096
 """Characters of a list or mapping below the name of a secret; one without an end is no text."""
+MOST_ROW = 4000
+"""Characters of a row of a table; longer lines are none."""
 MOST_BLOCK = 200
 """Lines of YAML below the name of a secret."""
 
 # Names are judged by their words: token is one, tokens and tokenizer are counts and programs.
 _SECRET_WORDS = {
-    "token", "secret", "secrets", "password", "passwords", "passwd", "pwd", "passphrase", "apikey", "apikeys", "credential",
-    "credentials", "auth", "authorization", "cookie", "bearer", "psk", "jwt", "otp",
+    "token", "secret", "secrets", "password", "passwords", "passwd", "pwd", "passphrase", "sshpass", "requirepass", "masterauth",
+    "apikey", "apikeys", "credential", "credentials", "auth", "authorization", "cookie", "bearer", "psk", "jwt", "otp",
 }  # fmt: skip
 _SECRET_ENDS = ("password", "passwd", "passphrase", "secret", "apikey", "authtoken", "accesstoken", "hftoken")
 _KEY_BEFORE = {
     "api", "access", "secret", "private", "master", "auth", "client", "ngc", "hf", "openai", "encryption", "signing", "account",
     "shared", "storage", "salt", "ssh", "service", "license", "session", "webhook", "deploy", "admin", "root", "jwt", "fernet",
+    "preshared", "pre", "network", "wpa", "recovery", "backup", "join", "cluster", "activation",
 }  # fmt: skip
 _NO_VALUE = {
     "file", "path", "dir", "folder", "url", "name", "names", "id", "ids", "type", "count", "limit", "mode", "env", "ms", "seconds",
@@ -69,7 +74,7 @@ _PATH = re.compile(
 _BEGIN = r"(?:(?<![\w.\-\\])|(?<=\\[nrt])|(?<=%2[27]))"
 _NAME = rf"{_BEGIN}-{{0,2}}[A-Za-z_][A-Za-z0-9_.\-]{{0,80}}"
 _QUOTE = r"(?:\\{0,15}[\"']|%22|%27|&quot;|&#3[49];)"
-_EQUALS = r"(?::=|=>|->|==?|:|%3[DdAa]|\\{1,15}u003[DdAa]|&#(?:61|58);)"
+_EQUALS = r"(?::=|=>|->|==?|[:\uff1a\uff1d]|%3[DdAa]|\\{1,15}u003[DdAa]|&#(?:61|58);)"
 # "name": value   name = value   name: value   NAME=value, also as URLs, HTML and JSON in JSON write it
 _PAIR = re.compile(rf"(?P<name>{_NAME}){_QUOTE}?[ \t]*(?P<equals>{_EQUALS})(?:[ \t]|%20)*")
 # --name value   "--name", "value"   ('name', 'value')   b'name', b'value'
@@ -100,14 +105,76 @@ _NEXT_OPTION = re.compile(r"[\\\"'b]*(?:--|-\w{0,10}(?![\w-]))")
 _BLANKS, _COMMA = re.compile(r"[ \t]+(?=[\w\"'])"), re.compile(r"\s*,\s*(?=\\*[\"'])")
 _ESCAPED = re.compile(r"\\{1,15}[nr\"']")
 _CLOSERS = {mark: re.compile(rf"\\{{0,15}}{mark}") for mark in "\"'"}
+_NAME_CELL = re.compile(r"[ \t]*[\"'`*]{0,3}[A-Za-z][\w .-]{0,60}[\"'`*]{0,3}[ \t]*\r?")
 _ABOUT = re.compile(r"(?P<name>[A-Za-z_]+)\\*[\"']?\s*[:=]\s*\Z")
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _NEST = re.compile(r"[\[\](){}]|(?P<over>\n(?![ \t\])}]))|(?P<quote>\\{0,15}[\"'])")
+
+_INVISIBLE = re.compile(
+    r"(?:\x1b|\\{1,4}u001b|\\{1,4}x1b|\\{1,4}033|\\{1,4}e)\[[0-9;:?]{0,40}[A-Za-z]"
+    r"|\x1b\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]"
+)
+"""Colours, titles and marks without width: they separate a name from its value, and no reader of a report needs them."""
 
 _WORD = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 """A word begins here, also after an escaped end of a line and after an underscore."""
 _RANDOM = r"(?![/~.])(?=[\w.+/~\-]*\d)(?=[\w.+/~\-]*[A-Za-z])[\w.+/~\-]{8,}=*(?![\w=(])"
 """Letters with digits, as words of a sentence are not."""
+_JWT = r"(?:(?<![\w-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"
+"""It begins where a word does, also after a dash: from each C(eyJ-) in a long row it would be quadratic."""
+_PREFIXED = (
+    rf"{_WORD}(?:pypi-|GOCSPX-|glsa_|glc_|hv[sbr]\.|dckr_(?:pat|oat)_|whsec_|sbp_|ntn_|figd_|sntry[su]_|lin_api_|shp(?:at|ca|pa|ss)_"
+    r"|sq0(?:atp|csp|idp)-|PMAK-|NRAK-|rubygems_|AKCp|ATATT3|gl(?:ft|dt|rt|soat|imt|agent|ptt|cbt)-|sk_or_|csk-|fw_|vck_|tfp_|secret-token:)"
+    r"[\w+/=~-]{16,}"
+    rf"|{_WORD}SG\.[\w-]{{8,}}\.[\w-]{{8,}}|{_WORD}SK[0-9a-f]{{32}}(?![0-9a-f])|{_WORD}AGE-SECRET-KEY-(?:PQ-)?1[0-9A-Z]{{16,}}"
+)
+"""Tokens with the prefix of their vendor, also where the length is another one than C(secret_rules) expects."""
+_COMMAND_PASSWORDS = tuple(
+    (pattern, 0)
+    for pattern in (
+        # a glued -p, as in mysql -psecret; a blank before it makes it the name of a database
+        r"\b(?:mysql\w*|mariadb[\w-]*)\b[^\n|;&]{0,300}?[ \t]-p(?P<secret>[^\s\"']{3,}|\"[^\"\n]+\"|'[^'\n]+')",
+        r"\bsshpass\b[ \t]+(?:-[a-oq-z]\w*[ \t]+)*-p[ \t]*(?P<secret>[^\s\"']+|\"[^\"\n]+\"|'[^'\n]+')",
+        r"\b(?:docker|podman|nerdctl|helm|skopeo|oras|crane|buildah)\b[^\n|;&]{0,60}?\blogin\b[^\n|;&]{0,300}?[ \t]-p[ \t=]*"
+        r"(?P<secret>[^\s\"']+|\"[^\"\n]+\"|'[^'\n]+')",
+        r"\b(?:wandb|hf auth|huggingface-cli|vault|doppler|railway|neptune|comet)[ \t]+login[ \t]+(?:--\w+[ \t]+)*(?P<secret>[\w.-]{8,})",
+        r"\bredis-cli\b[^\n|;&]{0,300}?[ \t]-a[ \t]+(?P<secret>\S{3,})",
+        r"\bldap(?:search|modify|add|whoami)\b[^\n|;&]{0,300}?[ \t]-w[ \t]+(?P<secret>\S{3,})",
+        r"\bsmbclient\b[^\n|;&]{0,300}?[ \t]-U[ \t]*[^\s%]+%(?P<secret>\S{3,})",
+        r"\bhtpasswd\b[ \t]+-\w*b\w*[ \t]+\S+[ \t]+\S+[ \t]+(?P<secret>\S{3,})",
+        r"\b(?:7z|7za|rar|unrar)\b[^\n|;&]{0,300}?[ \t]-p(?P<secret>[^\s\"']{3,})",
+        r"\b(?:un)?zip\b[^\n|;&]{0,300}?[ \t]-P[ \t]+(?P<secret>\S{3,})",
+        r"\b(?:pass|passin|passout)[ \t=]+pass:(?P<secret>\S{3,})",
+        r"\becho[ \t]+(?:-\w+[ \t]+)?[\"']?(?P<secret>[^\s\"'|]{3,})[\"']?[ \t]*\|[ \t]*sudo\b[^\n]{0,60}?-S",
+        r"\becho[ \t]+[\"']?[\w.-]{1,32}:(?P<secret>[^\s\"'|]{3,})[\"']?[ \t]*\|[ \t]*(?:sudo[ \t]+)?chpasswd",
+        r"\bipmitool\b[^\n|;&]{0,300}?[ \t]-P[ \t]+(?P<secret>\S{3,})",
+        r"\b(?:wifi-sec\.psk|802-11-wireless-security\.psk|wpa_passphrase[ \t]+\S+)[ \t]+(?P<secret>\S{3,})",
+    )
+)
+_FILE_FORMS = (
+    # crypt(3) hashes of /etc/shadow and htpasswd, and those of databases
+    (
+        r"\$(?:[1567y]|2[abxy]?|gy|apr1|argon2\w{1,3}|scrypt|sha1|md5|pbkdf2[\w-]{0,12})\$[\w./+,=$-]{8,}|\{S?SHA(?:256|512)?\}[\w+/]{16,}={0,2}",
+        0,
+    ),
+    # ~/.pgpass: host:port:database:user:password
+    (r"^(?:[\w.*-]+|\[[0-9a-f:]+\]):(?:\d{1,5}|\*):[\w.*-]+:[\w.*@-]+:(?P<secret>[^\s:]{3,})[ \t]*$", re.MULTILINE),
+    (r"\$ANSIBLE_VAULT;[\d.]{1,8};\w{1,16}(?:;[\w.-]{1,64})?(?:(?:\r?\n|\\n)[ \t]*[0-9a-f]{2,120}(?![0-9A-Za-z]))*", 0),
+    # redis.conf
+    (r"^[ \t]*(?:requirepass|masterauth)[ \t]+[\"']?(?P<secret>[^\s\"']{3,})", re.MULTILINE),
+    # .netrc: machine NAME login NAME password VALUE
+    (r"\blogin[ \t\n]+\S+[ \t\n]+password[ \t\n]+(?P<secret>\S+)", 0),
+    (
+        r"(?<=ntfy\.sh/)[\w-]{4,64}|\bntfy[\w .-]{0,16}topic[\"']?[ \t]*(?:[=:]|is)[ \t]*[\"']?(?P<secret>[\w-]{4,64})",
+        re.IGNORECASE,
+    ),
+    (
+        r"(?<=\.webhook\.office\.com/)[\w/@-]{16,}|(?<=\.logic\.azure\.com)(?::\d+)?/workflows/[^\s\"'<>]{8,}",
+        re.IGNORECASE,
+    ),
+    (r"\bpin(?:[ _-]?code)?[\"']?[ \t]*(?:[:=]|is)[ \t]*[\"']?(?P<secret>\d{4,8})(?!\d|\.\d)", re.IGNORECASE),
+)
+
 _FORMS = tuple(
     re.compile(pattern, flags)
     for pattern, flags in (
@@ -125,7 +192,7 @@ _FORMS = tuple(
         (rf"{_WORD}(?:gh[pousr]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{20,}}|glpat-[A-Za-z0-9_-]{{16,}})", 0),
         (rf"{_WORD}xox[abeposr]-[A-Za-z0-9-]{{8,}}", 0),
         (rf"{_WORD}(?:AKIA|ASIA)[0-9A-Z]{{16}}\b|{_WORD}AIza[A-Za-z0-9_-]{{30,}}", 0),
-        (rf"{_WORD}eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*", 0),
+        (_JWT, 0),
         (r"(?<!\d)\d{8,10}:[A-Za-z0-9_-]{34,}", 0),  # a bot of Telegram
         (r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+", 0),
         # A webhook's address is its secret; it is known by its name or by its path.
@@ -140,6 +207,9 @@ _FORMS = tuple(
         (r"\b(?:curl|wget)\b[^\n]{0,400}?\s(?:-u|--user)[= ]?[\"']?[^\s:\"']+:(?P<secret>[^\s\"']+)", 0),
         (r"\bSecretStr\([\"'](?P<secret>[^\"']+)", 0),
         (r"<(?:\w*(?:password|passwd|secret|token|apikey|api_key))>(?P<secret>[^<]{1,4096})</", re.IGNORECASE),
+        (_PREFIXED, 0),
+        *_COMMAND_PASSWORDS,
+        *_FILE_FORMS,
     )
 )
 
@@ -155,13 +225,14 @@ _CERTAIN = tuple(
         rf"{_WORD}(?:gh[pousr]_[A-Za-z0-9]{{16,}}|github_pat_[A-Za-z0-9_]{{20,}}|glpat-[A-Za-z0-9_-]{{16,}})",
         rf"{_WORD}xox[abeposr]-[A-Za-z0-9-]{{8,}}",
         rf"{_WORD}(?:AKIA|ASIA)[0-9A-Z]{{16}}\b|{_WORD}AIza[A-Za-z0-9_-]{{30,}}",
-        rf"{_WORD}eyJ[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]{{8,}}\.[A-Za-z0-9_-]*",
+        _JWT,
         r"(?<!\d)\d{8,10}:[A-Za-z0-9_-]{34,}",
         r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+",
         r"(?<=://)[^/\s:@\"']{0,200}:(?!\d{1,5}/)[^\s@\"']{1,400}(?=@)",
         r"(?<=://)(?=[A-Za-z_-]*\d)[\w.-]{16,400}(?=@)",
         r"(?i:\bbearer)\s+(?=[A-Za-z._~+/-]*[0-9=])[A-Za-z0-9._~+/=-]{16,}",
         r"(?i:authorization)[\"']?\s*[:=]\s*[\"']?(?i:basic|bearer)\s+\S{8,}",
+        _PREFIXED,
     )
 )
 """What nobody writes by chance."""
@@ -217,28 +288,61 @@ def could_be_secret(value: Any, name: str = "") -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool) and not _keeps(str(value), name)
 
 
+@cache
+def _vendor_rule(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _vendor_rules(text: str) -> Iterator[re.Pattern[str]]:
+    """Yield the rules of C(secret_rules) of which a keyword is in a text."""
+    lower = text.lower()
+    for _id, keywords, pattern in secret_rules.RULES:
+        if any(word in lower for word in keywords):
+            yield _vendor_rule(pattern)
+
+
 def holds_secret(value: Any) -> bool:
     """Tell whether a text is sure to have a token of a known form in it, a private key, or a password in a URL.
 
     It refuses what people write; C(clean_forms), which takes out what leaves a host, takes more for a secret.
     """
-    return isinstance(value, str) and any(form.search(value) for form in _CERTAIN)
+    if not isinstance(value, str):
+        return False
+    return any(form.search(value) for form in _CERTAIN) or any(form.search(value) for form in _vendor_rules(value))
 
 
 def clean_forms(text: str, mark: str = MARK) -> str:
     """Return a text without tokens of a known form, private keys and passwords in URLs."""
 
-    def taken(found: re.Match[str]) -> str:
-        if "secret" not in found.re.groupindex:
-            return mark
-        if _keeps(found["secret"]) or found["secret"].isdigit():
-            return found[0]
-        begin, end = (place - found.start() for place in found.span("secret"))
-        return f"{found[0][:begin]}{mark}{found[0][end:]}"
+    def hide_secret(match: re.Match[str]) -> str:
+        begin, end = _secret_span(match)
+        return match[0] if begin == end else f"{text_before(match, begin)}{mark}{text_after(match, end)}"
 
-    for form in _FORMS:
-        text = form.sub(taken, text)
+    def text_before(match: re.Match[str], begin: int) -> str:
+        return match.string[match.start() : begin]
+
+    def text_after(match: re.Match[str], end: int) -> str:
+        return match.string[end : match.end()]
+
+    for form in (*_FORMS, *_vendor_rules(text)):
+        text = form.sub(hide_secret, text)
     return text
+
+
+def _secret_span(match: re.Match[str]) -> tuple[int, int]:
+    """Return where the secret of a match begins and ends; equal places where it is harmless.
+
+    It is the group named secret, else the first group that took part (as in gitleaks' rules), else all of the match.
+    """
+    if "secret" not in match.re.groupindex:
+        group = next((number for number in range(1, match.re.groups + 1) if match[number]), 0)
+        return match.span(group)
+    begin, end = match.span("secret")
+    if begin < 0:
+        return match.span()
+    value = match["secret"].strip("\"'")
+    is_harmless = _keeps(value, "pass") or (value.isdigit() and not match[0].lower().startswith("pin"))
+    return (begin, begin) if is_harmless else (begin, end)
 
 
 def without_secrets(words: Iterable[Any], secrets: Iterable[str] = ()) -> list[str]:
@@ -375,23 +479,23 @@ class Redactor:
 
     def clean(self, text: str) -> str:
         """Return a text without what is, or looks like, a secret."""
+        text = _INVISIBLE.sub("", text).replace("\0", " ")
         if self._known:
             text = self._known.sub(self._form, text)
-        for form in _FORMS:
+        for form in (*_FORMS, *_vendor_rules(text)):
             text = form.sub(self._form, text)
+        text = self._clean_tables(text)
         text = _walk(text, _ENTRY, self._entry)
         text = _walk(text, _OPTION, self._option)
         text = _walk(text, _PAIR, self._pair)
         return _SAID.sub(self._form, text)
 
-    def _form(self, found: re.Match[str]) -> str:
-        """Take out the group secret of a form, or all of it."""
-        if "secret" not in found.re.groupindex:
-            return self._replaced(MARK, 0)[0]
-        if _keeps(found["secret"]) or found["secret"].isdigit():
-            return found[0]
-        begin, end = (place - found.start() for place in found.span("secret"))
-        return self._replaced(f"{found[0][:begin]}{MARK}{found[0][end:]}", 0)[0]
+    def _form(self, match: re.Match[str]) -> str:
+        """Return a match of a form without its secret."""
+        begin, end = _secret_span(match)
+        if begin == end or match.string[begin:end] == MARK:
+            return match[0]
+        return self._replaced(f"{match.string[match.start() : begin]}{MARK}{match.string[end : match.end()]}", 0)[0]
 
     def _replaced(self, by: str, end: int) -> tuple[str, int]:
         self.taken += 1
@@ -509,6 +613,47 @@ class Redactor:
         opened = _OPEN.match(text, found.end())
         end = _end_of_quoted(text, opened)[1] if opened else len(text)
         return before[-1:] in ("(", "[") and text[end : end + 20].lstrip()[:1] in (")", "]", "")
+
+    def _clean_tables(self, text: str) -> str:
+        """Return a text without the cells below or beside the name of a secret, in CSV and Markdown tables."""
+        lines = text.split("\n")
+        columns: set[int] = set()
+        width, separator = 0, ""
+        for number, line in enumerate(lines):
+            if len(line) > MOST_ROW:
+                continue
+            if columns and line.count(separator) == width:
+                cells = line.split(separator)
+                lines[number] = separator.join(
+                    self._clean_cell(cell) if index in columns else cell for index, cell in enumerate(cells)
+                )
+                continue
+            columns = set()
+            separator = next((mark for mark in "|\t;," if mark in line), "")
+            if not separator or "=" in line:
+                continue
+            cells = line.split(separator)
+            names = {
+                index
+                for index, cell in enumerate(cells)
+                if _is_secret(cell.strip("\"'`* ")) and _NAME_CELL.fullmatch(cell)
+            }
+            if not names:
+                continue
+            filled = [index for index, cell in enumerate(cells) if cell.strip()]
+            if separator == "|" and len(filled) == 2 and filled[0] in names and filled[1] not in names:
+                # | api_key | value |
+                cells[filled[1]] = self._clean_cell(cells[filled[1]])
+                lines[number] = separator.join(cells)
+            elif all(_NAME_CELL.fullmatch(cells[index]) for index in filled):
+                columns, width = names, line.count(separator)
+        return "\n".join(lines)
+
+    def _clean_cell(self, cell: str) -> str:
+        value = cell.strip().strip("\"'`")
+        if _keeps(value) or not value.strip("-: "):
+            return cell
+        return self._replaced(cell.replace(value, MARK), 0)[0]
 
     def _entry(self, text: str, found: re.Match[str]) -> tuple[str, int] | None:
         return self._value(text, found.end(), found["name"]) if _is_secret(found["name"]) else None

@@ -25,7 +25,7 @@ LIBRARY = f"{LIBEXEC}/dgxspark_vllm"
 LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     "clients": {"_runtime": ("endpoint",)},
     "exporters": {
-        "_common": ("findings", "redaction"),
+        "_common": ("findings", "redaction", "secret_rules"),
         "_host": ("docker_facts", "gb10", "units"),
         "_proof": ("receipts",),
         "_runtime": ("command", "hostmem"),
@@ -52,7 +52,7 @@ LIBRARIES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "ollama": {"_runtime": ("command", "endpoint", "state_file")},
     "on_demand": {
-        "_common": ("redaction",),
+        "_common": ("redaction", "secret_rules"),
         "_runtime": (
             *(
                 "command",
