@@ -16,6 +16,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils import color
 from ansible.utils.display import Display
 
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
@@ -98,7 +99,7 @@ class ActionModule(ActionBase):
         asking = questions_of(plan, args["ask"], args["brings"])
         check_files(plan, args["missing_keys"])
         findings = engine.plan_findings(plan)
-        errors = [finding for finding in findings if finding["severity"] == "error"]
+        errors = list_causes(findings)
         fails = bool(errors) and args["fail_on_error"] and not asking
         page = None
         if args["dest"] and not self._task.check_mode and not asking:
@@ -341,7 +342,7 @@ def answer(
         ],
         "for_all": [host for host, body in plan["addons"].items() if any(body.get(role) for role in FOR_ALL)],
         "locked_names": lock.questions(locked, described),
-        "errors": len([finding for finding in findings if finding["severity"] == "error"]),
+        "errors": len(list_causes(findings)),
         # The plan itself, once on the screen, is not wanted there a second time with -v.
         "_ansible_verbose_override": True,
     }
