@@ -17,6 +17,7 @@ from ansible.utils import color
 from ansible.utils.display import Display
 
 from ansible_collections.dgxspark.vllm.plugins.module_utils._common.findings import list_causes
+from ansible_collections.dgxspark.vllm.plugins.module_utils._common.untrusted import received
 from ansible_collections.dgxspark.vllm.plugins.module_utils._fleet import answers
 from ansible_collections.dgxspark.vllm.plugins.module_utils._memory import measurement_rows
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
@@ -249,7 +250,7 @@ class ActionModule(ActionBase):
     @staticmethod
     def _upstream(name: str, hosts: dict[str, dict[str, Any]], task_vars: dict[str, Any]) -> dict[str, Any] | None:
         """Return what one of the hosts was told by registries and hub; all of them have the same."""
-        said = [plain(task_vars["hostvars"][host].get(name)) for host in hosts] if name else []
+        said = [received(plain(task_vars["hostvars"][host].get(name))) for host in hosts] if name else []
         return next((each for each in said if each and "unknown" in each), None)
 
     @staticmethod
