@@ -32,7 +32,7 @@ from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import (
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan import plan as engine
 from ansible_collections.dgxspark.vllm.plugins.module_utils._plan.inventory import InventoryError
 from ansible_collections.dgxspark.vllm.plugins.modules.plan import DOCUMENTATION
-from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, recipe_sources
+from ansible_collections.dgxspark.vllm.plugins.plugin_utils import controller_paths, model_configs, recipe_sources
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.arguments import documented
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.files import read_kept, write
 from ansible_collections.dgxspark.vllm.plugins.plugin_utils.host_answers import checked_answer
@@ -83,6 +83,10 @@ class ActionModule(ActionBase):
             return result
         messages += about_recipes
         known_recipes.update(recipe_sources.named(sources, hosts, known_recipes))
+        folder = controller_paths.fleet_folder(task_vars)
+        store = Path(folder, controller_paths.STATE, model_configs.FOLDER) if folder else None
+        configs = model_configs.ModelConfigs(store, not self._task.check_mode)
+        model_configs.complete_services(hosts, known_recipes, configs, messages)
         locked, wrong = read_lock(lock_path(hosts, task_vars, messages))
         messages += wrong
         messages += self._misplaced(hosts, others, args["dest"], task_vars)
